@@ -33,9 +33,9 @@ from exop import Application, Batch, Memento, Platform, hookimpl, slet, stock
 from exop.app import ChannelRef
 from exop.errors import PlanError
 from exop.hooks import Plugins
-from exop.model.mesh import ChannelSpec, Mesh, Node
-from exop.model.slet import spec_of
-from exop.runtime import channel
+from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
+from exop.model.slets.slet import spec_of
+from exop.runtime.channels import base as channel
 from exop.stock.watermark import Watermark
 
 NAME = "timed"

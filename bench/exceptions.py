@@ -24,15 +24,15 @@ from typing import Annotated, Any, Final, NoReturn
 from bench.cases import carry_out
 from bench.harness import Result
 from exop import Application, InputPort, Memento, OutputPort, Platform, Slet, hookimpl, input_port, slet
-from exop.cli.description import as_text
+from exop.cli.commands.description import as_text
 from exop.hooks import Plugins
-from exop.model.mesh import Mesh
-from exop.model.slet import spec_of
-from exop.model.spec import POLICIES, Policy, SletSpec
-from exop.runtime import failure
+from exop.model.meshes.mesh import Mesh
+from exop.model.slets.slet import spec_of
+from exop.model.slets.spec import POLICIES, Policy, SletSpec
+from exop.runtime.dataflow.entry import Unwind
 from exop.runtime.drivers.base import Driver, current_driver
-from exop.runtime.entry import Unwind
-from exop.shown import add_note
+from exop.runtime.supervision import failure_policy as failure
+from exop.safe_repr import add_note
 
 LAST, SIZE = 12, 3
 #: How long a condition may take to come about, in seconds.

@@ -22,7 +22,7 @@ from bench.replaced import Gaps
 from bench.streams import nothing, rest
 from exop import Application, Memento, Mesh, Platform, hookimpl, slet
 from exop.hooks import Plugins
-from exop.model.spec import SletSpec
+from exop.model.slets.spec import SletSpec
 from exop.runtime.drivers.base import Driver
 
 NAME: Final = "grown"

@@ -19,7 +19,7 @@ import exop
 from bench.harness import Result
 from exop import Application, Memento, Platform, hookimpl, slet
 from exop.hooks import Plugins
-from exop.model.mesh import Mesh
+from exop.model.meshes.mesh import Mesh
 
 #: Makes what is carried out for the first, second, … time.
 Request: TypeAlias = Callable[[int], Callable[[], object]]

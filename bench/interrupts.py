@@ -20,7 +20,7 @@ from bench.cases import carry_out
 from bench.harness import Result
 from exop import Application, Memento, Platform, Slet, input_port, slet
 from exop.errors import StaleMesh
-from exop.model.mesh import ChannelSpec, Mesh
+from exop.model.meshes.mesh import ChannelSpec, Mesh
 
 #: So many interrupts come in one case, all of them while a change is under way.
 INTERRUPTS = 25

@@ -39,20 +39,20 @@ from exop import Batch, Memento
 from exop.bundle.archive import read_archive
 from exop.bundle.manifest import read_manifest
 from exop.errors import ExopError
-from exop.model.decoding import decode, zones
-from exop.model.encoding import MARK, Tag, encode, fields_of
-from exop.model.exported import exported, imported
-from exop.model.memento import check_fields, check_parts
-from exop.model.mesh import Mesh
-from exop.model.stored import declared_by, header, pack
-from exop.model.types.convert import convert
-from exop.remoting import codec
-from exop.remoting.codec import NoRequest
-from exop.remoting.declare import operations
-from exop.remoting.forms import WIRE
-from exop.remoting.management import Management
-from exop.remoting.served import Served
-from exop.runtime.trouble import FailedItem
+from exop.model.meshes.mesh import Mesh
+from exop.model.slets.memento import check_fields, check_parts
+from exop.model.slets.memento_file import exported, imported
+from exop.model.slets.stored_memento import declared_by, header, pack
+from exop.model.types.conversion import convert
+from exop.model.values.decoding import decode, zones
+from exop.model.values.encoding import MARK, Tag, encode, fields_of
+from exop.remoting.api.management import Management
+from exop.remoting.api.served import Served
+from exop.remoting.api.wire_types import WIRE
+from exop.remoting.transport import codec
+from exop.remoting.transport.codec import NoRequest
+from exop.remoting.transport.operation import operations
+from exop.runtime.supervision.failure_state import FailedItem
 
 #: Seconds of CPU that one input may take, and the address space of the child.
 SLOWEST, MEMORY = 10.0, 12 * 2**30

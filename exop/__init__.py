@@ -6,56 +6,61 @@ The names below are the public API; each is imported when it is first used, so t
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+import exop._moved  # noqa: F401 - the old names of modules
+
 if TYPE_CHECKING:
     from exop.app import Application
     from exop.errors import ExopError
     from exop.hooks import hookimpl
     from exop.model.items import Batch, DeadLetter, EndOfStream, Punctuation
-    from exop.model.memento import Memento
-    from exop.model.mesh import Mesh
-    from exop.model.partitions import Keyed
-    from exop.model.ports import InputPort, InputPorts, OutputPort, OutputPorts
-    from exop.model.shadow import Shadow
-    from exop.model.slet import Slet, input_port, slet
-    from exop.model.tie import Committed, Tie
+    from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
+    from exop.model.meshes.partitions import Keyed
+    from exop.model.meshes.proof import Shadow
+    from exop.model.slets.memento import Memento
+    from exop.model.slets.ports import InputPort, InputPorts, OutputPort, OutputPorts
+    from exop.model.slets.slet import Slet, input_port, slet
+    from exop.model.slets.tie import Committed, Tie
     from exop.platform import Platform
     from exop.registry import ServiceRegistry
-    from exop.remoting.platform import connect
-    from exop.runtime.channel import Channel
+    from exop.remoting.api.remote_platform import connect
+    from exop.runtime.channels.base import Channel
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Application": "exop.app",
     "Batch": "exop.model.items",
-    "Channel": "exop.runtime.channel",
-    "Committed": "exop.model.tie",
+    "Channel": "exop.runtime.channels.base",
+    "ChannelSpec": "exop.model.meshes.mesh",
+    "Committed": "exop.model.slets.tie",
     "DeadLetter": "exop.model.items",
     "EndOfStream": "exop.model.items",
     "ExopError": "exop.errors",
-    "InputPort": "exop.model.ports",
-    "InputPorts": "exop.model.ports",
-    "Keyed": "exop.model.partitions",
-    "Memento": "exop.model.memento",
-    "Mesh": "exop.model.mesh",
-    "OutputPort": "exop.model.ports",
-    "OutputPorts": "exop.model.ports",
+    "InputPort": "exop.model.slets.ports",
+    "InputPorts": "exop.model.slets.ports",
+    "Keyed": "exop.model.meshes.partitions",
+    "Memento": "exop.model.slets.memento",
+    "Mesh": "exop.model.meshes.mesh",
+    "Node": "exop.model.meshes.mesh",
+    "OutputPort": "exop.model.slets.ports",
+    "OutputPorts": "exop.model.slets.ports",
     "Platform": "exop.platform",
     "Punctuation": "exop.model.items",
     "ServiceRegistry": "exop.registry",
-    "Shadow": "exop.model.shadow",
-    "Slet": "exop.model.slet",
-    "Tie": "exop.model.tie",
-    "connect": "exop.remoting.platform",
+    "Shadow": "exop.model.meshes.proof",
+    "Slet": "exop.model.slets.slet",
+    "Tie": "exop.model.slets.tie",
+    "connect": "exop.remoting.api.remote_platform",
     "hookimpl": "exop.hooks",
-    "input_port": "exop.model.slet",
-    "slet": "exop.model.slet",
+    "input_port": "exop.model.slets.slet",
+    "slet": "exop.model.slets.slet",
 }
 
 __all__ = [
     "Application",
     "Batch",
     "Channel",
+    "ChannelSpec",
     "Committed",
     "DeadLetter",
     "EndOfStream",
@@ -65,6 +70,7 @@ __all__ = [
     "Keyed",
     "Memento",
     "Mesh",
+    "Node",
     "OutputPort",
     "OutputPorts",
     "Platform",

@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from exop.errors import MeshError, UnknownName
-from exop.model.checks import check, check_group, check_join
-from exop.model.lines import own_channels
-from exop.model.mesh import ChannelSpec, Mesh, Node
-from exop.model.ports import OUT
-from exop.model.slet import spec_of
-from exop.model.spec import DEAD, POLICIES, Policy, SletSpec
+from exop.model.meshes.checks import check, check_group, check_join
+from exop.model.meshes.conditional_updates import own_channels
+from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
+from exop.model.slets.ports import OUT
+from exop.model.slets.slet import spec_of
+from exop.model.slets.spec import DEAD, POLICIES, Policy, SletSpec
 from exop.pictures.notebook import picture_of, size
 from exop.runtime.catalog import Catalog, known_slets
-from exop.runtime.channel import channel_settings
 from exop.runtime.channels import BUILT_IN
-from exop.runtime.manager import make_channel
+from exop.runtime.channels.base import channel_settings
+from exop.runtime.component_manager import make_channel
 
 if TYPE_CHECKING:
     from exop.hooks import Plugins

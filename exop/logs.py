@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from exop.shown import class_of, indented, message, shown, traceback_of
+from exop.safe_repr import class_of, indented, message, shown, traceback_of
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 #: Parts of the paths of libraries: Python's own, and those that are installed.
@@ -80,7 +80,7 @@ class Located(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Let the record through."""
         # The runtime is above this module; without it there is no slet.
-        runtime = sys.modules.get("exop.runtime.watchdog")
+        runtime = sys.modules.get("exop.runtime.supervision.watchdog")
         record.application, record.node = (runtime.current_node() if runtime is not None else None) or ("", "")
         return True
 

@@ -12,25 +12,25 @@ from typing import TYPE_CHECKING, Any, Self
 
 from exop.errors import ComponentFailed, ExopError, PlanError, PluginError, StateError, UnknownName
 from exop.hooks import Plugins
-from exop.model.mesh import Mesh
+from exop.model.meshes.mesh import Mesh
 from exop.model.properties import HOST, KIND, NAME
-from exop.model.spec import SletSpec
+from exop.model.slets.spec import SletSpec
 from exop.pictures.notebook import Figures
 from exop.registry import ServiceRegistry
-from exop.remoting.management import Management
+from exop.remoting.api.management import Management
 from exop.runtime.catalog import Catalog
+from exop.runtime.component_manager import ComponentManager
 from exop.runtime.deployment import Deployment
-from exop.runtime.interpreter import check_lock, restore_switch_interval, shorten_switch_interval
-from exop.runtime.manager import ComponentManager
-from exop.shown import RAISED, described
+from exop.runtime.supervision.interpreter import check_lock, restore_switch_interval, shorten_switch_interval
+from exop.safe_repr import RAISED, described
 from exop.status import application_metrics, application_status
 from exop.wiring import Applications, WiringController
 
 if TYPE_CHECKING:
     from exop.bundle.bundles import Bundles
     from exop.remoting import ControlServer
-    from exop.runtime.store import Store, StoredApplication
-    from exop.wiring.plan import Plan
+    from exop.runtime.durable.store import Store, StoredApplication
+    from exop.wiring.changes.plan import Plan
 
 
 class Platform(Management["Plan"]):
@@ -97,7 +97,7 @@ class Platform(Management["Plan"]):
         self._gather()
         if self.state is not None:
             # Imported lazily: only platforms with a state directory need sqlite3.
-            from exop.runtime.store import Store
+            from exop.runtime.durable.store import Store
 
             self._applications.keep_in(Store(self.state))
         shorten_switch_interval()
@@ -327,6 +327,6 @@ class Platform(Management["Plan"]):
 
     def _serve(self) -> None:
         # Imported lazily: only served platforms need rpyc and its server.
-        from exop.remoting.platform import serve
+        from exop.remoting.api.remote_platform import serve
 
         self._server = serve(self)

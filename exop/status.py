@@ -7,18 +7,18 @@ from functools import cache
 from typing import Any
 
 from exop.model.items import CONTROL
-from exop.model.lifecycle import State
-from exop.model.lines import Line
-from exop.model.mesh import Mesh
-from exop.model.partitions import ranges, ranges_text
-from exop.runtime.channel import Channel
+from exop.model.meshes.conditional_updates import Line
+from exop.model.meshes.mesh import Mesh
+from exop.model.meshes.partitions import ranges, ranges_text
+from exop.runtime.channels.base import Channel
 from exop.runtime.channels.queue import Buffered, QueueChannel
 from exop.runtime.component import Component
+from exop.runtime.conditional_updates import Watch
 from exop.runtime.deployment import Deployment
-from exop.runtime.lines import Watch
+from exop.runtime.lifecycle import State
 from exop.runtime.metrics import READING, counts_of, quantiles, total, totals_of
 from exop.runtime.opening import progress
-from exop.shown import described, message, shown
+from exop.safe_repr import described, message, shown
 
 #: The counts of a component are read until they are the same twice, at most so often.
 GLANCES = 5

@@ -8,16 +8,16 @@ from dataclasses import replace
 from typing import Any
 
 from exop import Application, Slet, input_port, slet
-from exop.model.lifecycle import Event
-from exop.model.mesh import Mesh
+from exop.model.meshes.mesh import Mesh
 from exop.registry import ServiceRegistry
 from exop.runtime.channels import BUILT_IN
 from exop.runtime.component import Component
+from exop.runtime.component_manager import ComponentManager
 from exop.runtime.deployment import Deployment
-from exop.runtime.manager import ComponentManager
-from exop.runtime.pause import Pause
+from exop.runtime.drivers.pause import Pause
+from exop.runtime.lifecycle import Event
 from exop.wiring import Deployer, WiringController
-from exop.wiring.circuit import Circuit
+from exop.wiring.graph.circuit import Circuit
 
 #: No test waits longer than this for something that has to happen.
 PATIENCE = 60.0

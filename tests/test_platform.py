@@ -13,7 +13,7 @@ import pytest
 
 from exop import Application, Platform, slet
 from exop.errors import ComponentFailed, MeshError, PlanError, PluginError, StaleMesh, StateError, UnknownName
-from exop.runtime.store import Store
+from exop.runtime.durable.store import Store
 from exop.stock.slets import count_up
 from tests.rig import PATIENCE, Gate, collector, eventually, threads_leave
 

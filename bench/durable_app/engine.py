@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 from exop import EndOfStream, OutputPort, Punctuation, Slet, Tie, input_port, slet
 from exop.errors import StoredStateError
-from exop.model.tie import Leaving
+from exop.model.slets.tie import Leaving
 
 Event = int | Punctuation | EndOfStream
 

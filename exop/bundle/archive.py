@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 
 from exop.bundle.manifest import MANIFEST, Manifest, read_manifest
 from exop.errors import ArchiveRefused, BundleError
-from exop.remoting.parcel import LARGEST_ARCHIVE, LARGEST_CONTENT, MOST_FILES, belongs, names
+from exop.remoting.api.folder_archive import LARGEST_ARCHIVE, LARGEST_CONTENT, MOST_FILES, belongs, names
 
 #: How often a file may be larger than what it takes in the archive; beyond that it is a bomb. Small files may be more.
 _RATIO: Final = 200

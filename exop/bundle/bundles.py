@@ -23,7 +23,7 @@ from exop.bundle.update import replace_all
 from exop.bundle.users import users_of
 from exop.errors import BundleError, BundleInUse, ExopError, RequirementMissing
 from exop.logs import logger
-from exop.remoting.parcel import pack
+from exop.remoting.api.folder_archive import pack
 from exop.runtime.history import PLATFORM
 
 State = Literal["installed", "resolved", "started"]

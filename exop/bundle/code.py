@@ -13,10 +13,10 @@ from exop.bundle.manifest import Manifest, Offer
 from exop.bundle.modules import Namespace, Sources, load, unload
 from exop.errors import BundleBroken, ExopError, suggest
 from exop.hooks import hookimpl
-from exop.model.slet import spec_of
-from exop.model.versions import package_name
-from exop.runtime.channel import Channel
-from exop.shown import RAISED, class_of, frames_of, message
+from exop.model.slets.slet import spec_of
+from exop.model.values.versions import package_name
+from exop.runtime.channels.base import Channel
+from exop.safe_repr import RAISED, class_of, frames_of, message
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from exop.bundle.code import place_of
 from exop.bundle.generation import Generation, Wire, load_generation, unload_generation
 from exop.bundle.ground import Ground
 from exop.errors import BundleBroken, StaleMesh
-from exop.model.mesh import Mesh
-from exop.shown import RAISED
+from exop.model.meshes.mesh import Mesh
+from exop.safe_repr import RAISED
 from exop.wiring import Plan
 
 #: Makes the mesh out of the application builders of the folder.

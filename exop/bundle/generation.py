@@ -16,8 +16,8 @@ from exop.bundle.modules import Namespace, Sources, load, unload
 from exop.bundle.reuse import Reuse
 from exop.bundle.skeleton import name_from
 from exop.errors import BundleError
-from exop.model.versions import package_name
-from exop.remoting.parcel import files_of
+from exop.model.values.versions import package_name
+from exop.remoting.api.folder_archive import files_of
 
 Wire = Callable[[Manifest], Mapping[str, str]]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exop.hooks import Plugins
-from exop.model.spec import SletSpec
+from exop.model.slets.spec import SletSpec
 from exop.registry import ServiceRegistry
 from exop.runtime.catalog import Catalog
 from exop.wiring import Applications

@@ -13,8 +13,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from exop.errors import BundleError, RegistryError, suggest
-from exop.model.depth import read_toml
 from exop.model.properties import freeze
+from exop.model.values.depth import read_toml
 
 MANIFEST: Final = "bundle.toml"
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")

@@ -7,7 +7,7 @@ from typing import Any, Final
 from exop.bundle.code import Code
 from exop.bundle.manifest import Manifest
 from exop.model.properties import CHANNEL_KIND, HOST, KIND, NAME, ORIGIN, ROLE, SLET, VERSION
-from exop.model.slet import spec_of
+from exop.model.slets.slet import spec_of
 from exop.registry import Registration, ServiceRegistry
 
 BUNDLE: Final = "Bundle"

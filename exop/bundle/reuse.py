@@ -15,7 +15,7 @@ from types import ModuleType
 from exop.bundle.closure import Part
 from exop.bundle.fingerprint import Fingerprints
 from exop.bundle.modules import Namespace
-from exop.shown import RAISED
+from exop.safe_repr import RAISED
 
 _FEATURES = {name: getattr(__future__, name).compiler_flag for name in __future__.all_feature_names}
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from exop.bundle.archive import Archive, checked
 from exop.errors import ArchiveRefused, BundleError, StateError
-from exop.remoting.parcel import files_of
+from exop.remoting.api.folder_archive import files_of
 
 #: Folders that were being written or removed when the process was killed; removed when the shelf is used again.
 _UNFINISHED: Final = ".unfinished-"

@@ -8,8 +8,8 @@ from typing import Any
 from exop.bundle.ground import Ground
 from exop.errors import BundleError
 from exop.hosts.together import change_together
-from exop.model.mesh import Mesh
-from exop.model.spec import SletSpec
+from exop.model.meshes.mesh import Mesh
+from exop.model.slets.spec import SletSpec
 
 
 def replace_all(ground: Ground, old: Collection[str], new: str, bounds: Mapping[str, Any]) -> dict[str, list[str]]:

@@ -6,7 +6,7 @@ from exop.bundle.code import Code
 from exop.bundle.ground import Ground
 from exop.model.filter import where
 from exop.model.properties import APPLICATION, NAME, NODE, ORIGIN
-from exop.runtime.manager import CHANNEL, SLET
+from exop.runtime.component_manager import CHANNEL, SLET
 
 
 def users_of(ground: Ground, key: str, code: Code | None) -> list[str]:

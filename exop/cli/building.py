@@ -15,12 +15,12 @@ from typing import Any, Final
 from exop.app import Application
 from exop.cli.loading import Builder, Target, text_of
 from exop.errors import BuilderError, ExopError, SettingError, UnknownName
-from exop.model.mesh import Mesh
-from exop.model.settings import parse
-from exop.model.signature import read_settings
-from exop.model.spec import configured
+from exop.model.meshes.mesh import Mesh
+from exop.model.slets.settings import parse
+from exop.model.slets.signature import read_settings
+from exop.model.slets.spec import configured
 from exop.runtime.catalog import Catalog, in_use
-from exop.shown import described
+from exop.safe_repr import described
 
 #: An environment variable of this prefix and a parameter's name, in capital letters or as it is, gives its value.
 VARIABLE: Final = "EXOP_PARAM_"
@@ -90,7 +90,7 @@ def _from_environment(known: Sequence[str]) -> Iterator[tuple[str, Given]]:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    from exop.model.depth import read_toml
+    from exop.model.values.depth import read_toml
 
     try:
         return read_toml(text_of(file))

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from cyclopts import App, CycloptsError, Group, Parameter, UnknownOptionError, UnusedCliTokensError, ValidationError
 
-from exop.cli.commands import COMMANDS, FAMILIES, GROUPS, Command
 from exop.cli.overview import EPILOGUE, HELP, OF_PLUGINS, discovered
 from exop.cli.report import DONE, INTERRUPTED, MISTAKE, say, tell
+from exop.cli.table import COMMANDS, FAMILIES, GROUPS, Command
 
 if TYPE_CHECKING:
     from exop.hooks import Plugins

@@ -16,10 +16,10 @@ from exop.app import Application
 from exop.cli.peers import is_local
 from exop.errors import BuilderError, ExopError, PluginError, UnknownName, suggest
 from exop.hooks import Plugins
-from exop.model.mesh import Mesh
-from exop.model.spec import SletSpec
+from exop.model.meshes.mesh import Mesh
+from exop.model.slets.spec import SletSpec
 from exop.runtime.catalog import Catalog
-from exop.shown import RAISED, described
+from exop.safe_repr import RAISED, described
 
 Builder = Callable[..., Any]
 

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from exop.cli.beside import ProofView, proof_lines
-from exop.cli.edits import UNBOUND, Bounds
+from exop.cli.commands.edits import UNBOUND, Bounds
+from exop.cli.commands.shadows import ProofView, proof_lines
 from exop.cli.report import DONE, Failure, say
 from exop.cli.text import pause, print_json
 from exop.errors import ExopError, StaleMesh, UnknownName
-from exop.shown import clean
+from exop.safe_repr import clean
 
 if TYPE_CHECKING:
-    from exop.remoting.plans import RemotePlan
+    from exop.remoting.api.remote_plans import RemotePlan
 
 
 @contextmanager

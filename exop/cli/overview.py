@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from exop.cli.commands import COMMANDS, FAMILIES, GROUPS
+from exop.cli.table import COMMANDS, FAMILIES, GROUPS
 from exop.errors import ExopError
 from exop.hooks import Plugins
 

@@ -12,7 +12,7 @@ from exop.errors import BuilderError, PeerUnreachable, RemotingError, UnknownNam
 
 if TYPE_CHECKING:
     from exop.remoting import RunningPlatform
-    from exop.remoting.platform import RemotePlatform
+    from exop.remoting.api.remote_platform import RemotePlatform
 
 T = TypeVar("T")
 # rpyc and msgspec are imported inside the functions: only commands that ask a running platform pay for them.
@@ -48,7 +48,7 @@ def the_platform(where: Where) -> Iterator[RemotePlatform]:
         PeerUnreachable: none answers, or there are several and none was named.
     """
     from exop.remoting import control_address
-    from exop.remoting.platform import RemotePlatform, connect
+    from exop.remoting.api.remote_platform import RemotePlatform, connect
 
     chosen = connect(where.on) if where.state is None else RemotePlatform(control_address(where.state))
     with chosen as platform:
@@ -122,7 +122,7 @@ def _applications() -> dict[str, list[str]]:
 def each_platform(ask: Callable[[RemotePlatform], T]) -> Iterator[tuple[RunningPlatform, T | None, str]]:
     """Ask every running platform; those that do not answer come with the problem, also if they end meanwhile."""
     from exop.remoting import find_platforms
-    from exop.remoting.platform import RemotePlatform
+    from exop.remoting.api.remote_platform import RemotePlatform
 
     for one in find_platforms():
         found, problem = None, one.problem

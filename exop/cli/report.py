@@ -11,7 +11,7 @@ from exop import errors
 from exop.errors import ComponentFailed, ExopError
 from exop.logs import is_json, logger
 from exop.logs import tell as to_stderr
-from exop.shown import class_of, clean, described, frames_of, notes_of, traceback_of
+from exop.safe_repr import class_of, clean, described, frames_of, notes_of, traceback_of
 
 #: Exit codes. After Ctrl-C that did not end cleanly it is 130, after SIGTERM 143, as a shell expects.
 DONE: Final = 0

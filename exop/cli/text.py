@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from exop.shown import clean, json_text, message
+from exop.safe_repr import clean, json_text, message
 
 
 def columns(head: Sequence[str], rows: Iterable[Sequence[object]], indent: str = "") -> str:

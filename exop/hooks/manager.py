@@ -18,7 +18,7 @@ from exop.errors import PluginError, suggest
 from exop.hooks import specs
 from exop.hooks.folders import import_folder
 from exop.logs import logger
-from exop.shown import RAISED, described, shown
+from exop.safe_repr import RAISED, described, shown
 
 GROUP = "exop"
 

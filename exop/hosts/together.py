@@ -21,13 +21,13 @@ from exop.errors import PlanError
 from exop.hosts.coordinator import Coordinator
 from exop.hosts.member import Member
 from exop.hosts.messages import Action, Committed, Did, Do, Ended, Fragment, NotRecorded, Record, Refuse, Send, Step
-from exop.model.mesh import Mesh
-from exop.runtime.interrupts import check_interrupt, delegated, held, uninterrupted, woken
-from exop.shown import add_note, described
+from exop.model.meshes.mesh import Mesh
+from exop.runtime.supervision.interrupts import check_interrupt, delegated, held, uninterrupted, woken
+from exop.safe_repr import add_note, described
 from exop.wiring import Applications
-from exop.wiring.change import Change
-from exop.wiring.changes import changing
-from exop.wiring.plan import Plan
+from exop.wiring.changes.change import Change
+from exop.wiring.changes.executor import changing
+from exop.wiring.changes.plan import Plan
 
 #: The name of the home among the members; no application has it.
 HOME: Final = ""

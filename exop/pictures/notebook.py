@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from exop.shown import clean
+from exop.safe_repr import clean
 
 #: The figures of a node that a table shows, by heading; times rest on samples, and are marked `~`.
 _COUNTS: Final = {"in": "items_in", "out": "items_out", "errors": "errors", "busy s": "busy_s"}

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Final
 
 from exop.pictures.picture import CHANNEL, ROLES, Link, Picture
-from exop.shown import clean
+from exop.safe_repr import clean
 
 #: Sizes in pixels: of a box and of the free space around it, and how much room a passing arrow takes.
 HEIGHT: Final = 44

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from exop.errors import RegistryError
-from exop.shown import stack_of
+from exop.safe_repr import stack_of
 
 #: Seconds that a listener may take for one event until it is left behind.
 PATIENCE: Final = 1.0

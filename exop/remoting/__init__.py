@@ -8,30 +8,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from exop.remoting.client import ControlClient
-    from exop.remoting.codec import NoRequest, Request
-    from exop.remoting.declare import Operation, operation, operations
-    from exop.remoting.finding import RunningPlatform, find_platforms
-    from exop.remoting.limits import Limits
-    from exop.remoting.paging import Page, PageRequest, page
-    from exop.remoting.rundir import control_address
-    from exop.remoting.service import ControlServer
+    from exop.remoting.api.discovery import RunningPlatform, find_platforms
+    from exop.remoting.api.rundir import control_address
+    from exop.remoting.transport.client import ControlClient
+    from exop.remoting.transport.codec import NoRequest, Request
+    from exop.remoting.transport.limits import Limits
+    from exop.remoting.transport.operation import Operation, operation, operations
+    from exop.remoting.transport.paging import Page, PageRequest, page
+    from exop.remoting.transport.server import ControlServer
 
 _HOMES = {
-    "ControlClient": "client",
-    "ControlServer": "service",
-    "Limits": "limits",
-    "NoRequest": "codec",
-    "Operation": "declare",
-    "Page": "paging",
-    "PageRequest": "paging",
-    "Request": "codec",
-    "RunningPlatform": "finding",
-    "control_address": "rundir",
-    "find_platforms": "finding",
-    "operation": "declare",
-    "operations": "declare",
-    "page": "paging",
+    "ControlClient": "transport.client",
+    "ControlServer": "transport.server",
+    "Limits": "transport.limits",
+    "NoRequest": "transport.codec",
+    "Operation": "transport.operation",
+    "Page": "transport.paging",
+    "PageRequest": "transport.paging",
+    "Request": "transport.codec",
+    "RunningPlatform": "api.discovery",
+    "control_address": "api.rundir",
+    "find_platforms": "api.discovery",
+    "operation": "transport.operation",
+    "operations": "transport.operation",
+    "page": "transport.paging",
 }
 
 __all__ = [

@@ -9,10 +9,10 @@ from typing import Any
 
 from exop.errors import PluginError
 from exop.hooks import Plugins
-from exop.model.slet import spec_of
-from exop.model.spec import SletSpec
-from exop.runtime.channel import Channel
-from exop.shown import RAISED, message
+from exop.model.slets.slet import spec_of
+from exop.model.slets.spec import SletSpec
+from exop.runtime.channels.base import Channel
+from exop.safe_repr import RAISED, message
 
 
 class Catalog:

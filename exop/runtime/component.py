@@ -12,25 +12,25 @@ from weakref import WeakValueDictionary
 
 from exop.errors import ComponentFailed
 from exop.model.items import EndOfStream, Punctuation
-from exop.model.lifecycle import Event, State
-from exop.model.memento import Memento
-from exop.model.mesh import Node
-from exop.model.ports import OUT, PortSpec
-from exop.model.spec import DEAD, SletSpec
-from exop.runtime.bind import atomic, bind_function, bind_method, families
-from exop.runtime.budget import OPENING, SETTING, UserCalls
-from exop.runtime.channel import Channel, ControlMerge
+from exop.model.meshes.mesh import Node
+from exop.model.slets.memento import Memento
+from exop.model.slets.ports import OUT, PortSpec
+from exop.model.slets.spec import DEAD, SletSpec
+from exop.runtime.channels.base import Channel, ControlMerge
+from exop.runtime.conditional_updates import NodeWatch
+from exop.runtime.dataflow.binding import atomic, bind_function, bind_method, families
+from exop.runtime.dataflow.entry import NOWHERE, Entry, Step, Tap, Work, in_order
+from exop.runtime.dataflow.ports import BufferedOutput, DrivenOutput, PulledInput
 from exop.runtime.drivers.base import Driver, Halted
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.source import SourceDriver, ThreadDriver
-from exop.runtime.entry import NOWHERE, Entry, Step, Tap, Work, in_order
-from exop.runtime.failure import source_broken
-from exop.runtime.lines import NodeWatch
+from exop.runtime.durable.engine_journal import DurableTie, EnginePlaces, LiveTie
+from exop.runtime.lifecycle import Event, State
 from exop.runtime.metrics import ComponentMetrics
 from exop.runtime.opening import Living, makes_freely, sets_freely
-from exop.runtime.ports import BufferedOutput, DrivenOutput, PulledInput
-from exop.runtime.tied import DurableTie, EnginePlaces, LiveTie
-from exop.runtime.trouble import Kept, Trouble
+from exop.runtime.supervision.budget import OPENING, SETTING, UserCalls
+from exop.runtime.supervision.failure_policy import source_broken
+from exop.runtime.supervision.failure_state import Kept, Trouble
 
 #: Every component of this process, by `id`: log records are attributed to the slet that has made them.
 LIVE: Final[WeakValueDictionary[int, Component]] = WeakValueDictionary()

@@ -12,22 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from exop.errors import ComponentFailed
-from exop.model.lifecycle import Event, State
-from exop.model.mesh import Mesh
-from exop.model.spec import Role
-from exop.runtime.channel import Channel, ControlMerge
+from exop.model.meshes.mesh import Mesh
+from exop.model.slets.spec import Role
+from exop.runtime.channels.base import Channel, ControlMerge
 from exop.runtime.channels.queue import Buffered
 from exop.runtime.component import Component
+from exop.runtime.conditional_updates import Ledger
+from exop.runtime.dataflow.entry import Entry
+from exop.runtime.dataflow.inlets import Inlets
 from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.source import SourceDriver, ThreadDriver
 from exop.runtime.drivers.worker import Worker
-from exop.runtime.entry import Entry
-from exop.runtime.inlets import Inlets
-from exop.runtime.lines import Ledger
+from exop.runtime.lifecycle import Event, State
 from exop.runtime.opening import close_all
-from exop.runtime.watchdog import SAMPLER, Attended, Visibility, Watchdog
-from exop.shown import described
+from exop.runtime.supervision.watchdog import SAMPLER, Attended, Visibility, Watchdog
+from exop.safe_repr import described
 
 #: Seconds to wait for a worker that is no longer needed, by default.
 LEAVING = 10.0

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from exop.errors import ExopError, PlanError
 from exop.logs import logger
-from exop.model.entries import missing, touched
+from exop.model.meshes.nodes import missing, touched
 
 if TYPE_CHECKING:
-    from exop.model.mesh import Mesh
-    from exop.runtime.store import Store
+    from exop.model.meshes.mesh import Mesh
+    from exop.runtime.durable.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
 #: The number of entries that are kept of each application.
@@ -77,7 +77,7 @@ class History:
         """Complete the entry of the operation under way by the change that it has made, or record the change."""
         undo = None
         if self.store is not None and before.revision:
-            from exop.model.topology import section_text
+            from exop.model.meshes.topology import section_text
 
             keeps = before.durable == after.durable
             undo = {} if keeps else {"application/": section_text(before, "application", "")}
@@ -108,7 +108,7 @@ class History:
         Raises:
             PlanError: there is no such entry, it has changed nothing, or the platform has no state directory.
         """
-        from exop.model.topology import section_text, sections
+        from exop.model.meshes.topology import section_text, sections
 
         rows = self._rows(mesh.name)
         entry = rows.get(number)

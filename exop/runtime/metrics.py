@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from exop.model.depth import deep_place
-from exop.model.ports import OUT
-from exop.model.slet import Slet
-from exop.shown import described, message, shown
+from exop.model.slets.ports import OUT
+from exop.model.slets.slet import Slet
+from exop.model.values.depth import deep_place
+from exop.safe_repr import described, message, shown
 
 if TYPE_CHECKING:
-    from exop.runtime.budget import UserCall
     from exop.runtime.component import Component
+    from exop.runtime.supervision.budget import UserCall
 
 Direction: TypeAlias = Literal["in", "out"]
 #: Items by direction and port.

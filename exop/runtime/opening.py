@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 from exop.errors import ComponentFailed
 from exop.logs import logger
-from exop.model.lifecycle import TRANSITIONS, Event, State, refused
-from exop.model.memento import Memento
-from exop.model.mesh import Node
-from exop.model.slet import Slet
-from exop.model.spec import SletSpec
-from exop.runtime.budget import CLOSING, OPENING, Opened, Owner, UserCall, UserCalls
-from exop.runtime.entry import Unwind
-from exop.shown import RAISED, described, message
+from exop.model.meshes.mesh import Node
+from exop.model.slets.memento import Memento
+from exop.model.slets.slet import Slet
+from exop.model.slets.spec import SletSpec
+from exop.runtime.dataflow.entry import Unwind
+from exop.runtime.lifecycle import TRANSITIONS, Event, State, refused
+from exop.runtime.supervision.budget import CLOSING, OPENING, Opened, Owner, UserCall, UserCalls
+from exop.safe_repr import RAISED, described, message
 
 if TYPE_CHECKING:
     from exop.runtime.component import Component
     from exop.runtime.deployment import Deployment
     from exop.runtime.drivers.base import Driver
-    from exop.runtime.tied import LiveTie
+    from exop.runtime.durable.engine_journal import LiveTie
 
 #: Seconds for which a slet that is slow to close keeps those downstream of it from closing.
 HOLDING = 0.5

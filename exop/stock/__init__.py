@@ -16,7 +16,7 @@ def register_channels() -> list[type]:
 @hookimpl
 def register_transports() -> dict[str, type]:
     """The control socket of a platform on this host: `unix:///path/of/the/socket`."""
-    from exop.remoting.platform import RemotePlatform
+    from exop.remoting.api.remote_platform import RemotePlatform
 
     return {"unix": RemotePlatform}
 

@@ -6,8 +6,8 @@ import csv
 from collections.abc import Iterator
 from pathlib import Path
 
-from exop.model.memento import Memento
-from exop.model.slet import slet
+from exop.model.slets.memento import Memento
+from exop.model.slets.slet import slet
 
 
 class Position(Memento):

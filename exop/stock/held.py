@@ -10,9 +10,9 @@ from typing import Any, Self
 
 from exop.errors import StoredStateError
 from exop.model.items import EndOfStream
-from exop.model.memento import Memento
-from exop.model.slet import Slet
-from exop.runtime.convert import as_row
+from exop.model.slets.memento import Memento
+from exop.model.slets.slet import Slet
+from exop.runtime.dataflow.batches import as_row
 
 
 class Held(Memento):

@@ -11,11 +11,11 @@ from typing import Any, ClassVar, Final, Self, TypedDict
 
 from exop.errors import SettingError
 from exop.model.items import EndOfStream, Punctuation
-from exop.model.memento import Memento
-from exop.model.ports import OUT, OutputPort, PortType
-from exop.model.slet import Slet, input_port, spec_of
-from exop.model.spec import SletSpec
-from exop.runtime.channel import ControlMerge
+from exop.model.slets.memento import Memento
+from exop.model.slets.ports import OUT, OutputPort, PortType
+from exop.model.slets.slet import Slet, input_port, spec_of
+from exop.model.slets.spec import SletSpec
+from exop.runtime.channels.base import ControlMerge
 from exop.runtime.channels.table import key_reader, time_reader
 
 #: So many items are kept at least before those that nothing can be joined with any more are looked for.

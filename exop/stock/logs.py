@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from exop.model.items import CONTROL, Batch, EndOfStream, Punctuation
-from exop.model.memento import Memento
-from exop.model.slet import slet
-from exop.runtime.convert import to_items
+from exop.model.slets.memento import Memento
+from exop.model.slets.slet import slet
+from exop.runtime.dataflow.batches import to_items
 from exop.runtime.log.memory import Position
 
 #: The number of events to read at a time.

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from exop.errors import SettingError
-from exop.model.condition import Condition, Names, read_condition
 from exop.model.items import EndOfStream
-from exop.model.memento import Memento
-from exop.model.ports import OutputPort, PortType
-from exop.model.slet import Slet, input_port, slet, spec_of
-from exop.model.spec import SletSpec
-from exop.shown import described
+from exop.model.meshes.condition import Condition, Names, read_condition
+from exop.model.slets.memento import Memento
+from exop.model.slets.ports import OutputPort, PortType
+from exop.model.slets.slet import Slet, input_port, slet, spec_of
+from exop.model.slets.spec import SletSpec
+from exop.safe_repr import described
 from exop.stock.files import Position, read_csv, read_lines
 from exop.stock.join import Join
 from exop.stock.logs import read_log

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from exop.model.items import EndOfStream
-from exop.model.slet import input_port
+from exop.model.slets.slet import input_port
 from exop.stock.held import HoldingSink
 
 #: The table that records which lots are in the tables.

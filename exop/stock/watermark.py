@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any, Generic, Self, TypeVar
 
 from exop.errors import SettingError
-from exop.model.columns import is_columns
 from exop.model.items import Punctuation
-from exop.model.memento import Memento
-from exop.model.ports import OutputPort, PortSpec, PortType
-from exop.model.slet import Slet, input_port, spec_of
-from exop.model.spec import SletSpec
+from exop.model.slets.memento import Memento
+from exop.model.slets.ports import OutputPort, PortSpec, PortType
+from exop.model.slets.slet import Slet, input_port, spec_of
+from exop.model.slets.spec import SletSpec
+from exop.model.values.columns import is_columns
 from exop.runtime.channels.table import time_reader
 
 T = TypeVar("T")

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from exop.errors import SletError
-from exop.model.columns import is_columns
 from exop.model.items import CONTROL, EndOfStream, Punctuation
-from exop.model.ports import OUT, PortSpec
-from exop.model.slet import spec_of
-from exop.model.spec import SletSpec
-from exop.runtime.bind import bind_function
-from exop.runtime.convert import to_columns, to_items
-from exop.shown import add_note, shown
+from exop.model.slets.ports import OUT, PortSpec
+from exop.model.slets.slet import spec_of
+from exop.model.slets.spec import SletSpec
+from exop.model.values.columns import is_columns
+from exop.runtime.dataflow.batches import to_columns, to_items
+from exop.runtime.dataflow.binding import bind_function
+from exop.safe_repr import add_note, shown
 from exop.testing.instances import entered
 from exop.testing.ports import PATIENCE, CollectingOutput, GivenInput
 

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from exop.errors import SletError
-from exop.model.memento import Memento
-from exop.model.ports import OutputPorts
-from exop.model.slet import Slet, spec_of
-from exop.model.spec import SletSpec
-from exop.runtime.bind import families
-from exop.runtime.tied import LiveTie
+from exop.model.slets.memento import Memento
+from exop.model.slets.ports import OutputPorts
+from exop.model.slets.slet import Slet, spec_of
+from exop.model.slets.spec import SletSpec
+from exop.runtime.dataflow.binding import families
+from exop.runtime.durable.engine_journal import LiveTie
 from exop.testing.ports import CollectingOutput, CollectingOutputs, GivenInput
 
 S = TypeVar("S", bound=Slet)

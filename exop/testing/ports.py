@@ -8,8 +8,8 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 
 from exop.model.items import EndOfStream
-from exop.model.ports import InputPort, OutputPort, OutputPorts
-from exop.runtime.channel import Channel
+from exop.model.slets.ports import InputPort, OutputPort, OutputPorts
+from exop.runtime.channels.base import Channel
 
 T = TypeVar("T")
 

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from exop.errors import SletError, StoredStateError, UnknownName
-from exop.model.memento import Memento
-from exop.model.named import named
-from exop.model.ports import OUT, PortSpec
-from exop.model.slet import spec_of
-from exop.model.spec import SletSpec
-from exop.model.stored import declared_by, unpack
-from exop.runtime.bind import bind_function, bind_method
-from exop.runtime.trouble import FailedItem
+from exop.model.slets.memento import Memento
+from exop.model.slets.ports import OUT, PortSpec
+from exop.model.slets.slet import spec_of
+from exop.model.slets.spec import SletSpec
+from exop.model.slets.stored_memento import declared_by, unpack
+from exop.model.values.class_names import named
+from exop.runtime.dataflow.binding import bind_function, bind_method
+from exop.runtime.supervision.failure_state import FailedItem
 from exop.testing.feeding import entering, leaving
 from exop.testing.instances import entered, outputs_of
 from exop.testing.ports import CollectingOutput, GivenInput

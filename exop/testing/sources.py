@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from exop.errors import SletError
-from exop.model.memento import Memento
-from exop.model.slet import spec_of
-from exop.model.spec import SletSpec
-from exop.runtime.bind import bind_function
+from exop.model.slets.memento import Memento
+from exop.model.slets.slet import spec_of
+from exop.model.slets.spec import SletSpec
+from exop.runtime.dataflow.binding import bind_function
 from exop.testing.instances import entered
 
 

@@ -10,28 +10,28 @@ from typing import TYPE_CHECKING, Any
 
 from exop.errors import ExopError, PlanError, StateError, StillOpening, UnknownName
 from exop.logs import logger
-from exop.model.checks import check, check_durable
-from exop.model.lifecycle import Event, refused
-from exop.model.mesh import Mesh
-from exop.model.resolve import resolved
+from exop.model.meshes.checks import check, check_durable
+from exop.model.meshes.mesh import Mesh
+from exop.model.meshes.resolve import resolved
 from exop.runtime.catalog import Catalog
+from exop.runtime.component_manager import ComponentManager
 from exop.runtime.deployment import Deployment
 from exop.runtime.history import History
-from exop.runtime.manager import ComponentManager
+from exop.runtime.lifecycle import Event, refused
 from exop.runtime.opening import progress
-from exop.wiring.changes import Changes, finished
-from exop.wiring.channels import check_channels
+from exop.wiring.changes.channels import check_channels
+from exop.wiring.changes.conditional_updates import Aftermath, caught_up, pending_again
+from exop.wiring.changes.executor import Changes, finished
+from exop.wiring.changes.plan import Plan, make_plan
+from exop.wiring.changes.rebuild import check_rebuilds
+from exop.wiring.changes.remarks import notes
 from exop.wiring.controller import WiringController
 from exop.wiring.deployer import Deployer
 from exop.wiring.durability import LEAVING, Durability
-from exop.wiring.lines import Aftermath, caught_up, pending_again
-from exop.wiring.notes import notes
-from exop.wiring.plan import Plan, make_plan
-from exop.wiring.rebuild import check_rebuilds
 
 if TYPE_CHECKING:
     from exop.runtime.durable.snapshot import Snapshot
-    from exop.runtime.store import Store, StoredApplication
+    from exop.runtime.durable.store import Store, StoredApplication
 
 
 class Applications:

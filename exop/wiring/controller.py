@@ -10,22 +10,24 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from exop.errors import WiringError
-from exop.model.checks import unfit_join
 from exop.model.filter import where
 from exop.model.items import CONTROL, EndOfStream
-from exop.model.lifecycle import State
-from exop.model.ports import node_at
+from exop.model.meshes.checks import unfit_join
 from exop.model.properties import APPLICATION, CONNECTED_TO, KIND, ORIGIN
+from exop.model.slets.ports import node_at
 from exop.registry import ServiceRegistry
-from exop.runtime.channel import ControlMerge
+from exop.runtime.channels.base import ControlMerge
 from exop.runtime.channels.queue import Buffered, QueueChannel
 from exop.runtime.component import Component
+from exop.runtime.component_manager import CHANNEL, WIRING, ComponentManager, channel_id
+from exop.runtime.dataflow.inlets import Parked
 from exop.runtime.deployment import Deployment
+from exop.runtime.drivers.pause import PATIENCE, Pause
 from exop.runtime.drivers.worker import Worker
-from exop.runtime.inlets import Parked
-from exop.runtime.manager import CHANNEL, WIRING, ComponentManager, channel_id
-from exop.runtime.pause import PATIENCE, Pause
-from exop.wiring.circuit import (
+from exop.runtime.lifecycle import State
+from exop.wiring.changes.drain import Drain
+from exop.wiring.graph.binding import Compiler
+from exop.wiring.graph.circuit import (
     Circuit,
     Join,
     before_key,
@@ -38,11 +40,9 @@ from exop.wiring.circuit import (
     shifted,
     touched,
 )
-from exop.wiring.compiler import Compiler
-from exop.wiring.drain import Drain
-from exop.wiring.layout import LONG, Layout, Part, check_order
-from exop.wiring.loops import EndOfLoop
-from exop.wiring.region import Region, Wiring, depth, man
+from exop.wiring.graph.cycles import EndOfLoop
+from exop.wiring.graph.execution_plan import LONG, Layout, Part, check_order
+from exop.wiring.graph.region import Region, Wiring, depth, man
 
 if TYPE_CHECKING:
     from exop.wiring.sharing import Sharing

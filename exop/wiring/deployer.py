@@ -7,14 +7,14 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from exop.errors import PlanError
-from exop.model.checks import check
-from exop.model.mesh import Mesh, Node
+from exop.model.meshes.checks import check
+from exop.model.meshes.mesh import Mesh, Node
+from exop.runtime.component_manager import ComponentManager
 from exop.runtime.deployment import Deployment
-from exop.runtime.interrupts import check_interrupt
-from exop.runtime.manager import ComponentManager
-from exop.wiring.channels import check_channels
+from exop.runtime.supervision.interrupts import check_interrupt
+from exop.wiring.changes.channels import check_channels
+from exop.wiring.changes.successors import discard
 from exop.wiring.controller import WiringController
-from exop.wiring.successors import discard
 
 if TYPE_CHECKING:
     from exop.runtime.durable.snapshot import Snapshot

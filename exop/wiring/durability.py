@@ -10,12 +10,12 @@ from weakref import WeakSet
 from exop.errors import CheckpointError, ComponentFailed, NotStorable, PlanError, StateError
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
-from exop.runtime.pause import PATIENCE
+from exop.runtime.drivers.pause import PATIENCE
 from exop.wiring.controller import WiringController
 
 if TYPE_CHECKING:
     from exop.runtime.durable.checkpointer import Checkpointer
-    from exop.runtime.store import Store
+    from exop.runtime.durable.store import Store
 
 #: Seconds that an application has for its last checkpoint, and to leave, when the platform is closed.
 LEAVING = 5.0

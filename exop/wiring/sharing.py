@@ -18,11 +18,11 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from exop.logs import logger
-from exop.model.columns import is_columns
 from exop.model.items import CONTROL, EndOfStream, Punctuation
-from exop.runtime.entry import Entry, LateEntry
-from exop.shown import class_of, shown
-from exop.wiring.circuit import Join
+from exop.model.values.columns import is_columns
+from exop.runtime.dataflow.entry import Entry, LateEntry
+from exop.safe_repr import class_of, shown
+from exop.wiring.graph.circuit import Join
 
 #: The number of shared items that are known at a time, the newest ones, and of values that are compared of one item.
 ITEMS: Final = 10_000

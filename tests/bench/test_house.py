@@ -6,7 +6,7 @@ import threading
 
 from bench import house
 from bench.report import load_goals
-from exop.shown import described
+from exop.safe_repr import described
 
 
 def test_calls_and_switches_are_counted():
@@ -22,7 +22,7 @@ def test_calls_and_switches_are_counted():
         threading.setprofile(None)
     assert walk.calls > 1
     assert walk.switches == 0
-    assert [*walk.modules] == ["exop.shown"]
+    assert [*walk.modules] == ["exop.safe_repr"]
 
 
 def test_the_results_have_the_names_of_the_goals(monkeypatch):

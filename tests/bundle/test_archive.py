@@ -11,7 +11,7 @@ import pytest
 
 from exop.bundle.archive import read_archive
 from exop.errors import ArchiveRefused, BundleError
-from exop.remoting.parcel import LARGEST_ARCHIVE, MOST_FILES
+from exop.remoting.api.folder_archive import LARGEST_ARCHIVE, MOST_FILES
 from tests.bundle.folders import GOOD, manifest, zipped
 
 

@@ -13,10 +13,10 @@ from exop import Platform
 from exop.bundle.dev import Development
 from exop.bundle.generation import Generation
 from exop.bundle.watching import Folder
-from exop.cli.developing import Session, tell_outcome
-from exop.cli.view import Quiet
+from exop.cli.commands.developing import Session, tell_outcome
+from exop.cli.live.view import Quiet
 from exop.errors import BundleError
-from exop.model.mesh import Mesh
+from exop.model.meshes.mesh import Mesh
 from tests.bundle.folders import write
 from tests.rig import eventually
 

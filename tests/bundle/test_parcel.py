@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from exop.errors import ArchiveRefused
-from exop.remoting.parcel import LARGEST_CONTENT, pack
+from exop.remoting.api.folder_archive import LARGEST_CONTENT, pack
 from tests.bundle.folders import speeds, write
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from exop import Platform
 from exop.errors import ArchiveRefused, BundleBroken, MessageTooLarge
-from exop.remoting.parcel import LARGEST_ARCHIVE
-from exop.remoting.platform import RemotePlatform
+from exop.remoting.api.folder_archive import LARGEST_ARCHIVE
+from exop.remoting.api.remote_platform import RemotePlatform
 from tests.bundle.folders import speeds, zipped
 
 

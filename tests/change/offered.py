@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from exop import hookimpl, slet
-from exop.model.slet import spec_of
-from exop.model.spec import SletSpec
+from exop.model.slets.slet import spec_of
+from exop.model.slets.spec import SletSpec
 from tests.change.test_any_change import Changes, Even, Odd, Unopened, refusing
 from tests.mesh.random_mesh import MIDDLES, SOURCES, RandomMesh
 from tests.mesh.stations import Count, Notes

@@ -9,9 +9,9 @@ from typing import Any
 from exop import Memento, Platform, Slet, hookimpl, input_port, slet
 from exop.errors import ExopError
 from exop.hooks import Plugins
-from exop.model.mesh import Mesh, Node
-from exop.model.slet import spec_of
-from exop.runtime.budget import UserCall
+from exop.model.meshes.mesh import Mesh, Node
+from exop.model.slets.slet import spec_of
+from exop.runtime.supervision.budget import UserCall
 from tests.change.tools import chain, endless, grows, plain, plain_too
 from tests.rig import PATIENCE, eventually
 

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from exop import DeadLetter, InputPort, Memento, OutputPorts, Platform, Slet, input_port, slet
 from exop.errors import ExopError, LifecycleError, PlanError
 from exop.model.filter import where
-from exop.model.mesh import ChannelSpec, Mesh, Node
-from exop.model.slet import spec_of
-from exop.model.spec import SletSpec
-from exop.runtime import failure
+from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
+from exop.model.slets.slet import spec_of
+from exop.model.slets.spec import SletSpec
+from exop.runtime.supervision import failure_policy as failure
 from exop.stock.slets import Split
-from exop.wiring import change as changing
+from exop.wiring.changes import change as changing
 from tests.change.tools import Books
 from tests.mesh.random_mesh import RandomMesh, verdict, wrong_figures
 from tests.mesh.stations import Count

@@ -20,11 +20,11 @@ from bench.cases import state_at_rest
 from exop import Application, Keyed, Memento, Mesh, OutputPort, Platform, Slet, hookimpl, input_port, slet
 from exop.errors import PlanError
 from exop.hooks import Plugins
-from exop.model.mesh import Node
-from exop.model.partitions import partition_of, ranges
-from exop.runtime import partitioned
-from exop.wiring import change as changing
-from exop.wiring import drain
+from exop.model.meshes.mesh import Node
+from exop.model.meshes.partitions import partition_of, ranges
+from exop.runtime.channels import partitioned
+from exop.wiring.changes import change as changing
+from exop.wiring.changes import drain
 from tests.change.offered import offered
 from tests.change.tools import Books, Position
 from tests.rig import parked, threads_leave

@@ -24,9 +24,9 @@ from bench.cases import state_at_rest
 from exop import Platform
 from exop.errors import CheckpointError, LifecycleError, UnknownName
 from exop.hooks import Plugins
-from exop.runtime import failure
 from exop.runtime.durable import checkpointer
-from exop.runtime.state.database import Checkpoints
+from exop.runtime.durable.database import Checkpoints
+from exop.runtime.supervision import failure_policy as failure
 from tests.change.offered import Marks, OfferedChanges, OfferedMesh, refused_slets
 from tests.change.tools import Books
 from tests.mesh.random_mesh import verdict, wrong_figures

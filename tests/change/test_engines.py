@@ -11,7 +11,7 @@ import pytest
 from bench.durable_app.engine import Doubled, Engine, Summed, doubled_here
 from exop import Application, Memento, Platform, Punctuation, Slet, input_port, slet
 from exop.errors import ComponentFailed, MementoError, PlanError
-from exop.model.lifecycle import State
+from exop.runtime.lifecycle import State
 from tests.rig import eventually
 
 

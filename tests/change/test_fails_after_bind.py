@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from exop import Application
-from exop.model.mesh import ChannelSpec, Node
-from exop.model.slet import spec_of
-from exop.wiring import change as changing
+from exop.model.meshes.mesh import ChannelSpec, Node
+from exop.model.slets.slet import spec_of
+from exop.wiring.changes import change as changing
 from tests.change.tools import Tap, changed, count_to, finish, whole, writing
 from tests.rig import eventually
 

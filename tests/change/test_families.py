@@ -9,7 +9,7 @@ import pytest
 
 from exop import Application, InputPorts, Memento, OutputPorts, Platform, Slet, input_port
 from exop.errors import MeshError, PlanError
-from exop.model.mesh import ChannelSpec, Mesh
+from exop.model.meshes.mesh import ChannelSpec, Mesh
 from exop.testing import replay
 from tests.change.tools import Tap, count_to
 from tests.rig import PATIENCE, collector, eventually

@@ -20,11 +20,11 @@ from exop import (
     input_port,
     slet,
 )
-from exop.cli.troubles import application_troubles, held_nodes, troubles
+from exop.cli.live.troubles import application_troubles, held_nodes, troubles
 from exop.errors import ComponentFailed, WiringError
 from exop.hooks import Plugins
-from exop.model.mesh import ChannelSpec, Mesh, Node
-from exop.model.slet import spec_of
+from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
+from exop.model.slets.slet import spec_of
 from tests.change.offered import offered
 from tests.change.tools import Position, Tap, changed, count_to, endless, finish, plain, writing
 from tests.rig import PATIENCE, eventually

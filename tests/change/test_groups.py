@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 
 from exop import Application, Batch, InputPort, Keyed, Memento, Mesh, Punctuation, Slet, input_port, slet
-from exop.cli.description import as_text
+from exop.cli.commands.description import as_text
 from exop.errors import MeshError, NotRebuildable, PlanError, SettingError, WiringError
 from exop.hooks import Plugins
-from exop.model.mesh import Node
-from exop.model.partitions import partition_of, ranges
-from exop.model.slet import spec_of
-from exop.remoting.edits import Add
+from exop.model.meshes.mesh import Node
+from exop.model.meshes.partitions import partition_of, ranges
+from exop.model.slets.slet import spec_of
+from exop.remoting.api.edits import Add
 from exop.runtime.catalog import Catalog
 from exop.testing import check_sharing
 from tests.change.tools import Books, Tap, grows, in_thread, suspended
@@ -337,7 +337,7 @@ def test_a_move_that_fails_leaves_every_key_where_it_was(platform, monkeypatch):
         tap.let(50)
         eventually(lambda: len(seen) == 50)
         with monkeypatch.context() as patched:
-            patched.setattr("exop.wiring.change.failpoint", breaks)
+            patched.setattr("exop.wiring.changes.change.failpoint", breaks)
             with pytest.raises(RuntimeError, match="broken"):
                 platform.apply(member(platform.mesh("app"), "c"))
         tap.let(50)
@@ -638,7 +638,7 @@ def test_a_predecessor_that_is_kept_is_closed_when_partitions_move(platform):
 
 def test_a_move_of_too_many_keys_is_refused_unless_it_may_stop_the_stream(platform, monkeypatch):
     """The time is told, and what to do; `stall=True` makes the change."""
-    monkeypatch.setattr("exop.wiring.groups.PER_KEY", 1.0)
+    monkeypatch.setattr("exop.wiring.changes.partitions.PER_KEY", 1.0)
     tap = Tap()
 
     @slet

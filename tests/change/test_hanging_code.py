@@ -10,7 +10,7 @@ import pytest
 from exop import Memento, Platform, Shadow, Slet, hookimpl, input_port, slet
 from exop.errors import CheckpointError, ComponentFailed, ExopError, NotCommitted, PlanError, ShadowFailed
 from exop.hooks import Plugins
-from exop.runtime.channel import DirectChannel
+from exop.runtime.channels.base import DirectChannel
 from exop.runtime.drivers.base import current_driver
 from exop.wiring.shadow.follower import Follower
 from tests.change.test_hanging import GATE, HANGING, SHORT, Old, Patient, adding, upgraded, upgrading

@@ -9,7 +9,7 @@ import pytest
 from bench.cases import failures
 from bench.interrupts import interrupted_changes
 from exop import Memento, Slet, input_port, slet
-from exop.runtime import interrupts
+from exop.runtime.supervision import interrupts
 from tests.change.tools import chain, changed, count_to, end, endless, finish, grows, whole, writing
 from tests.rig import PATIENCE, Gate, eventually
 

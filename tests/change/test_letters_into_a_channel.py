@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from exop import Application, Batch, DeadLetter, InputPort, Platform, Slet, hookimpl, slet
-from exop.cli.troubles import troubles
+from exop.cli.live.troubles import troubles
 from exop.errors import MeshError, PlanError, WiringError
 from exop.hooks import Plugins
-from exop.model.mesh import ChannelSpec, Mesh
-from exop.model.slet import spec_of
+from exop.model.meshes.mesh import ChannelSpec, Mesh
+from exop.model.slets.slet import spec_of
 from exop.runtime.catalog import known_slets
 from tests.change.offered import offered
 from tests.change.tools import Books, Position, Sum, changed, count_to, finish, plain, suspended, writing

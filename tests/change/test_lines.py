@@ -10,8 +10,8 @@ import pytest
 
 from exop import Application, Batch, InputPort, OutputPort, Punctuation, Shadow, Slet, input_port, slet
 from exop.errors import ConditionError, MeshError, PlanError, SettingError, StaleMesh, UnknownName
-from exop.model.lines import Line
-from exop.runtime.lines import Firing
+from exop.model.meshes.conditional_updates import Line
+from exop.runtime.conditional_updates import Firing
 from tests.change.tools import (
     Position,
     Sum,
@@ -485,7 +485,7 @@ def test_it_does_not_fire_elsewhere_while_a_change_is_bound(platform, monkeypatc
             eventually(lambda: source.closed or not platform.mesh("app").node("b").pending)
 
     with monkeypatch.context() as patch:
-        patch.setattr("exop.wiring.change.failpoint", come)
+        patch.setattr("exop.wiring.changes.change.failpoint", come)
         changed(platform, "app", lambda mesh: mesh.replace("plain", scale_too))
     eventually(lambda: not platform.mesh("app").node("b").pending)
     assert platform.mesh("app").node("b").settings["by"] == 2

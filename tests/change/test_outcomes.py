@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from exop.runtime.budget import UserCall
+from exop.runtime.supervision.budget import UserCall
 from tests.change.outcomes import CHANGES, MODES, POINTS, SEEN, SHORT, TROUBLE, outcome, running
 from tests.rig import PATIENCE
 

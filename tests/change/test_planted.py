@@ -9,22 +9,23 @@ from typing import Any
 import pytest
 
 from exop import Platform
-from exop.model.handover import HandOver
-from exop.runtime import convert, failure
+from exop.model.slets.handover import HandOver
+from exop.runtime.dataflow import batches as convert
+from exop.runtime.dataflow.entry import Entry, Work
+from exop.runtime.dataflow.inlets import Inlets
 from exop.runtime.drivers.base import Driver
+from exop.runtime.drivers.pause import Pause
 from exop.runtime.drivers.pool import POOL, Pool
 from exop.runtime.drivers.worker import Worker
-from exop.runtime.entry import Entry, Work
-from exop.runtime.inlets import Inlets
-from exop.runtime.pause import Pause
-from exop.wiring import change as changing
-from exop.wiring import drain as draining
-from exop.wiring import successors
-from exop.wiring.change import Change
+from exop.runtime.supervision import failure_policy as failure
+from exop.wiring.changes import change as changing
+from exop.wiring.changes import drain as draining
+from exop.wiring.changes import successors
+from exop.wiring.changes.change import Change
+from exop.wiring.changes.drain import Drain
+from exop.wiring.changes.successors import Successors
 from exop.wiring.controller import WiringController
-from exop.wiring.drain import Drain
-from exop.wiring.region import Region
-from exop.wiring.successors import Successors
+from exop.wiring.graph.region import Region
 from tests.change import test_any_change
 from tests.mesh import stations
 from tests.rig import parked

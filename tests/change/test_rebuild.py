@@ -9,9 +9,9 @@ import pytest
 
 from exop import Application, Batch, Memento, Platform, Punctuation, Slet, input_port, slet
 from exop.errors import NotRebuildable, PlanError
-from exop.model.mesh import ChannelSpec, Node
-from exop.model.shadow import Shadow
-from exop.model.slet import spec_of
+from exop.model.meshes.mesh import ChannelSpec, Node
+from exop.model.meshes.proof import Shadow
+from exop.model.slets.slet import spec_of
 from tests.change.tools import Tap, changed, end, endless, finish, grows, suspended, whole, writing
 from tests.rig import eventually
 

@@ -10,10 +10,10 @@ import pytest
 
 from exop import Application, InputPort, Memento, OutputPort, Slet, input_port, slet
 from exop.errors import PlanError
-from exop.model.lifecycle import State
-from exop.model.mesh import ChannelSpec, Node
-from exop.model.slet import spec_of
+from exop.model.meshes.mesh import ChannelSpec, Node
+from exop.model.slets.slet import spec_of
 from exop.runtime.drivers.base import Halted
+from exop.runtime.lifecycle import State
 from tests.change.tools import (
     Position,
     Tap,

@@ -6,8 +6,8 @@ import pytest
 
 from exop import Application, Shadow, slet
 from exop.errors import PlanError, ShadowFailed, UnknownName
-from exop.model.mesh import ChannelSpec
-from exop.wiring import change as changing
+from exop.model.meshes.mesh import ChannelSpec
+from exop.wiring.changes import change as changing
 from tests.change.tools import (
     Sum,
     Tap,

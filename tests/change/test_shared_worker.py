@@ -3,7 +3,7 @@
 import pytest
 
 from exop import Application
-from exop.model.mesh import ChannelSpec, Mesh
+from exop.model.meshes.mesh import ChannelSpec, Mesh
 from tests.change.tools import Tap, changed, endless, finish, grows, plain, whole, writing
 
 

@@ -8,12 +8,12 @@ from dataclasses import field
 from typing import Any
 
 from exop import Application, Memento, Platform, slet
-from exop.model.mesh import Mesh
+from exop.model.meshes.mesh import Mesh
 from exop.runtime.channels.queue import QueueChannel
+from exop.runtime.dataflow.entry import items_of
 from exop.runtime.deployment import Deployment
-from exop.runtime.entry import items_of
 from exop.runtime.metrics import counts_of
-from exop.wiring.circuit import before_key, channel_at, port_at
+from exop.wiring.graph.circuit import before_key, channel_at, port_at
 from tests.rig import PATIENCE, eventually, parked
 
 

@@ -68,7 +68,7 @@ def lines(path: Path) -> list[str]:
 def applications() -> dict[str, str]:
     """The state of every application that runs, as seen from here."""
     from exop.remoting import find_platforms
-    from exop.remoting.platform import RemotePlatform
+    from exop.remoting.api.remote_platform import RemotePlatform
 
     found: dict[str, str] = {}
     for one in find_platforms():

@@ -11,8 +11,8 @@ from exop.cli import main
 from exop.cli.text import print_json
 from exop.platform import Platform
 from exop.remoting import control_address
-from exop.remoting.sockets import listen
-from exop.shown import clean
+from exop.remoting.transport.sockets import listen
+from exop.safe_repr import clean
 from exop.stock.slets import count_up, pass_on
 
 GOOD = """

@@ -8,7 +8,7 @@ from exop.cli import main
 from exop.cli.building import build, call, parse
 from exop.cli.loading import find_target, known_plugins
 from exop.errors import BuilderError, ExopError, SettingError
-from exop.model.mesh import Mesh
+from exop.model.meshes.mesh import Mesh
 
 
 def mesh_of(app: object, *parameters: str) -> Mesh:

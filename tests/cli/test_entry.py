@@ -6,7 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from exop.cli import commands, looking, main, overview
+from exop.cli import main, overview
+from exop.cli import table as commands
+from exop.cli.commands import looking
 from exop.cli.entry import add_common_options, make_app
 from exop.errors import BuilderError, ExopError
 from exop.hooks import Plugins, hookimpl

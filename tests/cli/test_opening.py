@@ -12,12 +12,12 @@ import pytest
 
 from exop import Platform
 from exop.cli import main
-from exop.cli.serving import Keeper
+from exop.cli.live.serving import Keeper
 from exop.cli.stopping import Stopping
 from exop.errors import ComponentFailed, PlanError, StillOpening
 from exop.logs import set_up
-from exop.remoting import tasks
-from exop.remoting.platform import connect
+from exop.remoting.api import tasks
+from exop.remoting.api.remote_platform import connect
 from tests.cli.shell import eventually
 from tests.rig import PATIENCE, Gate
 

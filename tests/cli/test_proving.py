@@ -4,7 +4,7 @@ import re
 import signal
 from pathlib import Path
 
-from exop.cli.edits import Proof
+from exop.cli.commands.edits import Proof
 from tests.cli.shell import eventually, exop, facts, lines, running
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from exop.cli.stopping import Stopping
-from exop.runtime.store import Store
+from exop.runtime.durable.store import Store
 from tests.cli.shell import COMMAND, applications, eventually, exop, lines, running
 
 #: An endless source, slow enough to be watched and fast enough to wait for.

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from exop import Application, Batch, EndOfStream, InputPort, Punctuation, slet
-from exop.model.ports import PortType
-from exop.runtime.channel import Channel, Outlet
+from exop.model.slets.ports import PortType
 from exop.runtime.channels import BUILT_IN
+from exop.runtime.channels.base import Channel, Outlet
 from exop.runtime.channels.queue import Buffered
 from exop.runtime.drivers.worker import Worker
 from tests.rig import PATIENCE, collector, eventually, source_of, threads_leave

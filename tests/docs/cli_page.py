@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from cyclopts import App
 
-from exop.cli.commands import COMMANDS
 from exop.cli.entry import PLAIN, add_common_options, make_app
+from exop.cli.table import COMMANDS
 from exop.remoting import operations
-from exop.remoting.declare import ROLES
-from exop.remoting.forms import WIRE
-from exop.remoting.management import Management
+from exop.remoting.api.management import Management
+from exop.remoting.api.wire_types import WIRE
+from exop.remoting.transport.operation import ROLES
 from tests.docs.snippets import ROOT
 
 CLI = ROOT / "docs" / "reference" / "cli.md"

@@ -6,7 +6,7 @@ import ast
 import re
 from pathlib import Path
 
-from exop.model.slet import spec_of
+from exop.model.slets.slet import spec_of
 from exop.runtime.channels import BUILT_IN
 from exop.stock.slets import STOCK
 
@@ -79,7 +79,7 @@ PROOFS = {
         LINES,
         "rules/test_execution.py::test_rule_8_a_suspended_slet_can_be_repaired_and_tries_the_same_item_again",
         "stock/test_slets.py::test_lines_can_be_read_while_the_stream_rests",
-        "runtime/test_watchdog.py::test_output_is_made_visible_every_second_while_items_come",
+        "runtime/supervision/test_watchdog.py::test_output_is_made_visible_every_second_while_items_come",
     ],
     "`stock:write_sqlite`": [
         STOCK_KILLS,

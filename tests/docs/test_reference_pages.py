@@ -8,11 +8,12 @@ import pytest
 
 import exop
 from exop import Application, Platform
-from exop.model import properties, topology
-from exop.model.lifecycle import State
-from exop.model.signature import read_settings
-from exop.model.spec import POLICIES
+from exop.model import properties
+from exop.model.meshes import topology
+from exop.model.slets.signature import read_settings
+from exop.model.slets.spec import POLICIES
 from exop.runtime.channels import BUILT_IN
+from exop.runtime.lifecycle import State
 from tests.docs.snippets import ROOT
 
 REFERENCE = ROOT / "docs" / "reference"

@@ -25,9 +25,9 @@ from exop.hooks import Plugins
 from exop.hosts import together
 from exop.hosts.together import change_together
 from exop.runtime.drivers.base import current_driver
-from exop.runtime.store import Store
+from exop.runtime.durable.store import Store
 from exop.stock.slets import count_up
-from exop.wiring.change import Change, Phase
+from exop.wiring.changes.change import Change, Phase
 from tests.rig import PATIENCE, eventually
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from exop import Application
 from exop.app import ChannelRef
-from exop.model.mesh import Mesh
+from exop.model.meshes.mesh import Mesh
 from exop.runtime.deployment import Deployment
 from exop.runtime.metrics import counts_of
 from tests.mesh import stations

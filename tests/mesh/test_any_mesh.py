@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from exop import Platform
 from exop.errors import ComponentFailed, ExopError, LifecycleError
-from exop.model.lifecycle import State
-from exop.runtime import failure
 from exop.runtime.channels.queue import Buffered
+from exop.runtime.lifecycle import State
+from exop.runtime.supervision import failure_policy as failure
 from tests.mesh.random_mesh import RandomMesh, verdict, wrong_figures
 from tests.rig import parked, threads_leave
 

@@ -7,9 +7,9 @@ from datetime import datetime
 import pytest
 
 from exop import Batch, EndOfStream, Punctuation
-from exop.model.decoding import decode
-from exop.model.encoding import encode
 from exop.model.items import CONTROL
+from exop.model.values.decoding import decode
+from exop.model.values.encoding import encode
 
 
 def test_a_batch_is_a_list():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from exop import Application, Memento, Platform, hookimpl, slet
 from exop.hooks import Plugins
-from exop.model.mesh import Mesh
+from exop.model.meshes.mesh import Mesh
 
 #: How many numbers there are, and at which of them a line takes effect.
 LAST = 20_000

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from bench.kills import PASSED, Run, differences, killed_at_random, undisturbed
-from exop.runtime.store import Store
+from exop.runtime.durable.store import Store
 
 SIZE = ("--to", "4000")
 #: A slet is replaced every now and then, and the stream takes longer than all lives that are cut short.

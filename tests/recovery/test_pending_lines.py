@@ -8,7 +8,7 @@ import pytest
 from bench.kills import life
 from exop import Platform
 from exop.hooks import Plugins
-from exop.runtime.store import StoredApplication
+from exop.runtime.durable.store import StoredApplication
 from tests.recovery.pending_app import LAST, POINTS, Offered, mesh
 from tests.rig import eventually
 

@@ -16,8 +16,8 @@ from exop import Application, Memento, Platform, hookimpl, slet
 from exop.cli import main
 from exop.errors import StateError, StoredStateError
 from exop.hooks import Plugins
-from exop.model.stored import pack, unpack
-from exop.runtime.store import Store
+from exop.model.slets.stored_memento import pack, unpack
+from exop.runtime.durable.store import Store
 from tests.rig import eventually
 
 

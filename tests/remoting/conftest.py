@@ -8,7 +8,7 @@ import pytest
 
 from exop import Application, Platform, connect
 from exop.remoting import ControlClient, ControlServer, operations
-from exop.remoting.platform import RemotePlatform
+from exop.remoting.api.remote_platform import RemotePlatform
 from exop.stock.slets import count_up, pass_on
 from tests.remoting.desk import Desk
 from tests.remoting.target import SHORT, Target

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from exop.remoting import ControlClient, ControlServer, Limits, operations
-from exop.remoting.sockets import dial
+from exop.remoting.transport.sockets import dial
 
 SHORT = Limits(greeting_time=0.5, frame_time=0.5, idle_time=20.0, patience=0.2, queue_time=0.5, stop_time=1.0)
 HEADER = struct.Struct("!LB")
@@ -79,8 +79,8 @@ class RawPeer:
 
     def greet(self) -> bytes:
         """Shake hands as a good peer does."""
-        from exop.remoting.codec import pack
-        from exop.remoting.handshake import Hello
+        from exop.remoting.transport.codec import pack
+        from exop.remoting.transport.handshake import Hello
 
         self.send_frame(pack(Hello()))
         return self.frame()

@@ -15,15 +15,15 @@ from exop.errors import (
     UnknownName,
 )
 from exop.hooks import Plugins
-from exop.model.mesh import Mesh
-from exop.model.shadow import Shadow
-from exop.remoting import tasks
-from exop.remoting.forms import as_proof
-from exop.remoting.platform import RemotePlatform
-from exop.remoting.served import MOST_PLANS, Shelf
+from exop.model.meshes.mesh import Mesh
+from exop.model.meshes.proof import Shadow
+from exop.remoting.api import tasks
+from exop.remoting.api.remote_platform import RemotePlatform
+from exop.remoting.api.served import MOST_PLANS, Shelf
+from exop.remoting.api.wire_types import as_proof
 from exop.runtime.catalog import Catalog, in_use
 from exop.stock.slets import count_up, pass_on, show
-from exop.wiring.plan import Plan
+from exop.wiring.changes.plan import Plan
 from tests.rig import eventually
 
 

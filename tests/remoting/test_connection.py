@@ -8,7 +8,7 @@ from rpyc.core.channel import Channel
 from rpyc.core.stream import SocketStream
 
 import exop
-from exop.remoting.frames import BoundedChannel, DeadlineStream
+from exop.remoting.transport.frames import BoundedChannel, DeadlineStream
 
 PARTS = {"rpyc", "rpyc.core.brine", "rpyc.core.channel.Channel", "rpyc.core.stream.SocketStream"}
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rpyc.core import brine
 
-from exop.remoting.frames import FAULT, OPERATION, REPLY, REQUEST, FrameRefused, Message, parse
+from exop.remoting.transport.frames import FAULT, OPERATION, REPLY, REQUEST, FrameRefused, Message, parse
 
 ALL = frozenset({REQUEST, REPLY, FAULT})
 numbers = st.integers(0, 2**62)

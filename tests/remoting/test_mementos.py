@@ -6,13 +6,13 @@ import pytest
 
 from exop import Application, Platform
 from exop.errors import MeshError, MessageTooLarge, PlanError, RequestInvalid, StoredStateError
-from exop.model.named import name_of
-from exop.model.stored import pack
-from exop.remoting import pieces as pieces_module
-from exop.remoting import served as served_module
-from exop.remoting.pieces import LARGEST, MOST, PIECE, TOGETHER, Pieces
-from exop.remoting.platform import RemotePlatform, as_memento
-from exop.remoting.served import MOST_HEAVY
+from exop.model.slets.stored_memento import pack
+from exop.model.values.class_names import name_of
+from exop.remoting.api import served as served_module
+from exop.remoting.api import transfers as pieces_module
+from exop.remoting.api.remote_platform import RemotePlatform, as_memento
+from exop.remoting.api.served import MOST_HEAVY
+from exop.remoting.api.transfers import LARGEST, MOST, PIECE, TOGETHER, Pieces
 from exop.stock.slets import Position, Written, count_up
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from exop import Mesh, Platform, Shadow, connect
 from exop.errors import ShadowFailed
-from exop.remoting.forms import Proof, as_proof
-from exop.remoting.plans import RemotePlan
-from exop.remoting.platform import RemotePlatform
+from exop.remoting.api.remote_plans import RemotePlan
+from exop.remoting.api.remote_platform import RemotePlatform
+from exop.remoting.api.wire_types import Proof, as_proof
 from tests.cli.line import PACKAGE
 
 

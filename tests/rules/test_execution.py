@@ -9,9 +9,9 @@ import pytest
 
 from exop import Application, Batch, EndOfStream, Memento, OutputPort, Platform, Punctuation, Slet, slet
 from exop.errors import ComponentFailed, WiringError
-from exop.model.lifecycle import State
+from exop.runtime.lifecycle import State
 from exop.stock.slets import count_up
-from exop.wiring.layout import LONGEST_CHAIN
+from exop.wiring.graph.execution_plan import LONGEST_CHAIN
 from tests.rig import PATIENCE, Gate, collector, eventually, parked, same, source_of
 
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from exop import Application, Batch, EndOfStream, InputPort, Memento, OutputPort, Platform, Slet, input_port, slet
-from exop.model.spec import POLICIES
-from exop.runtime import failure
+from exop.model.slets.spec import POLICIES
+from exop.runtime.supervision import failure_policy as failure
 from tests.rig import PATIENCE, eventually, threads_leave
 
 LAST, POISON, SIZE = 30, 13, 5

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from exop.runtime.channel import Channel, Outlet
+from exop.runtime.channels.base import Channel, Outlet
+from exop.runtime.dataflow.entry import Entry
 from exop.runtime.drivers.source import ThreadDriver
-from exop.runtime.entry import Entry
 from tests.rig import PATIENCE
 
 

@@ -11,8 +11,8 @@ from exop import Application, Channel, slet
 from exop.errors import UnknownName
 from exop.hooks import Plugins, hookimpl
 from exop.runtime.catalog import Catalog, in_use, known_slets
-from exop.runtime.channel import Outlet
-from exop.runtime.entry import NOWHERE, Entry
+from exop.runtime.channels.base import Outlet
+from exop.runtime.dataflow.entry import NOWHERE, Entry
 
 
 @slet

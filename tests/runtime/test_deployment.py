@@ -9,11 +9,11 @@ import pytest
 
 from exop import Application, Mesh, Platform, Slet, input_port, slet
 from exop.errors import ComponentFailed, MeshError, PlanError
-from exop.model.lifecycle import State
-from exop.runtime import failure
 from exop.runtime.channels import queue as module
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.pool import POOL
+from exop.runtime.lifecycle import State
+from exop.runtime.supervision import failure_policy as failure
 from exop.stock.slets import count_up
 from tests.rig import PATIENCE, Gate, collector, eventually, same, threads_leave
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from exop.model.slet import Slet
-from exop.remoting.codec import pack
-from exop.runtime.budget import UserCalls
+from exop.model.slets.slet import Slet
+from exop.remoting.transport.codec import pack
 from exop.runtime.metrics import OwnFigures
+from exop.runtime.supervision.budget import UserCalls
 from exop.status import plain
 from tests.rig import PATIENCE, eventually
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from exop import Application, Batch, Platform, slet
-from exop.model.spec import POLICIES
+from exop.model.slets.spec import POLICIES
 from exop.runtime.channels.table import TableChannel
-from exop.runtime.failure import careful
+from exop.runtime.supervision.failure_policy import careful
 from tests.change.tools import Position, changed, finish, suspended, writing
 from tests.rig import PATIENCE, threads_leave
 
@@ -137,8 +137,8 @@ def test_a_field_of_an_index_is_needed_as_well(platform):
 def test_what_a_latch_keeps_can_be_pulled_after_its_end(platform):
     """It is read by those who come later too: the end of the stream is no end of what is kept."""
     from exop import InputPort
-    from exop.model.mesh import ChannelSpec, Node
-    from exop.model.slet import spec_of
+    from exop.model.meshes.mesh import ChannelSpec, Node
+    from exop.model.slets.slet import spec_of
     from tests.change.tools import Tap, count_to
     from tests.rig import eventually
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from exop import Application, EndOfStream, Platform, Punctuation, slet
 from exop.errors import ConditionError, SettingError
-from exop.model.stored import pack, unpack
+from exop.model.slets.stored_memento import pack, unpack
 from exop.stock.join import Join, Kept
 from exop.stock.watermark import Watermark
 from exop.testing import collected
@@ -133,7 +133,7 @@ def test_a_side_that_is_idle_is_not_waited_for(handed_over, monkeypatch):
     are late, and the items of the other sides are not kept for these.
     """
     now = [0.0]
-    monkeypatch.setattr("exop.runtime.channel.clock", lambda: now[0])
+    monkeypatch.setattr("exop.runtime.channels.base.clock", lambda: now[0])
     kept = Kept()
     settings: dict[str, Any] = {"sides": ["cars", "tolls"], "by": "vid", "time": "time", "within": 10}
     with open_slet(Join, kept=kept, **settings) as join:

@@ -10,8 +10,8 @@ import pytest
 from exop import Application, EndOfStream, Platform
 from exop.errors import SettingError
 from exop.hooks import Plugins
-from exop.model.mesh import Node
-from exop.model.slet import spec_of
+from exop.model.meshes.mesh import Node
+from exop.model.slets.slet import spec_of
 from exop.stock import register_channels, register_slets
 from exop.stock.slets import STOCK, Split, WriteLines, Written, count_up, pass_on, read_lines, show
 from exop.testing import check_source, collected, feed

@@ -8,9 +8,9 @@ import pytest
 
 from exop import Application, Platform
 from exop.errors import PlanError, StateError
-from exop.model.mesh import Mesh
+from exop.model.meshes.mesh import Mesh
 from exop.runtime.deployment import Deployment
-from exop.runtime.store import Store
+from exop.runtime.durable.store import Store
 from exop.wiring.deployer import Deployer
 
 #: Longest wait for another thread, in seconds.

@@ -7,13 +7,13 @@ import pytest
 
 from exop.app import Application
 from exop.errors import WiringError
-from exop.model.mesh import ChannelSpec, Mesh, Node
-from exop.model.ports import InputPort
-from exop.model.slet import slet
+from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
+from exop.model.slets.ports import InputPort
+from exop.model.slets.slet import slet
 from exop.platform import Platform
 from exop.runtime.channels import BUILT_IN
 from exop.stock.slets import WriteLines, count_up, pass_on, show
-from exop.wiring.notes import preview
+from exop.wiring.changes.remarks import preview
 from tests.rig import Two
 
 KINDS = {kind.kind: kind for kind in BUILT_IN}

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn, NotRequired, TypedDict
 
 from exop.errors import StoredStateError
-from exop.model.types.convert import convert
+from exop.model.types.assignable import unfit
+from exop.model.types.conversion import convert
 from exop.model.types.description import CONCRETE, SCALARS, Field, Kind, Type, built, type_of
-from exop.model.types.fitting import unfit
 
 #: Types of which a description may consist.
 MOST: Final = 1000

@@ -1,6 +1,6 @@
 """The channel kinds: `direct` is part of the base, the others have a module each; `latch` and `table` share one."""
 
-from exop.runtime.channel import DirectChannel
+from exop.runtime.channels.base import DirectChannel
 from exop.runtime.channels.log import LogChannel
 from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.channels.table import LatchChannel, TableChannel

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from exop.errors import MeshError, StateError, StoredStateError
 from exop.logs import logger
 from exop.model.items import CONTROL, EndOfStream, Punctuation
-from exop.runtime.channel import KeepingChannel, Outlet
+from exop.runtime.channels.base import KeepingChannel, Outlet
+from exop.runtime.dataflow.entry import Entry, Unwind, Work
 from exop.runtime.drivers.base import current_driver
-from exop.runtime.entry import Entry, Unwind, Work
 from exop.runtime.log.memory import EventLog, Fsync, MemoryLog, Position, Retention, flat
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ from typing import Any, ClassVar, Final
 
 from exop.errors import MeshError
 from exop.model.items import EndOfStream, Punctuation
-from exop.model.partitions import PARTITIONS
-from exop.runtime.channel import Channel, Outlet
-from exop.runtime.convert import cut, weight
+from exop.model.meshes.partitions import PARTITIONS
+from exop.runtime.channels.base import Channel, Outlet
+from exop.runtime.channels.partitioned import Partitioning
+from exop.runtime.dataflow.batches import cut, weight
+from exop.runtime.dataflow.entry import NOWHERE, Entry, Packet, Unwind, Way, Work, fan_out, items_of, unpacked
 from exop.runtime.drivers.base import Driver, Signal, current_driver
-from exop.runtime.entry import NOWHERE, Entry, Packet, Unwind, Way, Work, fan_out, items_of, unpacked
 from exop.runtime.metrics import Flow
-from exop.runtime.partitioned import Partitioning
 
 #: The number of entries beyond its capacity that a channel may hold because a driver would wait for itself.
 SPILL = 1_000_000

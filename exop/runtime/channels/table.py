@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 
 from exop.errors import MeshError
 from exop.model.items import EndOfStream, Punctuation
-from exop.runtime.channel import KeepingChannel, Outlet, PullMode
-from exop.runtime.convert import to_items
-from exop.runtime.entry import Entry
-from exop.shown import shown
+from exop.runtime.channels.base import KeepingChannel, Outlet, PullMode
+from exop.runtime.dataflow.batches import to_items
+from exop.runtime.dataflow.entry import Entry
+from exop.safe_repr import shown
 
 
 def key_reader(fields: str | Sequence[str] | None) -> Callable[[Any], Any]:

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from exop.runtime.entry import Unwind, Wait, Work
-from exop.runtime.inlets import Inlet, Inlets
+from exop.runtime.dataflow.entry import Unwind, Wait, Work
+from exop.runtime.dataflow.inlets import Inlet, Inlets
 
 if TYPE_CHECKING:
     from exop.runtime.channels.queue import Buffered

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from exop.errors import ChannelClosed
+from exop.runtime.dataflow.entry import Work
 from exop.runtime.drivers.base import Driver, Halted, acting_as
-from exop.runtime.entry import Work
 
 #: Sends a payload; called with whether to use the instrumented path.
 Send = Callable[[bool], None]

@@ -10,8 +10,8 @@ from typing import Any, Literal, NoReturn
 
 from exop.logs import logger
 from exop.model.items import CONTROL, EndOfStream
+from exop.runtime.dataflow.entry import NOWHERE, Entry, Step, Work, in_order, items_of, way_of
 from exop.runtime.drivers.base import Driver, Halted, acting_as
-from exop.runtime.entry import NOWHERE, Entry, Step, Work, in_order, items_of, way_of
 from exop.runtime.metrics import Flow
 
 Yields = Literal["items", "mixed", "batches"]

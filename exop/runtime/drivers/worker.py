@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from exop.runtime.dataflow.entry import Wait, Work
 from exop.runtime.drivers.base import acting_as, current_driver
 from exop.runtime.drivers.pool import POOL, Pool, Seat
 from exop.runtime.drivers.source import ThreadDriver
-from exop.runtime.entry import Wait, Work
 
 if TYPE_CHECKING:
     from exop.runtime.channels.queue import Buffered

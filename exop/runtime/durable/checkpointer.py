@@ -25,18 +25,18 @@ from typing import Any, Final, TypeAlias
 
 from exop.errors import CheckpointError, ComponentFailed, ExopError, NotCommitted
 from exop.logs import logger
-from exop.model.mesh import Mesh
-from exop.runtime.budget import Owner, UserCall, UserCalls
-from exop.runtime.channel import Channel
+from exop.model.meshes.mesh import Mesh
+from exop.runtime.channels.base import Channel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
+from exop.runtime.drivers.pause import Pause
 from exop.runtime.drivers.source import SourceDriver, ThreadDriver
+from exop.runtime.durable.database import Checkpoints
+from exop.runtime.durable.engine_journal import DurableTie
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.durable.snapshot import CAPTURING, Snapshot, capture, ties
-from exop.runtime.pause import Pause
-from exop.runtime.state.database import Checkpoints
-from exop.runtime.tied import DurableTie
-from exop.shown import RAISED, described, message
+from exop.runtime.supervision.budget import Owner, UserCall, UserCalls
+from exop.safe_repr import RAISED, described, message
 
 #: Seconds for an explicit `checkpoint()` to find every driver at a safe point, and for each call of a slet.
 PATIENCE = 10.0

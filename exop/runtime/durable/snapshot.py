@@ -11,23 +11,23 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from exop.errors import CheckpointError, StoredStateError
-from exop.model.decoding import decode
-from exop.model.depth import AROUND, DEPTH
-from exop.model.encoding import encode_each
 from exop.model.items import Window
-from exop.model.lifecycle import State
-from exop.model.stored import pack, unpack
-from exop.runtime.budget import Owner, current_call
-from exop.runtime.channel import Channel, ControlMerge
+from exop.model.slets.stored_memento import pack, unpack
+from exop.model.values.decoding import decode
+from exop.model.values.depth import AROUND, DEPTH
+from exop.model.values.encoding import encode_each
+from exop.runtime.channels.base import Channel, ControlMerge
 from exop.runtime.channels.window import WindowChannel, open_window, port_of
 from exop.runtime.component import Component
+from exop.runtime.dataflow.entry import NOWHERE, Call, Way, Work
+from exop.runtime.dataflow.ports import BufferedOutput
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.source import SourceDriver
+from exop.runtime.durable.engine_journal import DurableTie
 from exop.runtime.durable.failpoints import failpoint
-from exop.runtime.entry import NOWHERE, Call, Way, Work
+from exop.runtime.lifecycle import State
 from exop.runtime.metrics import figures_of
-from exop.runtime.ports import BufferedOutput
-from exop.runtime.tied import DurableTie
+from exop.runtime.supervision.budget import Owner, current_call
 
 #: The phase of a call that captures mementos.
 CAPTURING: Final = "taking the memento"

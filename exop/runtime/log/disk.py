@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from exop.errors import MeshError, StateError
 from exop.logs import logger
-from exop.model.encoding import encode
 from exop.model.items import CONTROL, Punctuation
-from exop.runtime.convert import cut, to_items, weight
+from exop.model.values.encoding import encode
+from exop.runtime.dataflow.batches import cut, to_items, weight
 from exop.runtime.log.files import DISK, Files
 from exop.runtime.log.memory import EventLog, Position, Retention, check_range, flat
 from exop.runtime.log.segment import (

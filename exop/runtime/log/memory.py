@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from exop.errors import MeshError
 from exop.model.items import CONTROL
-from exop.runtime.convert import cut, to_items, weight
+from exop.runtime.dataflow.batches import cut, to_items, weight
 
 #: When appended rows are forced to the disk: with every append, with every checkpoint (`sync()`), or when the operating
 #: system does it. If only the process dies, nothing is lost in any case.

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from exop.errors import PlanError, UnknownName
-from exop.model.lifecycle import State
-from exop.model.mesh import Node
-from exop.model.shadow import Shadow
-from exop.model.spec import Role, is_number
+from exop.model.meshes.mesh import Node
+from exop.model.meshes.proof import Shadow
+from exop.model.slets.spec import Role, is_number
 from exop.runtime.component import Component
-from exop.wiring.plan import Plan, Step
+from exop.runtime.lifecycle import State
+from exop.wiring.changes.plan import Plan, Step
 
 #: No timer waits for longer, in seconds.
 LONGEST: Final = min(1e9, threading.TIMEOUT_MAX)

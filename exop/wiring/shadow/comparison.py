@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, NamedTuple
 
-from exop.model.columns import is_columns
 from exop.model.items import CONTROL
-from exop.model.shadow import TRIFLE
-from exop.runtime.convert import as_row
+from exop.model.meshes.proof import TRIFLE
+from exop.model.values.columns import is_columns
+from exop.runtime.dataflow.batches import as_row
 from exop.runtime.metrics import quantiles
-from exop.shown import RAISED, class_of, described, shown
+from exop.safe_repr import RAISED, class_of, described, shown
 from exop.wiring.sharing import PLAIN
 
 #: Differences that are reported at most.

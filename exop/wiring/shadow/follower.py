@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Final
 
 from exop.errors import ComponentFailed
 from exop.model.items import Punctuation
-from exop.model.memento import Memento
-from exop.runtime.channel import ControlMerge
+from exop.model.slets.memento import Memento
+from exop.runtime.channels.base import ControlMerge
 from exop.runtime.component import Component
+from exop.runtime.dataflow.compiler import way_into
+from exop.runtime.dataflow.entry import Entry, Unwind
 from exop.runtime.drivers.base import Halted, acting_as, current_driver
+from exop.runtime.drivers.pause import Pause
 from exop.runtime.drivers.source import ThreadDriver
-from exop.runtime.entry import Entry, Unwind
 from exop.runtime.metrics import ComponentMetrics
-from exop.runtime.pause import Pause
-from exop.runtime.ways import way_into
-from exop.shown import RAISED, class_of, described, message
-from exop.wiring.drain import quiesce
+from exop.safe_repr import RAISED, class_of, described, message
+from exop.wiring.changes.drain import quiesce
 from exop.wiring.shadow.comparison import SIDES, Comparison
 from exop.wiring.shadow.taps import Call, FollowerTap, LeaderTap
 from exop.wiring.sharing import copies_freely, independent

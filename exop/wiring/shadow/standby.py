@@ -12,20 +12,20 @@ from typing import Any, Final
 
 from exop.errors import PlanError, UnknownName
 from exop.logs import logger
-from exop.model.handover import HandOver
-from exop.model.lifecycle import State
-from exop.model.memento import Memento
-from exop.model.mesh import Mesh, Node
+from exop.model.meshes.mesh import Mesh, Node
+from exop.model.slets.handover import HandOver
+from exop.model.slets.memento import Memento
 from exop.runtime.component import Component
+from exop.runtime.component_manager import ComponentManager
 from exop.runtime.deployment import Deployment
-from exop.runtime.manager import ComponentManager
-from exop.runtime.trouble import DeadLetters
+from exop.runtime.lifecycle import State
+from exop.runtime.supervision.failure_state import DeadLetters
+from exop.wiring.changes.plan import Plan
+from exop.wiring.changes.successors import leave
 from exop.wiring.controller import WiringController
-from exop.wiring.plan import Plan
 from exop.wiring.shadow.checks import replacements
 from exop.wiring.shadow.follower import Companions, Follower, Undo, as_far
 from exop.wiring.shadow.trial import Run
-from exop.wiring.successors import leave
 
 #: Seconds to wait for the end of a run that is given up.
 LEAVING: Final = 10.0

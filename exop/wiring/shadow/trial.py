@@ -10,25 +10,25 @@ from typing import Any, Final
 
 from exop.errors import ExopError, PlanError, ShadowFailed
 from exop.model.items import Punctuation
-from exop.model.lifecycle import State
-from exop.model.memento import Memento
-from exop.model.shadow import Shadow
-from exop.model.spec import Role
-from exop.runtime.channel import LOWEST
+from exop.model.meshes.proof import Shadow
+from exop.model.slets.memento import Memento
+from exop.model.slets.spec import Role
+from exop.runtime.channels.base import LOWEST
 from exop.runtime.component import Component
+from exop.runtime.component_manager import ComponentManager
+from exop.runtime.conditional_updates import NodeWatch
 from exop.runtime.deployment import Deployment
-from exop.runtime.interrupts import check_interrupt
-from exop.runtime.lines import NodeWatch
-from exop.runtime.manager import ComponentManager
-from exop.shown import add_note, shown
+from exop.runtime.lifecycle import State
+from exop.runtime.supervision.interrupts import check_interrupt
+from exop.safe_repr import add_note, shown
+from exop.wiring.changes.conditional_updates import fired_beside
+from exop.wiring.changes.plan import Plan, Step
+from exop.wiring.changes.successors import copied, leave, taken
 from exop.wiring.controller import WiringController
-from exop.wiring.lines import fired_beside
-from exop.wiring.plan import Plan, Step
 from exop.wiring.shadow.checks import replacements
 from exop.wiring.shadow.comparison import Comparison, Difference, same
 from exop.wiring.shadow.follower import CAPACITY, NEAR, PATIENCE, Follower, as_far
 from exop.wiring.shadow.taps import Call, FollowerTap
-from exop.wiring.successors import copied, leave, taken
 
 #: Seconds between two looks whether the old slets still run.
 GLANCE: Final = 0.05

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from exop import EndOfStream, OutputPort, Punctuation, Tie
-from exop.model.tie import Leaving
+from exop.model.slets.tie import Leaving
 
 from .carried import carry
 from .errors import OutputMismatch, QueryError, QueryFailed, QueryRefused, SparkError

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from exop import OutputPort, Tie
 from exop.errors import SettingError, SletError
-from exop.model.ports import PortSpec, PortType
-from exop.model.slet import spec_of
-from exop.model.spec import Setting, SletSpec
-from exop.model.types.convert import convert
+from exop.model.slets.ports import PortSpec, PortType
+from exop.model.slets.slet import spec_of
+from exop.model.slets.spec import Setting, SletSpec
+from exop.model.types.conversion import convert
 
 if TYPE_CHECKING:
     from .slets import SparkSlet

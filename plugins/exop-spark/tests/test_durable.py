@@ -6,7 +6,7 @@ from exop_spark import EventTime, Input, SparkSlet, query
 
 from exop import EndOfStream, Punctuation
 from exop.runtime.drivers.engine import EngineDriver
-from exop.runtime.tied import DurableTie, EnginePlaces
+from exop.runtime.durable.engine_journal import DurableTie, EnginePlaces
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 

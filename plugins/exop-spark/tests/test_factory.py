@@ -15,8 +15,8 @@ from exop_spark.settings import check_master
 
 from exop import Application, Slet
 from exop.errors import ExopError, SettingError
-from exop.model.mesh import Node
-from exop.model.slet import spec_of
+from exop.model.meshes.mesh import Node
+from exop.model.slets.slet import spec_of
 
 COLUMNS = pa.schema([pa.field("time", pa.int32()), pa.field("value", pa.int32())])
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from exop_spark.columns import schema_of
 from exop_spark.slets import SparkSlet
 
-from exop.model.mesh import Mesh
-from exop.model.slet import spec_of
+from exop.model.meshes.mesh import Mesh
+from exop.model.slets.slet import spec_of
 from exop.runtime.catalog import known_slets
 
 README = (Path(__file__).parents[1] / "README.md").read_text()

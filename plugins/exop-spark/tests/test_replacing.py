@@ -11,7 +11,7 @@ from exop_spark import EventTime, Input, query
 
 from exop import Application, Memento, Platform, Punctuation, slet
 from exop.errors import ComponentFailed, MementoError
-from exop.model.lifecycle import State
+from exop.runtime.lifecycle import State
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 

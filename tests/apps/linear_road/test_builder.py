@@ -9,7 +9,7 @@ from apps import linear_road as package
 from apps.linear_road import builder
 from apps.linear_road.builder import linear_road, native_slets
 from exop.errors import BuilderError, MeshError
-from exop.model.slet import spec_of
+from exop.model.slets.slet import spec_of
 
 
 @pytest.fixture

@@ -26,14 +26,14 @@ from hypothesis import strategies as st
 
 from exop import Memento
 from exop.errors import StoredStateError
-from exop.model.decoding import decode
-from exop.model.encoding import encode
-from exop.model.exported import exported, imported
-from exop.model.named import Declared, forget
+from exop.model.slets.memento_file import exported, imported
+from exop.model.types.assignable import misfit, unfit
 from exop.model.types.description import Type, type_of
 from exop.model.types.evolution import as_data, changes, fingerprint, from_data
-from exop.model.types.fitting import misfit, unfit
-from exop.model.versions import package_name
+from exop.model.values.class_names import Declared, forget
+from exop.model.values.decoding import decode
+from exop.model.values.encoding import encode
+from exop.model.values.versions import package_name
 
 #: The module in which random records stand.
 HERE = "tests_of_types"

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import pytest
 
-from exop.model.types.fitting import misfit
+from exop.model.types.assignable import misfit
 
 
 @pytest.mark.parametrize(

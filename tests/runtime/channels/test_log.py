@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from exop import EndOfStream, Punctuation
 from exop.errors import MeshError, NotStorable, StateError, StoredStateError
 from exop.runtime.channels.log import LogChannel
-from exop.runtime.entry import Unwind
+from exop.runtime.dataflow.entry import Unwind
 from exop.runtime.log.disk import DiskLog
 from exop.runtime.log.memory import MemoryLog
 from tests.rig import PATIENCE, eventually

@@ -6,8 +6,8 @@ import pytest
 from exop.errors import MeshError
 from exop.model.items import Batch, EndOfStream, Punctuation
 from exop.runtime.channels.queue import QueueChannel
+from exop.runtime.dataflow.entry import Packet
 from exop.runtime.drivers.worker import Worker
-from exop.runtime.entry import Packet
 from tests.rig import eventually, threads_leave
 from tests.runtime.rig import Log, driven, finished, joined
 

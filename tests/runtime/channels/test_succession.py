@@ -5,12 +5,12 @@ from typing import Any
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from exop.model.decoding import decode
-from exop.model.encoding import encode
 from exop.model.items import EndOfStream, Punctuation
-from exop.runtime.channel import Outlet
+from exop.model.values.decoding import decode
+from exop.model.values.encoding import encode
+from exop.runtime.channels.base import Outlet
 from exop.runtime.channels.window import WindowChannel
-from exop.runtime.entry import Entry
+from exop.runtime.dataflow.entry import Entry
 
 COMPLETE = {"count": None, "seconds": None, "slide": None, "time": None, "evict": False, "ports": None}
 

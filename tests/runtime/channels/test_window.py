@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from exop.errors import MeshError
 from exop.model.items import EndOfStream, Punctuation, Window
-from exop.model.ports import PortType
-from exop.runtime.channel import Outlet
+from exop.model.slets.ports import PortType
+from exop.runtime.channels.base import Outlet
 from exop.runtime.channels.window import WindowChannel
+from exop.runtime.dataflow.entry import Entry, Unwind, Work
 from exop.runtime.drivers.base import Driver, acting_as
-from exop.runtime.entry import Entry, Unwind, Work
 from tests.runtime.rig import Log, joined
 
 

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from exop.runtime.dataflow.entry import Entry, Unwind, Work
 from exop.runtime.drivers import base
 from exop.runtime.drivers.base import Driver, Halted, acting_as, current_driver
-from exop.runtime.entry import Entry, Unwind, Work
 from tests.rig import PATIENCE, Gate, eventually, threads_leave
 from tests.runtime.rig import Log, Runs, driven, finished
 

@@ -8,10 +8,10 @@ import pytest
 
 from exop import Application, Batch, EndOfStream, InputPort, OutputPort, Punctuation, Slet, input_port, slet
 from exop.errors import ChannelClosed, ComponentFailed
-from exop.model.lifecycle import Event, State
+from exop.runtime.dataflow.entry import NOWHERE, Work
 from exop.runtime.drivers.base import Halted
 from exop.runtime.drivers.engine import EngineDriver
-from exop.runtime.entry import NOWHERE, Work
+from exop.runtime.lifecycle import Event, State
 from exop.stock.slets import count_up
 from tests.rig import PATIENCE, Gate, collector, eventually, parked, threads_leave
 

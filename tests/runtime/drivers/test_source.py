@@ -8,10 +8,10 @@ import pytest
 
 from exop import Application, Batch, InputPort, Memento, OutputPort, Punctuation, Slet, slet
 from exop.errors import ComponentFailed
-from exop.model.lifecycle import State
-from exop.runtime import failure
+from exop.runtime.dataflow.entry import Entry
 from exop.runtime.drivers.source import SourceDriver
-from exop.runtime.entry import Entry
+from exop.runtime.lifecycle import State
+from exop.runtime.supervision import failure_policy as failure
 from exop.stock.slets import count_up
 from tests.rig import PATIENCE, Gate, collector, eventually, parked, source_of, threads_leave
 from tests.runtime.rig import Log, finished

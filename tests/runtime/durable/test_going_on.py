@@ -28,13 +28,13 @@ from exop import (
 )
 from exop.errors import CheckpointError, ExopError, MeshError, NotStorable, StateError, UnknownName
 from exop.hooks import Plugins
-from exop.model.decoding import decode
-from exop.model.depth import AROUND, DEPTH
-from exop.model.encoding import encode
+from exop.model.values.decoding import decode
+from exop.model.values.depth import AROUND, DEPTH
+from exop.model.values.encoding import encode
 from exop.runtime.durable import checkpointer
 from exop.runtime.durable.checkpointer import Checkpointer
 from exop.runtime.durable.snapshot import capture
-from exop.runtime.store import Store
+from exop.runtime.durable.store import Store
 from exop.stock.slets import WriteLines, show
 from tests.rig import eventually
 
@@ -261,7 +261,7 @@ def line(*slets: Any, on_error: Any = None, kind: str = "queue", every: float = 
 
 def spec_port(one: Any) -> str:
     """The input port of a slet."""
-    from exop.model.slet import spec_of
+    from exop.model.slets.slet import spec_of
 
     return spec_of(one).inputs[0].name
 

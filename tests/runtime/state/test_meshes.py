@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exop import Mesh
-from exop.model.mesh import ChannelSpec
-from exop.runtime.state import tables as module
-from exop.runtime.store import Store
-from tests.model.meshes import CATALOG, SLETS, line, meshes, node
+from exop.model.meshes.mesh import ChannelSpec
+from exop.runtime.durable import tables as module
+from exop.runtime.durable.store import Store
+from tests.model.sample_meshes import CATALOG, SLETS, line, meshes, node
 
 
 @contextmanager

@@ -1,0 +1,198 @@
+"""`exop health` and `exop metrics`: what a supervisor and a monitoring system ask of a running platform."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Final
+
+from cyclopts import Parameter
+
+from exop.cli.live.rates import RUN, Rates
+from exop.cli.live.troubles import state_text
+from exop.cli.live.view import plain
+from exop.cli.options import HERE, Json, Where
+from exop.cli.peers import find_application, the_platform
+from exop.cli.report import DONE, FAILED
+from exop.cli.text import print_json
+from exop.errors import RemotingError
+from exop.safe_repr import clean
+
+#: The states of an application in which all that should run does.
+_READY: Final = ("running", "finished")
+_ESCAPED: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+_QUANTILES: Final = {"p50": "0.5", "p95": "0.95", "p99": "0.99"}
+
+#: The metric families about nodes: the figure, its type, its help. Figures that rest on samples are estimates.
+_OF_NODES: Final = {
+    "batches_total": ("batches", "counter", "Calls of the slet with a batch."),
+    "errors_total": ("errors", "counter", "Exceptions that the slet has raised."),
+    "skipped_total": ("skipped", "counter", "Items that were skipped because the slet raised."),
+    "busy_seconds_total": ("busy_s", "counter", "Seconds that the slet has worked; an estimate for single items."),
+}
+
+
+def health(
+    *,
+    live: Annotated[bool, Parameter(help="Whether the platform answers and none of its drivers has died.")] = False,
+    ready: Annotated[bool, Parameter(help="Whether all applications run as well; what is asked by default.")] = False,
+    where: Where = HERE,
+    json: Json = False,
+) -> int:
+    """Tell whether a running platform is alive, or ready: exit code 0 or 1, and a line that says why.
+
+    Made for the probes of a container. A suspended slet does not make a platform less alive: it keeps its item and
+    waits for its repair, which a restart would not bring.
+    """
+    del ready  # the default: it can be said for clarity
+    try:
+        with the_platform(where) as platform:
+            status = platform.status()
+    except RemotingError as problem:
+        dead, waiting, name = [str(problem)], [], None
+    else:
+        dead, waiting, name = list(dead_drivers(status)), list(not_running(status)), status["platform"]
+    problems = dead if live else [*dead, *waiting]
+    if json:
+        print_json({"platform": name, "live": not dead, "ready": not dead and not waiting, "problems": problems})
+    else:
+        verdict = f"{'not ' if problems else ''}{'live' if live else 'ready'}"
+        print(clean(": ".join([verdict, "; ".join(problems) or str(name)]).replace("\n", " ")))
+    return FAILED if problems else DONE
+
+
+def metrics(
+    app: str = "",
+    /,
+    *,
+    prometheus: Annotated[
+        bool, Parameter(help="Print the text format of Prometheus (0.0.4), with the names that the how-to lists.")
+    ] = False,
+    where: Where = HERE,
+    json: Json = False,
+) -> int:
+    """Print the figures of running applications: items, errors, times of each node, and what its channels hold.
+
+    Args:
+        app: An application that runs; all of the platform by default.
+    """
+    table = not (prometheus or json)
+    if app:
+        with find_application(app, where) as found:
+            platform, name = found.platform, found.application
+            looked = {name: platform.status(name) if table else platform.metrics(name, quantiles=True)}
+    else:
+        with the_platform(where) as platform:
+            looked = platform.status()["applications"] if table else platform.metrics(quantiles=True)
+    if prometheus:
+        print(prometheus_text(looked), end="")
+    elif json:
+        print_json({name: figures_of(figures) for name, figures in looked.items()})
+    else:
+        for name, status in looked.items():
+            print(f"{clean(name)}  {status['state']}")
+            print(plain(Rates().section(status), RUN))
+    return DONE
+
+
+def dead_drivers(status: Mapping[str, Any]) -> Iterator[str]:
+    """The drivers of a platform that have died."""
+    for name, one in status["applications"].items():
+        yield from (f"{name}: the driver of {driver} has died: {why}" for driver, why in one["crashed"].items())
+
+
+def not_running(status: Mapping[str, Any]) -> Iterator[str]:
+    """List the applications of a platform that should run and do not; those with a dead driver are listed apart."""
+    yield from (f"{name}: not started again: {why}" for name, why in status["failed_to_restart"].items())
+    for name, one in status["applications"].items():
+        failed = [
+            f"{node} is {facts['state']}: {facts['error']}" for node, facts in one["nodes"].items() if "error" in facts
+        ]
+        if failed:
+            yield f"{name}: {', '.join(failed)}"
+        elif one["state"] not in _READY and not one["crashed"]:
+            yield f"{name}: {state_text(one)}"
+
+
+def figures_of(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures of one application as data: inserted queues are channels here."""
+    return {
+        "state": metrics["state"],
+        "running_s": metrics["running_s"],
+        "nodes": metrics["nodes"],
+        "channels": {**metrics["channels"], **metrics["inserted"]},
+    }
+
+
+def prometheus_text(metrics: Mapping[str, Mapping[str, Any]]) -> str:
+    """The figures of applications in the text format of Prometheus, version 0.0.4.
+
+    Args:
+        metrics: The result of `Platform.metrics(quantiles=True)`.
+    """
+    families: dict[str, tuple[str, str, list[str]]] = {}
+    for name, figures in metrics.items():
+        for family, kind, words, labels, value in _samples(name, figures):
+            lines = families.setdefault(f"exop_{family}", (kind, words, []))[2]
+            shown = ",".join(f'{label}="{str(text).translate(_ESCAPED)}"' for label, text in labels.items())
+            lines.append(f"exop_{family}{{{shown}}} {_number(value)}")
+    parts = [
+        line
+        for family, (kind, words, lines) in families.items()
+        for line in (f"# HELP {family} {words}", f"# TYPE {family} {kind}", *lines)
+    ]
+    return "".join(f"{line}\n" for line in parts)
+
+
+#: The family, its type and help, the labels and the value.
+_Sample = tuple[str, str, str, dict[str, str], float]
+
+
+def _samples(name: str, status: Mapping[str, Any]) -> Iterator[_Sample]:
+    here = {"application": name}
+    yield "application_state", "gauge", "1 for the state of the application.", here | {"state": status["state"]}, 1
+    yield "application_seconds", "gauge", "Seconds since the application was started.", here, status["running_s"]
+    yield "application_revision", "gauge", "The revision of the mesh that runs.", here, status["revision"]
+    for node, facts in status["nodes"].items():
+        yield from _of_node(here | {"node": node}, facts)
+    for channel, facts in (*status["channels"].items(), *status["inserted"].items()):
+        there = here | {"channel": channel, "kind": facts["kind"]}
+        for key, value in _numbers(facts):
+            family = f"channel_{re.sub('[^a-zA-Z0-9_]', '_', key)}"
+            yield family, "gauge", "A figure of a channel, named by its kind.", there, value
+
+
+def _of_node(here: dict[str, str], facts: Mapping[str, Any]) -> Iterator[_Sample]:
+    inputs, letters = facts["inputs"], facts["dead_letters"]
+    yield (
+        "node_state",
+        "gauge",
+        "1 for the state of the node.",
+        here | {"state": facts["state"], "slet": facts["slet"]},
+        1,
+    )
+    outputs = [port for port in facts["ports"] if port not in inputs]
+    for direction, ports in (("in", inputs), ("out", outputs)):
+        for port in ports:
+            there = here | {"direction": direction, "port": port}
+            yield "items_total", "counter", "Items in and out of the slet.", there, facts["items"].get(port, 0)
+    for family, (key, kind, words) in _OF_NODES.items():
+        yield family, kind, words, here, facts[key]
+    yield "dead_letters", "gauge", "Items set aside that can be tried again.", here, letters["count"]
+    yield "dead_letters_dropped_total", "counter", "Dead letters beyond their bound.", here, letters["dropped"]
+    for family, key, words in (
+        ("service_seconds", "service_ms", "Seconds for an item; measured by samples."),
+        ("latency_seconds", "latency_ms", "Seconds from the source to the node; measured by samples."),
+    ):
+        for name, value in facts[key].items():
+            yield family, "summary", words, here | {"quantile": _QUANTILES[name]}, value / 1e3
+    for name, value in _numbers(facts.get("own", {})):
+        yield "own", "gauge", "A figure that the slet reports of itself.", here | {"figure": name}, value
+
+
+def _numbers(facts: Mapping[str, Any]) -> Iterable[tuple[str, float]]:
+    return [(key, one) for key, one in facts.items() if isinstance(one, (int, float)) and not isinstance(one, bool)]
+
+
+def _number(value: float) -> str:
+    return {"inf": "+Inf", "-inf": "-Inf", "nan": "NaN"}.get(str(value), str(value))

@@ -1,0 +1,1 @@
+"""Live displays in the terminal."""

@@ -1,0 +1,111 @@
+"""A platform that waits for applications, and reports the changes of their states."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from exop.cli.live.view import opening_facts
+from exop.cli.stopping import Stopping
+from exop.errors import ExopError
+from exop.logs import logger
+
+if TYPE_CHECKING:
+    from exop.platform import Platform
+
+#: How often the applications are looked at, in seconds.
+TICK: Final = 0.2
+#: How often it is logged how far an opening is.
+OPENING_EVERY: Final = 5.0
+
+
+@dataclass
+class Keeper:
+    """Keeps a platform up until it is asked to stop, and logs the state changes of its applications."""
+
+    platform: Platform
+    stopping: Stopping
+    _states: dict[str, str] = field(default_factory=dict)
+    _told: float = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.platform.close()
+
+    def start(self, folders: Iterable[Path]) -> None:
+        """Start the platform and what ran in its state directory.
+
+        Raises:
+            StateError, AddressInUse: it cannot start here.
+        """
+        with ThreadPoolExecutor(1, thread_name_prefix="exop bring up") as pool:
+            starting = pool.submit(self.platform.start)
+            while not wait([starting], TICK).done:
+                self.look()
+            starting.result()
+        for folder in list(folders):
+            self.platform.load(folder)
+        state = str(self.platform.state) if self.platform.state else None
+        self._log.info("the platform waits for applications", name=self.platform.name, pid=os.getpid(), state=state)
+        for name, problem in self.platform.failed_to_restart.items():
+            self._log.error("not started again", application=name, error=str(problem))
+        for name, how in self.platform.restarted.items():
+            self._log.info(how, application=name)
+        self.look()
+
+    def until_stopped(self) -> None:
+        """Wait for Ctrl-C or SIGTERM."""
+        while not self.stopping.count:
+            self.look()
+            time.sleep(TICK)
+        for name in self.platform.applications():
+            deployment = self.platform.deployment(name)
+            held = [f"{name}.{node}" for node, one in deployment.components.items() if one.held]
+            if held:
+                kept = deployment.mesh.durable is not None and self.platform.state is not None
+                self._log.warning("stops with suspended nodes", application=name, nodes=held, kept=kept)
+
+    def look(self) -> None:
+        """Log what has changed since the last look."""
+        found = {}
+        for name in sorted({*self.platform.components.opening, *self.platform.applications()}):
+            with suppress(ExopError):  # removed between the two calls
+                found[name] = self.platform.status(name)
+        for name in [name for name in self._states if name not in found]:
+            if self._states.pop(name) != "opening":  # else it could not be opened: its client gets the error
+                self._log.info("removed", application=name)
+        due = time.monotonic() - self._told >= OPENING_EVERY
+        for name, status in found.items():
+            if status["state"] != self._states.get(name) or (due and status["state"] == "opening"):
+                self._states[name] = status["state"]
+                self._tell(name, status)
+
+    def _tell(self, name: str, status: dict[str, Any]) -> None:
+        if "opening" in status:
+            self._told = time.monotonic()
+            self._log.info("opening", application=name, **opening_facts(status["opening"]))
+            return
+        failed = {node: one["error"] for node, one in status["nodes"].items() if "error" in one}
+        if failed or status["crashed"]:
+            cure = f"exop describe {name}; exop resume {name}.NODE"
+            self._log.error(status["state"], application=name, failed=failed | status["crashed"], cure=cure)
+            return
+        if status["state"] == "finished":
+            # Asking is what makes the platform remember that this one need not be started again.
+            self.platform.wait(name, 0)
+        self._log.info(status["state"], application=name)
+
+    @property
+    def _log(self) -> Any:
+        return logger("exop.serve")

@@ -1,0 +1,206 @@
+"""`exop top`: what runs on a platform, live."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from cyclopts import Parameter
+
+from exop.cli.live.rates import Rates, Section, Sort
+from exop.cli.live.view import Live, as_text
+from exop.cli.options import HERE, Json, Where
+from exop.cli.peers import find_application, the_platform
+from exop.cli.report import DONE, say
+from exop.cli.stopping import Stopping
+from exop.cli.text import print_json
+from exop.errors import BuilderError, CallTimeout, ExopError, PeerUnreachable, UnknownName
+
+if TYPE_CHECKING:
+    from exop.remoting.api.remote_platform import RemotePlatform
+
+#: How often it is looked whether it should end, in seconds.
+TICK: Final = 0.05
+#: Of so many looks one asks for the whole status, with quantiles; the others ask for the figures alone.
+WHOLE: Final = 10
+
+
+def top(
+    app: str | None = None,
+    /,
+    *,
+    sort: Annotated[
+        Sort, Parameter(help="The order of the nodes; largest first, by default that of the mesh.")
+    ] = "mesh",
+    every: Annotated[float, Parameter(help="Seconds between two looks; 1 by default.")] = 1.0,
+    once: Annotated[bool, Parameter(help="Look twice, print one table with the rates between, and end.")] = False,
+    where: Where = HERE,
+    json: Json = False,
+) -> int:
+    """Show what runs on a platform, live: rates, busy shares, latencies, queues, errors, what waits for a repair.
+
+    Ctrl-C ends it. Where stdout is no terminal, and with --json, one look follows the other (--json: an object per
+    line). It ends with the platform, and says so.
+
+    Args:
+        app: Only this application.
+    """
+    if not 0 < every < 3600:
+        raise BuilderError(f"--every {every:g} is no number of seconds between two looks; give one above 0")
+    with _meant(app, where) as (platform, name), Stopping(patience=1) as stopping:
+        live = sys.stdout.isatty() and not json and not once
+        look = Look(platform, name, sort, stopping, every)
+        return _live(look) if live else _plain(look, once=once, json=json)
+
+
+@contextmanager
+def _meant(app: str | None, where: Where) -> Iterator[tuple[RemotePlatform, str | None]]:
+    """The platform to look at, and the application if only one is meant."""
+    if app is None:
+        with the_platform(where) as platform:
+            yield platform, None
+        return
+    with find_application(app, where) as found:
+        found.check_whole(app)
+        yield found.platform, found.application
+
+
+@dataclass
+class Look:
+    """Looks at a platform again and again, until it, its application or the user leaves.
+
+    Attributes:
+        farewell: Why it has ended, if not by the user.
+        trouble: Why what is shown is old.
+    """
+
+    platform: RemotePlatform
+    application: str | None
+    sort: Sort
+    stopping: Stopping
+    every: float
+    farewell: str = ""
+    name: str = "the platform"
+    pid: int = 0
+    trouble: str = ""
+    sections: list[Section] = field(default_factory=list)
+    _rates: Rates = field(default_factory=Rates)
+    _known: dict[str, Any] = field(default_factory=dict)
+    _looks: int = 0
+
+    def again(self) -> bool:
+        """Look; `False` if there is nothing more to be seen."""
+        try:
+            running = self._statuses()
+        except CallTimeout as late:
+            self.trouble = str(late)
+            return True
+        except UnknownName:
+            self.farewell = f"{self.application} was removed"
+            return False
+        except PeerUnreachable as problem:
+            self.farewell = f"{self.name} (process {self.pid}) has ended: {problem}"
+            return False
+        self.sections = [self._rates.section(running[name], self.sort) for name in sorted(running)]
+        self.trouble = ""
+        return True
+
+    def _statuses(self) -> dict[str, Any]:
+        """The status of each application: a whole one now and then and where something has changed, else new figures.
+
+        Raises:
+            UnknownName: the one application that is looked at does not run any more.
+        """
+        names = None if self.application is None else [self.application]
+        self._looks -= 1
+        if self._looks > 0 and self._known:
+            try:
+                there = names or self.platform.applications()
+                for name in there:
+                    refresh(self._known[name], self.platform.metrics(name))
+                self._looks = self._looks if names or len(there) == len(self._known) else 0
+            except (KeyError, ExopError):
+                self._looks = 0
+        if self._looks <= 0:
+            status = self.platform.status()
+            self.name, self.pid, self._looks = status["platform"], status["pid"], WHOLE
+            self._known = status["applications"]
+        if names is not None and names[0] not in self._known:
+            raise UnknownName(place=self.name, kind="application", name=names[0], known=self._known)
+        return {name: self._known[name] for name in names or self._known}
+
+    def pause(self) -> bool:
+        """Wait for the next look; `False` when the user has had enough."""
+        deadline = time.monotonic() + self.every
+        while not self.stopping.count and (rest := deadline - time.monotonic()) > 0:
+            time.sleep(min(TICK, rest))
+        return not self.stopping.count
+
+    def as_data(self) -> dict[str, Any]:
+        """The look as JSON has it."""
+        return {"platform": self.name, "pid": self.pid, "applications": [one.as_data() for one in self.sections]}
+
+    @property
+    def head(self) -> str:
+        """The line above the tables: the platform, and any trouble in reaching it."""
+        return f"{self.name} (process {self.pid})" + (f"  {self.trouble}" if self.trouble else "")
+
+
+def refresh(status: dict[str, Any], metrics: Mapping[str, Any]) -> None:
+    """Put new figures into a status; the quantiles of before stay.
+
+    Raises:
+        KeyError: they are of another revision or state: the status is outdated.
+    """
+    changed = [key for key in ("revision", "state") if status[key] != metrics[key]]
+    for name, node in metrics["nodes"].items():
+        known = status["nodes"][name]
+        if known["state"] != node["state"] or known["metrics"]["errors"] != node["errors"]:
+            changed.append(name)
+        known["metrics"] |= {key: value for key, value in node.items() if value != {}}
+    for part in ("channels", "inserted"):
+        for name, channel in metrics[part].items():
+            known = status[part][name]
+            changed += [name] if known.get("trouble") != channel.get("trouble") else []
+            known |= channel
+    if changed:
+        raise KeyError(changed[0])
+    status["running_s"] = metrics["running_s"]
+
+
+def _live(look: Look) -> int:
+    screen = Live(screen=True)
+    try:
+        while look.again():
+            screen.show(f"{look.head}  every {look.every:g} s, Ctrl-C ends", look.sections)
+            if not look.pause():
+                break
+    finally:
+        screen.close()
+    print(as_text(look.head, look.sections))
+    return _ended(look)
+
+
+def _plain(look: Look, *, once: bool, json: bool) -> int:
+    if once and look.again():  # what is printed are the rates from here on
+        look.pause()
+    while look.again():
+        if json:
+            print_json(look.as_data(), indent=None)
+        else:
+            print(as_text(f"{time.strftime('%H:%M:%S')}  {look.head}", look.sections), flush=True)
+        if once or not look.pause():
+            break
+        if not json:
+            print()
+    return _ended(look)
+
+
+def _ended(look: Look) -> int:
+    if look.farewell:
+        say(look.farewell)
+    return DONE

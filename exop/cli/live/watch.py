@@ -1,0 +1,205 @@
+"""Running one application until it ends: signals, failures, progress, the report at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+
+from exop.cli.live.view import View
+from exop.cli.options import OnFailure
+from exop.cli.report import DONE, FAILED, LETTERS, say
+from exop.cli.stopping import Stopping
+from exop.errors import ComponentFailed, ExopError, UnknownName
+from exop.logs import is_json, logger
+from exop.report import Totals
+from exop.safe_repr import described, shown
+
+if TYPE_CHECKING:
+    from exop.platform import Platform
+    from exop.runtime.component import Component
+
+#: How often signals and failures are looked for, in seconds.
+TICK: Final = 0.1
+#: When the first figures are shown.
+SOON: Final = 0.3
+#: How long suspended nodes may keep a run from ending, in seconds.
+DRAIN: Final = 20.0
+
+Outcome = Literal["finished", "drained", "stopped", "failed", "removed"]
+T = TypeVar("T")
+
+
+@dataclass
+class Watch:
+    """One application that runs in this process, and the person in front of it.
+
+    Attributes:
+        policy: The reaction to a slet suspended by an error: wait for its repair, or end with exit code 1.
+        error: The error that ended the run.
+        dead: Items that were set aside as dead letters.
+        drain_timeout: How many seconds suspended nodes may keep the run from ending.
+        late: They have: what waits for them was not processed.
+    """
+
+    platform: Platform
+    application: str
+    view: View
+    stopping: Stopping
+    policy: OnFailure = "stop"
+    error: ComponentFailed | None = None
+    outcome: Outcome = "finished"
+    dead: int = 0
+    drain_timeout: float = DRAIN
+    late: bool = False
+    _held: tuple[str, ...] = ()
+    _held_since: float = 0.0
+    _told: list[BaseException | None] = field(default_factory=list)
+    _ending: bool = False
+
+    def bring_up(self, steps: Callable[[], T]) -> T:
+        """Carry out *steps*, which open the slets, and show how far they have come.
+
+        They run in a thread of their own, so that a signal is noticed while a slow engine warms up. What is being
+        opened cannot be interrupted: the first Ctrl-C waits for it, the second kills.
+        """
+        patience, self.stopping.patience = self.stopping.patience, 1
+        with ThreadPoolExecutor(1, thread_name_prefix="exop bring up") as pool:
+            running = pool.submit(steps)
+            shown, told = time.monotonic(), False  # an opening that takes no time is not worth a line
+            while not wait([running], TICK).done:
+                if self.stopping.count and not told:
+                    told = True
+                    say(f"{self.application}: it ends as soon as its slets are open; Ctrl-C again kills it")
+                if time.monotonic() - shown >= self.view.every / 2:
+                    with suppress(ExopError):  # it has not begun yet
+                        status = self.platform.status(self.application)
+                        if "opening" in status:
+                            self.view.opening(self.application, status["opening"])
+                    shown = time.monotonic()
+            self.stopping.patience = patience
+            return running.result()
+
+    def until_the_end(self) -> dict[str, Any]:
+        """Watch until the application has ended, and return the report of the run."""
+        # The first figures come soon, the others at the pace of the view.
+        shown = time.monotonic() - self.view.every + SOON
+        status = self.platform.status(self.application)
+        while not self._ended():
+            if time.monotonic() - shown >= self.view.every:
+                status = self._status(status)
+                self.view.running(status)
+                shown = time.monotonic()
+        status = self._status(status)
+        self.dead = Totals.of(status).dead
+        report = {"outcome": self.outcome, "status": status}
+        if self.error is not None:
+            report["error"] = self._failure()
+        return report
+
+    @property
+    def exit_code(self) -> int:
+        """0 when everything was processed, also after a Ctrl-C that drained; else why it was not."""
+        if self.outcome in ("finished", "drained"):
+            return LETTERS if self.dead else DONE
+        return self.stopping.exit_code if self.outcome == "stopped" else FAILED
+
+    def _ended(self) -> bool:
+        """Wait a moment; return whether the run is over, and note how it ended."""
+        try:
+            if self.platform.wait(self.application, TICK):
+                gone = self.application not in self.platform.applications()
+                self.outcome = "removed" if gone else "drained" if self._ending else "finished"
+                return True
+        except UnknownName:
+            self.outcome = "removed"
+            return True
+        except ComponentFailed as error:
+            return self._failed(error)
+        return self._told_to_stop()
+
+    def _failed(self, error: ComponentFailed) -> bool:
+        """A slet is suspended, or something broke: show it at once, and decide whether to wait."""
+        deployment = self.platform.deployment(self.application)
+        fresh = [one for one in deployment.failures() if not any(one.error is told for told in self._told)]
+        self._told += [one.error for one in fresh]
+        lost = bool(deployment.crashed())
+        waits = self.policy == "wait" and not lost and not self.stopping.count
+        for component in fresh:
+            self._show(component, waits=waits)
+        if waits:
+            time.sleep(TICK)
+            return False
+        self.error = error
+        self.outcome = "failed"
+        return True
+
+    def _told_to_stop(self) -> bool:
+        if self.stopping.count >= 2:
+            self.outcome = "stopped"
+            return True
+        if self.stopping.count and not self._ending:
+            self._ending = True
+            say(f"{self.application}: the sources end, what is under way is processed; Ctrl-C again stops at once")
+            self.platform.end(self.application)
+        return self._ending and self._held_up()
+
+    def _held_up(self) -> bool:
+        """Name the suspended nodes for which the end of the run waits; return whether it has waited long enough."""
+        deployment = self.platform.deployment(self.application)
+        held = tuple(f"{self.application}.{name}" for name, one in deployment.components.items() if one.held)
+        if held != self._held:
+            self._held, self._held_since = held, time.monotonic()
+            for node in held:
+                say(
+                    f"{node} is suspended: what waits for it keeps the run from ending; `exop resume {node}` lets it "
+                    f"in; after {self.drain_timeout:g} s the run stops all the same"
+                )
+        if not held or time.monotonic() - self._held_since < self.drain_timeout:
+            return False
+        self.late, self.outcome = True, "stopped"
+        durable = deployment.mesh.durable is not None and self.platform.state is not None
+        left = "is kept, and goes on with the next run" if durable else "is lost"
+        say(f"{self.application}: stopped after {self.drain_timeout:g} s: what waits for {', '.join(held)} {left}")
+        return True
+
+    def _show(self, component: Component, *, waits: bool) -> None:
+        name, kept, error = component.node.name, component.trouble.kept, component.error
+        title = f"{self.application}.{name} has failed: {described(error) if error is not None else ''}"
+        if is_json():
+            facts = {"port": kept.port, "item": shown(kept.item), "traceback": kept.text} if kept else {}
+            logger("exop.run").error(title, application=self.application, node=name, waits=waits, **facts)
+            return
+        lines = [title]
+        if kept is not None and kept.port:
+            lines.append(f"  with the item {shown(kept.item)} at its port {kept.port!r}; the item is kept")
+        if kept is not None:
+            lines += [f"  {line}" for line in kept.text.rstrip().splitlines()]
+        if waits:
+            lines.append(
+                f"  everything upstream waits: mend the cause, then `exop resume {self.application}.{name}` tries "
+                f"again; or stop with Ctrl-C"
+            )
+        say("\n".join(lines))
+
+    def _failure(self) -> dict[str, Any]:
+        """The failure as plain data, for the report."""
+        found: dict[str, Any] = {"error": str(self.error)}
+        if self.application in self.platform.applications():
+            nodes = self.platform.status(self.application)["nodes"]
+            found["nodes"] = {
+                name: {"error": node["error"], **node.get("kept", {})}
+                for name, node in nodes.items()
+                if "error" in node
+            }
+        return found
+
+    def _status(self, last: dict[str, Any]) -> dict[str, Any]:
+        """The figures of now; the last ones known, when the application has been removed meanwhile."""
+        try:
+            return self.platform.status(self.application)
+        except UnknownName:
+            return last

@@ -1,0 +1,1 @@
+"""Meshes as values: nodes, connections, differences, topology files, checks."""

@@ -1,0 +1,316 @@
+"""The conditions that a mesh must meet before it can run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, ClassVar, Literal, Protocol
+
+from exop.errors import MeshError, UnknownName, WiringError
+from exop.model.meshes.diff import Difference
+from exop.model.meshes.mesh import Mesh, Node
+from exop.model.meshes.partitions import PARTITIONS
+from exop.model.slets.ports import WINDOW, PortSpec, PortType, mismatch
+from exop.model.slets.spec import Absent
+
+
+class KindLike(Protocol):
+    """The facts of a channel kind that the check of a mesh needs."""
+
+    kind: ClassVar[str]
+    buffered: ClassVar[bool]
+    pull_mode: ClassVar[Literal["take", "read"]]
+
+    @classmethod
+    def carries(cls, pushed: PortType) -> PortType:
+        """Return the type that consumers receive when *pushed* enters."""
+        ...
+
+    @classmethod
+    def fields(cls, settings: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        """Return the fields of items that the settings name, each with its setting."""
+        ...
+
+
+def check(mesh: Mesh, kinds: Mapping[str, type[KindLike]], changes: Difference | None = None) -> None:
+    """Find what keeps a mesh from running. *kinds* are the channel kinds there are.
+
+    With *changes*, which have led to it from a mesh that runs, only what they touch is looked at.
+
+    Raises:
+        MeshError: an unknown port or kind, an unconnected input, no slet at all.
+        WiringError: two ports whose types do not fit, or a cycle without a queue.
+    """
+    if not mesh.nodes:
+        raise MeshError(f"the application {mesh.name!r} has no slet; add one with app.add(name, slet)")
+    nodes = mesh.nodes.values() if changes is None else _beside(mesh, changes)
+    for node in nodes:
+        _check_ports(mesh, node)
+    for group in dict.fromkeys(node.group for node in nodes if node.group is not None):
+        check_group(mesh, group, alike=mesh.revision == 0)
+    new = None if changes is None else {node.name for node in changes.nodes}
+    for channel in mesh.channels.values() if changes is None else changes.channels:
+        if channel.kind not in kinds:
+            place = f"the channel {channel.name!r}: the platform"
+            raise UnknownName(place=place, kind="kind", name=channel.kind, known=kinds)
+        check_join(mesh, channel.name, kinds)
+    for name in () if changes is None else dict.fromkeys(to for node in changes.nodes for to in node.ports.values()):
+        check_join(mesh, name, kinds, new)
+    buffered = frozenset(name for name, kind in kinds.items() if kind.buffered)
+    cycle = unbuffered_cycle(mesh, buffered, new) if changes is None or changes.reconnects else None
+    if cycle:
+        path = " -> ".join(cycle)
+        raise WiringError(
+            f"the cycle {path} contains no queue: it would call itself without end; "
+            f"join two of its slets through app.channel(name, kind='queue')"
+        )
+    if changes is None or changes.reconnects:
+        _check_filling(mesh, kinds, mesh.nodes if new is None else new)
+
+
+def _beside(mesh: Mesh, changes: Difference) -> Iterable[Node]:
+    """The nodes that changes touch: those that are different, and those that lose a channel or a producer."""
+    if not changes.reconnects:
+        return changes.nodes
+    before = [*changes.removed, *(old for old, _ in changes.changed)]
+    left = {channel for node in before for channel in node.ports.values()}
+    left.update(channel.name for channel in changes.channels_removed)
+    ends = [*(mesh.producers(name) for name in left), *(mesh.consumers(name) for name in left)]
+    return {node.name: node for node in (*changes.nodes, *(node for found in ends for node, _ in found))}.values()
+
+
+def check_durable(mesh: Mesh, *, has_state: bool, nodes: Iterable[Node] | None = None) -> None:
+    """Find what keeps a mesh that asks for checkpoints from having any; only *nodes* are looked at if they are given.
+
+    Raises:
+        MeshError: the platform has no state directory, or a slet drives itself without a `Tie`: its in-flight
+            items are unknown.
+    """
+    if mesh.durable is None:
+        return
+    if not has_state:
+        raise MeshError(
+            f"the application {mesh.name!r} is durable, and this platform has no state directory to keep its "
+            f"checkpoints; give one, Platform(state=…) or --state DIR, or leave out app.durable()"
+        )
+    for node in mesh.nodes.values() if nodes is None else nodes:
+        if node.slet.own_driver and (node.slet.tie is None or any(port.pulled for port in node.slet.inputs)):
+            raise MeshError(
+                f"the application {mesh.name!r} is durable, and {node.name} ({node.slet.identity}) pushes from threads "
+                f"of its own, so that no checkpoint knows what it has in hand; give it a Tie (and no port that it "
+                f"pulls), leave out app.durable(), or take a slet that the platform drives"
+            )
+
+
+def check_join(
+    mesh: Mesh, channel: str, kinds: Mapping[str, type[KindLike]], nodes: Collection[str] | None = None
+) -> None:
+    """Compare the types of all ports that a channel joins; with *nodes*, those of these nodes with all others.
+
+    Raises:
+        WiringError: what one port sends is not what another takes.
+        SettingError: the channel names a field that items which enter it do not have.
+    """
+    spec = mesh.channels[channel]
+    kind, consumers = kinds[spec.kind], mesh.consumers(channel)
+    for producer, out in mesh.producers(channel):
+        pushed = producer.slet.ports[out].type
+        if nodes is None or producer.name in nodes:
+            for setting, name in kind.fields(spec.settings):
+                sent = replace(pushed, origin=f"{producer.name}.{out}")
+                sent.check_field(f"the channel {channel!r} ({spec.kind})", setting, name)
+        for consumer, port in consumers:
+            if nodes is not None and producer.name not in nodes and consumer.name not in nodes:
+                continue
+            if reason := unfit_join(kind, pushed, consumer.slet.ports[port]):
+                raise WiringError(
+                    f"{producer.name}.{out} cannot feed {consumer.name}.{port} through {channel!r}: {reason}; "
+                    f"put a slet that converts between them"
+                )
+
+
+def check_group(mesh: Mesh, group: str, *, alike: bool = True) -> None:
+    """Refuse slets that cannot share the partitions of channels; with *alike*, also different slets and settings.
+
+    Raises:
+        MeshError: they read no partitioned channel, or not the same ones; or the slets are different.
+        WiringError: one of them pulls its items.
+    """
+    first, *others = members = [node for node in mesh.nodes.values() if node.group == group]
+    for node in members:
+        if not (ports := shared_ports(mesh, node)):
+            read = next(iter(node.inputs().values()), "NAME")
+            raise MeshError(
+                f"{node.name} is in the group {group!r}, and reads no partitioned channel: name the field that assigns "
+                f"an item to a partition, app.channel({read!r}, by='…', partitions=256), or leave out group={group!r}"
+            )
+        if pulled := [port for port in ports if node.slet.ports[port].pulled]:
+            raise WiringError(
+                f"{node.name}.{pulled[0]} pulls its items, and {node.name} is in the group {group!r}, to which they "
+                f"are pushed; take a slet with an input to which items are pushed, or leave out group={group!r}"
+            )
+    parts = {mesh.channels[to].settings.get("partitions", PARTITIONS) for to in shared_ports(mesh, first).values()}
+    if len(parts) > 1:
+        found = ", ".join(shared_ports(mesh, first).values())
+        raise MeshError(f"the group {group!r} shares {found}, which have {sorted(parts)} partitions; give them as many")
+    for node in others:
+        if shared_ports(mesh, node) != shared_ports(mesh, first):
+            raise MeshError(
+                f"{first.name} and {node.name} are in the group {group!r}, and share different channels "
+                f"({shared_ports(mesh, first)}, {shared_ports(mesh, node)}); connect them alike, or give them groups "
+                f"of their own"
+            )
+        if alike and (node.slet, dict(node.settings)) != (first.slet, dict(first.settings)):
+            raise MeshError(
+                f"{first.name} and {node.name} are in the group {group!r}, and are different slets, or have different "
+                f"settings; a group begins with equal members, which may be replaced one by one"
+            )
+
+
+def shared_ports(mesh: Mesh, node: Node) -> dict[str, str]:
+    """The inputs by which a node in a group shares partitioned channels, each with its channel."""
+    return {port: to for port, to in node.inputs().items() if mesh.channels[to].settings.get("by") is not None}
+
+
+def unfit_join(kind: type[KindLike], pushed: PortType, taken: PortSpec) -> str | None:
+    """Return why what is *pushed* into a channel of this kind cannot enter a port.
+
+    A port that pulls reads the items in a window, and not the windows.
+    """
+    return mismatch(pushed if taken.pulled and kind.kind == WINDOW else kind.carries(pushed), taken.type)
+
+
+def unbuffered_cycle(mesh: Mesh, buffered: frozenset[str], nodes: Iterable[str] | None = None) -> list[str] | None:
+    """A cycle of direct connections, as the names of its nodes, or `None`; with *nodes*, one downstream of these.
+
+    A port that pulls ends the chain of calls: it takes from a queue, or reads what the channel keeps.
+    """
+    edges = successors(mesh, lambda channel: mesh.channels[channel].kind not in buffered, nodes)
+    try:
+        TopologicalSorter(edges).prepare()
+    except CycleError as found:
+        return [str(name) for name in reversed(found.args[1])]
+    return None
+
+
+def successors(mesh: Mesh, follow: Callable[[str], bool], nodes: Iterable[str] | None = None) -> Mapping[str, set[str]]:
+    """For each node, the nodes into which its outputs push through channels for which `follow(channel)` holds.
+
+    With *nodes*, for these and all that follow them.
+    """
+
+    def pushed_into(name: str) -> Iterator[str]:
+        for channel in filter(follow, mesh.nodes[name].outputs().values()):
+            yield from (node.name for node, port in mesh.consumers(channel) if not node.slet.ports[port].pulled)
+
+    return _reached(mesh.nodes if nodes is None else nodes, pushed_into)
+
+
+def _reached(start: Iterable[str], following: Callable[[str], Iterable[str]]) -> dict[str, set[str]]:
+    """The names that are reached from *start*, each with those that follow it."""
+    found, left = dict[str, set[str]](), [*start]
+    while left:
+        if (name := left.pop()) not in found:
+            found[name] = set(following(name))
+            left += found[name]
+    return found
+
+
+def _check_filling(mesh: Mesh, kinds: Mapping[str, type[KindLike]], nodes: Iterable[str]) -> None:
+    """Refuse a slet that waits for a channel to be filled by the driver that would wait with it.
+
+    Only the channels at *nodes*, and at those downstream of them, are looked at.
+    """
+    below = _reached(
+        nodes, lambda node: (end.name for to in mesh.nodes[node].outputs().values() for end, _ in mesh.consumers(to))
+    )
+    channels = dict.fromkeys(to for node in below for to in mesh.nodes[node].ports.values())
+    first = sorted(name for name in channels if mesh.channels[name].settings.get("fill_first"))
+    drivers = _drivers(mesh, kinds) if first else {}
+    for name in first:
+        fillers = _reached(
+            (node.name for node, _ in mesh.producers(name)),
+            lambda node: (one.name for to in mesh.nodes[node].inputs().values() for one, _ in mesh.producers(to)),
+        )
+        filling = {driver for node in fillers for driver in drivers[node]}
+        for reader, port in mesh.consumers(name):
+            pulls = reader.slet.ports[port].pulled and kinds[mesh.channels[name].kind].pull_mode == "read"
+            if pulls and (both := drivers[reader.name] & filling):
+                raise WiringError(
+                    f"{reader.name} waits until {name!r} is filled (fill_first), and {min(both)} drives both: it would "
+                    f"wait for itself; put a queue in front of {reader.name}, app.channel(name, kind='queue'), which "
+                    f"holds what comes meanwhile, or fill {name!r} from another source"
+                )
+
+
+def _drivers(mesh: Mesh, kinds: Mapping[str, type[KindLike]]) -> dict[str, set[str]]:
+    """The sources, engines and queues that drive each node; queues that meet in a node share one worker."""
+    found = {name: _drivers_of(mesh, kinds, name) for name in mesh.nodes}
+    queues = {name: {one for one in drivers if one not in mesh.nodes} for name, drivers in found.items()}
+    for shared in queues.values():
+        if len(shared) > 1:
+            for drivers in filter(shared.intersection, found.values()):
+                drivers.update(shared)
+    return found
+
+
+def _drivers_of(mesh: Mesh, kinds: Mapping[str, type[KindLike]], name: str) -> set[str]:
+    drivers = set[str]()
+
+    def callers(one: str) -> Iterator[str]:
+        node = mesh.nodes[one]
+        if node.slet.iterated or node.slet.own_driver:
+            drivers.add(one)
+            if node.slet.iterated or one != name:
+                return
+        for port, channel in node.inputs().items():
+            if kinds[mesh.channels[channel].kind].buffered:
+                drivers.add(f"the queue {channel!r}")
+            elif not node.slet.ports[port].pulled:
+                yield from (producer.name for producer, _ in mesh.producers(channel))
+
+    _reached([name], callers)
+    return drivers
+
+
+def _check_ports(mesh: Mesh, node: Node) -> None:
+    if isinstance(node.slet.factory, Absent):
+        raise MeshError(f"{node.name} cannot run here: {node.slet.factory.refusal}")
+    for port, channel in node.ports.items():
+        if port not in node.slet.ports:
+            raise UnknownName(place=node.name, kind="port", name=port, known=node.slet.port_names)
+        if channel not in mesh.channels:
+            place = f"{node.name}.{port}: the mesh {mesh.name!r}"
+            raise UnknownName(place=place, kind="channel", name=channel, known=mesh.channels)
+    _check_families(mesh, node)
+    for spec in node.slet.inputs:
+        if spec.name not in node.ports:
+            raise MeshError(
+                f"{node.name}.{spec.name} is connected to nothing: give it a channel, "
+                f"app.add({node.name!r}, …, {spec.name}=channel)"
+            )
+        if not mesh.producers(node.ports[spec.name]):
+            raise MeshError(
+                f"{node.name}.{spec.name} reads the channel {node.ports[spec.name]!r}, into which nothing is pushed: "
+                f"give it as an output, app.add(…, out={node.ports[spec.name]}); of a running mesh in the same change, "
+                f"`exop rewire {mesh.name}.NODE OUT={node.ports[spec.name]} {node.name}.{spec.name}="
+                f"{node.ports[spec.name]}`, or by a topology file, `exop apply FILE.toml`"
+            )
+
+
+def _check_families(mesh: Mesh, node: Node) -> None:
+    """Refuse a family of inputs without any, and a node with the name of a family."""
+    head, _, tail = node.name.rpartition(".")
+    taken = {f"{node.name}.{one.family}" for one in node.slet.families} & mesh.nodes.keys()
+    if head in mesh.nodes and tail in (one.family for one in mesh.nodes[head].slet.families):
+        taken.add(node.name)
+    for name in taken:
+        owner = name.rpartition(".")[0]
+        raise MeshError(f"{name}.* are ports of {owner}, and there is a node {name!r} as well; call that otherwise")
+    for family in node.slet.families if not node.slet.inputs else ():
+        if family.direction == "in":
+            raise MeshError(
+                f"{node.name}.{family.name} are no ports yet, and it has no other input: connect one or several, "
+                f"app.add({node.name!r}, …, {family.family}={{NAME: channel}})"
+            )

@@ -1,0 +1,250 @@
+"""When a pending line takes effect: a condition on an item, read from text into a checked tree.
+
+The text is a Python expression without anything that could do something: comparisons, arithmetic, and/or/not, in,
+literals, attributes and subscripts. Python's own parser reads it, every node is checked against a list of what is
+allowed, and only then is it compiled, with the settings as its only globals.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final, NoReturn
+
+from exop.errors import ConditionError, suggest
+from exop.model.slets.ports import PortType
+from exop.model.types.assignable import lacks
+from exop.model.types.description import ANY, Type
+
+#: In a condition: the time of the punctuation that comes.
+PUNCTUATION: Final = "punctuation"
+#: So many characters has a condition at most: text from outside must not exhaust the parser.
+LONGEST: Final = 2000
+#: So deep may it be nested.
+DEEPEST: Final = 100
+#: Reads an attribute where the type of the item is not known; no text can write this name.
+_FIELD: Final = " field"
+
+_NODES: Final = """
+    Expression BoolOp And Or UnaryOp Not UAdd USub BinOp Add Sub Mult Div FloorDiv Mod Compare cmpop Constant Name
+    Attribute Subscript Slice Tuple List Set Dict expr_context
+"""
+_ALLOWED: Final = tuple(getattr(ast, name) for name in _NODES.split())
+_CURES: Final[dict[type[ast.AST], str]] = {
+    ast.Call: "a condition calls nothing: compare fields of the item; let the slet before compute what is needed",
+    ast.Pow: "powers are not possible here: multiply",
+    ast.BitAnd: "& is not possible here: write `and`",
+    ast.BitOr: "| is not possible here: write `or`",
+    ast.Invert: "~ is not possible here: write `not`",
+    ast.NamedExpr: "nothing is assigned in a condition: write ==",
+}
+_OTHERWISE: Final = "a condition has comparisons, arithmetic, and/or/not, in, literals, attributes and subscripts"
+
+
+@dataclass(frozen=True)
+class Names:
+    """The possible values of the names in a condition.
+
+    Attributes:
+        place: The node or channel that is configured; named in errors.
+        subjects: The input ports (or `item`), each with what it carries; a condition names exactly one of them.
+        settings: The settings, by name.
+        punctuation: Time can be asked for too.
+    """
+
+    place: str
+    subjects: Mapping[str, PortType]
+    settings: Collection[str] = ()
+    punctuation: bool = True
+
+    @property
+    def possible(self) -> list[str]:
+        """All that a condition can look at."""
+        return [*self.subjects, *([PUNCTUATION] if self.punctuation else [])]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition that was checked.
+
+    Attributes:
+        text: As it was written.
+        subject: The port that it looks at, or `punctuation`.
+        fields: The fields of the item that it needs; `None`: the whole item.
+    """
+
+    text: str
+    subject: str
+    fields: tuple[str, ...] | None
+    _tree: ast.expr = field(repr=False, compare=False)
+    _known: Type = field(repr=False, compare=False)
+
+    def test(self, settings: Mapping[str, Any]) -> Callable[[Any], Any]:
+        """The condition as a function of an item, with these *settings*."""
+        body = _Reading(self.subject, self._known).visit(copy.deepcopy(self._tree))
+        arguments = ast.arguments([], [ast.arg(self.subject)], None, [], [], None, [])
+        tree = ast.fix_missing_locations(ast.Expression(ast.Lambda(arguments, body)))
+        names = {**settings, "__builtins__": {}, _FIELD: field_of}
+        made: Callable[[Any], Any] = eval(compile(tree, "<condition>", "eval"), names)
+        return made
+
+
+def field_of(value: Any, name: str) -> Any:
+    """A field of an item whose type is not known: of a mapping (a row) by key."""
+    return value[name] if type(value) is dict or isinstance(value, Mapping) else getattr(value, name)
+
+
+def read_condition(text: str, names: Names) -> Condition:
+    """Read a condition.
+
+    Raises:
+        ConditionError: it is none, or names what is not there; the error points at the place.
+    """
+    return _Reader(" ".join(str(text).splitlines()).strip(), names).read()
+
+
+class _Reader:
+    """Parses one text and checks every node of it."""
+
+    def __init__(self, text: str, names: Names) -> None:
+        self.text = text
+        self.names = names
+
+    def read(self) -> Condition:
+        tree = self._parsed()
+        if _depth(tree) > DEEPEST:
+            self._fail(0, f"it is nested more than {DEEPEST} deep")
+        for node in _in_order(tree):
+            self._check(node)
+        subject = self._subject(tree)
+        carried = self.names.subjects.get(subject)
+        known = ANY if carried is None else carried.items
+        for node in _in_order(tree):
+            self._check_field(node, subject, known)
+        return Condition(self.text, subject, _needed(tree, subject), tree, known)
+
+    def _parsed(self) -> ast.expr:
+        if len(self.text) > LONGEST:
+            self._fail(LONGEST, f"a condition has at most {LONGEST} characters")
+        try:
+            return _parsed(self.text)
+        except SyntaxError as problem:
+            self._fail(max(0, (problem.offset or 1) - 1), f"no expression: {problem.msg}")
+        except (RecursionError, MemoryError, ValueError):
+            self._fail(0, "no expression: it is nested too deep, or holds what is no text")
+
+    def _check(self, node: ast.AST) -> None:
+        strange = isinstance(node, ast.Constant) and node.value is Ellipsis
+        if strange or not isinstance(node, _ALLOWED) or (isinstance(node, ast.Dict) and None in node.keys):
+            self._fail(self._at(node), _CURES.get(type(node), _OTHERWISE))
+        if isinstance(node, (ast.BinOp, ast.UnaryOp)) and not isinstance(node.op, _ALLOWED):
+            at = self._at(node) if isinstance(node, ast.UnaryOp) else self._end(node.left)
+            while self.text[at : at + 1] in (" ", ")"):
+                at += 1
+            self._fail(at, _CURES.get(type(node.op), _OTHERWISE))
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+            self._fail(self._end(node) - len(node.attr), f"{node.attr!r} is private: a condition reads public fields")
+
+    def _subject(self, tree: ast.expr) -> str:
+        """The one port that is named."""
+        possible, found = self.names.possible, ""
+        known = [*possible, *self.names.settings]
+        for node in _in_order(tree):
+            if not isinstance(node, ast.Name):
+                continue
+            if node.id not in known:
+                self._fail(self._at(node), f"no port or setting is called {node.id!r}; {suggest(node.id, known)}")
+            if node.id in possible:
+                if found and node.id != found:
+                    self._fail(self._at(node), f"a condition looks at one port: {found!r} and {node.id!r} are two")
+                found = node.id
+        if not found:
+            self._fail(0, f"it looks at no item; name one of {', '.join(possible)}")
+        return found
+
+    def _check_field(self, node: ast.AST, subject: str, known: Type) -> None:
+        name = _field_name(node, subject)
+        if name is None or known.kind == "union" or (problem := lacks(known, name)) is None:
+            return
+        at = self._end(node) - len(name) if isinstance(node, ast.Attribute) else self._at(node.slice)  # type: ignore[attr-defined]
+        self._fail(at, f"{problem}{self.names.subjects[subject].sent_by}")
+
+    def _at(self, node: ast.AST, where: str = "col_offset") -> int:
+        """Python counts bytes; people count letters."""
+        return len(self.text.encode()[: getattr(node, where, 0)].decode(errors="ignore"))
+
+    def _end(self, node: ast.AST) -> int:
+        return self._at(node, "end_col_offset")
+
+    def _fail(self, position: int, problem: str) -> NoReturn:
+        raise ConditionError(
+            place=self.names.place, condition=self.text, position=min(position, len(self.text)), problem=problem
+        )
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
+
+
+def _in_order(tree: ast.expr) -> Iterator[ast.AST]:
+    """All nodes of a tree, from left to right, so that the first mistake is the one that is reported."""
+    stack: list[ast.AST] = [tree]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(reversed(list(ast.iter_child_nodes(node))))
+
+
+def _field_name(node: ast.AST, subject: str) -> str | None:
+    """The field of the item that a node reads: `report.time`, `report["time"]`."""
+    if isinstance(node, (ast.Attribute, ast.Subscript)) and _is_name(node.value, subject):
+        if isinstance(node, ast.Attribute):
+            return node.attr
+        if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+            return node.slice.value
+    return None
+
+
+def _is_name(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def _needed(tree: ast.expr, subject: str) -> tuple[str, ...] | None:
+    """The fields that are read, if the item is used for nothing else."""
+    found = [name for node in _in_order(tree) if (name := _field_name(node, subject)) is not None]
+    uses = sum(_is_name(node, subject) for node in _in_order(tree))
+    return tuple(dict.fromkeys(found)) if uses == len(found) else None
+
+
+def _depth(tree: ast.expr) -> int:
+    deepest, stack = 0, [(tree, 1)]
+    while stack:
+        node, depth = stack.pop()
+        deepest = max(deepest, depth)
+        stack.extend((child, depth + 1) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr))
+    return deepest
+
+
+class _Reading(ast.NodeTransformer):
+    """How fields are read: as attributes of items of a known class, by `field_of` where the type is not known."""
+
+    def __init__(self, subject: str, known: Type) -> None:
+        self.subject = subject
+        self.typed = known.kind == "record" and not known.is_row
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        """`report.time`."""
+        if self.typed and _is_name(node.value, self.subject):
+            return node
+        return ast.Call(ast.Name(_FIELD, ast.Load()), [self.visit(node.value), ast.Constant(node.attr)], [])
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        """`report["time"]`."""
+        name = _field_name(node, self.subject)
+        if self.typed and name is not None:
+            return ast.Attribute(node.value, name, ast.Load())
+        return ast.Subscript(self.visit(node.value), self.visit(node.slice), ast.Load())

@@ -1,0 +1,156 @@
+"""The content of a change: the difference between two meshes, and the marks that hold for one change alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, TypeVar
+
+from exop.errors import UnknownName
+from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
+from exop.model.meshes.nodes import missing, touched
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The changes that lead from one mesh to another."""
+
+    added: tuple[Node, ...] = ()
+    removed: tuple[Node, ...] = ()
+    changed: tuple[tuple[Node, Node], ...] = ()
+    channels_added: tuple[ChannelSpec, ...] = ()
+    channels_removed: tuple[ChannelSpec, ...] = ()
+    channels_changed: tuple[tuple[ChannelSpec, ChannelSpec], ...] = ()
+
+    def __bool__(self) -> bool:
+        return any(vars(self).values())
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes that are new or different, as they are afterwards."""
+        return *self.added, *(after for _, after in self.changed)
+
+    @property
+    def channels(self) -> tuple[ChannelSpec, ...]:
+        """The channels that are new or different, as they are afterwards."""
+        return *self.channels_added, *(after for _, after in self.channels_changed)
+
+    @property
+    def reconnects(self) -> bool:
+        """It is more than other slets of the same shape, or settings, at the same connections."""
+        if self.added or self.removed or self.channels_added or self.channels_removed:
+            return True
+        return any(dict(old.ports) != dict(new.ports) or old.slet.shape != new.slet.shape for old, new in self.changed)
+
+
+@dataclass(frozen=True)
+class SettingChange:
+    """A setting of a node that becomes another one, and why.
+
+    Attributes:
+        why: `set`: it was set explicitly; `default`: it was not, so it takes the default of the slet that runs then;
+            `dropped`: that slet has no such setting.
+        new: The slet that runs so far has no such setting.
+    """
+
+    name: str
+    before: Any
+    after: Any
+    why: Literal["set", "default", "dropped"]
+    slet: str
+    new: bool = False
+
+    def __str__(self) -> str:
+        if self.why == "dropped":
+            return f"{self.name}: {self.before!r}, dropped: {self.slet} has no such setting"
+        default = f"the default of {self.slet}" if self.why == "default" else ""
+        if self.new:
+            return f"{self.name}: {self.after!r} ({', '.join(filter(None, ('new', default)))})"
+        if self.before != self.after:
+            return f"{self.name}: {self.before!r} → {self.after!r}{f' ({default})' if default else ''}"
+        return f"{self.name}: {self.after!r}, {'follows the default' if default else 'set'} from now on"
+
+
+def setting_changes(old: Node, new: Node) -> tuple[SettingChange, ...]:
+    """The settings that differ between a node and what it becomes, in value or in whether they were set explicitly."""
+    found = []
+    for name in [*new.settings, *(name for name in old.settings if name not in new.settings)]:
+        before, after = old.settings.get(name), new.settings.get(name)
+        if name not in new.settings:
+            found.append(SettingChange(name, before, None, "dropped", new.slet.name))
+        elif name not in old.settings or before != after or (name in old.given) != (name in new.given):
+            why: Literal["set", "default"] = "set" if name in new.given else "default"
+            found.append(SettingChange(name, before, after, why, new.slet.name, new=name not in old.settings))
+    return tuple(found)
+
+
+def difference(before: Mesh | None, after: Mesh | None) -> Difference:
+    """Return what leads from *before* to *after*; `None` stands for an application that does not exist."""
+    old_nodes, new_nodes = (mesh.nodes if mesh else {} for mesh in (before, after))
+    old_channels, new_channels = (mesh.channels if mesh else {} for mesh in (before, after))
+    return Difference(*_difference(old_nodes, new_nodes), *_difference(old_channels, new_channels))
+
+
+def _difference(
+    before: Mapping[str, T], after: Mapping[str, T]
+) -> tuple[tuple[T, ...], tuple[T, ...], tuple[tuple[T, T], ...]]:
+    """The added, the removed, and the changed entries; the latter by name, in the same order in both directions."""
+    names = touched(before, after)
+    added = [name for name in names if name not in before]
+    common = sorted(name for name in names if name in before)
+    changed = tuple((before[name], after[name]) for name in common if before[name] != after[name])
+    return tuple(after[name] for name in added), tuple(before[name] for name in missing(before, after)), changed
+
+
+#: The fields of `Node` that are marks, unmarked: they are no part of what runs, and no topology file has them.
+MARKS: Final[Mapping[str, Any]] = {"lose_state": False, "memento": None, "rebuild": None}
+#: The same of `ChannelSpec`, and what stands before the name of a channel where marks are sent.
+_CHANNEL_MARKS: Final[Mapping[str, Any]] = {"close_windows": False}
+_CHANNEL: Final = "channel "
+
+
+def marks_of(mesh: Mesh) -> dict[str, dict[str, Any]]:
+    """The marks that were made, by node; those of channels under `channel NAME`."""
+    places: list[tuple[str, Any, Mapping[str, Any]]] = [(name, node, MARKS) for name, node in mesh.nodes.items()]
+    places += [(_CHANNEL + name, channel, _CHANNEL_MARKS) for name, channel in mesh.channels.items()]
+    found = {
+        name: {mark: made for mark, plain in marks.items() if (made := getattr(there, mark)) != plain}
+        for name, there, marks in places
+    }
+    return {name: marks for name, marks in found.items() if marks}
+
+
+def marked(mesh: Mesh, marks: Mapping[str, Mapping[str, Any]]) -> Mesh:
+    """The mesh with these marks on its nodes and channels.
+
+    Raises:
+        UnknownName: one of them is not there, or has no such mark.
+    """
+    nodes: dict[str, Node | None] = {}
+    channels: dict[str, ChannelSpec | None] = {}
+    for name, given in marks.items():
+        known = _CHANNEL_MARKS if name.startswith(_CHANNEL) else MARKS
+        for mark in given:
+            if mark not in known:
+                raise UnknownName(place=name, kind="mark", name=mark, known=known)
+        if name.startswith(_CHANNEL):
+            channel = mesh.channel(name.removeprefix(_CHANNEL))
+            channels[channel.name] = replace(channel, **given)
+        else:
+            nodes[name] = replace(mesh.node(name), **given)
+    return mesh.edited(nodes, channels)
+
+
+def without_marks(mesh: Mesh) -> Mesh:
+    """The mesh as it runs after a change."""
+    return unmarked(mesh, mesh.nodes, mesh.channels)
+
+
+def unmarked(mesh: Mesh, nodes: Iterable[str], channels: Iterable[str]) -> Mesh:
+    """The mesh without the marks of these nodes and channels."""
+    return mesh.edited(
+        {name: replace(mesh.nodes[name], **MARKS) for name in nodes},
+        {name: replace(mesh.channels[name], **_CHANNEL_MARKS) for name in channels},
+    )

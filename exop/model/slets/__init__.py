@@ -1,0 +1,1 @@
+"""Slets as values: signatures, ports, settings, mementos."""

@@ -1,0 +1,163 @@
+"""Slets as plain data, described where their code is and read where it is not.
+
+A platform that lacks the code of a slet can show it, keep it in a mesh and forward it; it cannot run it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import sys
+from collections.abc import Mapping
+from typing import Any, Final, Literal, TypeVar
+
+from exop.errors import StoredStateError
+from exop.model.slets.memento import Memento
+from exop.model.slets.ports import PortSpec, PortType
+from exop.model.slets.settings import Setting
+from exop.model.slets.spec import Absent, SletSpec
+from exop.model.types.conversion import convert
+from exop.model.types.description import built, type_name, type_of
+from exop.model.types.evolution import as_data, fingerprint, from_data
+from exop.model.values.depth import read_json
+
+T = TypeVar("T")
+
+#: The form of what is written here.
+FORMAT: Final = 1
+_CONTROL: Final = ("punctuation", "end", "pauses")
+_TRAITS: Final = ("is_class", "own_driver", "iterated")
+_ROWS: Final = list[dict[str, Any]]
+
+
+class _Text(str):
+    """A default as text: of the value itself nothing is known."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def described(spec: SletSpec) -> dict[str, Any]:
+    """Return the plain data of a slet, as JSON and msgpack have it."""
+    return {
+        "format": FORMAT,
+        "slet": spec.identity,
+        "role": str(spec.role),
+        "doc": spec.doc,
+        "code": _code(spec.factory),
+        "ports": [_port(port) for port in (*spec.ports.values(), *spec.families)],
+        "settings": [
+            {"setting": one.name, "text": str(one), "required": one.required, "type": type_name(one.type)}
+            | {"default": None if one.required else repr(one.default)}
+            for one in spec.settings.values()
+        ],
+        "memento": spec.state[1].__qualname__ if spec.state else None,
+        "state": None if spec.state is None else _state(*spec.state),
+        "results": dict(spec.results),
+        "traits": [name for name in (*_TRAITS, "tie") if getattr(spec, name)],
+        **{name: getattr(spec, name) for name in ("effects", "on_error", "atomic", "dead_letters")},
+        "timeout": spec.timeout or None,
+    }
+
+
+def _port(port: PortSpec) -> dict[str, Any]:
+    return {
+        "port": port.name,
+        **{name: getattr(port, name) for name in ("direction", "pulled", "method")},
+        "type": str(port.type),
+        "form": port.type.form,
+        "control": [name for name in _CONTROL if getattr(port.type, name)],
+        "schema": as_data(port.type.items),
+        "fingerprint": port.type.fingerprint,
+    }
+
+
+def _state(name: str, kind: type[Memento]) -> dict[str, Any]:
+    found = type_of(kind)
+    return {
+        "name": name,
+        "memento": found.identity,
+        "version": kind.__memento_version__,
+        "schema": as_data(found),
+        "fingerprint": fingerprint(found),
+    }
+
+
+def _code(factory: Any) -> str:
+    """The fingerprint of the module in which a function or class stands."""
+    if isinstance(factory, Absent):
+        return factory.code
+    module = sys.modules.get(getattr(factory, "__module__", None) or "")
+    try:
+        source = inspect.getsource(module or factory)
+    except (OSError, TypeError):  # a notebook's cell, an interpreter's line
+        return ""
+    return hashlib.sha256(source.encode(errors="backslashreplace")).hexdigest()[:16]
+
+
+def absent(data: Any) -> SletSpec:
+    """Read the description of a slet whose code is not here, as plain data or as JSON.
+
+    Raises:
+        StoredStateError: it is none.
+    """
+    try:
+        return _slet(convert(read_json(data) if isinstance(data, bytes) else data, dict[str, Any]))
+    except (ValueError, RecursionError, TypeError, LookupError) as error:
+        problem = f"it lacks {error}" if isinstance(error, KeyError) else str(error)[:300]
+        cure = "use the release that wrote it"
+        raise StoredStateError(what="the description of a slet", problem=problem, cure=cure) from None
+
+
+def _slet(data: Mapping[str, Any]) -> SletSpec:
+    convert(data["format"], Literal[FORMAT])
+    ports = [_read_port(one) for one in convert(data["ports"], _ROWS)]
+    plugin, _, name = convert(data["slet"], str).rpartition(":")
+    traits, state = convert(data["traits"], list[str]), convert(data["state"], dict[str, Any] | None)
+    factory = Absent(data["slet"], convert(data["code"], str))
+    object.__setattr__(factory, "__doc__", convert(data["doc"], str))
+    return _filled(
+        SletSpec,
+        data,
+        name=name,
+        plugin=plugin or None,
+        factory=factory,
+        inputs=tuple(port for port in ports if port.direction == "in" and port.member != "*"),
+        outputs=tuple(port for port in ports if port.direction == "out" and port.member != "*"),
+        families=tuple(port for port in ports if port.member == "*"),
+        settings={one["setting"]: _read_setting(one) for one in convert(data["settings"], _ROWS)},
+        state=None if state is None else _read_state(state),
+        tie="tie" if "tie" in traits else None,
+        **{trait: trait in traits for trait in _TRAITS},
+    )
+
+
+def _filled(kind: type[T], data: Mapping[str, Any], **fields: Any) -> T:
+    """A dataclass with these *fields*; the others are those that *data* has by their names, of their types."""
+    known = type_of(kind).fields
+    given = data.keys() & known.keys() - fields.keys()
+    return kind(**fields, **{name: convert(data[name], known[name].type) for name in given})
+
+
+def _read_port(one: Mapping[str, Any]) -> PortSpec:
+    control = convert(one["control"], list[str])
+    flags = {name: name in control for name in _CONTROL}
+    carried = _filled(PortType, one, item=from_data(one["schema"]), schema=None, **flags)
+    return _filled(PortSpec, one, name=convert(one["port"], str), type=carried)
+
+
+def _read_setting(one: Mapping[str, Any]) -> Setting:
+    default = convert(one["default"], str | None)
+    default = None if default in (None, "None") else _Text(default)
+    name, kind = convert(one["setting"], str), built("open", convert(one["type"], str))
+    return _filled(Setting, one, name=name, type=kind, default=default)
+
+
+def _read_state(one: Mapping[str, Any]) -> tuple[str, type[Memento]]:
+    """A class that stands for the memento; its fields are in the description alone."""
+    found = from_data(one["schema"])
+    module, _, name = found.identity.rpartition(":")
+    given = {"__module__": module, "__qualname__": name, "__described__": found}
+    return convert(one["name"], str), type(name, (Memento,), given, version=convert(one["version"], int))

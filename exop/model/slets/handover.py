@@ -1,0 +1,177 @@
+"""The hand-over of state from a predecessor to its successor; decided before anything happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+from exop.errors import MementoError
+from exop.model.meshes.mesh import Node
+from exop.model.slets.memento import Memento, upgraded
+from exop.model.types.description import type_of
+from exop.model.types.evolution import changes
+from exop.model.values.versions import Mover, NoVersion, package_of, same_class
+
+Take: TypeAlias = Callable[[Memento | None], Memento | None]
+
+
+@dataclass(frozen=True)
+class HandOver:
+    """The way in which a state is handed over: in words, and as a function from the old memento to the new one.
+
+    The function is called while the stream stands still; it leaves the old memento as it is. `inside`: the successor
+    takes over by itself what is inside of its predecessor. `calls`: the user's code that it calls, which may take long.
+    """
+
+    text: str
+    take: Take
+    inside: bool = False
+    calls: str | None = None
+
+
+def hand_over(before: Node, after: Node, *, lose_state: bool) -> HandOver:
+    """Decide how *after* takes over the state of *before*.
+
+    As it is given, where the mesh gives it one. With *lose_state* not at all: the successor begins with an empty state,
+    also where it could take over the old one, which the text says. By reference when both keep the same class; through
+    `upgrade` (a class method of the new class that takes the old memento) where there is one, on a copy; field by field
+    when the new class has the old one's name and all its fields, of types that take the old values.
+    Of two versions of a bundle, a class that has not changed goes field by field, also where it has an `upgrade` (that
+    is for another one); values of the bundle's own classes that it holds become those of the new version.
+
+    Raises:
+        MementoError: the successor cannot take the state, and was not told to lose it.
+    """
+    given = after.memento is not None or after.rebuild is not None
+    way = _lost(before, after) if lose_state and not given else _way(before, after)
+    if way.take is _rebuilt:
+        return way
+    package = new_version(before, after)
+    if package is None or after.slet.state is None:
+        return way
+    new = after.slet.state[1]
+    kinds = {new, before.slet.state[1]} if before.slet.state else {new}
+    if not any(Mover(package).concerns(one.type) for kind in kinds for one in type_of(kind).fields.values()):
+        return way
+    return HandOver(way.text, _moving(before.name, new, package, way.take), calls=way.calls or new.__name__)
+
+
+def _lost(before: Node, after: Node) -> HandOver:
+    """The successor begins with an empty state."""
+    new = after.slet.state[1] if after.slet.state else None
+    what = (
+        f"the state ({before.slet.state[1].__name__})" if before.slet.state else f"the state inside {before.slet.name}"
+    )
+    if before.slet.state is None and not keeps_own_state(before):
+        return _way(before, after)
+    try:
+        possible = f", though it could be handed over: {_way(before, after).text}"
+    except MementoError:
+        possible = ""
+    return HandOver(f"{what} is lost, as told{possible}", lambda _: new() if new else None)
+
+
+def _way(before: Node, after: Node) -> HandOver:
+    old = before.slet.state[1] if before.slet.state else None
+    new = after.slet.state[1] if after.slet.state else None
+    if after.memento is not None:
+        given = after.memento.copied()
+        return HandOver(f"the state ({type(given).__name__}) as it is given", lambda _: given)
+    if after.rebuild is not None:
+        return HandOver("the state rebuilt from the log that its input comes from", _rebuilt)
+    if old is None and keeps_own_state(before):
+        return _inside(before, after, new)
+    if old is None:
+        return HandOver("no state", lambda _: new() if new else None)
+    if new is None:
+        raise MementoError(node=before.name, old=old.__name__, new=after.slet.name, problem="it keeps no state")
+    if new is old:
+        return HandOver(f"the state ({old.__name__}) by reference", lambda memento: memento)
+    upgrade = getattr(new, "upgrade", None)
+    unchanged = (
+        same_class(old, new)
+        and type_of(old).shape == type_of(new).shape
+        and old.__memento_version__ == new.__memento_version__
+    )
+    if callable(upgrade) and not unchanged:
+        name = f"{new.__name__}.upgrade"
+        refuse = partial(_refused, before.name, old, new)
+        # A copy: the old slet goes on with the old memento if the change fails.
+        take = lambda memento: upgraded(new, memento and memento.copied(), refuse)  # noqa: E731
+        return HandOver(f"the state through {name}", take, calls=name)
+    if new.__qualname__ == old.__qualname__ and type_of(old).fields.keys() <= type_of(new).fields.keys():
+        names = tuple(type_of(old).fields)
+        _check_types(before.name, old, new)
+        return HandOver(
+            f"the state ({old.__name__}) field by field",
+            lambda memento: new(**{name: getattr(memento, name) for name in names}),
+            calls=new.__name__ if hasattr(new, "__post_init__") else None,
+        )
+    raise _refused(before.name, old, new, f"{new.__name__} has no upgrade({old.__name__})")
+
+
+def _check_types(node: str, old: type[Memento], new: type[Memento]) -> None:
+    """Refuse to hand over field by field what would be of another type than its field says."""
+    for change in changes(type_of(old), type_of(new)):
+        if not change.compatible:
+            version = f"class {new.__name__}(Memento, version={old.__memento_version__ + 1})"
+            raise _refused(node, old, new, f"{change}, so it is another version ({version})")
+
+
+def _refused(node: str, old: type, new: type, problem: str) -> MementoError:
+    return MementoError(node=node, old=old.__name__, new=new.__name__, problem=problem)
+
+
+def field_changes(before: Node, after: Node) -> Iterator[str]:
+    """List what changes in the fields of the ports and of the memento, where another slet takes the place of a node."""
+    old, new = before.slet, after.slet
+    for name, port in old.ports.items() if old != new else ():
+        if name in new.ports and port.type.form == new.ports[name].type.form:
+            for change in changes(port.type.items, new.ports[name].type.items):
+                yield f"port {name}: {change}"
+    if old.state is not None and new.state is not None:
+        for change in changes(type_of(old.state[1]), type_of(new.state[1])):
+            yield f"memento {new.state[1].__qualname__}: {change}"
+
+
+def _rebuilt(memento: Memento | None) -> Memento | None:
+    """Nothing of the old one is taken over: the successor has made its own."""
+    return None
+
+
+def new_version(before: Node, after: Node) -> str | None:
+    """The package of the new version, where a slet of a bundle is replaced by one of another version of it."""
+    old, new = (package_of(one.slet.factory.__module__) for one in (before, after))
+    return new[0] if old is not None and new is not None and old[1] == new[1] and old != new else None
+
+
+def _moving(node: str, new: type[Memento], package: str, take: Take) -> Take:
+    """Take the state over, and make what it holds of the old version into values of the new one."""
+
+    def moved(memento: Memento | None) -> Memento | None:
+        taken = take(memento)
+        try:
+            mover = Mover(package)
+            return mover.fields_of(taken) if isinstance(taken, new) else taken
+        except (NoVersion, RecursionError) as problem:
+            raise _refused(node, type(memento), new, str(problem)) from problem
+
+    return moved
+
+
+def keeps_own_state(node: Node) -> bool:
+    """The slet keeps state that is in no memento; some do so with some settings only."""
+    found = getattr(node.slet.factory, "keeps_own_state", False)
+    return bool(found(node.settings) if callable(found) else found)
+
+
+def _inside(before: Node, after: Node, new: type[Memento] | None) -> HandOver:
+    """The state inside of an engine is taken over by an engine that can do so."""
+    asked = getattr(after.slet.factory, "inherits", None)
+    problem = asked(before, after) if callable(asked) else "its engine keeps it, and the platform cannot read it there"
+    if problem:
+        raise MementoError(node=before.name, old=before.slet.name, new=after.slet.name, problem=problem)
+    text = f"the state inside {before.slet.name} is taken over by {after.slet.name}"
+    return HandOver(text, lambda _: new() if new else None, inside=True)

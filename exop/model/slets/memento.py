@@ -1,0 +1,175 @@
+"""A slet's state as a value: made, captured, stored, carried over and migrated by the platform."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, dataclass_transform
+
+from exop.errors import MeshError, SletError, StoredStateError
+from exop.model.types.assignable import misfit
+from exop.model.types.description import type_of
+from exop.model.values.depth import parts_of
+from exop.safe_repr import RAISED, described, shown
+
+if TYPE_CHECKING:
+    from exop.model.slets.spec import SletSpec
+
+M = TypeVar("M", bound="Memento")
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(dataclasses.field,))
+class Memento:
+    """The base of every state class: its annotated fields are the state.
+
+    Every field has a default, because the platform makes the first one; a subclass needs no decorator:
+
+        class Speeds(Memento):
+            by_segment: dict[int, list[float]] = field(default_factory=dict)
+
+    What is stored of it says its version, `class Speeds(Memento, version=2)`, 1 by default. A class of a newer version
+    takes over what an older one has stored through its `upgrade`; what a newer one has stored is refused.
+
+    Raises:
+        SletError: a field has no default, no type, or a default that instances would share.
+    """
+
+    __memento_version__: ClassVar[int] = 1
+
+    def __init_subclass__(cls, *, version: int | None = None, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if version is not None:
+            cls.__memento_version__ = version
+        _check_typed(cls)
+        as_dataclass(cls, "memento")
+        missing = [
+            entry.name
+            for entry in dataclasses.fields(cls)  # type: ignore[arg-type]
+            if entry.default is dataclasses.MISSING and entry.default_factory is dataclasses.MISSING
+        ]
+        if missing:
+            raise SletError(
+                slet=cls.__qualname__,
+                what="memento",
+                problem=f"the field{'s' * (len(missing) > 1)} {', '.join(missing)} must have a default",
+                cure="the platform makes the first one: give `= value` or `= field(default_factory=…)`",
+            )
+
+    def copied(self) -> Self:
+        """An independent copy: what an atomic slet goes back to, and what an upgrade works on."""
+        return copy.deepcopy(self)
+
+
+def upgraded(kind: type[M], old: Any, refuse: Callable[[str], Exception]) -> M:
+    """Return the memento that the `upgrade` of its class makes of an older one; *refuse* makes the error."""
+    try:
+        made = kind.upgrade(old)  # type: ignore[attr-defined]
+    except RAISED as error:
+        raise refuse(f"{kind.__qualname__}.upgrade raised {described(error)}") from error
+    if not isinstance(made, kind):
+        raise refuse(f"{kind.__qualname__}.upgrade returned {shown(made, 200)}, which is no {kind.__qualname__}")
+    return made
+
+
+def as_dataclass(cls: type, what: str, **options: bool) -> None:
+    """Make a subclass of `Memento` or `Slet` a dataclass with keyword-only fields; its docstring stays its own.
+
+    Raises:
+        SletError: a default that instances would share, or a field whose type was left out.
+    """
+    own = vars(cls)
+    typed = own.get("__annotations__", {})
+    inherited = {
+        field.name for base in cls.__mro__[1:] if dataclasses.is_dataclass(base) for field in dataclasses.fields(base)
+    }
+    for name in inherited:
+        if name in own and name not in typed:
+            problem = f"{name} is a field of its base, and a value without a type does not change it"
+            raise SletError(slet=cls.__qualname__, what=what, problem=problem, cure=f"write `{name}: T = …`")
+    doc = own.get("__doc__")
+    try:
+        dataclasses.dataclass(kw_only=True, **options)(cls)
+    except (TypeError, ValueError) as problem:
+        cure = "use `name: T = field(default_factory=…)`"
+        raise SletError(slet=cls.__qualname__, what=what, problem=str(problem), cure=cure) from None
+    cls.__doc__ = doc
+
+
+def _check_typed(cls: type) -> None:
+    """A value without a type would work until the memento is carried over, and be lost then."""
+    typed = vars(cls).get("__annotations__", {})
+    for name, value in vars(cls).items():
+        plain = name.startswith("__") or isinstance(value, (FunctionType, type, property, classmethod, staticmethod))
+        if not plain and name not in typed and not inspect.isdatadescriptor(value) and not hasattr(value, "__get__"):
+            problem = f"{name} has no type, so it is no part of the state"
+            raise SletError(slet=cls.__qualname__, what="memento", problem=problem, cure=f"write `{name}: T = …`")
+
+
+def refused(place: str, problem: str, cure: str) -> StoredStateError:
+    """The error of what was stored, or is imported, and cannot be a memento."""
+    return StoredStateError(what=place, problem=problem, cure=cure)
+
+
+def check_memento(place: str, slet: SletSpec, memento: Memento) -> None:
+    """Refuse a state that a slet cannot work with.
+
+    Raises:
+        MeshError: it keeps none, or one of another class.
+        StoredStateError: a value in it is not of its field's type.
+    """
+    kind = memento_of(place, slet)
+    if not isinstance(memento, kind):
+        given = type(memento).__qualname__
+        raise MeshError(f"{place}: {slet.name} keeps a {kind.__qualname__}, and this is a {given}")
+    check_fields({name: getattr(memento, name) for name in type_of(kind).fields}, kind, place)
+
+
+def memento_of(place: str, slet: SletSpec) -> type[Memento]:
+    """The class of the state that a slet keeps.
+
+    Raises:
+        MeshError: it keeps none.
+    """
+    if slet.state is None:
+        why = "; what its engine keeps, the platform cannot read" if getattr(slet.factory, "keeps_own_state", 0) else ""
+        raise MeshError(f"{place}: {slet.name} keeps no memento{why}")
+    return slet.state[1]
+
+
+def check_fields(fields: Mapping[str, Any], kind: type[Memento], place: str) -> None:
+    """Compare values with the annotations of a memento class.
+
+    Raises:
+        StoredStateError: a field that the class does not have, or a value of another type.
+    """
+    known = type_of(kind).fields
+    for name, value in fields.items():
+        if name not in known:
+            problem = f"{kind.__qualname__} has no field {name!r}; it has {', '.join(known) or 'none'}"
+            cure = "give the memento a `@classmethod def upgrade(cls, old)`, or use the code that wrote it"
+            raise refused(place, problem, cure)
+        where = misfit(value, known[name].type, name)
+        if where is not None:
+            cure = "correct it, or give the memento a higher version and a `@classmethod def upgrade(cls, old)`"
+            raise refused(place, where, cure)
+
+
+def check_parts(value: Any, place: str) -> None:
+    """Compare every dataclass and named tuple that *value* holds with the annotations of its fields.
+
+    Raises:
+        StoredStateError: a value of another type.
+    """
+    open_ = [value]
+    while open_:
+        one = open_.pop()
+        kind = type(one)
+        if dataclasses.is_dataclass(kind) or hasattr(kind, "_fields"):
+            for name, field in type_of(kind).fields.items():
+                where = misfit(getattr(one, name, None), field.type, f"{kind.__qualname__}.{name}")
+                if where is not None:
+                    raise refused(place, where, "correct it, or use the code that wrote it")
+        open_ += (part for _, part in parts_of(one))

@@ -1,0 +1,330 @@
+"""The specification of a slet as a value: its ports, settings, state and policies."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, Final, Literal, cast
+
+from exop.errors import MeshError, SletError, UnknownName
+from exop.model.items import DeadLetter
+from exop.model.slets.memento import Memento
+from exop.model.slets.ports import PortSpec, PortType, derived, is_generic, port_type
+from exop.model.slets.settings import Setting, configured
+from exop.safe_repr import RAISED, described
+
+__all__ = ["DEAD_LETTERS", "POLICIES", "Policy", "Result", "Role", "Setting", "SletSpec", "configured"]
+
+Result = Literal["none", "one", "optional", "many"]
+Policy = Literal["suspend", "retry", "dead-letter", "skip"]
+POLICIES: tuple[str, ...] = ("suspend", "retry", "dead-letter", "skip")
+#: So many items of a slet are kept as dead letters, unless it says otherwise.
+DEAD_LETTERS = 1000
+#: The output port by which dead letters leave, if the node connects it.
+DEAD: Final = "dead_letters"
+_DEAD_PORT: Final = PortSpec(DEAD, "out", PortType(DeadLetter))
+#: Arguments of `Application.add` beside ports and the settings of the slet.
+_CARE = ("on_error", "timeout", "dead_letters")
+
+
+@dataclass(frozen=True)
+class Absent:
+    """The factory of a slet whose code is not here; `code` is its fingerprint."""
+
+    identity: str
+    code: str
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        """Refuse to run.
+
+        Raises:
+            MeshError: always; it says what to install.
+        """
+        raise MeshError(self.refusal)
+
+    @property
+    def refusal(self) -> str:
+        """The error of an attempt to run it."""
+        plugin = self.identity.rpartition(":")[0]
+        bundle, _, version = plugin.partition("@")
+        cure = (
+            f"the bundle {bundle} {version} (`exop bundle install FILE`)"
+            if version
+            else f"the plugin {plugin}, or load it (`--load FOLDER`)"
+        )
+        return f"the code of {self.identity} is not here; install {cure}"
+
+
+class Role(StrEnum):
+    """The role of a slet in the mesh; derived from its ports, never declared (paper §2.2)."""
+
+    ALPHA = "alpha"
+    PI = "pi"
+    OMEGA = "omega"
+
+
+@dataclass(frozen=True, eq=False)
+class SletSpec:
+    """A slet as the platform sees it, read from a function's or a class's signature.
+
+    `factory` is that function or class; `plugin` the name of the plugin that registered it (`None`: embedded only).
+    `tie` names the field that is given the `Tie`.
+    `results` gives the shape of what each input method (or the source, under `""`) returns. `timeout` is how many
+    seconds an item may take before that is reported, `dead_letters` how many failed items are kept at the most.
+    `effects` is whether it was said to act on something outside of the mesh (`None`: nothing was said). `sets_aside`
+    says that its last output is the one for dead letters, which no slet declares. `families` are the families of ports;
+    those of their members that are connected stand among the inputs and outputs.
+    """
+
+    name: str
+    factory: Callable[..., Any]
+    inputs: tuple[PortSpec, ...] = ()
+    outputs: tuple[PortSpec, ...] = ()
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+    state: tuple[str, type[Memento]] | None = None
+    tie: str | None = None
+    results: Mapping[str, Result] = field(default_factory=dict)
+    is_class: bool = False
+    own_driver: bool = False
+    iterated: bool = False
+    atomic: bool = False
+    on_error: Policy = "suspend"
+    timeout: float | None = None
+    dead_letters: int = DEAD_LETTERS
+    effects: bool | None = None
+    plugin: str | None = None
+    sets_aside: bool = False
+    families: tuple[PortSpec, ...] = ()
+    _asked: Any = field(default=None, repr=False)
+    _generic: Mapping[str, PortType] = field(default_factory=dict, repr=False)
+
+    @property
+    def has_effects(self) -> bool:
+        """It acts on something outside of the mesh: sources and sinks do, unless they say otherwise."""
+        return self.effects if self.effects is not None else self.role is not Role.PI
+
+    @property
+    def identity(self) -> str:
+        """The name under which a platform can resolve the code, or where an embedded slet stands."""
+        return f"{self.plugin}:{self.name}" if self.plugin else f"{self.factory.__module__}:{self.name}"
+
+    def of(self, plugin: str) -> SletSpec:
+        """The same slet as the plugin called *plugin* offers it."""
+        return replace(self, plugin=plugin)
+
+    def setting_aside(self, wanted: bool) -> SletSpec:
+        """The same slet with the output for dead letters, or without it; one that uses the name itself has none."""
+        if wanted == self.sets_aside or (wanted and (DEAD in self.ports or DEAD in self.settings)):
+            return self
+        outputs = (*self.outputs, _DEAD_PORT) if wanted else self.outputs[:-1]
+        return replace(self, outputs=outputs, sets_aside=wanted)
+
+    @property
+    def specialises(self) -> bool:
+        """Whether the ports depend on the settings and on the inputs."""
+        return callable(getattr(self.factory, "specialised", None))
+
+    @cached_property
+    def derives(self) -> bool:
+        """Whether the ports, or the types of the outputs, depend on the inputs."""
+        return self.specialises or self._is_generic
+
+    @cached_property
+    def _is_generic(self) -> bool:
+        return bool(self._generic) or is_generic((*self.outputs, *self.families))
+
+    def specialised(self, place: str, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
+        """Return the slet with the ports that it has with *settings*, and with these types of *inputs*.
+
+        An input whose type is not known is missing in *inputs*; one of a family carries `Any`. *place* is named in
+        errors.
+
+        Raises:
+            SettingError, ConditionError: the slet refuses a setting, or a required one is missing.
+            SletError: its `specialised` raises something else, or returns no ports that a slet can have.
+        """
+        if not self.specialises or self._asked == (settings, inputs):
+            return self
+        if settings.keys() != self.settings.keys():  # of a node that was made by hand
+            settings = self.configured(place, settings)
+        made = self._made(place, settings, inputs)
+        outputs = (*made.outputs, _DEAD_PORT) if self.sets_aside else made.outputs
+        ports = {"inputs": made.inputs, "outputs": outputs, "results": made.results, "families": made.families}
+        return replace(self, **ports, _asked=(settings, inputs), _generic={})  # type: ignore[arg-type]
+
+    def bound(self, inputs: Mapping[str, PortType]) -> SletSpec:
+        """Return the slet with the types that its outputs have if items of these types come to its *inputs*.
+
+        The variables in the types of its outputs stand for what comes.
+        """
+        if not self._is_generic:
+            return self
+        declared = self._declared
+        outputs = derived(self.inputs, declared, inputs)
+        generic = {port.name: port.type for port in declared if not port.member and is_generic([port])}
+        return self if outputs == self.outputs else replace(self, outputs=outputs, _generic=generic)
+
+    @property
+    def _declared(self) -> tuple[PortSpec, ...]:
+        """The outputs with their types as they are declared."""
+        types = {family.family: family.type for family in self.families}
+        found = ((port, types[port.family] if port.member else self._generic.get(port.name)) for port in self.outputs)
+        return tuple(port if known is None else replace(port, type=known) for port, known in found)
+
+    def _made(self, place: str, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
+        """Call the `specialised` of the slet, and check what it returns."""
+        slet, what = f"{place} ({self.identity})", "slet with these settings"
+        try:
+            made = self.factory.specialised(settings, inputs)  # type: ignore[attr-defined]
+        except RAISED as error:
+            if isinstance(error, MeshError) and "place" in error.facts:
+                inner = ".".join(filter(None, (place, error.facts["place"])))
+                raise type(error)(**{**error.facts, "place": inner}) from None
+            problem, cure = f"specialised raised {described(error)}", "correct the settings, or its `specialised`"
+            raise SletError(slet=slet, what=what, problem=problem, cure=cure) from error
+        if unfit := _unfit_ports(made, self.settings):
+            raise SletError(slet=slet, what=what, problem=unfit, cure="choose other names, or correct `specialised`")
+        return cast("SletSpec", made)
+
+    def asked(self, place: str, given: Mapping[str, Any]) -> SletSpec:
+        """Return the slet with the ports that it has with the settings among *given* ports and settings.
+
+        Raises:
+            SettingError: a value that does not fit its type, or a required one that is missing.
+            ConditionError, SletError: as `specialised`.
+        """
+        if not self.specialises:
+            return self
+        own = {name: value for name, value in given.items() if name in self.settings}
+        return self.specialised(place, self.configured(place, own), {})
+
+    def with_outputs(self, types: Mapping[str, Any]) -> SletSpec:
+        """The same slet with these outputs, given by name (`to.*` for a family) and type; others that it has stay."""
+        found = {port.name: port for port in (*self.outputs, *self.families)}
+        for name, carried in types.items():
+            known = carried if isinstance(carried, PortType) else port_type(carried)
+            found[name] = PortSpec(name, "out", known)
+        families = tuple(found.pop(port.name) for port in self.families)
+        return replace(self, outputs=tuple(found.values()), families=families)
+
+    def connected(self, ports: Iterable[str]) -> SletSpec:
+        """The same slet with those of *ports* that are members of its families, and with no other members."""
+        if not self.families:
+            return self
+        own = [port for port in (*self.inputs, *self.outputs) if not port.member]
+        members = [one for port in ports for family in self.families if (one := family.of(port)) is not None]
+        if {one.name for one in members} == {name for name, port in self.ports.items() if port.member}:
+            return self
+        found = sorted([*own, *members], key=lambda port: port.name == DEAD)
+        results = {port.name: self.results[f"{port.family}.*"] for port in members if port.method}
+        declared = {name: result for name, result in self.results.items() if name.partition(".")[2] in ("", "*")}
+        return replace(
+            self,
+            inputs=tuple(port for port in found if port.direction == "in"),
+            outputs=tuple(port for port in found if port.direction == "out"),
+            results=declared | results,
+        )
+
+    def described(self) -> dict[str, Any]:
+        """Return ports, settings, memento and a fingerprint of the code as plain data, which a platform without the
+        code can show and forward.
+        """
+        # Imported lazily: most slets are never described.
+        from exop.model.slets.described import described
+
+        plain = self.setting_aside(False).connected(())
+        return described(replace(plain, outputs=plain._declared))
+
+    @property
+    def is_here(self) -> bool:
+        """Whether its code is here, so that it can run."""
+        return not isinstance(self.factory, Absent)
+
+    @property
+    def role(self) -> Role:
+        """α, π or ω, by the ports there are."""
+        directions = [port.direction for port in (*self.inputs, *self.outputs, *self.families)]
+        if "in" not in directions:
+            return Role.ALPHA
+        return Role.PI if directions.count("out") > self.sets_aside else Role.OMEGA
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """The features that decide the wiring: slets of one shape are connected and driven alike."""
+        ports = tuple((port.name, port.direction, port.pulled) for port in self.ports.values())
+        return self.role, ports, self.own_driver, self.iterated
+
+    @property
+    def doc(self) -> str:
+        """The docstring: the help text of the command line and the web page; that of a base class is not the slet's."""
+        return inspect.cleandoc(self.factory.__doc__ or "")
+
+    @cached_property
+    def ports(self) -> dict[str, PortSpec]:
+        """All ports by name, inputs first."""
+        return {port.name: port for port in (*self.inputs, *self.outputs)}
+
+    @property
+    def port_names(self) -> list[str]:
+        """The names of its ports and families."""
+        return [*self.ports, *(family.name for family in self.families)]
+
+    def configured(self, place: str, given: Mapping[str, Any], *, beside_ports: bool = False) -> dict[str, Any]:
+        """Check and convert *given* settings; returns them complete, with the defaults. *place* is named in errors.
+
+        With *beside_ports* a wrong name may be meant as a port: they are given side by side there.
+
+        Raises:
+            UnknownName: a setting that the slet does not have.
+            SettingError: a value that does not fit its type, or a required one that is missing.
+        """
+        try:
+            return configured(place, self.settings, given, ports=self.port_names if beside_ports else ())
+        except UnknownName as error:
+            if error.facts["name"] in self.ports:
+                error.add_note(f"{error.facts['name']} is a port of {self.identity}: `rewire` connects it elsewhere")
+            raise
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SletSpec) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    @property
+    def _key(self) -> tuple[object, ...]:
+        """The same code under the same name and policies is the same slet, however often it was read."""
+        care = self.on_error, self.timeout, self.dead_letters
+        return self.factory, self.name, self.plugin, self.atomic, self.sets_aside, care
+
+
+def _unfit_ports(made: Any, settings: Mapping[str, Setting]) -> str | None:
+    """Return why what `specialised` returned is no slet with ports; `None` if it is one."""
+    if not isinstance(made, SletSpec):
+        return f"specialised returned {type(made).__name__}, not a SletSpec"
+    names = [port.name for port in (*made.inputs, *made.outputs)]
+    for name in names:
+        if not name.isidentifier():
+            return f"{name!r} is no name for a port: use letters, digits and '_', and begin with a letter"
+        if name in settings or name in _CARE:
+            return f"a port cannot be called {name!r}, which is a setting"
+        if names.count(name) > 1:
+            return f"two ports are called {name!r}"
+    return None
+
+
+def unfit_bounds(timeout: object, dead_letters: object) -> str | None:
+    """Return why a time-out per item or a number of dead letters is invalid; `None` if both are valid."""
+    if timeout is not None and not (is_number(timeout) and 0 <= timeout < float("inf")):  # type: ignore[operator]
+        return f"timeout={timeout!r} is no number of seconds; give one above 0, or 0 for none"
+    if dead_letters is not None and not (isinstance(dead_letters, int) and dead_letters >= 0):
+        return f"dead_letters={dead_letters!r} is no number of items; give 0 or more"
+    return None
+
+
+def is_number(value: object) -> bool:
+    """A number, and not a truth value."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,0 +1,304 @@
+"""Whether a type fits another one, and whether a value is of a type: what can be told without guessing.
+
+The checks are gradual, as a static type checker is: what is not declared (`Any`, a bare `list`, a `TypeVar`) fits
+everything, and so does a name that is not resolved. They refuse only what cannot be right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, TypeVar, Union
+
+from exop.errors import suggest
+from exop.model.types.description import Field, Type, type_of
+from exop.model.values.versions import same_class, unversioned
+from exop.safe_repr import shown
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """The place at which one type does not fit another, and both types there; `None`: there is no such field.
+
+    Attributes:
+        known: The fields that there are, where one is missing.
+    """
+
+    source: Type | None
+    target: Type | None
+    path: str = ""
+    what: str = "field"
+    known: Iterable[str] = ()
+
+    def __str__(self) -> str:
+        if self.source is None:
+            hint = suggest(self.path.rpartition(".")[2], self.known, "field")
+            return f"no {self.what} {self.path!r} leaves, and {self.target} is expected there ({hint})"
+        if self.target is None:
+            return f"the {self.what} {self.path!r} ({self.source}) leaves, and is not expected"
+        where = f"the {self.what} {self.path!r} leaves as {self.source}" if self.path else f"{self.source} leaves"
+        return f"{where}, {self.target} is expected"
+
+
+def fits(source: Any, target: Any) -> bool:
+    """Tell whether a value of type *source* may stand where *target* is expected."""
+    return unfit(type_of(source), type_of(target)) is None
+
+
+def unfit(source: Type, target: Type, path: str = "") -> Misfit | None:
+    """Return the place at which *source* cannot stand where *target* is expected, or `None` when it can."""
+    try:
+        return _Comparison({}).unfit(source, target, path)
+    except RecursionError:
+        return Misfit(source, target, path)
+
+
+@dataclass
+class _Comparison:
+    """Compares two types; a pair that was or is being compared is not compared again."""
+
+    found: dict[tuple[int, int], Misfit | None]
+
+    def unfit(self, source: Type, target: Type, path: str) -> Misfit | None:
+        known = source.annotation is not None and source.annotation == target.annotation
+        named = source.kind == target.kind == "new" and source.identity == target.identity
+        if known or named or source is target or {source.kind, target.kind} & {"any", "open"}:
+            return None
+        pair = id(source), id(target)
+        if pair not in self.found:
+            self.found[pair] = None
+            self.found[pair] = self._unfit(source, target, path)
+        return self.found[pair]
+
+    def _unfit(self, source: Type, target: Type, path: str) -> Misfit | None:
+        here = Misfit(source, target, path)
+        for one in (source, target):
+            if one.kind == "variable":
+                pairs = [(bound, target) if one is source else (source, bound) for bound in one.arguments]
+                return here if pairs and all(self.unfit(*pair, path) for pair in pairs) else None
+        if source.kind == "union":
+            return here if any(self.unfit(one, target, path) for one in source.members) else None
+        if source.kind == "choice" and target.kind == "choice":
+            return None if set(source.texts) <= set(target.texts) else here
+        if source.kind == "choice":
+            return here if any(self.unfit(one, target, path) for one in source.arguments) else None
+        if target.kind == "union":
+            found = [self.unfit(source, one, path) for one in target.members]
+            return None if None in found else _deepest(found, here)
+        if source.kind == "new":
+            return here if self.unfit(source.arguments[0], target, path) else None
+        return self._classes(source, target, here)
+
+    def _classes(self, source: Type, target: Type, here: Misfit) -> Misfit | None:
+        if source.cls in (int, bool) and target.cls is float:
+            return None
+        if source.cls is None or target.cls is None:
+            names = {unversioned(one.identity) for one in (source, target)}
+            related = source.kind == target.kind and len(names) == 1 and names != {""}
+        elif isinstance(source.cls, type) and source.cls is not target.cls and same_class(source.cls, target.cls):
+            related = True
+        elif target.is_row:
+            is_dict = isinstance(source.cls, type) and issubclass(source.cls, dict)
+            return self._rows(source, target, here.path) if source.is_row else None if is_dict else here
+        else:
+            try:
+                derived = source.cls is target.cls or issubclass(source.cls, target.cls)
+            except TypeError:  # a protocol that cannot be checked at run time
+                return None
+            return self._parts(source, target, here) if derived else here
+        if not related:
+            return here
+        compared = self._rows(source, target, here.path) if source.kind == "record" else None
+        return compared or self._parts(source, target, here)
+
+    def _rows(self, source: Type, target: Type, path: str) -> Misfit | None:
+        """Compare two records field by field."""
+        for name, wanted in target.fields.items():
+            place = f"{path}.{name}".lstrip(".")
+            if name not in source.fields:
+                if wanted.required or not target.is_row:
+                    return Misfit(None, wanted.type, place, known=source.fields)
+            elif (found := self.unfit(source.fields[name].type, wanted.type, place)) is not None:
+                return found
+        return None
+
+    def _parts(self, source: Type, target: Type, here: Misfit) -> Misfit | None:
+        """Compare what two collections hold."""
+        given, wanted = source.arguments, target.arguments
+        if not given or not wanted:
+            return None
+        if target.kind == "tuple" and (source.kind != "tuple" or len(given) != len(wanted)):
+            return here
+        if source.kind == "tuple" and target.kind != "tuple":
+            wanted = wanted[:1] * len(given)
+        found = (self.unfit(one, other, here.path) for one, other in zip(given, wanted, strict=False))
+        first = next((one for one in found if one is not None), None)
+        return first and _deepest([first], here)
+
+
+def _deepest(found: Iterable[Misfit | None], here: Misfit) -> Misfit:
+    """The misfit inside of the one member that was meant, or that of all."""
+    inside = [one for one in found if one is not None and one.path != here.path]
+    return inside[0] if len(inside) == 1 else here
+
+
+def variables(annotation: Any) -> tuple[TypeVar, ...]:
+    """Return the type variables that an annotation leaves open."""
+    if isinstance(annotation, TypeVar):
+        return (annotation,)
+    found = () if isinstance(annotation, type) else getattr(annotation, "__parameters__", ())
+    return found if all(isinstance(one, TypeVar) for one in found) else ()
+
+
+def bind(target: Type, source: Type, found: dict[TypeVar, Any]) -> None:
+    """Add to *found* what the type variables of *target* stand for where values of type *source* come.
+
+    A variable that stands for several types stands for their union; one of which nothing is known stays open.
+    """
+    if not variables(target.annotation):
+        return
+    if target.kind == "variable":
+        known = source.annotation is not None and source.kind not in ("any", "open", "variable", "none")
+        if known and not variables(source.annotation) and unfit(source, target) is None:
+            before = found.get(target.annotation)
+            found[target.annotation] = source.annotated if before is None else Union[before, source.annotated]  # noqa: UP007 (built at run time)
+    elif target.kind == "union":
+        others = [one for one in target.members if not variables(one.annotation)]
+        rest = [one.annotated for one in source.members if all(unfit(one, other) for other in others)]
+        for one in target.members if rest else ():
+            bind(one, type_of(Union[tuple(rest)]), found)  # noqa: UP007
+    elif target.cls is source.cls or target.kind == source.kind != "record":
+        for pair in zip(target.arguments, source.arguments, strict=False):
+            bind(*pair, found)
+
+
+def closed(annotation: Any, found: Mapping[TypeVar, Any]) -> Any:
+    """Return an annotation with the types that its variables stand for, with `Any` where that is not known.
+
+    A variable with bounds stays where that is not known.
+    """
+    bounded = {one: one for one in variables(annotation) if one.__bound__ or one.__constraints__}
+    types = tuple(found.get(one, bounded.get(one, Any)) for one in variables(annotation))
+    if isinstance(annotation, TypeVar):
+        return types[0]
+    return annotation[types] if types else annotation
+
+
+def lacks(item: Type, name: str) -> str | None:
+    """Return why items of a type have no field *name*; `None` if they have it, or it is not known."""
+    for one in (member.bare for member in item.members):
+        known = one.fields
+        if one.kind == "scalar" or known:
+            digits = name.isdigit() and not one.is_row  # the place in a tuple
+            if name in known or digits or (one.kind != "columns" and not one.is_row and hasattr(one.cls, name)):
+                continue
+            shown = "the record batch" if one.kind == "columns" else str(one)
+            return f"{shown} has no field {name!r}" + (f"; {suggest(name, known, 'field')}" if known else "")
+    return None
+
+
+def no_time(item: Type, name: str) -> str | None:
+    """Return why the field *name* of a type is no time; `None` if it is one, or it is not known."""
+    for one in (member.bare for member in item.members):
+        if (field := one.fields.get(name)) is None:
+            continue
+        known = [member.bare for member in field.type.members if member.kind != "none"]
+        if all(member.kind == "scalar" and not issubclass(member.cls, (int, float, Decimal)) for member in known):
+            shown = "the record batch" if one.kind == "columns" else str(one)
+            return f"{name!r} of {shown} is {field.type}, no number; of a datetime, name a field with its timestamp()"
+    return None
+
+
+def columns_unfit(source: Type, target: Type) -> Misfit | None:
+    """Return the column in which rows or batches that leave differ from those that are expected, or `None`.
+
+    Between two declared schemas nothing is converted: they are the same. Between rows and columns the platform
+    converts: every column has its field, and every field without a default its column.
+    """
+    if source.kind == target.kind == "columns":
+        return _schemas_unfit(source, target)
+    rows, columns = (target, source) if source.kind == "columns" else (source, target)
+    for member in rows.members:
+        if member.kind != "record" or not columns.fields:
+            continue
+        given, expected = (member, columns) if rows is source else (columns, member)
+        for wanted in expected.fields.values():
+            found = _column_unfit(given.fields, wanted, rows is target)
+            if found is not None:
+                return found
+    return None
+
+
+def _column_unfit(fields: Mapping[str, Field], wanted: Field, is_row: bool) -> Misfit | None:
+    what, given = "field" if is_row else "column", fields.get(wanted.name)
+    if given is None:
+        return Misfit(None, wanted.type, wanted.name, what, fields) if wanted.required or not is_row else None
+    # A column that may be null takes `None`; from one, a field takes what comes: most are never null.
+    source = given.type.sole if not is_row and not wanted.required and given.type.sole.kind != "any" else given.type
+    found = unfit(source, wanted.type, wanted.name)
+    return None if found is None else Misfit(found.source, found.target, found.path, what)
+
+
+def _schemas_unfit(source: Type, target: Type) -> Misfit | None:
+    given, wanted = source.fields, target.fields
+    if not given or not wanted:
+        return None
+    for name, one in wanted.items():
+        if name not in given or given[name].written != one.written:
+            return Misfit(given[name].type if name in given else None, one.type, name, "column", given)
+    extra = next((name for name in given if name not in wanted), None)
+    if extra is not None:
+        return Misfit(given[extra].type, None, extra, "column")
+    if list(given) != list(wanted):
+        return Misfit(source, target, ", ".join(given), "columns in the order")
+    return None
+
+
+def misfit(value: Any, wanted: Any, path: str) -> str | None:
+    """Return where and why *value* is not of the type *wanted*, or `None`; types that cannot be checked fit."""
+    return _misfit(value, type_of(wanted), path)
+
+
+def _misfit(value: Any, wanted: Type, path: str) -> str | None:
+    kind = wanted.kind
+    if kind in ("any", "open", "variable"):
+        return None
+    if kind == "new":
+        return _misfit(value, wanted.bare, path)
+    if kind == "union":
+        fitting = any(_misfit(value, one, path) is None for one in wanted.members)
+    elif kind == "choice":
+        fitting = value in wanted.choices
+    else:
+        fitting = _is(value, wanted.cls)
+    if not fitting:
+        return f"{path} is {shown(value, 80)} ({type(value).__name__}), not {wanted}"
+    return _inside(value, wanted, path) if kind in ("list", "tuple", "table") and wanted.arguments else None
+
+
+def _is(value: Any, plain: Any) -> bool:
+    if plain is float and type(value) is int:
+        return True
+    if plain is int and isinstance(value, bool):
+        return False
+    try:
+        return isinstance(value, plain)
+    except TypeError:  # a protocol that cannot be checked at run time
+        return True
+
+
+def _inside(value: Any, wanted: Type, path: str) -> str | None:
+    """Look at the elements of a collection."""
+    if wanted.kind == "table" and isinstance(value, Mapping):
+        keys, values = wanted.entry
+        found = (
+            _misfit(key, keys, f"{path}: the key {shown(key, 60)}") or _misfit(one, values, f"{path}[{shown(key, 60)}]")
+            for key, one in value.items()
+        )
+    elif wanted.kind == "tuple" and len(value) != len(wanted.arguments):
+        return f"{path} has {len(value)} elements, not {len(wanted.arguments)}"
+    else:
+        types = wanted.elements(len(value)) if hasattr(value, "__len__") else []
+        found = (_misfit(one, kind, f"{path}[{n}]") for n, (one, kind) in enumerate(zip(value, types, strict=False)))
+    return next((told for told in found if told is not None), None)

@@ -1,0 +1,291 @@
+"""Settings as text, TOML and Python values: conversion to the annotated type, and back into what TOML can hold.
+
+A value of the right type is taken as it is. Text is read as the type wants it, because a command line has nothing but
+text; lists, tables and dataclasses are written there as in a topology file: `sizes=[1, 2]`, `rule={low = 1}`. Nothing
+else is guessed: a truth value is no number, a number is no text, a fraction is no whole number.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import numbers
+import operator
+import os
+from collections.abc import Callable, Mapping, Sequence, Set
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal, InvalidOperation
+from pathlib import PurePath
+from typing import Any, Final, SupportsIndex
+from uuid import UUID
+
+from exop.errors import MeshError, suggest
+from exop.model.types.description import CONCRETE, Type, type_of
+from exop.model.values.depth import DEPTH, deep_place, read_toml
+from exop.safe_repr import RAISED, message
+
+_LISTS: Final = (list, tuple, set, frozenset)
+_TRUE: Final = ("true", "yes", "on", "1")
+_FALSE: Final = ("false", "no", "off", "0")
+
+
+def convert(value: Any, wanted: Any) -> Any:
+    """Convert *value* to the type *wanted*.
+
+    Raises:
+        ValueError: it does not fit; the text is one line, without the name of the setting.
+    """
+    described = type_of(wanted)
+    found = _BY_KIND[described.kind](value, described)
+    if any(type(note).__module__.split(".")[0] == "msgspec" for note in described.notes):
+        # msgspec costs 20 ms to import: its bounds (`Meta(ge=1)`) are checked where they are used.
+        return _by_msgspec(found, described.annotated)
+    return found
+
+
+def _given(value: Any, sound: bool, wanted: str) -> Any:
+    """The value, if it is *sound*; otherwise the error says what was *wanted*."""
+    if not sound:
+        raise _unfit(wanted, value)
+    return value
+
+
+def _unfit(wanted: str, value: Any) -> ValueError:
+    if value is None:
+        return ValueError(f"expected {wanted}, got nothing (None)")
+    return ValueError(f"expected {wanted}, got {_shown(value)} ({type(value).__name__})")
+
+
+def _shown(value: Any, most: int = 80) -> str:
+    text = repr(value)
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+def _number(value: Any, kind: Any) -> Any:
+    """A number out of another one, or out of text; a truth value is none."""
+    if type(value) is kind or (kind is not int and isinstance(value, kind)):
+        return value
+    takes, made = _NUMBERS[kind]
+    try:
+        return made(_given(value, isinstance(value, takes) and not isinstance(value, bool), kind.__name__))
+    except (TypeError, ValueError, InvalidOperation):
+        raise _unfit(kind.__name__, value) from None
+
+
+_NUMBERS: Final[dict[Any, tuple[tuple[Any, ...], Callable[[Any], Any]]]] = {
+    int: ((str, SupportsIndex), lambda value: int(value) if isinstance(value, str) else operator.index(value)),
+    float: ((str, numbers.Real), float),
+    Decimal: ((int, float, str), lambda value: Decimal(str(value))),
+}
+_EXAMPLES: Final = {datetime: "2026-01-31T12:30:00", date: "2026-01-31", time: "12:30:00"}
+
+
+def _moment(value: Any, kind: Any) -> Any:
+    if isinstance(value, kind) and not (kind is date and isinstance(value, datetime)):
+        return value
+    try:
+        return kind.fromisoformat(_given(value, isinstance(value, str), kind.__name__))
+    except ValueError:
+        raise _unfit(f"{kind.__name__} as in {_EXAMPLES[kind]}", value) from None
+
+
+def _scalar(value: Any, wanted: Type) -> Any:
+    kind = wanted.cls
+    if kind is bool:
+        if isinstance(value, str) and value.lower() in _TRUE + _FALSE:
+            return value.lower() in _TRUE
+        return bool(_given(value, isinstance(value, bool), "true or false"))
+    if kind is str:
+        return str(_given(value, isinstance(value, str), "str"))
+    if kind is timedelta:
+        return value if isinstance(value, timedelta) else timedelta(seconds=_number(value, float))
+    if kind in _NUMBERS:
+        return _number(value, kind)
+    if kind in _EXAMPLES:
+        return _moment(value, kind)
+    if issubclass(kind, PurePath) and not isinstance(value, kind):
+        return kind(_given(value, isinstance(value, (str, os.PathLike)), "a path"))
+    return _instance(value, wanted)
+
+
+def _instance(value: Any, wanted: Type) -> Any:
+    """Any other class: one that can be made of a text is (an address, a time zone, an identifier)."""
+    kind = wanted.cls
+    if isinstance(value, kind):
+        return value
+    if not isinstance(value, str) or kind in (bytes, bytearray):
+        raise _unfit(wanted.name, value)
+    try:
+        return kind(value)
+    except RAISED as problem:  # whatever a class of the user's raises, the value does not fit
+        raise ValueError(f"expected {wanted}, got {_shown(value)}: {message(problem)}") from None
+
+
+def _union(value: Any, wanted: Type) -> Any:
+    members = wanted.members
+    exact = [one for one in members if type(value) is one.bare.cls]
+    for one in (*exact, *members):
+        try:
+            return convert(value, one)
+        except ValueError:
+            continue
+    if isinstance(value, str) and value.lower() == "none" and wanted.takes_none:
+        return None
+    raise _unfit(" or ".join("nothing" if one.kind == "none" else one.name for one in members), value)
+
+
+def _choice(value: Any, choices: Sequence[Any]) -> Any:
+    for choice in choices:
+        if (type(value) is type(choice) and value == choice) or (isinstance(value, str) and value == str(choice)):
+            return choice
+    known = suggest(value, list(map(str, choices)), "choice")
+    raise ValueError(f"{_shown(value)} is none of the choices; {known}")
+
+
+def _member(value: Any, wanted: Type) -> Any:
+    if isinstance(value, wanted.cls):
+        return value
+    if isinstance(value, str) and value in wanted.cls.__members__:
+        return wanted.cls.__members__[value]
+    return wanted.cls(_choice(value, [member.value for member in wanted.cls]))
+
+
+def _list(value: Any, wanted: Type) -> Any:
+    made = CONCRETE.get(wanted.cls)
+    if made not in _LISTS:
+        return _instance(value, wanted)
+    value = _literal(value)
+    sound = isinstance(value, (*_LISTS, Sequence, Set))
+    if not sound or isinstance(value, (str, bytes)):
+        raise _unfit(f"a {made.__name__}, written [a, b]", value)
+    if wanted.kind == "tuple" and len(wanted.arguments) != len(value):
+        raise ValueError(f"expected {len(wanted.arguments)} values, got {len(value)}: {_shown(value)}")
+    pairs = zip(value, wanted.elements(len(value)), strict=True)
+    found = [_inside(f"element {number}", one, kind) for number, (one, kind) in enumerate(pairs, 1)]
+    maker: Any = type(value) if isinstance(value, wanted.cls) and type(value) in _LISTS else made
+    return maker(found)
+
+
+def _table(value: Any, wanted: Type) -> Any:
+    if CONCRETE.get(wanted.cls) is not dict:
+        return _instance(value, wanted)
+    value = _literal(value)
+    if not isinstance(value, Mapping):
+        raise _unfit("a table, written {name = value}", value)
+    keys, values = wanted.entry
+    return {_inside("the key", key, keys): _inside(f"{key!r}", one, values) for key, one in value.items()}
+
+
+def _record(value: Any, wanted: Type) -> Any:
+    """A dataclass, a named tuple, a typed dictionary or a structure out of a table."""
+    kind = wanted.cls
+    if not wanted.is_row and isinstance(value, kind):
+        return value
+    if hasattr(kind, "__struct_fields__"):
+        return _by_msgspec(value, kind)
+    value = _literal(value)
+    if not isinstance(value, Mapping):
+        raise _unfit(f"{kind.__name__}, written {{field = value}}", value)
+    known = {field.name: field for field in wanted.fields.values() if field.given}
+    for name in value:
+        if name not in known:
+            raise ValueError(f"{kind.__name__} has no field {name!r}; {suggest(name, known, 'field')}")
+    missing = [name for name, field in known.items() if field.required and name not in value]
+    if missing:
+        raise ValueError(f"{kind.__name__} lacks {', '.join(missing)} in {_shown(dict(value))}")
+    return kind(**{name: _inside(name, one, known[name].type) for name, one in value.items()})
+
+
+def _by_msgspec(value: Any, annotation: Any) -> Any:
+    # A program that declares a msgspec type has imported msgspec already.
+    import msgspec
+
+    try:
+        return msgspec.convert(_literal(value), annotation, strict=False)
+    except (msgspec.ValidationError, TypeError) as problem:
+        raise ValueError(f"{problem}: {_shown(value)}") from None
+
+
+def _inside(place: str, value: Any, wanted: Type) -> Any:
+    try:
+        return convert(value, wanted)
+    except ValueError as problem:
+        raise ValueError(f"{place}: {problem}") from None
+
+
+def _literal(value: Any) -> Any:
+    """Lists and tables may be written as text, as a topology file writes them."""
+    if not isinstance(value, str) or value[:1] not in ("[", "{"):
+        return value
+    try:
+        return read_toml(f"value = {value}", DEPTH + 1)["value"]
+    except ValueError as problem:
+        raise ValueError(f"{_shown(value)} is no list or table as TOML writes it: {problem}") from None
+
+
+_BY_KIND: Final[dict[str, Callable[[Any, Type], Any]]] = {
+    **dict.fromkeys(("any", "open", "variable"), lambda value, wanted: value),
+    "new": lambda value, wanted: convert(value, wanted.bare),
+    "none": lambda value, wanted: _given(value, value is None, "nothing"),
+    "type": lambda value, wanted: _given(value, isinstance(value, type), "a class"),
+    "callable": lambda value, wanted: _given(value, callable(value), "something that can be called"),
+    "scalar": _scalar,
+    "choice": lambda value, wanted: _choice(value, wanted.choices),
+    "enum": _member,
+    "union": _union,
+    "list": _list,
+    "tuple": _list,
+    "table": _table,
+    "record": _record,
+    "columns": _instance,
+    "class": _instance,
+}
+
+
+def written(place: str, value: Any) -> Any:
+    """Give *value* a form that TOML has, from which `convert` makes the same value again.
+
+    Raises:
+        MeshError: it has none, or is nested too deeply; *place* says where it stands.
+    """
+    deep = deep_place(value)
+    if deep is not None:
+        raise MeshError(
+            f"{place} is nested more than {DEPTH} levels deep, or refers to itself, at {deep}; make it flatter"
+        )
+    return _written(place, value)
+
+
+def _written(place: str, value: Any) -> Any:
+    if isinstance(value, enum.Enum):
+        return _written(place, value.value)
+    if isinstance(value, (bool, datetime, date, time)):
+        return value
+    for plain in (int, float):
+        if isinstance(value, plain):
+            return plain(value)
+    if isinstance(value, (str, PurePath, Decimal, UUID)):
+        text = str(value)
+        if text.isascii() or text.encode(errors="ignore").decode() == text:
+            return text
+        raise MeshError(
+            f"{place} is {text!r:.80}, which is not Unicode, and a topology file cannot hold it; "
+            f"use other text, or give the file or folder another name"
+        )
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        given = [(one, getattr(value, one.name)) for one in dataclasses.fields(value) if one.init]
+        value = {f.name: one for f, one in given if one is not None or f.default is not None}
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, Mapping):
+        return {str(_written(place, key)): _written(f"{place}.{key}", one) for key, one in value.items()}
+    if isinstance(value, Set):
+        return [_written(place, one) for one in sorted(value, key=repr)]
+    if isinstance(value, (list, tuple)):
+        return [_written(place, one) for one in value]
+    raise MeshError(
+        f"{place} is {value!r:.80}, which a topology file cannot hold; "
+        f"use numbers, text, dates, lists, tables and dataclasses for settings that are stored"
+    )

@@ -1,0 +1,1 @@
+"""Values as bytes and as JSON, each with its exact type."""

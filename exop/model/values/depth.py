@@ -1,0 +1,123 @@
+"""The bound for the nesting of values: the same for all that is stored, sent, or written into a file.
+
+Encoders and decoders recurse, many of them in C, where a value that is nested deeply enough ends the process. Nothing
+that is nested more deeply than this bound is therefore written, and nothing of it is decoded.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections import deque
+from collections.abc import Iterable, Mapping
+from itertools import accumulate
+from typing import Any, Final
+
+from exop.safe_repr import shown
+
+#: Levels of collections and dataclasses, one in the other.
+DEPTH: Final = 100
+#: Levels that the platform's own tables add around the values of slets: in a checkpoint, in a topology.
+AROUND: Final = 10
+
+_PLAIN: Final = frozenset((type(None), bool, int, float, str, bytes))
+#: Levels of JSON that one level of a memento takes at the most: a tag, its list, and the table in it.
+_PER_LEVEL: Final = 4
+_COLLECTIONS: Final = (Mapping, list, tuple, set, frozenset, deque)
+#: Parts that are looked at one by one.
+_FEW: Final = 500
+_STRINGS: Final = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
+_BRACKETS: Final = re.compile(r"[^][{}]+")
+
+
+class TooDeep(ValueError):
+    """A value is nested too deeply."""
+
+    def __init__(self, levels: int = DEPTH) -> None:
+        super().__init__(f"it is nested more than {levels} levels deep")
+
+
+def deep_place(value: Any, levels: int = DEPTH) -> str | None:
+    """The place in *value* that is nested more deeply than *levels*, as `head[1].next[1]…`; `None` if there is none.
+
+    A value that is neither a plain number nor text, such as a moment or an array, counts as one level.
+    """
+    # A place is a chain of steps, and becomes text only where it is asked for.
+    open_: list[tuple[Any, Any, int]] = [(value, None, 0)]
+    while open_:
+        one, place, above = open_.pop()
+        if type(one) in _PLAIN:
+            continue
+        if above >= levels:
+            return _text(place)
+        open_ += [(part, (place, step), above + 1) for step, part in parts_of(one)]
+    return None
+
+
+def is_shallow(value: Any, levels: int = DEPTH) -> bool:
+    """Whether a value of few parts is nested at most *levels* deep; `False` also where it has many parts."""
+    open_: list[tuple[Any, int]] = [(value, 0)]
+    for _ in range(_FEW):
+        if not open_:
+            return True
+        one, above = open_.pop()
+        if type(one) in _PLAIN:
+            continue
+        if above >= levels or (isinstance(one, _COLLECTIONS) and len(one) > _FEW):
+            return False
+        open_ += [(part, above + 1) for _, part in parts_of(one)]
+    return False
+
+
+def parts_of(value: Any) -> Iterable[tuple[Any, Any]]:
+    """List the parts of a value, each with the step that leads there; a plain value has none."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [(f".{one.name}", getattr(value, one.name, None)) for one in dataclasses.fields(value)]
+    if isinstance(value, Mapping):
+        steps = [f".{key}" if type(key) is str and key.isidentifier() else f"[{shown(key, 20)}]" for key in value]
+        keys = [(step, key) for step, key in zip(steps, value, strict=True) if type(key) not in _PLAIN]
+        return [*zip(steps, value.values(), strict=True), *keys]
+    if isinstance(value, _COLLECTIONS):
+        names = getattr(value, "_fields", None)
+        return [(f".{names[n]}" if names else f"[{n}]", one) for n, one in enumerate(value)]
+    return ()
+
+
+def _text(place: Any, most: int = 80) -> str:
+    steps: list[str] = []
+    while place is not None:
+        place, step = place
+        steps.append(step)
+    text = "".join(reversed(steps)).lstrip(".")
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+def read_json(data: bytes, **options: Any) -> Any:
+    """Read JSON in UTF-8.
+
+    Raises:
+        ValueError: it is no JSON, or nested so deeply that no memento is (`TooDeep`).
+    """
+    text = data.decode("utf-8-sig")
+    brackets = _BRACKETS.sub("", _STRINGS.sub("", text))
+    if max(accumulate(1 if one in "[{" else -1 for one in brackets), default=0) > _PER_LEVEL * DEPTH:
+        raise TooDeep
+    return json.loads(text, **options)
+
+
+def read_toml(text: str, levels: int = DEPTH + AROUND) -> dict[str, Any]:
+    """Read TOML.
+
+    Raises:
+        ValueError: it is no TOML, or nested too deeply (`TooDeep`).
+    """
+    import tomllib
+
+    try:
+        found = tomllib.loads(text)
+    except RecursionError:
+        raise TooDeep(levels) from None
+    if deep_place(found, levels) is not None:
+        raise TooDeep(levels)
+    return found

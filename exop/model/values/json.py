@@ -1,0 +1,340 @@
+"""Mementos as JSON that a person can read and edit: by the annotations of their fields, with tags where these say less.
+
+A value of the type that its annotation declares needs no tag: a `dict[int, list[float]]` is written `{"5": [1.0]}`, a
+`datetime` as its text. Any other value has one: `{"$tuple": [1, 2]}`, `{"$dict": [[1, "a"]]}` for keys that are no
+text. The tags are those of the encoding, and what stands behind them are the same parts. Arrays and tables of Arrow are
+shown, and no more: they have no JSON from which they could be made again.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import enum
+import math
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping
+from datetime import date, datetime, time
+from decimal import Decimal
+from pathlib import PurePath
+from typing import Any, Final, NoReturn
+from uuid import UUID
+
+from exop.errors import StoredStateError
+from exop.model.items import Batch, Window
+from exop.model.slets.memento import Memento, check_fields, refused
+from exop.model.types.description import ANY, Type, is_named_tuple, type_of
+from exop.model.types.fields import filled, filled_tuple
+from exop.model.values.class_names import Declared, class_named, factory_named, name_of
+from exop.model.values.decoding import READERS, watched
+from exop.model.values.depth import TooDeep, deep_place
+from exop.model.values.encoding import WRITERS, Tag
+
+_PLAIN: Final = (type(None), bool, int, str)
+#: A value that always has its tag.
+_TAGGED: Final = object()
+_CURE: Final = "correct it and import it again"
+_ROWS: Final[Mapping[str, Any]] = {f"${one.__name__}": one for one in (list, tuple, set, frozenset, deque)}
+_TABLES: Final[Mapping[str, Any]] = {"$dict": dict, "$ordered": OrderedDict, "$counter": Counter, "$defaultdict": None}
+#: The tags by class; those of records, enumerations and paths are found by `_tag_of`.
+_TAGS: Final[Mapping[Any, str]] = {
+    **{kind: f"${tag.name.lower()}" for kind, (tag, _) in WRITERS.items() if kind not in (int, Batch, Window)},
+    float: "$float",
+    list: "$list",
+    dict: "$dict",
+    bytes: "$bytes",
+    bytearray: "$bytes",
+}
+#: Those that a text stands for, where the annotation names the class.
+_TEXTS: Final = (Decimal, UUID, date, datetime, time)
+
+
+def _tag_of(kind: Any) -> str | None:
+    """The tag of the values of a class; `None`: they are only shown."""
+    if kind in _TAGS or not isinstance(kind, type):
+        return _TAGS.get(kind)
+    for tag, fits in _KINDS.items():
+        if fits(kind):
+            return tag
+    return None
+
+
+_KINDS: Final[Mapping[str, Callable[[Any], bool]]] = {
+    "$enum": lambda kind: issubclass(kind, enum.Enum),
+    "$dataclass": dataclasses.is_dataclass,
+    "$namedtuple": is_named_tuple,
+    "$path": lambda kind: issubclass(kind, PurePath),
+}
+
+
+def written(memento: Memento) -> tuple[dict[str, Any], list[str]]:
+    """The fields of a memento as JSON, and the places of those values that are only shown."""
+    writer = _Writer()
+    return writer.fields(memento, ""), writer.opaque
+
+
+def read(fields: Mapping[str, Any], kind: type[Memento], place: str) -> Memento:
+    """Make a memento out of its fields as JSON; those that are left out have their defaults.
+
+    Raises:
+        StoredStateError: a field that the class does not have, or a value that does not fit; with its place.
+    """
+    reader = _Reader(place, kind)
+    try:
+        values = reader.fields(fields, type_of(kind), "")
+    except RecursionError:
+        raise refused(place, str(TooDeep()), _CURE) from None
+    deep = deep_place(values)
+    if deep is not None:
+        raise refused(place, f"{TooDeep()}, at {deep}", _CURE)
+    check_fields(values, kind, place)
+    made: Memento = filled(kind, values)
+    return made
+
+
+class _Writer:
+    """Writes one memento; `opaque` are the places of values that are only shown."""
+
+    def __init__(self) -> None:
+        self.opaque: list[str] = []
+
+    def fields(self, value: Any, path: str) -> dict[str, Any]:
+        fields = type_of(type(value)).fields
+        return {
+            name: self.write(getattr(value, name), one.type, f"{path}.{name}".lstrip("."))
+            for name, one in fields.items()
+        }
+
+    def write(self, value: Any, declared: Type, path: str) -> Any:
+        """Write a value that stands at *path*, where *declared* is the type that its annotation says."""
+        kind, wanted = type(value), declared.sole
+        if kind in _PLAIN or (kind is float and math.isfinite(value)):
+            return value
+        tag = _tag_of(kind)
+        if tag is None or (tag == "$enum" and value.name not in kind.__members__):
+            return self._shown(value, path)
+        told = wanted.cls is kind or (tag == "$path" and wanted.kind == "scalar" and issubclass(wanted.cls, PurePath))
+        content, bare = self._parts(tag, value, wanted if told else ANY, path)
+        untagged = told or (kind in (list, dict) and wanted is ANY)
+        return bare if untagged and bare is not _TAGGED else {tag: content}
+
+    def _parts(self, tag: str, value: Any, wanted: Type, path: str) -> tuple[Any, Any]:
+        """Return what stands behind the tag, and the form without a tag, or `_TAGGED`."""
+        if tag in _ROWS:
+            rows = sorted(value, key=repr) if isinstance(value, (set, frozenset)) else list(value)
+            pairs = zip(rows, wanted.elements(len(rows)), strict=True)
+            found = [self.write(one, kind, f"{path}[{n}]") for n, (one, kind) in enumerate(pairs)]
+            if tag == "$deque":
+                return [value.maxlen, found], found if value.maxlen is None else _TAGGED
+            return found, found
+        if tag == "$defaultdict":
+            made = value.default_factory
+            return [made and name_of(made), self._table(value, wanted, path)[0]], _TAGGED
+        if tag in _TABLES:
+            return self._table(value, wanted, path)
+        if tag in ("$dataclass", "$namedtuple"):
+            fields = self.fields(value, path)
+            return [name_of(type(value)), fields], _TAGGED if _like_a_tag(fields) else fields
+        return _leaf(tag, value)
+
+    def _table(self, value: Mapping[Any, Any], wanted: Type, path: str) -> tuple[Any, Any]:
+        """Write a table: as a JSON table if its keys have a text, else as pairs, which always have a tag."""
+        keys, values = wanted.entry
+        entries = [(key, self.write(one, values, f"{path}[{key!r:.60}]")) for key, one in value.items()]
+        texts = [_key(key, keys.sole) for key, _ in entries]
+        if None in texts or _like_a_tag(texts):
+            pairs = [[self.write(key, keys, f"{path}: the key {key!r:.60}"), one] for key, one in entries]
+            return pairs, _TAGGED
+        found = {text: one for text, (_, one) in zip(texts, entries, strict=True)}
+        return found, found
+
+    def _shown(self, value: Any, path: str) -> dict[str, str]:
+        self.opaque.append(path)
+        shape = getattr(value, "shape", None)
+        size = f" {shape}" if shape else ""
+        text = " ".join(repr(value).split())
+        return {"$shown": f"{type(value).__module__.partition('.')[0]} {type(value).__name__}{size}: {text:.200}"}
+
+
+def _leaf(tag: str, value: Any) -> tuple[Any, Any]:
+    """The parts of a value that holds no others, and its text where that says all."""
+    if tag == "$float":
+        return repr(value), _TAGGED
+    if tag == "$bytes":
+        return base64.b64encode(value).decode(), _TAGGED
+    if tag == "$enum":
+        return [name_of(type(value)), value.name], value.name
+    if tag == "$path":
+        return str(value), str(value)
+    if tag in ("$datetime", "$time") and not value.fold and getattr(value.tzinfo, "key", None) is None:
+        return value.isoformat(), value.isoformat()
+    parts = list(WRITERS[type(value)][1](value))
+    return (parts[0], parts[0]) if len(parts) == 1 else (parts, _TAGGED)
+
+
+def _like_a_tag(keys: Iterable[Any]) -> bool:
+    found = list(keys)
+    return len(found) == 1 and str(found[0]).startswith("$")
+
+
+def _key(key: Any, wanted: Type) -> str | None:
+    """A key as text, where its annotation says what it was."""
+    kind = type(key)
+    if kind is str:
+        return str(key) if wanted.cls is str or wanted is ANY else None
+    if wanted.cls is not kind:
+        return None
+    if kind in (int, float, bool):
+        return repr(key).lower() if kind is bool else repr(key)
+    tag = _tag_of(kind)
+    if not _is_text(kind, tag) or (tag == "$enum" and key.name not in kind.__members__):
+        return None
+    bare = _leaf(str(tag), key)[1]
+    return bare if isinstance(bare, str) else None
+
+
+def _is_text(kind: Any, tag: str | None) -> bool:
+    """Whether a value of the class can be made of its text."""
+    return kind in _TEXTS or tag in ("$path", "$enum")
+
+
+class _Reader:
+    """Reads one memento, which a person has perhaps edited: every mistake has its place."""
+
+    def __init__(self, place: str, kind: type[Memento]) -> None:
+        self.declared = Declared(kind, home=kind.__module__)
+        self._place = place
+
+    def fields(self, given: Any, wanted: Type, path: str) -> dict[str, Any]:
+        """Read the values of the fields of a dataclass or named tuple."""
+        if not isinstance(given, Mapping):
+            self._wrong(path, given, "a table of fields")
+        known = wanted.fields
+        for name in given:
+            if name not in known:
+                self._fail(f"{path or wanted} has no field {name!r}; it has {', '.join(known)}")
+        return {name: self._value(one, known[name].type, f"{path}.{name}".lstrip(".")) for name, one in given.items()}
+
+    def _value(self, given: Any, declared: Type, path: str) -> Any:
+        """Read one value that stands at *path*, where *declared* is the type that its annotation says."""
+        wanted = declared.sole
+        if isinstance(given, dict) and _like_a_tag(given):
+            return self._tagged(given, wanted, path)
+        if isinstance(given, dict):
+            if wanted.kind == "record" and not wanted.is_row:
+                return self._record(wanted, given, path)
+            made = wanted.cls if wanted.cls in (OrderedDict, Counter) else dict
+            return made(self._table(given, wanted, path))
+        if isinstance(given, list):
+            made = wanted.cls if wanted.cls in (tuple, set, frozenset, deque) else list
+            return self._gathered(made, self._rows(given, wanted, path), path)
+        return self._text(given, wanted, path) if isinstance(given, str) else given
+
+    def _text(self, given: str, wanted: Type, path: str) -> Any:
+        tag = _tag_of(wanted.cls)
+        if not _is_text(wanted.cls, tag):
+            return given
+        try:
+            return wanted.cls.__members__[given] if tag == "$enum" else _made(str(tag), given)
+        except (ValueError, KeyError, ArithmeticError):
+            self._wrong(path, given, wanted.name)
+
+    def _table(self, given: Any, wanted: Type, path: str) -> dict[Any, Any]:
+        """Read a table, or the pairs of one whose keys are no text."""
+        keys, values = wanted.entry
+        if isinstance(given, dict):
+            named: Any = ((self._key(key, keys.sole, path), key, one) for key, one in given.items())
+        elif isinstance(given, list) and all(isinstance(one, list) and len(one) == 2 for one in given):
+            named = ((self._value(key, keys, f"{path}: the key {key!r:.60}"), key, one) for key, one in given)
+        else:
+            self._wrong(path, given, "a table, or a list of pairs")
+        entries = [(key, self._value(one, values, f"{path}[{text!r:.60}]")) for key, text, one in named]
+        found: dict[Any, Any] = self._gathered(dict, entries, path)
+        if len(found) != len(given):
+            self._fail(f"{path} has two keys that are the same {keys.sole}")
+        return found
+
+    def _key(self, given: str, wanted: Type, path: str) -> Any:
+        where = f"{path}: the key {given!r:.60}"
+        try:
+            if wanted.cls is bool:
+                return {"true": True, "false": False}[given]
+            if wanted.cls in (int, float):
+                return wanted.cls(given)
+        except (KeyError, ValueError):
+            self._wrong(where, given, wanted.name)
+        return self._text(given, wanted, where)
+
+    def _rows(self, given: Any, wanted: Type, path: str) -> list[Any]:
+        """Read the elements of a list."""
+        if not isinstance(given, list):
+            self._wrong(path, given, "a list")
+        pairs = zip(given, wanted.elements(len(given)), strict=True)
+        return [self._value(one, kind, f"{path}[{n}]") for n, (one, kind) in enumerate(pairs)]
+
+    def _gathered(self, made: Callable[[Any], Any], entries: Iterable[Any], path: str) -> Any:
+        """Make a collection; keys that were made to collide, or cannot be keys, are refused."""
+        try:
+            return made(watched(entries))
+        except (ValueError, TypeError) as problem:
+            self._fail(f"{path}: {problem}")
+
+    def _record(self, wanted: Type, given: Any, path: str) -> Any:
+        """Read a dataclass or a named tuple."""
+        kind, values = wanted.cls, self.fields(given, wanted, path)
+        if dataclasses.is_dataclass(kind):
+            try:
+                return filled(kind, values, defaults=self.declared.names(kind))
+            except StoredStateError as problem:
+                self._fail(f"{path}: {problem.problem}")
+        missing = [
+            name for name, one in wanted.fields.items() if one.required and not one.type.nullable and name not in values
+        ]
+        if missing:
+            self._fail(f"{path} lacks {', '.join(missing)}")
+        return filled_tuple(kind, values)
+
+    def _tagged(self, given: dict[str, Any], wanted: Type, path: str) -> Any:
+        ((tag, content),) = given.items()
+        if tag not in _KINDS and tag not in _TAGS.values():
+            shown = "it was only shown, and has no JSON; export it as msgpack"
+            self._fail(f"{path}: {shown if tag == '$shown' else f'there is no tag {tag}'}")
+        try:
+            return self._behind(tag, content, wanted if _tag_of(wanted.cls) == tag else ANY, path)
+        except StoredStateError:
+            raise
+        except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError):
+            self._wrong(path, content, f"what stands behind {tag}")
+
+    def _behind(self, tag: str, content: Any, wanted: Type, path: str) -> Any:
+        """Read what stands behind a tag."""
+        if tag == "$deque":
+            return deque(self._rows(content[1], wanted, path), content[0])
+        if tag in _ROWS:
+            return self._gathered(_ROWS[tag], self._rows(content, wanted, path), path)
+        if tag == "$defaultdict":
+            made, table = content
+            return defaultdict(made and factory_named(made, self.declared), self._table(table, wanted, path))
+        if tag in _TABLES:
+            return _TABLES[tag](self._table(content, wanted, path))
+        if tag in ("$dataclass", "$namedtuple"):
+            kind = class_named(content[0], "record", _KINDS[tag], self.declared)
+            return self._record(type_of(kind), content[1], path)
+        if tag == "$enum":
+            return class_named(content[0], "enum", _KINDS[tag], self.declared).__members__[content[1]]
+        if tag == "$bytes":
+            return (wanted.cls or bytes)(base64.b64decode(content, validate=True))
+        return float(content) if tag == "$float" else _made(tag, content)
+
+    def _wrong(self, path: str, given: Any, wanted: str) -> NoReturn:
+        """Refuse a value that is none of the *wanted*."""
+        self._fail(f"{path} is {given!r:.80}, not {wanted}")
+
+    def _fail(self, problem: str) -> NoReturn:
+        """Refuse the file."""
+        raise refused(self._place, problem, _CURE)
+
+
+def _made(tag: str, content: Any) -> Any:
+    """A value that holds no others, out of its parts."""
+    return READERS[Tag[tag[1:].upper()]](content if isinstance(content, list) else [content], None)

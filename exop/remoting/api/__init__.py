@@ -1,0 +1,1 @@
+"""The management interface, its wire types, and `RemotePlatform`."""

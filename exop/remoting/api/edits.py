@@ -1,0 +1,209 @@
+"""Edits of a running mesh as a command line writes them: names and texts, understood where the slets are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+
+from exop.errors import MeshError, SettingError, UnknownName
+from exop.model.meshes.conditional_updates import own_channels
+from exop.model.meshes.diff import MARKS
+from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
+from exop.model.slets.ports import node_at
+from exop.model.slets.settings import parse
+from exop.model.slets.spec import DEAD, SletSpec
+from exop.runtime.catalog import Catalog
+from exop.runtime.channels.base import channel_settings
+from exop.runtime.component_manager import make_channel
+
+#: Settings (or ports) by name, as text; `convert` reads them by the annotation of the setting.
+Texts = Annotated[dict[str, str], msgspec.Meta(max_length=200)]
+
+
+class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="edit"):
+    """One edit of one node."""
+
+    node: str
+
+    def on(self, mesh: Mesh, known: Catalog) -> Mesh:
+        """The edited mesh.
+
+        Raises:
+            MeshError: an unknown name, a setting that does not fit, ports that cannot be joined.
+        """
+        edit: Callable[[str], Mesh] = getattr(mesh, str(self.__struct_config__.tag))
+        return edit(self.node)
+
+
+class Replace(Edit, frozen=True, tag="replace"):
+    """Put another slet in the node's place."""
+
+    slet: str
+    settings: Texts = {}
+    lose_state: bool = False
+    rebuild: Literal["log"] | None = None
+
+    def on(self, mesh: Mesh, known: Catalog) -> Mesh:
+        """The mesh with the successor."""
+        spec = _slet(self.slet, known)
+        _check_no_marks(self.settings)
+        with _telling(spec):
+            return mesh.replace(self.node, spec, lose_state=self.lose_state, rebuild=self.rebuild, **self.settings)
+
+
+class Configure(Edit, frozen=True, tag="configure"):
+    """Change settings of the node, or of a channel: now, or at the first item for which a condition holds."""
+
+    settings: Texts
+    when: str | None = None
+    close_windows: bool = False
+
+    def on(self, mesh: Mesh, known: Catalog) -> Mesh:
+        """The mesh with the new settings."""
+        _check_no_marks(self.settings)
+        if self.node not in mesh.nodes and self.node in mesh.channels:
+            return self._on_channel(mesh, known)
+        with _telling(mesh.node(self.node).slet):
+            return mesh.configure(self.node, when=self.when, close_windows=self.close_windows, **self.settings)
+
+    def _on_channel(self, mesh: Mesh, known: Catalog) -> Mesh:
+        channel = mesh.channel(self.node)
+        asked = ChannelSpec(channel.name, channel.kind, {**channel.settings, **self.settings})
+        complete = channel_settings(known.kinds[channel.kind], asked)
+        given = {name: complete[name] for name in self.settings}
+        return mesh.configure_channel(channel.name, when=self.when, close_windows=self.close_windows, **given)
+
+
+class Suspend(Edit, frozen=True, tag="suspend"):
+    """Hold items in front of the node."""
+
+
+class Resume(Edit, frozen=True, tag="resume"):
+    """Let items into the node again."""
+
+
+class Remove(Edit, frozen=True, tag="remove"):
+    """Take the node away."""
+
+
+class Rewire(Edit, frozen=True, tag="rewire"):
+    """Connect ports of the node to other channels; `NODE.PORT` is a port of another node.
+
+    A channel is one of the mesh by its name, or a new one: `CHANNEL:KIND[,NAME=VALUE…]`.
+    """
+
+    ports: Texts
+
+    def on(self, mesh: Mesh, known: Catalog) -> Mesh:
+        """The mesh with the ports connected elsewhere; an empty name disconnects one."""
+        mesh.node(self.node)
+        fresh = self._fresh(known)
+        asked: dict[str, dict[str, str | ChannelSpec | None]] = {}
+        for place, to in self.ports.items():
+            node, port = node_at(place, mesh.nodes) if "." in place else (self.node, place)
+            if node not in mesh.nodes and any(family.of(place) for family in mesh.node(self.node).slet.families):
+                node, port = self.node, place
+            channel = to.partition(":")[0]
+            # A new channel is defined once; the other ports refer to it by name, also those that come before.
+            asked.setdefault(node, {})[port] = fresh.get(channel, channel) or None
+        for node, ports in asked.items():
+            mesh = mesh.rewire(node, **ports)
+        return mesh
+
+    def _fresh(self, known: Catalog) -> dict[str, ChannelSpec]:
+        """The new channels by name, with their settings converted.
+
+        Raises:
+            MeshError: one is defined twice, differently; no such kind, a setting that does not fit.
+        """
+        found: dict[str, ChannelSpec] = {}
+        for to in self.ports.values():
+            name, colon, rest = to.partition(":")
+            if not colon:
+                continue
+            kind, *words = rest.split(",")
+            asked = ChannelSpec(name, kind, parse(words))
+            make_channel(known.kinds, asked)
+            complete = channel_settings(known.kinds[kind], asked)
+            spec = ChannelSpec(name, kind, {name: complete[name] for name in asked.settings})
+            if found.setdefault(name, spec) != spec:
+                raise MeshError(f"the new channel {name!r} is described twice, differently; describe it once")
+        return found
+
+
+class Add(Edit, frozen=True, tag="add"):
+    """Add a node; *given* names channels for ports, values for settings, and the `group` of a slet without such."""
+
+    slet: str
+    given: Texts = {}
+
+    def on(self, mesh: Mesh, known: Catalog) -> Mesh:
+        """The mesh with one more node; outputs that are not given get a channel of their own."""
+        spec = _slet(self.slet, known).setting_aside(DEAD in self.given)
+        with _telling(spec):
+            spec = spec.asked(self.node, self.given).connected(self.given)
+        if self.node in mesh.nodes:
+            raise MeshError(f"{mesh.name} has a node {self.node!r} already; choose another name, or replace it")
+        ports = {port: self.given[port] for port in spec.ports if self.given.get(port)}
+        for port in spec.inputs:
+            if port.name not in ports:
+                channels = ", ".join(mesh.channels)
+                raise MeshError(
+                    f"{self.node}.{port.name} is connected to nothing; give {port.name}=CHANNEL: {channels}"
+                )
+        fresh = own_channels(mesh, self.node, [port.name for port in spec.outputs if port.name not in ports])
+        with _telling(spec):
+            own = {name: text for name, text in self.given.items() if name not in spec.ports}
+            group = None if "group" in spec.settings else own.pop("group", None)
+            settings = spec.configured(self.node, own, beside_ports=True)
+        node = Node(self.node, spec, settings, {**ports, **fresh}, given=frozenset(own), group=group)
+        return mesh.add(node, *map(ChannelSpec, fresh.values()))
+
+
+AnyEdit = Replace | Configure | Suspend | Resume | Remove | Rewire | Add
+#: Edits as they are given: as values, or as plain data.
+Edits: TypeAlias = Sequence[AnyEdit | Mapping[str, Any]]
+
+
+def edited(mesh: Mesh, edits: Edits, known: Catalog) -> Mesh:
+    """Carry out edits one after the other, on the value.
+
+    Raises:
+        MeshError: one of them cannot be.
+    """
+    try:
+        made = msgspec.convert(edits, list[AnyEdit])
+    except msgspec.ValidationError as problem:
+        raise MeshError(f"this is no list of edits: {problem}") from None
+    for edit in made:
+        mesh = edit.on(mesh, known)
+    return mesh
+
+
+def _slet(identity: str, known: Catalog) -> SletSpec:
+    if identity not in known.slets:
+        raise UnknownName(place="the platform", kind="slet", name=identity, known=known.slets)
+    return known.slets[identity]
+
+
+def _check_no_marks(settings: Mapping[str, str]) -> None:
+    """Refuse options of the change among the settings: either could be mistaken for the other."""
+    for name in settings:
+        if name in (*MARKS, "when", "close_windows"):
+            raise MeshError(
+                f"{name} is no setting but says how the change is made; give it as --{name.replace('_', '-')}"
+            )
+
+
+@contextmanager
+def _telling(spec: SletSpec) -> Iterator[None]:
+    """Complete the error about a wrong setting with all settings there are, and their types."""
+    try:
+        yield
+    except (SettingError, UnknownName) as error:
+        settings = ", ".join(map(str, spec.settings.values()))
+        error.add_note(f"the settings of {spec.identity}: {settings or 'it has none'}")
+        raise

@@ -1,0 +1,324 @@
+"""A platform seen from another process: `RemotePlatform`, whose operations are sent, and `connect()`."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from exop.errors import ComponentFailed, PeerUnreachable, StoredStateError, UnknownName
+from exop.hooks import Plugins
+from exop.model.meshes.diff import without_marks
+from exop.model.meshes.mesh import Mesh
+from exop.model.slets.memento import Memento
+from exop.pictures.notebook import Figures
+from exop.remoting.api.discovery import find_platforms
+from exop.remoting.api.management import Management
+from exop.remoting.api.remote_bundles import RemoteBundles
+from exop.remoting.api.remote_plans import RemotePlan
+from exop.remoting.transport.client import ControlClient
+from exop.remoting.transport.operation import Operation, described, marked
+from exop.remoting.transport.server import ControlServer
+from exop.runtime.catalog import Catalog
+from exop.runtime.supervision.failure_state import FailedItem
+
+if TYPE_CHECKING:
+    from exop.remoting.api.wire_types import Changed
+    from exop.wiring.changes.plan import Plan
+
+#: How often `wait` asks, in seconds.
+POLL: Final = 0.2
+
+
+def serve(platform: Management[Plan]) -> ControlServer:
+    """Answer the operations of *platform* over a socket in its state directory, or in the run directory."""
+    address = platform.state / "control.sock" if platform.state is not None else None
+
+    def table() -> Mapping[str, Operation]:
+        # Request types cost 20 ms to declare: the first peer pays them, not the platform that starts.
+        from exop.remoting.api.served import Served
+
+        return Served(platform).table()
+
+    server = ControlServer(table, address, name=platform.name)
+    server.start()
+    return server
+
+
+class RemotePlatform(Management[RemotePlan]):
+    """A running platform of this user, in another process: the interface of `Platform` over its control socket.
+
+    The operations of `Management` are sent; the methods below are those that differ at this end.
+    """
+
+    def __init__(self, address: str | Path) -> None:
+        self.address = Path(address)
+        self._client = ControlClient(address)
+
+    def __enter__(self) -> Self:
+        self._client.platform()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The name of the platform."""
+        return self._client.platform().name
+
+    def close(self) -> None:
+        """End the connection; the platform goes on."""
+        self._client.close()
+
+    def ask(self, operation: str, /, told: Callable[[], object] | None = None, **given: Any) -> Any:
+        """Ask an operation, and wait for its end; *told* is called meanwhile, if it takes long.
+
+        Relative paths are meant from the working directory here, if no `folder` is given.
+        """
+        from exop.remoting.api.wire_types import Begun
+
+        asked, call = _described(operation), self._client.call
+        sent = {name: self._closed(value) for name, value in given.items()}
+        if "folder" in asked.request.__struct_fields__:
+            sent["folder"] = sent.get("folder") or os.getcwd()
+        if not asked.long:
+            return self._opened(call(operation, sent, asked.reply, timeout=asked.patience))
+        kind = Begun[asked.reply]  # type: ignore[name-defined]
+        found = call(operation, sent, kind, timeout=asked.patience)
+        while found.result is None:
+            if told is not None:
+                told()
+            found = call("outcome", {"number": found.number}, kind)
+        return self._opened(found.result)
+
+    def _closed(self, value: Any) -> Any:
+        """A value as it crosses."""
+        from exop.remoting.api.transfers import FEW, INLINE
+        from exop.remoting.api.wire_types import Topology
+
+        if isinstance(value, Mesh):
+            return Topology.sent(value, lambda memento: self._sent(memento, FEW))
+        return self._sent(value, INLINE) if isinstance(value, bytes) else value
+
+    def _opened(self, value: Any) -> Any:
+        """A value that has crossed."""
+        from exop.remoting.api.wire_types import Kept, Planned, Topology
+
+        if isinstance(value, Kept):
+            return self._fetched(value)
+        if isinstance(value, tuple):
+            return tuple(self._opened(one) for one in value)
+        if isinstance(value, Topology):
+            return self._mesh(value)
+        if isinstance(value, Planned):
+            return RemotePlan(value, self)
+        return Figures(value) if type(value) is dict else value
+
+    def _sent(self, data: bytes, inline: int) -> Any:
+        """Carry bytes to the platform; a few go inside of the message."""
+        from exop.remoting.api.transfers import PIECE, check_size
+        from exop.remoting.api.wire_types import Kept
+
+        check_size(len(data))
+        number = ""
+        if len(data) <= inline:
+            return data
+        for offset in range(0, len(data), PIECE):
+            piece = {"number": number, "data": data[offset : offset + PIECE]}
+            number = self._client.call("send_piece", piece, str)
+        return Kept(number, len(data))
+
+    def _fetched(self, kept: Any) -> bytes:
+        """Carry bytes here that the platform keeps."""
+        from exop.remoting.api.transfers import check_size
+
+        check_size(kept.size)
+        found = bytearray()
+        while len(found) < kept.size:
+            found += self._client.call("read_piece", {"number": kept.number, "offset": len(found)}, bytes)
+        return bytes(found)
+
+    def _mesh(self, found: Any) -> Mesh:
+        """A mesh that runs there; slets whose code is not here stand in it by their descriptions."""
+        from exop.model.values.depth import read_toml
+        from exop.runtime.catalog import known_slets
+
+        slets = dict(known_slets().slets)
+        if not slets.keys() >= set(found.slets):
+            # Imported lazily: most clients have the code.
+            from exop.model.slets.described import absent
+
+            application = read_toml(found.toml)["application"]["name"]
+            slets |= {name: absent(one) for name, one in self.described(application).items() if name not in slets}
+        return Mesh.from_toml(found.toml, slets).at(found.revision)
+
+    def services(self, query: str = "") -> Iterator[dict[str, Any]]:
+        """The services that a filter fits: `id`, `interfaces`, `properties`; they are fetched in pages."""
+        from exop.remoting.api.served import ServicesRequest
+
+        return self._client.items("services", ServicesRequest(filter=query), dict[str, Any])
+
+    def plan(self, mesh: Mesh) -> RemotePlan:
+        """Plan `apply`, as `Platform.plan`; the slets are found there by their identity, code does not travel."""
+        return RemotePlan(self.ask("plan", mesh=mesh).planned, self, mesh)
+
+    def apply(self, mesh: Mesh, **bounds: Any) -> Mesh:
+        """Make *mesh* what runs there, as `Platform.apply`; code does not travel."""
+        return without_marks(mesh).at(self.ask("apply", mesh=mesh, **bounds).revision)
+
+    def carry_out(
+        self, plan: str, timeout: float | None = None, *, told: Callable[[], object] | None = None, **bounds: Any
+    ) -> Changed:
+        """Make the change that was planned under this number; *told* is called from time to time until it ends."""
+        found: Changed = self.ask("carry_out", told, plan=plan, timeout=timeout, **bounds)
+        return found
+
+    def rollback(self, application: str, node: str) -> Mesh:
+        """Let the predecessor of a node, kept by `plan.apply(keep=…)`, take over again, as `Platform.rollback`."""
+        self.roll_back(application, node)
+        return self.mesh(application)
+
+    def roll_back(self, application: str, node: str) -> Changed:
+        """Roll back as `rollback`, and return the change that was made; the slets need not be known here."""
+        found: Changed = self.ask("rollback", application=application, node=node)
+        return found
+
+    def memento(self, application: str, node: str) -> Memento:
+        """A copy of a node's state as it is now; its class must be known here too, by an installed plugin.
+
+        Raises:
+            MeshError, PlanError: as `Platform.memento`.
+            StoredStateError: its class is not here.
+        """
+        return as_memento(self.export_memento(application, node, "msgpack")[1], f"{application}.{node}")
+
+    def kept_item(self, application: str, node: str) -> FailedItem | None:
+        """The item that a node is suspended on; `None` if it is not. Its class must be known here too."""
+        if self.failed_items(application, node)["kept"] is None:
+            return None
+        return FailedItem.from_bytes(self.export_item(application, node))
+
+    def dead_letters(self, application: str, node: str) -> list[FailedItem]:
+        """The items of a node that were set aside, the oldest first. Their classes must be known here too."""
+        count = int(self.failed_items(application, node)["count"])
+        return [FailedItem.from_bytes(self.export_item(application, node, number + 1)) for number in range(count)]
+
+    @property
+    def bundles(self) -> RemoteBundles:
+        """The platform's bundles, as in `Platform.bundles`: a folder is sent as an archive, by the owner alone."""
+        return RemoteBundles(self)
+
+    def wait(self, application: str, timeout: float | None = None) -> bool:
+        """Wait until an application has finished, as `Platform.wait`: its status is asked for again and again."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while (found := self.status(application))["state"] != "finished":
+            _check_alive(found)
+            if deadline is not None and time.monotonic() >= deadline:
+                return False
+            time.sleep(POLL)
+        return True
+
+
+def _sender(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The method of `RemotePlatform` that sends an operation."""
+    name, signature = function.__name__, inspect.signature(function)
+
+    @wraps(function)
+    def send(self: RemotePlatform, *given: Any, **named: Any) -> Any:
+        bound = signature.bind(self, *given, **named).arguments
+        return self.ask(name, **{key: value for key, value in bound.items() if key != "self"})
+
+    return send
+
+
+for _one in marked(Management):
+    if _one.__name__ not in vars(RemotePlatform):
+        setattr(RemotePlatform, _one.__name__, _sender(_one))
+
+
+@cache
+def _described(name: str) -> Operation:
+    """An operation, with the types that cross."""
+    from exop.remoting.api.served import Served
+    from exop.remoting.api.wire_types import WIRE
+
+    own = getattr(Served, name, None)
+    return described(own) if own is not None else described(getattr(Management, name), WIRE)
+
+
+def as_memento(data: bytes, place: str) -> Memento:
+    """A memento that has travelled, of its class; only plugins that are installed here are loaded for it.
+
+    Raises:
+        StoredStateError: its class is not here, or no memento.
+    """
+    # Imported lazily: only this needs the encoding.
+    from exop.model.slets.stored_memento import declared_by, header, unpack
+    from exop.model.values.class_names import Declared, class_named
+    from exop.runtime.catalog import known_slets
+
+    known_slets()
+    name = header(data, place).kind
+    try:
+        kind = class_named(name, "memento", lambda one: issubclass(one, Memento), Declared(Any))
+    except StoredStateError as error:
+        raise StoredStateError(
+            what=place, problem=f"{name}: {error.problem}", cure="install the same code here"
+        ) from None
+    return unpack(data, kind, place, declared=declared_by(kind))
+
+
+def _check_alive(application: dict[str, Any]) -> None:
+    """Without a repair it will not finish: say which node is to be repaired, as `Platform.wait` does."""
+    for driver, problem in application["crashed"].items():
+        raise ComponentFailed(node=driver, phase="driving", problem=problem)
+    if application["state"] == "suspended":
+        name = application["name"]
+        for node, facts in application["nodes"].items():
+            if "error" in facts:
+                raise ComponentFailed(node=f"{name}.{node}", phase="running", problem=facts["error"])
+
+
+def _by_scheme(target: str) -> RemotePlatform:
+    """Connect by the transport that a plugin has registered for the scheme of the address."""
+    scheme, _, address = target.partition("://")
+    plugins = Plugins()
+    plugins.discover()
+    transports = Catalog(plugins).transports()
+    if scheme not in transports:
+        raise UnknownName(place=f"the address {target}", kind="transport", name=scheme, known=transports)
+    made: RemotePlatform = transports[scheme](address)
+    return made
+
+
+def connect(target: str | Path | None = None) -> RemotePlatform:
+    """Connect to a running platform of this user.
+
+    Args:
+        target: Its state directory, its socket, its process id or its name; without one, the only platform that runs.
+
+    Raises:
+        PeerUnreachable: none answers there, or there are several and none was named.
+    """
+    if target is not None and "://" in str(target):
+        return _by_scheme(str(target))
+    if target is not None and (Path(target).is_dir() or Path(target).is_socket()):
+        return RemotePlatform(target)
+    found = find_platforms()
+    wanted = [one for one in found if target is None or str(target) in (str(one.pid), one.name)]
+    running = [one for one in wanted if not one.problem]
+    if len(running) == 1:
+        return RemotePlatform(running[0].address)
+    mute = [one for one in found if one.problem and str(target or one.pid) == str(one.pid)]
+    if not running and mute:
+        raise PeerUnreachable(mute[0].problem)
+    if not running:
+        text = "" if target else "no platform is running; start one with `exop run APP` or `exop serve`"
+        raise PeerUnreachable(text, address=str(target or "any socket"), problem="no platform is running")
+    names = ", ".join(f"{one.pid} ({one.name})" for one in running)
+    raise PeerUnreachable(f"several platforms run: {names}; name one of them (on the command line by --on)")

@@ -1,0 +1,199 @@
+"""The sockets of running platforms, and the list of the platforms that run.
+
+With a state directory a platform listens at `STATE/control.sock`; without one at `PID.sock` in the run directory
+(`$XDG_RUNTIME_DIR/exop`, or `$TMPDIR/exop-UID`). In the run directory every platform of this user has an entry: the
+first kind a link to its socket.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from exop.errors import AddressInUse, AddressUnusable
+from exop.remoting.transport.sockets import Listener, holder, listen, locked
+
+SOCKET_NAME = "control.sock"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A platform of the run directory: its process, and where it listens."""
+
+    pid: int
+    address: Path
+
+
+def control_address(state: Path) -> Path:
+    """Return the address at which the platform with the state directory *state* listens."""
+    return state.absolute() / SOCKET_NAME
+
+
+def socket_path(address: str | Path) -> Path:
+    """The socket that *address* names: a path, `unix:` and a path, or a state directory."""
+    path = Path(str(address).removeprefix("unix:"))
+    return control_address(path) if path.is_dir() else path.absolute()
+
+
+def run_directory() -> Path:
+    """The run directory of this user, made when it is missing.
+
+    Raises:
+        AddressUnusable: it belongs to another user.
+    """
+    owner = os.geteuid()
+    given = os.environ.get("XDG_RUNTIME_DIR", "")
+    # After su or sudo the variable may still name the other user's directory.
+    if given and _owner(Path(given)) == owner:
+        return private_directory(Path(given) / "exop")
+    return private_directory(Path(os.environ.get("TMPDIR") or "/tmp") / f"exop-{owner}")
+
+
+def private_directory(path: Path) -> Path:
+    """Make *path* a directory that only its owner can enter.
+
+    Raises:
+        AddressUnusable: it belongs to another user, or is no directory.
+    """
+    _make(path)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise AddressUnusable(
+            address=str(path),
+            problem="it is no directory of your own",
+            cure="remove it, or set XDG_RUNTIME_DIR to a directory of your own, or give a state directory",
+        )
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        path.chmod(0o700)
+    return path
+
+
+def state_directory(path: Path) -> Path:
+    """Make *path* for its owner only, or accept what is there: it may be a directory that the user has shared.
+
+    Raises:
+        AddressUnusable: every user could put another socket in the place of ours.
+    """
+    _make(path)
+    if path.stat().st_mode & stat.S_IWOTH:
+        raise AddressUnusable(
+            address=str(path), problem="everybody may write there", cure=f"chmod o-w {path}, or take another directory"
+        )
+    return path
+
+
+def claim(address: Path | None) -> tuple[Listener, Callable[[], None]]:
+    """Listen at *address*, or at a free name in the run directory; and the undoing of the entry made for it.
+
+    Raises:
+        AddressInUse, AddressUnusable: see `sockets.listen`.
+    """
+    if address is None:
+        return _first_free(run_directory(), listen), lambda: None
+    state_directory(address.parent)
+    listener = listen(address)
+    try:
+        return listener, announce(address)
+    except (AddressUnusable, OSError):
+        # Clients that know the state directory still find it there.
+        return listener, lambda: None
+
+
+def announce(address: Path) -> Callable[[], None]:
+    """Put a link to *address* into the run directory; returns what removes it."""
+
+    def link(entry: Path) -> Path:
+        if os.path.lexists(entry):
+            if _alive(entry):
+                raise AddressInUse(address=str(entry), pid=os.getpid())
+            entry.unlink()
+        entry.symlink_to(address)
+        return entry
+
+    directory = run_directory()
+    with locked(directory):
+        entry = _first_free(directory, link)
+    owner = os.getpid()
+    return lambda: entry.unlink(missing_ok=True) if os.getpid() == owner else None
+
+
+def find_entries() -> list[Entry]:
+    """The platforms of this user that listen; what dead processes have left in the run directory is removed.
+
+    A link that a killed platform has left behind leads to its successor, once there is one in its state directory: of
+    several links to one socket the newest counts.
+    """
+    directory = run_directory()
+    found: dict[Path, tuple[int, Entry]] = {}
+    for name in sorted(directory.glob("*.sock"), key=lambda name: (len(name.name), name.name)):
+        if _alive(name):
+            pid, _, _ = name.stem.partition("-")
+            entry = Entry(int(pid) if pid.isdecimal() else 0, _target(name))
+            made = _made(name)
+            if entry.address not in found or found[entry.address][0] < made:
+                found[entry.address] = made, entry
+        else:
+            with locked(directory):
+                # Once more under the lock: a new process may have taken the name meanwhile.
+                if not _alive(name):
+                    name.unlink(missing_ok=True)
+    return [entry for _, entry in found.values()]
+
+
+def _first_free(directory: Path, take: Callable[[Path], T]) -> T:
+    """Take `PID.sock`, or `PID-2.sock` and so on: one process may run several platforms."""
+    for name in _names(directory):
+        with suppress(AddressInUse):
+            return take(name)
+    raise AssertionError("names do not end")
+
+
+def _names(directory: Path) -> Iterator[Path]:
+    pid = os.getpid()
+    yield directory / f"{pid}.sock"
+    for number in itertools.count(2):
+        yield directory / f"{pid}-{number}.sock"
+
+
+def _alive(name: Path) -> bool:
+    try:
+        return holder(_target(name)) is not None
+    except OSError:
+        # It could not be found out: nothing is removed on suspicion.
+        return True
+
+
+def _made(name: Path) -> int:
+    """When an entry was made, in nanoseconds; it may have gone meanwhile."""
+    try:
+        return name.lstat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _target(name: Path) -> Path:
+    return name.readlink() if name.is_symlink() else name
+
+
+def _owner(path: Path) -> int | None:
+    try:
+        return path.stat().st_uid
+    except OSError:
+        return None
+
+
+def _make(path: Path) -> None:
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as problem:
+        raise AddressUnusable(
+            address=str(path), problem=problem.strerror, cure="take a directory that you may write to"
+        ) from None

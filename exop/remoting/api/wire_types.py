@@ -1,0 +1,284 @@
+"""Values in the form in which they cross: meshes as topologies, plans as data, proofs, bytes that are kept."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, TypeAlias, TypeVar, cast
+
+import msgspec
+
+from exop.errors import PlanError, SettingError, UnknownName
+from exop.model.meshes.diff import marked, marks_of
+from exop.model.meshes.mesh import Mesh
+from exop.model.meshes.proof import Shadow, as_shadow
+from exop.model.meshes.resolve import resolved, with_full_paths
+from exop.model.slets.memento import memento_of
+from exop.model.slets.memento_file import imported
+from exop.model.slets.stored_memento import pack
+from exop.model.types.conversion import written
+from exop.remoting.api.edits import AnyEdit
+from exop.runtime.catalog import known_slets
+
+if TYPE_CHECKING:
+    from exop.model.slets.spec import SletSpec
+    from exop.remoting.api.management import Management
+    from exop.wiring.changes.plan import Plan
+
+T = TypeVar("T")
+Above = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
+_NONE: Any = msgspec.field(default_factory=dict)
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """Bytes that are longer than a message: their size, and the number under which the platform keeps them."""
+
+    number: str
+    size: int
+
+
+Blob: TypeAlias = bytes | Kept
+
+
+class Marks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The options of one node, or channel, for the next change alone (`exop.model.meshes.diff`)."""
+
+    lose_state: bool = False
+    close_windows: bool = False
+    rebuild: Literal["log"] | None = None
+    memento: Blob | None = None
+
+
+class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A mesh as TOML, and the identities of its slets.
+
+    `revision` is the one it was read at, 0 for a new one, none for whichever runs. Relative paths are meant from
+    `folder`, the working directory of the client.
+    """
+
+    toml: str
+    revision: int | None = 0
+    marks: Annotated[dict[str, Marks], msgspec.Meta(max_length=1000)] = _NONE
+    folder: str = ""
+    slets: list[str] = []
+
+    @staticmethod
+    def of(mesh: Mesh) -> Topology:
+        """A mesh that runs."""
+        slets = dict.fromkeys(node.slet.identity for node in mesh.nodes.values())
+        return Topology(mesh.to_toml(), mesh.revision, slets=list(slets))
+
+    @staticmethod
+    def sent(mesh: Mesh, keep: Callable[[bytes], Blob]) -> Topology:
+        """A mesh with its marks, for another platform; *keep* carries the mementos there.
+
+        Raises:
+            MeshError: a slet stands in no plugin, so the other platform could not find its code.
+        """
+        if any(node.slet.plugin is None for node in mesh.nodes.values()):
+            mesh = resolved(mesh, known_slets().slets, travels=True)
+        marks = {}
+        for name, given in marks_of(mesh).items():
+            if "memento" in given:
+                given["memento"] = keep(pack(given["memento"], f"{mesh.name}.{name}"))
+            marks[name] = Marks(**given)
+        return Topology(mesh.to_toml(), mesh.revision, marks, os.getcwd())
+
+    def read(self, platform: Management[Any], fetch: Callable[[Blob], bytes] = bytes) -> Mesh:  # type: ignore[assignment]
+        """The mesh, with the slets that *platform* knows; *fetch* returns the bytes of the mementos."""
+        mesh = Mesh.from_toml(self.toml, _slets(platform))
+        running = platform.mesh(mesh.name) if mesh.name in platform.applications() else None
+        mesh = with_full_paths(mesh, Path(self.folder), running)
+        revision = platform.mesh(mesh.name).revision if self.revision is None else self.revision
+        for name, given in self.marks.items():
+            marks = {key: value for key, value in msgspec.structs.asdict(given).items() if value and key != "memento"}
+            mesh = marked(mesh, {name: marks})
+            if given.memento is not None:
+                place = f"{mesh.name}.{name}"
+                kind = memento_of(place, mesh.node(name).slet)
+                mesh = mesh.restore(name, imported(fetch(given.memento), kind, place))
+        return mesh.at(revision)
+
+
+def _slets(platform: Management[Any]) -> dict[str, SletSpec]:
+    """Return the slets of plugins and of applications: only this process resolves those of a single file."""
+    found: dict[str, SletSpec] = {}
+    for application in platform.applications():
+        with suppress(UnknownName):  # removed meanwhile
+            found |= {node.slet.identity: node.slet for node in platform.mesh(application).nodes.values()}
+    return found | platform.catalog.slets
+
+
+class PlannedSetting(msgspec.Struct, frozen=True):
+    """A setting that changes: its values as texts, `None` where a slet does not have it, and why (`SettingChange`)."""
+
+    name: str
+    before: str | None
+    after: str | None
+    why: str
+
+
+class PlannedStep(msgspec.Struct, frozen=True):
+    """A step of a plan: the verb, what the node becomes, what is done, how its state and settings change."""
+
+    verb: str
+    node: str
+    text: str
+    does: str
+    state: str | None = None
+    settings: list[PlannedSetting] = []
+    hand_over_s: float | None = None
+    """Seconds that the hand-over of the state took on a copy, if user code makes it."""
+    fields: list[str] = []
+    """The fields of ports and of the memento that change."""
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """A plan as data; `anything` tells whether there is anything to do, `text` is what `print` shows."""
+
+    plan: str
+    application: str
+    revision: int
+    anything: bool
+    steps: list[PlannedStep]
+    channels_added: list[str]
+    channels_removed: list[str]
+    notes: list[str]
+    text: str
+    proven: bool = False
+    """It is proven before it is made, which takes its time."""
+
+    @staticmethod
+    def of(number: str, plan: Plan) -> Planned:
+        """The part of a plan that is sent to the client; it waits under *number*."""
+        notes = list(plan.notes)  # first: for them the hand-over of states is tried
+        steps = [
+            PlannedStep(
+                one.verb,
+                one.node,
+                one.text,
+                one.does,
+                one.state.text if one.state else None,
+                [
+                    PlannedSetting(
+                        change.name,
+                        None if change.new else repr(change.before),
+                        None if change.why == "dropped" else repr(change.after),
+                        change.why,
+                    )
+                    for change in one.settings
+                ],
+                plan.took.get(one.node),
+                list(one.fields),
+            )
+            for one in plan.steps
+        ]
+        return Planned(
+            plan=number,
+            application=plan.after.name,
+            revision=plan.before.revision,
+            anything=bool(plan),
+            steps=steps,
+            channels_added=[f"{one.name} ({one.kind})" for one in plan.changes.channels_added],
+            channels_removed=[one.name for one in plan.changes.channels_removed],
+            notes=notes,
+            text=str(plan),
+            proven=plan.shadow is not None,
+        )
+
+
+class Changed(msgspec.Struct, frozen=True):
+    """A change that was made: the revision that runs, and for how long the stream stood still."""
+
+    application: str
+    revision: int
+    paused_ms: float | None = None
+
+
+class Begun(msgspec.Struct, Generic[T], frozen=True):
+    """Work that was begun under a number, and its result when it has come to its end."""
+
+    number: str
+    result: T | None = None
+
+
+class Proof(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A shadow (`exop.model.meshes.proof`), where it says items or seconds, and for how long predecessors are kept.
+
+    Relative paths in `divert` are meant from `folder`, the working directory of the client.
+    """
+
+    items: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    seconds: Above | None = None
+    slower: Above = 2.0
+    divert: Annotated[Mapping[str, bool | int | float | str | None], msgspec.Meta(max_length=200)] = _NONE
+    copy: bool = True
+    allow_no_output: bool = False
+    keep: Above | None = None
+    folder: str = ""
+
+    def of(self, plan: Plan) -> Plan:
+        """The plan with this proof before it.
+
+        Raises:
+            PlanError: something in it cannot run beside the mesh.
+        """
+        shadow = None
+        if self.items is not None or self.seconds is not None:
+            given = {name: getattr(self, name) for name in _SHADOW}
+            divert = {name: self._from_folder(plan, name, value) for name, value in self.divert.items()}
+            shadow = Shadow(**given, divert=divert)
+        return plan.proven(shadow, self.keep)
+
+    def _from_folder(self, plan: Plan, name: str, value: object) -> object:
+        """A diverted path is meant from the client's folder; what does not fit its setting is refused by the plan."""
+        node, _, key = name.rpartition(".")
+        tried = [node] if node else [step.node for step in plan.steps]
+        slets = [plan.after.nodes[one].slet for one in tried if one in plan.after.nodes]
+        setting = next((one.settings[key] for one in slets if key in one.settings), None)
+        with suppress(SettingError):
+            path = setting.converted(name, value) if setting is not None else None
+            return Path(self.folder) / path if isinstance(path, Path) else value
+        return value
+
+
+#: A proof as it is given: as a value, or as plain data.
+ProofLike: TypeAlias = Proof | Mapping[str, Any]
+_SHADOW: Final = ("items", "seconds", "slower", "copy", "allow_no_output")
+
+
+def as_proof(shadow: Shadow | None, keep: float | None) -> dict[str, Any] | None:
+    """Encode the conditions of a proof for sending.
+
+    Raises:
+        PlanError: by a comparison of the caller's, which is code.
+    """
+    if shadow is None:
+        return None if keep is None else {"keep": keep}
+    if as_shadow(shadow).compare is not None:
+        raise PlanError(
+            "a comparison is code, and code does not travel: prove the change in the platform's own process"
+        )
+    divert = {name: written(f"divert: {name}", value) for name, value in shadow.divert.items()}
+    found = {name: getattr(shadow, name) for name in _SHADOW}
+    return {**found, "divert": divert, "keep": keep, "folder": os.getcwd()}
+
+
+def proven(plan: T, proof: ProofLike | None) -> T:
+    """The plan, with a proof if one is asked for."""
+    if proof is None:
+        return plan
+    return cast("T", msgspec.convert(proof, Proof).of(cast("Plan", plan)))
+
+
+#: The types that cross, by the names that the annotations of operations have.
+WIRE: Final[dict[str, Any]] = {
+    "AnyPlan": Planned,
+    "Edits": Annotated[list[AnyEdit], msgspec.Meta(min_length=1, max_length=100)],
+    "Made": Changed,
+    "Mesh": Topology,
+    "ProofLike": Proof,
+    "bytes": Blob,
+}

@@ -1,0 +1,1 @@
+"""The control connection: sockets, frames, handshake, server and client."""

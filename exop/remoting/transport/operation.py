@@ -1,0 +1,171 @@
+"""Operations: small typed functions that a peer may call, each with the role that it needs.
+
+Imports no library: the platform marks its methods with `operation`, and the request types are made for the first peer.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, get_args, get_type_hints, overload
+
+from exop.remoting.transport.limits import DEFAULT_LIMITS
+
+if TYPE_CHECKING:
+    from exop.remoting.transport.codec import Request
+
+F = TypeVar("F", bound=Callable[..., Any])
+#: `observe` reads; `operate` changes applications; `admin` changes the platform and the code on it.
+Role: TypeAlias = Literal["observe", "operate", "admin"]
+ROLES: Final[tuple[Role, ...]] = get_args(Role)
+#: Seconds that a client waits where slets are opened, or code is imported.
+LONG: Final = 120.0
+_MARK: Final = "__exop_operation__"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation that a platform offers.
+
+    The handler runs in a thread of the connection, several at a time, and is short: an answer that is long comes in
+    pages (`paging`), a result that takes time is asked for again. It never calls the peer.
+
+    Attributes:
+        max_request: Bytes of its request; unpacked it may be up to 70 times as much.
+        role: The role that a peer needs.
+        long: It may take long: a peer begins it, and asks for the outcome.
+        patience: Seconds that a client waits for the answer, if not its usual time.
+    """
+
+    name: str
+    request: type[Request]
+    handler: Callable[[Any], object]
+    doc: str = ""
+    reply: Any = Any
+    max_request: int = DEFAULT_LIMITS.request
+    role: Role = "admin"
+    long: bool = False
+    patience: float | None = None
+
+
+@overload
+def operation(function: F, /) -> F: ...
+
+
+@overload
+def operation(
+    *,
+    name: str | None = None,
+    role: Role = "admin",
+    max_request: int = ...,
+    long: bool = False,
+    patience: float | None = None,
+) -> Callable[[F], F]: ...
+
+
+def operation(
+    function: F | None = None, /, *, max_request: int = DEFAULT_LIMITS.request, **marks: Any
+) -> F | Callable[[F], F]:
+    """Mark a function or method as an operation: name, request, reply and help are read from its signature.
+
+    The function stays what it was; its parameters are the fields of the request. A parameter annotated with a sub-class
+    of `exop.remoting.Request` is the whole request. `operations` collects the marked functions.
+
+    >>> @operation(role="observe")
+    ... def greet(whom: str) -> str:
+    ...     '''Say hello.'''
+    ...     return f"hello {whom}"
+    >>> operations(greet)["greet"].doc
+    'Say hello.'
+
+    Raises:
+        TypeError: a parameter has no annotation.
+    """
+
+    def mark(function: F) -> F:
+        parameters = [one for one in inspect.signature(function).parameters.values() if one.name != "self"]
+        bare = [one.name for one in parameters if one.annotation is one.empty or one.kind in (one.VAR_KEYWORD,)]
+        if bare:
+            raise TypeError(f"{function.__qualname__} is no operation: annotate its parameter {bare[0]!r} with a type")
+        setattr(function, _MARK, {"max_request": max_request, **marks})
+        return function
+
+    return mark if function is None else mark(function)
+
+
+def operations(
+    *sources: object, wire: Mapping[str, Any] | None = None, around: Callable[..., object] | None = None
+) -> dict[str, Operation]:
+    """Collect the operations of functions, or of objects whose methods are marked (bound to that object).
+
+    Args:
+        sources: The functions and objects.
+        wire: The types that cross in place of those that the annotations name.
+        around: Called with the operation, the function and its arguments, instead of the function.
+
+    Raises:
+        ValueError: two operations have one name.
+    """
+    table: dict[str, Operation] = {}
+    for source in sources:
+        for function in marked(source):
+            found = described(function, wire, around)
+            if found.name in table:
+                raise ValueError(f"two operations are called {found.name!r}")
+            table[found.name] = found
+    return table
+
+
+def marked(source: object) -> Iterator[Callable[..., Any]]:
+    """The operations of a function, class or object: a method that overrides an operation is one, too."""
+    if callable(source) and hasattr(source, _MARK):
+        yield source
+        return
+    kind = source if isinstance(source, type) else type(source)
+    for name in sorted({name for one in kind.__mro__ for name, member in vars(one).items() if hasattr(member, _MARK)}):
+        yield getattr(source, name)
+
+
+def described(
+    function: Callable[..., Any], wire: Mapping[str, Any] | None = None, around: Callable[..., object] | None = None
+) -> Operation:
+    """Make the operation of a marked function out of its signature."""
+    # Imported lazily: only a connection needs msgspec.
+    import msgspec
+
+    from exop.remoting.transport.codec import NoRequest, Request
+
+    declared = _declared(function)
+    marks = dict(getattr(declared, _MARK))
+    name = marks.pop("name", None) or function.__name__
+    hints = get_type_hints(declared, localns=dict(wire or {}), include_extras=True)
+    parameters = [one for one in inspect.signature(declared).parameters.values() if one.name != "self"]
+    whole = [one for one in parameters if isinstance(kind := hints[one.name], type) and issubclass(kind, Request)]
+    request: Any = NoRequest
+    if whole:
+        request = hints[whole[0].name]
+    elif parameters:
+        fields = [
+            (one.name, hints[one.name], *(() if one.default is one.empty else (one.default,))) for one in parameters
+        ]
+        request = msgspec.defstruct(name, fields, bases=(Request,), frozen=True, kw_only=True)
+
+    def handler(request: Any) -> object:
+        given = {one.name: request if whole else getattr(request, one.name) for one in parameters}
+        return function(**given) if around is None else around(found, function, given)
+
+    found = Operation(name, request, handler, inspect.getdoc(declared) or "", hints.get("return", Any), **marks)
+    return found
+
+
+def _declared(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that carries the mark: that of the base class, where a method overrides it."""
+    plain = getattr(function, "__func__", function)
+    if _MARK in vars(plain):
+        return plain
+    kind = type(function.__self__)  # type: ignore[attr-defined]
+    found: Callable[..., Any] = next(
+        vars(one)[plain.__name__] for one in kind.__mro__ if hasattr(vars(one).get(plain.__name__), _MARK)
+    )
+    return found

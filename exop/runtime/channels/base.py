@@ -1,0 +1,400 @@
+"""`Channel`: the base of everything that forwards, buffers or stores items between slets."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal
+from weakref import WeakKeyDictionary
+
+from exop.errors import StateError
+from exop.model.items import EndOfStream, Punctuation
+from exop.model.meshes.mesh import ChannelSpec
+from exop.model.meshes.partitions import PARTITIONS
+from exop.model.slets.ports import PortType
+from exop.model.slets.settings import Setting, configured
+from exop.model.slets.signature import read_settings
+from exop.runtime.channels.partitioned import Partitioning
+from exop.runtime.dataflow.entry import Entry, Work, fan_out
+
+#: Reads the seconds for which the next punctuation of a producer is waited for.
+clock: Callable[[], float] = time.monotonic
+#: A time before every punctuation.
+LOWEST = float("-inf")
+#: A pull takes the next items out, or reads the content.
+PullMode = Literal["take", "read"]
+
+
+@dataclass(frozen=True)
+class Outlet:
+    """One consumer connected to a channel: the name of its port, and the way in."""
+
+    port: str
+    entry: Entry
+
+
+class Channel(ABC):
+    """The base of channel kinds. A channel belongs to no slet, so it survives the replacement of its neighbours.
+
+    A kind is a subclass with keyword-only settings in `__init__`, registered through the hook `register_channels`. The
+    wiring calls `entry(outlets)` whenever connections change, while nothing is in flight, and binds the producers to
+    the result. Slets reach every further public method of a kind through an `InputPort`.
+
+    Attributes:
+        kind: The name under which applications ask for it.
+        buffered: A worker drains the channel, so items change threads. The result of `entry` must then not depend on
+            the outlets: in a cycle it is needed before they are known.
+        serial: The channel has a content, so that one driver at a time may push into it, as where it has partitions.
+        pull_mode: Whether a pulling port takes items out, or reads the content.
+        reconfigurable: Its settings can be changed while it runs (`reconfigure`).
+        filled: Its content may be read; while it is not, the slets that read it wait.
+        awaited: Wakes each slet that waits for the content, by its port.
+        live: Consumers receive the channel's own objects (a window from which its slet evicts), so that no queue can
+            stand between it and them.
+        refuses_whole: A batch with an item that the channel refuses is refused as a whole.
+        ways: The entries behind `entry` that lead to one port each (a window per port); each stands at a named place,
+            so that unfinished work finds it again after a change.
+        partitioning: The partitions that the members of a group share; `None` without any.
+        asked: Its specification, with the settings and the pending lines of now.
+        home: A folder of its own in the state directory, perhaps not created yet; `None` without one.
+        trouble: The problem of the channel, as text: shown in the status, and raised by `wait`.
+    """
+
+    kind: ClassVar[str]
+    buffered: ClassVar[bool] = False
+    serial: ClassVar[bool] = True
+    pull_mode: ClassVar[PullMode] = "take"
+    reconfigurable: ClassVar[bool] = False
+    filled: bool = True
+    live: bool = False
+    ways: Sequence[Entry] = ()
+    refuses_whole: ClassVar[bool] = False
+    partitioning: Partitioning | None = None
+    asked: ChannelSpec
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.home: Path | None = None
+        self.trouble: str | None = None
+        self.awaited: dict[str, Callable[[], None]] = {}
+
+    @abstractmethod
+    def entry(self, outlets: Sequence[Outlet]) -> Entry:
+        """Compile the way in, given the ways into the connected consumers."""
+
+    def bound_back(self) -> Callable[[], None]:
+        """Return a function that restores the content that `entry` drops, for a change that is undone."""
+        return lambda: None
+
+    def read(self, port: str) -> list[Any]:
+        """Return the items that a pulling port sees (`pull_mode = "read"`)."""
+        return []
+
+    def readers(self, ports: Sequence[str]) -> None:
+        """Take note of the pulling ports that read the content; called before `entry`."""
+
+    def kept_for(self, port: str) -> list[Any]:
+        """Return the items that a port receives first when it connects to a running application."""
+        return []
+
+    @classmethod
+    def carries(cls, pushed: PortType) -> PortType:
+        """Return the type that consumers receive when *pushed* enters; the same unless the kind converts items."""
+        return pushed
+
+    @classmethod
+    def fields(cls, settings: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        """Return the fields of items that the settings name, each with its setting, so that they are checked."""
+        return [("by", settings["by"])] if settings.get("by") else []
+
+    def reconfigure(self, settings: Mapping[str, Any], *, close: bool) -> Callable[[], None]:
+        """Take other settings, complete, between two items; returns the undoing. For `reconfigurable` kinds.
+
+        With *close*, whatever is open under the old settings ends now, and leaves with the next item.
+        """
+        raise NotImplementedError(f"{type(self).__name__} is reconfigurable, and has no reconfigure()")
+
+    def send_closed(self) -> None:
+        """Send what `reconfigure` has closed without waiting for an item; called by the driver that pushes here."""
+
+    def open(self) -> None:
+        """Prepare for the first item."""
+
+    def close(self) -> None:
+        """Release resources; the channel is removed."""
+
+    def metrics(self) -> dict[str, int | float | str]:
+        """Return figures of the channel's own."""
+        return {}
+
+    def capture(self) -> Mapping[str, Any]:
+        """Return the content as plain data; `restore` takes it back."""
+        return {}
+
+    def restore(self, held: Mapping[str, Any]) -> None:
+        """Take back the result of `capture`."""
+
+    def exchange(self, replace: Callable[[Any], Any]) -> None:
+        """Apply *replace* to every item of the content; nothing is in flight."""
+
+    def take_part(self, *, on: bool) -> None:
+        """Take note whether checkpoints are taken of the application; called after `open`, and when that changes."""
+
+    def begin_anew(self) -> None:
+        """Begin without a checkpoint: a change adds the channel to a durable application."""
+
+    def sync(self) -> None:
+        """Force to the disk what `capture` counts as kept there; called while the stream runs, before a commit."""
+
+    def committed(self) -> None:
+        """Take note that the checkpoint of the last `capture` is committed."""
+
+
+class DirectChannel(Channel):
+    """Passes items on to all consumers, or the owners of the partition, in the thread that pushed. Compiled away."""
+
+    kind: ClassVar[str] = "direct"
+    serial: ClassVar[bool] = False
+
+    def __init__(self, name: str, *, by: str | None = None, partitions: int = PARTITIONS) -> None:
+        super().__init__(name)
+        self.partitioning = None if by is None else Partitioning(name, by, partitions)
+
+    def entry(self, outlets: Sequence[Outlet]) -> Entry:
+        """Return the way into the consumers."""
+        return fan_out([outlet.entry for outlet in outlets])
+
+
+class KeepingChannel(Channel):
+    """The base of kinds that keep what passes, and pass it on."""
+
+    refuses_whole: ClassVar[bool] = True
+
+    def entry(self, outlets: Sequence[Outlet]) -> Entry:
+        """Keep, then pass on."""
+        deliver = fan_out([outlet.entry for outlet in outlets])
+        entry = self._passing(deliver)
+        entry.probe = self._passing(deliver.probe)
+        return entry
+
+    @abstractmethod
+    def _keep(self, batch: Any) -> None:
+        """Keep a batch, or nothing of it if it raises."""
+
+    def _wait(self, problem: StateError, work: Work) -> None:
+        """Wait when the disk does not take the items of *work*."""
+        raise problem
+
+    def _passing(self, deliver: Entry) -> Entry:
+        keep = self._keep
+
+        def push(item: Any) -> None:
+            try:
+                keep([item])
+            except StateError as problem:
+                self._wait(problem, Work(entry, "push", item))
+            deliver.push(item)
+
+        def push_batch(batch: Any) -> None:
+            try:
+                keep(batch)
+            except StateError as problem:
+                self._wait(problem, Work(entry, "push_batch", batch))
+            deliver.push_batch(batch)
+
+        entry = Entry(push, push_batch, deliver.control)
+        return entry
+
+
+class ControlMerge:
+    """Control items of several producers: the minimum of their punctuations, and the end when all have ended.
+
+    There is one wherever connections meet; it keeps its state when the wiring is compiled anew.
+
+    A punctuation may name an allowance, `idle`: when another one comes, a producer whose last punctuation was longer
+    ago is not waited for, until it sends a later one. One that has sent none is waited for as long as any of the others
+    allows.
+    """
+
+    __slots__ = ("_done", "_ended", "_expected", "_lock", "_outbox", "_quiet", "_relaying", "_sent", "_times")
+
+    def __init__(self) -> None:
+        #: When the time of each producer rose, and for how long it is waited for; most name no allowance.
+        self._quiet: dict[str, tuple[float, float | None]] | None = None
+        self._lock = threading.RLock()
+        self._expected: set[str] = set()
+        self._times: dict[str, float] = {}
+        self._ended: set[str] = set()
+        self._sent = LOWEST
+        self._done = False
+        self._relaying = False
+        self._outbox: list[Punctuation | EndOfStream] = []  # most are empty: a deque is ten times as large
+
+    def expect(self, producers: Iterable[str]) -> None:
+        """Set the connected producers; the state of others is kept until `forget`, since the change may be undone."""
+        with self._lock:
+            self._expected = set(producers)
+
+    def due_with(self, producers: Iterable[str], ended: Iterable[str] = ()) -> bool:
+        """Whether a control item were due with these producers, if *ended* of them had ended."""
+        with self._lock:
+            return bool(self._next(set(producers), self._ended.union(ended)))
+
+    def note_ended(self, producers: Iterable[str]) -> None:
+        """Note producers whose stream had ended before they were connected here."""
+        with self._lock:
+            self._ended.update(producers)
+
+    def take_due(self) -> list[Punctuation | EndOfStream]:
+        """Return the control items that are due: because a producer has left, say."""
+        with self._lock:
+            found = self._next(self._expected, self._ended)
+            for mark in found:
+                if isinstance(mark, EndOfStream):
+                    self._done = True
+                else:
+                    self._sent = mark.time
+            return found
+
+    def forget(self) -> None:
+        """Forget producers that have left: one that returns under the same name begins anew."""
+        with self._lock:
+            self._times = {name: moment for name, moment in self._times.items() if name in self._expected}
+            self._ended &= self._expected
+            self._quiet = self._quiet and {name: found for name, found in self._quiet.items() if name in self._expected}
+
+    def open_anew(self, producer: str) -> None:
+        """Begin another stream under the name *producer*."""
+        with self._lock:
+            self._ended.discard(producer)
+            self._times.pop(producer, None)
+            (self._quiet or {}).pop(producer, None)
+
+    def take_back_end(self, producer: str) -> None:
+        """Expect the end of *producer* again: the predecessor received it, and has not passed it on."""
+        with self._lock:
+            self._ended.discard(producer)
+            self._done = False
+
+    def on(self, producer: str, mark: Punctuation | EndOfStream) -> list[Punctuation | EndOfStream]:
+        """Return the control items that are due after *producer* has sent *mark*."""
+        with self._lock:
+            if isinstance(mark, EndOfStream):
+                self._ended.add(producer)
+            else:
+                if mark.idle is not None or self._quiet is not None:
+                    self._note(producer, mark)
+                self._times[producer] = max(self._times.get(producer, mark.time), mark.time)
+            return self.take_due()
+
+    def silent(self, producers: Iterable[str]) -> list[str]:
+        """Return those of these producers that have neither ended nor sent a punctuation."""
+        with self._lock:
+            return [name for name in producers if name not in self._ended and name not in self._times]
+
+    def relay(
+        self, producer: str, mark: Punctuation | EndOfStream, send: Callable[[Punctuation | EndOfStream], None]
+    ) -> None:
+        """Send the control items that are due, in order, although the producers are in different threads.
+
+        A thread that is already sending sends for the others too, so that no thread waits here.
+        """
+        with self._lock:
+            self._outbox.extend(self.on(producer, mark))
+            if self._relaying:
+                return
+            self._relaying = True
+        try:
+            while True:
+                with self._lock:
+                    if not self._outbox:
+                        self._relaying = False
+                        return
+                    one = self._outbox.pop(0)
+                send(one)
+        except BaseException:
+            self._relaying = False
+            raise
+
+    def left_over(self) -> list[Punctuation | EndOfStream]:
+        """Take the control items that `relay` had still to send when it was interrupted."""
+        with self._lock:
+            left, self._outbox = self._outbox, []
+            return left
+
+    def capture(self) -> dict[str, Any]:
+        """Return the state as plain data; `restore` takes it back."""
+        with self._lock:
+            return {
+                "times": dict(self._times),
+                "ended": sorted(self._ended),
+                "sent": self._sent,
+                "done": self._done,
+                "outbox": list(self._outbox),
+                "idle": self._quiet and {name: allowed for name, (_, allowed) in self._quiet.items()},
+            }
+
+    def restore(self, held: Mapping[str, Any]) -> None:
+        """Take back the result of `capture`; the expected producers stay as they are."""
+        with self._lock:
+            self._times, self._ended = dict(held["times"]), set(held["ended"])
+            self._sent, self._done = held["sent"], held["done"]
+            self._outbox = list(held["outbox"])
+            if (idle := held.get("idle")) is not None:
+                self._quiet = {name: (clock(), allowed) for name, allowed in idle.items()}
+
+    def _note(self, producer: str, mark: Punctuation) -> None:
+        """Note the allowance of a producer, and that its time rises now."""
+        now, quiet = clock(), self._quiet if self._quiet is not None else {}
+        for name in self._expected:
+            quiet.setdefault(name, (now, math.inf if name in self._times else None))
+        rose = now if mark.time > self._times.get(producer, LOWEST) else quiet[producer][0]
+        quiet[producer] = (rose, math.inf if mark.idle is None else mark.idle)
+        self._quiet = quiet
+
+    def _awaited(self, names: set[str]) -> set[str]:
+        """Return those of the producers whose next punctuation is waited for."""
+        if not self._quiet:
+            return names
+        given = [allowed for _, allowed in self._quiet.values() if allowed is not None and allowed < math.inf]
+        now, longest = clock(), max(given, default=math.inf)
+        found = {name: self._quiet.get(name, (now, math.inf)) for name in names}
+        return {
+            name for name, (rose, allowed) in found.items() if now - rose <= (longest if allowed is None else allowed)
+        } or names
+
+    def _next(self, expected: set[str], ended: set[str]) -> list[Punctuation | EndOfStream]:
+        if self._done or not expected:
+            return []
+        still = expected - ended
+        if not still:
+            return [EndOfStream()]
+        lowest = min(self._times.get(name, LOWEST) for name in self._awaited(still))
+        if lowest <= self._sent:
+            return []
+        if self._quiet is None:
+            return [Punctuation(lowest)]
+        idle = max(self._quiet.get(name, (0.0, math.inf))[1] or 0.0 for name in still & self._times.keys())
+        return [Punctuation(lowest, idle if idle < math.inf else None)]
+
+
+#: The settings of the channel kinds.
+_SETTINGS: Final[WeakKeyDictionary[type[Channel], dict[str, Setting]]] = WeakKeyDictionary()
+
+
+def channel_settings(kind: type[Channel], spec: ChannelSpec) -> dict[str, Any]:
+    """Return the settings of a channel, complete and converted; the kind may still refuse their combination.
+
+    Raises:
+        UnknownName: no such setting.
+        SettingError: a setting does not fit its type, or is missing.
+    """
+    known = _SETTINGS.get(kind)
+    if known is None:
+        known = _SETTINGS[kind] = read_settings(kind)
+    return configured(f"the channel {spec.name!r} ({spec.kind})", known, spec.settings)

@@ -1,0 +1,170 @@
+"""Partitioned channels: each item goes to the one member of a group that owns the partition of its key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from keyword import iskeyword
+from typing import Any, Final, TypeAlias
+
+from exop.errors import MeshError
+from exop.model.meshes.partitions import MOST, partition_of, ranges, rows_by_owner
+from exop.runtime.dataflow.entry import Entry, LateEntry, Push, Unwind, Way, fan_out, in_turn
+
+#: The maximum number of keys of which the owner is remembered, for each channel.
+REMEMBERED: Final = 65_536
+#: Takes an item that cannot be assigned to a partition.
+Refuse: TypeAlias = Callable[[Way, Any, BaseException], None]
+#: The way in for one item.
+_PUSH: Final = """
+def push(item):
+    try:
+        push = owners[{key}]
+    except BaseException as error:
+        other(item, error)
+        return
+    push(item)
+"""
+#: The members of one group: the way into one port of each, by node.
+Members: TypeAlias = Mapping[str, Entry]
+
+
+@dataclass(frozen=True)
+class Partitioning:
+    """The partitions of a channel: the field of the items that is their key, and their number.
+
+    They are equal if they assign each key alike, whatever the channel.
+
+    Raises:
+        MeshError: the number of partitions is out of bounds, or the field has no name.
+    """
+
+    channel: str = field(compare=False)
+    by: str
+    partitions: int
+
+    def __post_init__(self) -> None:
+        if not self.by:
+            raise MeshError(f"the channel {self.channel!r} is partitioned by no field; name one, or leave out by=''")
+        if not 1 <= self.partitions <= MOST:
+            raise MeshError(
+                f"the channel {self.channel!r} has {self.partitions} partitions; give a number from 1 to {MOST}"
+            )
+
+    @property
+    def key(self) -> str:
+        """The expression for the key of most items, as source code: an attribute is read faster so than by its name."""
+        if self.by.isdigit():
+            return f"item[{int(self.by)}]"
+        attribute = f" if type(item) is dict else item.{self.by}"
+        return f"item[{self.by!r}]" + (attribute if self.by.isidentifier() and not iskeyword(self.by) else "")
+
+    def key_of(self) -> Callable[[Any], Any]:
+        """Return a function that reads the key of any item; its error names the fields that the item has."""
+        # Imported lazily: tables are channels, which this module serves.
+        from exop.runtime.channels.table import key_reader
+
+        return key_reader(self.by)
+
+
+class _Owners(dict[Any, Any]):
+    """What stands in the table for a key; it is looked up when the key comes first, and remembered for most keys."""
+
+    __slots__ = ("_table",)
+
+    def __init__(self, table: Sequence[Any]) -> None:
+        super().__init__()
+        self._table = table
+
+    def __missing__(self, key: Any) -> Any:
+        if len(self) >= REMEMBERED:
+            self.clear()
+        found = self[key] = self._table[partition_of(key, len(self._table))]
+        return found
+
+
+def route(partitioning: Partitioning, groups: Sequence[Members], refuse: Refuse, *, probing: bool = True) -> Entry:
+    """Compile the way into several groups: an item goes to one member of each, a control item to all members.
+
+    A batch is split; the items of one partition stay in order. The rest of a batch that is left over when the driver
+    unwinds is assigned anew when it goes on.
+    """
+    table, key_of = _table(partitioning, groups), partitioning.key_of()
+    owners, fast = _Owners(table), eval(f"lambda item: {partitioning.key}")
+
+    def push_other(item: Any, error: BaseException) -> None:
+        """Push an item of a rarer kind, any mapping; refuse one without a partition."""
+        try:
+            if not isinstance(error, Exception):
+                raise error
+            key = key_of(item)
+            partition_of(key)  # tells it more clearly than a dictionary does
+            owner = owners[key]
+        except BaseException as problem:  # noqa: BLE001 (whatever a property of an item raises)
+            refuse("push", item, problem)
+            return
+        owner.push(item)
+
+    def push_batch(batch: Any) -> None:
+        try:
+            parts = _split(batch, owners, fast) if isinstance(batch, list) else _split_columns(batch, by, table)
+        except BaseException as error:  # noqa: BLE001 (each item is tried alone)
+            if isinstance(batch, list):
+                in_turn(made, batch)
+            else:
+                refuse("push_batch", batch, error)
+            return
+        try:
+            for owner, part in parts:
+                owner.push_batch(part)
+        except Unwind as unwound:
+            unwound.then(made, "push_batch", [part for _, part in parts])
+            raise
+
+    def probe() -> Entry:
+        probes = [{name: one.probe for name, one in group.items()} for group in groups]
+        return route(partitioning, probes, refuse, probing=False)
+
+    by, members = partitioning.by, [entry for group in groups for entry in group.values()]
+    late = {"push": lambda: _push(partitioning.key, table, push_other), "push_batch": lambda: push_batch}
+    made = LateEntry(fan_out(members).control, {**late, "probe": probe} if probing else late)
+    return made
+
+
+def _push(key: str, table: Sequence[Entry], other: Callable[[Any, BaseException], None]) -> Push:
+    """Compile the way in for one item."""
+    pushes = {entry: entry.push for entry in dict.fromkeys(table)}
+    names: dict[str, Any] = {"owners": _Owners([pushes[entry] for entry in table]), "other": other}
+    exec(_PUSH.format(key=key), names)
+    made: Push = names["push"]
+    return made
+
+
+def _table(partitioning: Partitioning, groups: Sequence[Members]) -> list[Entry]:
+    """Return the way to the owners of each partition."""
+    owned = [ranges(group, partitioning.partitions) for group in groups]
+    names = [[name for name, part in found.items() for _ in part] for found in owned]
+    made: dict[tuple[str, ...], Entry] = {}
+    for one in dict.fromkeys(zip(*names, strict=True)):
+        made[one] = fan_out([group[name] for group, name in zip(groups, one, strict=True)])
+    return [made[one] for one in zip(*names, strict=True)]
+
+
+def _split(batch: list[Any], owners: Mapping[Any, Entry], key_of: Callable[[Any], Any]) -> Iterator[tuple[Entry, Any]]:
+    """Split a list: one part for each owner of any of its items."""
+    parts: dict[Entry, list[Any]] = {}
+    for item in batch:
+        parts.setdefault(owners[key_of(item)], []).append(item)
+    return iter(parts.items())
+
+
+def _split_columns(batch: Any, by: str, table: Sequence[Entry]) -> Iterator[tuple[Entry, Any]]:
+    """Split a record batch: one part for each owner of any of its rows."""
+    if by not in batch.schema.names:
+        raise LookupError(f"the batch has no column {by!r}; it has {', '.join(batch.schema.names)}")
+    column, numbers = batch.column(by), {owner: number for number, owner in enumerate(dict.fromkeys(table))}
+    if len(numbers) == 1:
+        return iter([(table[0], batch)])
+    rows, begins = rows_by_owner(column, [numbers[owner] for owner in table])
+    sorted_batch, parts = batch.take(rows), zip(numbers, begins, begins[1:], strict=False)
+    return iter([(owner, sorted_batch.slice(low, high - low)) for owner, low, high in parts if high > low])

@@ -1,0 +1,247 @@
+"""The ComponentManager: creates components and channels, and registers them as services (paper §4.2)."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from exop.errors import ComponentFailed, ExopError, SettingError, UnknownName
+from exop.model import properties as names
+from exop.model.meshes.mesh import ChannelSpec, Node
+from exop.model.slets.ports import PortSpec
+from exop.registry import Registration, ServiceRegistry
+from exop.runtime.channels.base import Channel, channel_settings
+from exop.runtime.component import Component
+from exop.runtime.durable.engine_journal import EnginePlaces
+from exop.runtime.lifecycle import Event
+from exop.runtime.metrics import disconnect
+from exop.runtime.supervision.budget import OPENING, Owner, UserCalls
+from exop.safe_repr import RAISED, described
+
+if TYPE_CHECKING:
+    from exop.runtime.deployment import Deployment
+
+SLET, CHANNEL, INPUT_PORT, OUTPUT_PORT = "Slet", "Channel", "InputPort", "OutputPort"
+
+#: The origin of the queues that the wiring has inserted.
+WIRING = "wiring"
+#: A component or channel itself, beside its ports.
+_WHOLE = ""
+
+
+@dataclass(frozen=True)
+class LivePort:
+    """The service of a port."""
+
+    component: Component
+    spec: PortSpec
+
+
+class ComponentManager:
+    """Creates and destroys the components and channels of one platform, which are services, as are the ports.
+
+    `exop services` shows their properties. The WiringController sets the `connected-to` property of a port.
+
+    Attributes:
+        kinds: The channel kinds by name.
+        opening: The applications that are being opened, or wait for their turn, by name.
+        user: The calls of the slets' own code that are under way.
+        home: The folder in the state directory for files of channels; `None` without one.
+    """
+
+    def __init__(self, registry: ServiceRegistry, host: str) -> None:
+        self._registry = registry
+        self._host = host
+        self._numbers = itertools.count(1)
+        self._services: dict[str, dict[str, Registration]] = {}
+        self.kinds: dict[str, type[Channel]] = {}
+        self.opening: dict[str, Deployment] = {}
+        self.user = UserCalls()
+        self.engines: EnginePlaces | None = None
+        self.home: Path | None = None
+
+    def create(
+        self,
+        application: str,
+        node: Node,
+        changed: Callable[[Component], None],
+        *,
+        durable: bool = False,
+        timeout: float | None = None,
+    ) -> Component:
+        """Make an instance of a node's slet, and register it with its ports; it is neither open nor connected.
+
+        *changed* is called after every change of its state. *durable*: it is part of a durable application.
+
+        Raises:
+            ComponentFailed: the slet's own code raises, or does not return within *timeout* seconds.
+        """
+
+        def on_change(one: Component) -> None:
+            self._changed(one)
+            changed(one)
+
+        identity = f"{application}/{node.name}#{next(self._numbers)}"
+        engines = self.engines if durable else None
+        try:
+            component = Component(identity, application, node, on_change, engines, self.user, timeout)
+        except ExopError:
+            raise
+        except RAISED as error:
+            raise ComponentFailed(node=node.name, phase="being made", problem=described(error)) from error
+        if component.instance is not None:
+            component.instance.checkpointed = durable
+        spec = node.slet
+        properties: dict[str, Any] = {
+            names.KIND: "slet",
+            names.NAME: node.name,
+            names.NODE: node.name,
+            names.SLET: spec.identity,
+            names.ROLE: str(spec.role),
+            names.ORIGIN: spec.plugin or "embedded",
+            names.VERSION: (spec.plugin or "").partition("@")[2] or None,
+            **_state_of(component),
+        }
+        self._services[identity] = {_WHOLE: self._register(SLET, component, application, identity, properties)}
+        for port in (*spec.inputs, *spec.outputs):
+            self._register_port(component, port)
+        return component
+
+    def _register_port(self, component: Component, port: PortSpec) -> None:
+        properties = {
+            names.KIND: "port",
+            names.NAME: port.name,
+            names.NODE: component.node.name,
+            names.PORT: f"{component.node.name}.{port.name}",
+            names.DIRECTION: port.direction,
+            names.ITEM_TYPE: str(port.type),
+        }
+        interface, live = INPUT_PORT if port.direction == "in" else OUTPUT_PORT, LivePort(component, port)
+        registration = self._register(interface, live, component.application, component.id, properties)
+        self._services[component.id][port.name] = registration
+
+    def _register(
+        self, interface: str | tuple[str, ...], service: object, application: str, owner: str, facts: Mapping[str, Any]
+    ) -> Registration:
+        """Register a service of an application, with these properties, without those that are `None`."""
+        common = {names.APPLICATION: application, names.HOST: self._host, names.INSTANCE: owner}
+        found = {name: value for name, value in facts.items() if value is not None}
+        return self._registry.register(interface, service, common | found)
+
+    def create_channel(
+        self, application: str, spec: ChannelSpec, *, durable: bool = False, timeout: float | None = None
+    ) -> Channel:
+        """Make a channel, open it, and register it; *durable*: it is part of a durable application.
+
+        Raises:
+            ComponentFailed: a kind that is not built in has not opened within *timeout* seconds.
+        """
+        found: list[Channel] = []
+
+        def make() -> Channel:
+            channel = make_channel(self.kinds, spec)
+            if self.home is not None:
+                channel.home = self._folder(self.home, application) / f"{spec.name}.channel"
+            channel.open()
+            channel.take_part(on=durable)
+            found.append(channel)
+            return channel
+
+        kind = self.kinds.get(spec.kind)
+        if kind is None or kind.__module__.startswith("exop."):
+            channel = make()
+        else:
+            owner = Owner(application, spec.name, channel_id(application, spec.name))
+
+            def close() -> None:
+                for one in found:
+                    one.close()
+
+            channel = self.user.run(owner, "opening", make, OPENING if timeout is None else timeout, close)
+        self._register_channel(application, channel)
+        return channel
+
+    def adopt_channel(self, application: str, channel: Channel) -> None:
+        """Register a channel that the wiring has inserted, unless it is registered already."""
+        if channel_id(application, channel.name) not in self._services:
+            self._register_channel(application, channel, WIRING)
+
+    def port(self, component: Component, port: str) -> Registration:
+        """Return the registration of a port, for its `connected-to` property."""
+        return self._services[component.id][port]
+
+    def destroy(self, component: Component) -> None:
+        """Take a component out of the registry; it has to be stopped."""
+        component.on(Event.DESTROY)
+        disconnect(component)
+        self._unregister(component.id)
+
+    def destroy_channel(self, application: str, channel: Channel) -> None:
+        """Close a channel and take it out of the registry."""
+        self._unregister(channel_id(application, channel.name))
+        channel.close()
+
+    def _unregister(self, identifier: str) -> None:
+        for registration in self._services.pop(identifier, {}).values():
+            registration.unregister()
+
+    def forget(self, application: str) -> None:
+        """Remove the files in the state directory of the channels of an application; they are destroyed."""
+        if self.home is not None:
+            shutil.rmtree(self._folder(self.home, application), ignore_errors=True)
+
+    @staticmethod
+    def _folder(home: Path, application: str) -> Path:
+        return home / f"{application}.application"  # a name alone might be ".."
+
+    def _register_channel(self, application: str, channel: Channel, origin: str | None = None) -> None:
+        identifier = channel_id(application, channel.name)
+        properties = {
+            names.KIND: "channel",
+            names.NAME: channel.name,
+            names.CHANNEL_KIND: channel.kind,
+            names.ORIGIN: origin,
+            names.CAPACITY: getattr(channel, "capacity", None),
+        }
+        registration = self._register((CHANNEL, "In", "Out"), channel, application, identifier, properties)
+        self._services[identifier] = {_WHOLE: registration}
+
+    def _changed(self, component: Component) -> None:
+        if services := self._services.get(component.id):
+            hangs = component.trouble.hang is not None
+            more = {names.HANGS: hangs} if hangs or component.trouble.hung else {}
+            services[_WHOLE].update(_state_of(component) | more)
+
+
+def _state_of(component: Component) -> dict[str, Any]:
+    pending = [str(line) for line in component.node.pending] or None
+    return {names.STATE: str(component.status), names.PENDING: pending}
+
+
+def channel_id(application: str, name: str) -> str:
+    """Return the identifier of a channel: the value of a port's `connected-to`."""
+    return f"{application}/{name}"
+
+
+def make_channel(kinds: Mapping[str, type[Channel]], spec: ChannelSpec) -> Channel:
+    """Make a channel of a known kind; its settings are the keyword-only parameters of the kind's class.
+
+    Raises:
+        UnknownName, SettingError: no such kind, or no such setting; or a setting does not fit its type.
+        MeshError: the kind refuses the combination.
+    """
+    if spec.kind not in kinds:
+        raise UnknownName(place=f"the channel {spec.name!r}: the platform", kind="kind", name=spec.kind, known=kinds)
+    cls = kinds[spec.kind]
+    settings = channel_settings(cls, spec)
+    try:
+        channel = cls(spec.name, **settings)
+    except (TypeError, ValueError) as problem:
+        place = f"the channel {spec.name!r} ({spec.kind})"
+        raise SettingError(place=place, setting=", ".join(spec.settings) or "…", problem=str(problem)) from problem
+    channel.asked = spec
+    return channel

@@ -1,0 +1,1 @@
+"""The path of an item: entries, in-flight items, compiled and fused calls."""

@@ -1,0 +1,117 @@
+"""Batches: their size and pieces, and rows converted to columns and back where two ports differ."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from exop.errors import WiringError
+from exop.model.slets.ports import PortType
+from exop.model.types.description import type_of
+from exop.model.values.columns import declared
+
+
+def weight(batch: Any) -> int:
+    """The number of items in a batch: a list, or a record batch."""
+    return len(batch) if isinstance(batch, list) else int(batch.num_rows)
+
+
+def cut(batch: Any, low: int, high: int) -> Any:
+    """Return the items of a batch from *low* up to *high*; of a record batch without a copy."""
+    return batch[low:high] if isinstance(batch, list) else batch.slice(low, high - low)
+
+
+def to_items(batch: Any, item: Any = dict) -> list[Any]:
+    """Return the items of a batch: a list as it is, rows of columns as *item* (a class with fields, or `dict`)."""
+    if isinstance(batch, list):
+        return batch
+    shared = _SHARED.get(id(batch))
+    if shared is None:
+        return _rows(batch, item)
+    if item not in shared.found:
+        shared.found[item] = _rows(batch, item)
+    return [*shared.found[item]]  # each consumer has a list of its own, and shares the items
+
+
+def to_columns(items: Any, port: PortType) -> Any:
+    """Make a record batch of items: dataclasses, named tuples or dictionaries; return a record batch as it is.
+
+    Raises:
+        WiringError: the items have no fields, or do not fit the declared schema.
+    """
+    if not isinstance(items, list):
+        return items
+    shared = _SHARED.get(id(items))
+    if shared is None:
+        return _batch(items, port)
+    wanted = None if port.schema is None else port.schema.serialize().to_pybytes()
+    if wanted not in shared.found:
+        shared.found[wanted] = _batch(items, port)
+    return shared.found[wanted]
+
+
+class Shared:
+    """A batch with several consumers: it is converted once for those that want it in the same form.
+
+    A record batch is known as long as it lives (it may wait in queues), a list for as long as the block runs.
+    """
+
+    __slots__ = ("_kept", "_key", "found")
+
+    def __init__(self, batch: Any) -> None:
+        self.found: dict[Any, Any] = {}
+        self._key = id(batch)
+        self._kept: Any = batch if isinstance(batch, list) else weakref.ref(batch, self._forget)
+
+    def __enter__(self) -> None:
+        _SHARED.setdefault(self._key, self)
+
+    def __exit__(self, *exc: object) -> None:
+        if isinstance(self._kept, list) and _SHARED.get(self._key) is self:
+            del _SHARED[self._key]
+
+    def _forget(self, _: Any) -> None:
+        _SHARED.pop(self._key, None)
+
+
+#: The batches with several consumers, by `id`.
+_SHARED: dict[int, Shared] = {}
+
+
+def _rows(batch: Any, item: Any) -> list[Any]:
+    described = type_of(item)
+    if described.kind != "record" or described.is_row:
+        rows: list[Any] = batch.to_pylist()
+        return rows
+    names = [name for name in batch.schema.names if name in described.fields]
+    if 0 < len(names) < batch.num_columns:  # the others are not asked for
+        batch = batch.select(names)
+    make: Callable[..., Any] = described.cls
+    return [make(**row) for row in batch.to_pylist()]
+
+
+def _batch(items: list[Any], port: PortType) -> Any:
+    # pyarrow is the plugin's or the user's: a platform without columns runs without it.
+    import pyarrow as pa
+
+    try:
+        rows = [as_row(item) for item in items]
+        found = pa.RecordBatch.from_pylist(rows, schema=port.schema)
+        for name, kind in () if port.schema is None else zip(port.schema.names, port.schema.types, strict=True):
+            if pa.types.is_integer(kind) and any(type(row.get(name)) is float for row in rows):
+                pa.array([row.get(name) for row in rows]).cast(kind)  # pyarrow would have cut 1.5 to 1 silently
+    except (pa.ArrowException, TypeError) as problem:
+        raise WiringError(f"the items do not fit the columns of the port: {problem}") from problem
+    classes = {type(item) for item in items}
+    return declared(found, type_of(classes.pop())) if port.schema is None and len(classes) == 1 else found
+
+
+def as_row(item: Any) -> dict[str, Any]:
+    """Return an item as a dictionary of its fields; `TypeError` if it has none."""
+    if isinstance(item, dict):
+        return item
+    fields = type_of(type(item)).fields
+    if not fields:
+        raise TypeError(f"{type(item).__name__} has no fields")
+    return {name: getattr(item, name) for name in fields}

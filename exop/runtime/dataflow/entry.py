@@ -1,0 +1,323 @@
+"""Entries, the points at which items enter; and the calls that are left when a driver goes back to its safe point.
+
+An entry is three bound callables, compiled once and called without any look-up. A slet that raises, or is suspended,
+must not hold its driver inside the calls that led to it: `Unwind` runs up through the compiled frames, each of which
+adds the calls that it has still to make. The driver keeps them at its safe point as a list, and makes them when the
+slet is resumed, by whatever is compiled at the same places (`node.port`, a channel) then.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from exop.model.items import CONTROL, EndOfStream, Punctuation
+from exop.model.slets.ports import PortSpec
+from exop.runtime.dataflow.batches import Shared, weight
+
+if TYPE_CHECKING:
+    from exop.runtime.dataflow.fusion import Link
+    from exop.runtime.metrics import Tally
+
+#: Which of the callables of an entry takes the payload.
+Way = Literal["push", "push_batch", "control", "show", "pass_on"]
+Push = Callable[[Any], None]
+Control = Callable[[Punctuation | EndOfStream], None]
+#: A factory of the callables of an entry, by attribute name: a `Push`, for the probe an `Entry`, or a `Link`.
+Late = Mapping[str, Callable[[], Any]]
+#: A payload for an entry, and which of its callables takes it.
+Step: TypeAlias = "tuple[Entry, Way, Any]"
+#: Stands for "no item".
+NOTHING: Final = object()
+
+
+class Entry:
+    """A point at which items enter a slet's port or a channel: callables for one item, several, and control items.
+
+    Attributes:
+        show, pass_on: The two halves of `control` where a slet sees control items.
+        place: The name of the place where it leads (`node.port`, a channel), whatever is compiled there at the time.
+        probe: The same way with instruments, for the few items that a driver measures.
+        link: The slet that can be fused with the one before it; `None` elsewhere.
+        tally: The count of the items, for a caller that counts them itself and takes `uncounted` instead of `push`.
+        store: Puts unfinished work into a queue without waiting for room; `None` where it leads to no queue.
+        targets, behind: Where unfinished work goes: all entries of a fan-out, and those behind a place that is gone.
+    """
+
+    __slots__ = (
+        "behind",
+        "control",
+        "link",
+        "pass_on",
+        "place",
+        "probe",
+        "push",
+        "push_batch",
+        "show",
+        "store",
+        "tally",
+        "targets",
+        "uncounted",
+    )
+
+    def __init__(
+        self,
+        push: Push,
+        push_batch: Push,
+        control: Control,
+        *,
+        place: str = "",
+        probe: Entry | None = None,
+        uncounted: Push | None = None,
+        store: Callable[[Way, Any], None] | None = None,
+        behind: Sequence[Entry] = (),
+    ) -> None:
+        self.push = push
+        self.uncounted: Push = uncounted or push
+        self.push_batch = push_batch
+        self.control = control
+        self.show = control
+        self.pass_on = control
+        self.place = place
+        self.probe: Entry = probe or self
+        self.link: Link | None = None
+        self.tally: Tally | None = None
+        self.store = store
+        self.targets: Sequence[Entry] = ()
+        self.behind = behind
+
+    def stand_at(self, place: str) -> None:
+        """Name the place where the entry, and its probe, lead."""
+        self.place = self.probe.place = place
+
+
+class LateEntry(Entry):
+    """An entry whose ways are compiled when they are first read, so that a change, which stops the stream, need not.
+
+    *late* has the factories of `push`, `uncounted`, `push_batch`, `link` and `probe`. Without a link the entry is not
+    fused with the one before it, without a probe it is its own.
+    """
+
+    __slots__ = ("_late",)
+
+    def __init__(self, control: Control, late: Late, tally: Tally | None = None) -> None:
+        super().__init__(_discard, _discard, control)
+        self.tally, self._late = tally, late
+        for name in {*late, "uncounted"}:
+            delattr(self, name)
+
+    def __getattr__(self, name: str) -> Any:
+        """Compile a way; no other attribute is missing."""
+        make = self._late.get(name)
+        if make is None and name != "uncounted":
+            raise AttributeError(name=name, obj=self)
+        made = make() if make is not None else self.push
+        if isinstance(made, Entry):
+            made.place = made.place or self.place
+        setattr(self, name, made)
+        return made
+
+    def stand_at(self, place: str) -> None:
+        """Name the place; a probe that is compiled later gets it then."""
+        self.place = place
+        if "probe" not in self._late:
+            self.probe.place = place
+
+
+def _discard(_: Any) -> None:
+    """Drop the items of an output that is not connected."""
+
+
+NOWHERE: Final = Entry(_discard, _discard, _discard, store=lambda way, payload: None)
+
+
+def stand_in(place: str) -> Entry:
+    """Return an entry that stands for a place, whatever is compiled there when the work for it is done."""
+    return Entry(_discard, _discard, _discard, place=place)
+
+
+def fan_out(targets: Sequence[Entry], *, probing: bool = True) -> Entry:
+    """Return one way into several targets, each of which gets everything, in their order."""
+    if not targets:
+        return NOWHERE
+    if len(targets) == 1:
+        return targets[0]
+
+    def push_batch() -> Push:
+        to_all = _to_all(targets, "push_batch")
+
+        def push_shared(batch: Any) -> None:
+            with Shared(batch):
+                to_all(batch)
+
+        return push_shared
+
+    late: dict[str, Callable[[], Any]] = {"push": lambda: _to_all(targets, "push"), "push_batch": push_batch}
+    if probing:
+        late["probe"] = lambda: fan_out([target.probe for target in targets], probing=False)
+    entry = LateEntry(_to_all(targets, "control"), late)
+    entry.targets = targets
+    return entry
+
+
+def _to_all(targets: Sequence[Entry], way: Way) -> Callable[[Any], None]:
+    """Hand a payload to every target by one of their callables."""
+    calls = tuple(getattr(target, way) for target in targets)
+
+    def to_all(payload: Any) -> None:
+        done = 0
+        try:
+            for call in calls:
+                done += 1
+                call(payload)
+        except Unwind as unwound:
+            for target in targets[done:]:
+                unwound.then(target, way, [payload])
+            raise
+
+    if len(calls) != 2:
+        return to_all
+    first, second = calls
+
+    def to_both(payload: Any) -> None:
+        try:
+            first(payload)
+        except Unwind as unwound:
+            unwound.then(targets[1], way, [payload])
+            raise
+        second(payload)
+
+    return to_both
+
+
+def in_turn(entry: Entry, payloads: Iterable[Any]) -> None:
+    """Push several payloads one after the other."""
+    rest, push = iter(payloads), entry.push
+    try:
+        for payload in rest:
+            push(payload)
+    except Unwind as unwound:
+        unwound.then(entry, "push", rest)
+        raise
+
+
+def in_order(steps: Iterable[Step]) -> None:
+    """Hand payloads to entries, one after the other."""
+    rest = iter(steps)
+    try:
+        for entry, way, payload in rest:
+            getattr(entry, way)(payload)
+    except Unwind as unwound:
+        unwound.work += [Work(*step) for step in rest]
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The condition for some work: in words, as a test, and for how many seconds at most."""
+
+    where: str
+    ready: Callable[[], bool]
+    patience: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One call that is still to be made: hand *payload* to *entry*, or to the one at its place by now.
+
+    `wait` is the condition that has to hold before, `stamp` the position among the work of the driver.
+    """
+
+    entry: Entry
+    way: Way
+    payload: Any
+    wait: Wait | None = None
+    stamp: int = 0
+
+    def do(self, current: Mapping[str, Entry]) -> None:
+        """Make the call; *current* has the entry that is compiled at each place."""
+        getattr(current.get(self.entry.place, self.entry), self.way)(self.payload)
+
+    def give_back(self, current: Mapping[str, Entry]) -> None:
+        """Correct the count for a call that was begun, and will be made once more."""
+        tally = current.get(self.entry.place, self.entry).tally
+        if tally is not None:
+            tally.give_back(items_of(self.way, self.payload))
+
+
+def way_of(payload: Any, *, whole: bool) -> Way:
+    """Which way a payload goes: control items as such, all others as single items or as *whole* batches."""
+    return "control" if isinstance(payload, CONTROL) else "push_batch" if whole else "push"
+
+
+def items_of(way: Way, payload: Any) -> int:
+    """The number of items in a payload; control items are none."""
+    return 1 if way == "push" else weight(payload) if way == "push_batch" else 0
+
+
+class Packet:
+    """One entry of a buffer that is no plain item: a batch, a control item, or an item under measurement.
+
+    `origin` is the time at which a measured item left its source, `stored` the time at which it entered the buffer.
+    """
+
+    __slots__ = ("origin", "payload", "stored", "way")
+
+    def __init__(self, way: Way, payload: Any, origin: float = 0.0, stored: float = 0.0) -> None:
+        self.way = way
+        self.payload = payload
+        self.origin = origin
+        self.stored = stored
+
+
+def unpacked(entry: Any) -> tuple[Way, Any]:
+    """Return the way and the payload of an entry of a buffer."""
+    return (entry.way, entry.payload) if type(entry) is Packet else ("push", entry)
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Work):
+    """A call that brings no item, for the driver that runs the place of *entry* to make in its turn."""
+
+    call: Callable[[], object] = bool
+
+    def do(self, current: Mapping[str, Entry]) -> None:
+        """Make the call."""
+        self.call()
+
+
+class Unwind(BaseException):
+    """Takes a driver back to its safe point. Not an `Exception`: it passes through compiled frames, never a slet.
+
+    The driver waits until *ready()* holds, or for *patience* seconds. It does the *first* work then, and all that the
+    frames have added to `work` on the way up. *where* is the reason, in words.
+    """
+
+    def __init__(self, where: str, ready: Callable[[], bool], first: Work, *, patience: float | None = None) -> None:
+        super().__init__(where)
+        self.work = [replace(first, wait=Wait(where, ready, patience))]
+
+    def then(self, entry: Entry, way: Way, payloads: Iterable[Any]) -> None:
+        """Add the calls that the frame which is being left has still to make."""
+        self.work.extend(Work(entry, way, payload) for payload in payloads)
+
+
+class Tap(ABC):
+    """Listens at the ways into one component and out of it; asked for each of them while they are compiled."""
+
+    @abstractmethod
+    def around(self, port: PortSpec, call: Callable[[Any], Any], *, lazy: bool) -> Callable[[Any], Any]:
+        """Listen to the calls of the slet at *port*; the results of a *lazy* one are gathered in a list."""
+
+    def control(self, port: PortSpec, control: Control) -> Control:
+        """Listen to the control items that come to *port*."""
+        return control
+
+    def forwarded(self, mark: Punctuation | EndOfStream) -> None:
+        """Note a control item that is sent on by every output port."""
+
+    def outlets(self, to: Mapping[str, Entry]) -> Mapping[str, Entry]:
+        """Listen to the output ports of a slet that pushes by itself."""
+        return to

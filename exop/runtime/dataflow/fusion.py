@@ -1,0 +1,232 @@
+"""Fusing a chain of directly joined slets into one function: a hop is then a call of the slet and nothing else.
+
+A chain of objects or closures pays a second call per hop, and a batch a list per hop. Here the source of one function
+is written for the shapes of the slets in the chain, compiled once per sequence of shapes, and given the chain's own
+slets as globals. Each slet is called inside its own `try`, which costs nothing until it raises; then its handler
+(`stuck`) takes the item, and what a later try yields goes on by the ordinary way of the slet that follows (`send`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from types import CodeType
+from typing import TYPE_CHECKING, Any, Literal
+
+from exop.model.items import CONTROL
+from exop.model.slets.spec import Result
+from exop.runtime.dataflow.batches import to_items, weight
+from exop.runtime.dataflow.entry import NOTHING, Unwind, Way, in_turn, items_of
+from exop.runtime.metrics import ComponentMetrics, Tally
+
+if TYPE_CHECKING:
+    from exop.runtime.dataflow.entry import Entry, Push
+
+#: The result of a slet for one item; `some`: any number, with `None` among them, which is no item.
+Shape = Result | Literal["some"]
+#: So many slets are fused into one function at the most; a longer chain is a chain of such functions.
+LONGEST = 16
+#: For each generated function, by the name of its file: the global of the entry into the slet that a line calls.
+CALLS: dict[str, dict[int, str]] = {}
+#: A call of the slet with this number, in a line of generated code.
+_CALL = re.compile(r"\bcall(\d+)\(")
+
+
+@dataclass(frozen=True, eq=False)
+class Link:
+    """One slet in a chain: how it is called, the shape of its results, where they go, and what takes a failed item.
+
+    `aside` takes it for good where the policy is so; `resend` sends what a later try has returned; `anchor` stands for
+    the way into the slet.
+    """
+
+    call: Callable[[Any], Any]
+    result: Shape
+    to: Entry
+    stuck: Callable[[Any, BaseException, Push], None]
+    aside: Callable[[Any, BaseException], bool]
+    resend: Push
+    metrics: ComponentMetrics
+    tally: Tally
+    anchor: Entry
+    item: Any
+
+
+def fused(entry: Entry, *, counted: bool) -> Push:
+    """Compile the way in for one item, through the slet at *entry* and those directly behind it.
+
+    It counts the item where the caller does not (*counted*); in both cases it counts deviations only.
+    """
+    links = _chain(entry)
+    code = _item_code(tuple(link.result for link in links), counted=counted)
+    return _made(code, links, {"tail": links[-1].to.uncounted})
+
+
+def fused_batch(entry: Entry) -> Push:
+    """Compile the way in for a batch: through slets that give one item for each, and a last one of any shape."""
+    links = _chain(entry)
+    whole = next((number + 1 for number, link in enumerate(links) if link.result != "one"), len(links))
+    links = links[:whole]
+    code = _batch_code(tuple(link.result for link in links))
+    return _made(code, links, {"tail_batch": links[-1].to.push_batch, "to_items": to_items})
+
+
+def _chain(entry: Entry) -> list[Link]:
+    links: list[Link] = []
+    while len(links) < LONGEST and entry.link is not None:
+        links.append(entry.link)
+        if links[-1].result == "none":  # it may have an output all the same, by which it pushes itself
+            break
+        entry = links[-1].to
+    return links
+
+
+def _made(code: CodeType, links: Sequence[Link], tail: Mapping[str, Any]) -> Push:
+    """Run generated code with the slets of one chain as its globals."""
+    names: dict[str, Any] = {**tail, "NOTHING": NOTHING, "in_turn": in_turn, "Unwind": Unwind}
+    for number, link in enumerate(links):
+        names |= {f"{name}{number}": value for name, value in vars(link).items()} | {"last": link.tally}
+    exec(code, names)
+    made: Push = names["push"]
+    return made
+
+
+@lru_cache(maxsize=512)
+def _item_code(shapes: tuple[Shape, ...], *, counted: bool) -> CodeType:
+    lines = ["def push(x0):", *(["    tally0.received += 1"] if counted else [])]
+    for number, shape in enumerate(shapes):
+        lines += [f"    {line}" for line in _step(number, shape, "return")]
+    if shapes[-1] != "none":
+        lines.append(f"    tail(x{len(shapes)})")
+    return _compiled(f"<fused {'-'.join(shapes)}{' counted' if counted else ''}>", lines)
+
+
+def _step(number: int, shape: Shape, leave: str) -> list[str]:
+    """One slet of the item function: call it, and go on with the only item it gave; further ones are sent apart."""
+    here, following = f"x{number}", f"x{number + 1}"
+    failed = ["except BaseException as error:", f"    stuck{number}({here}, error, resend{number})", f"    {leave}"]
+    if shape == "none":
+        return ["try:", f"    call{number}({here})", *failed]
+    if shape not in ("many", "some"):
+        steps = ["try:", f"    {following} = call{number}({here})", *failed]
+        stop = [f"if {following} is None:", f"    tally{number}.stopped += 1", f"    {leave}"]
+        return steps if shape == "one" else [*steps, *stop]
+    # Most calls give one item: it is kept without a list.
+    return [
+        "try:",
+        f"    {following} = NOTHING; more = None",
+        f"    for each in call{number}({here}):",
+        *(["        if each is None:", "            continue"] if shape == "some" else []),
+        f"        if {following} is NOTHING:",
+        f"            {following} = each",
+        "        elif more is None:",
+        f"            more = [{following}, each]",
+        "        else:",
+        "            more.append(each)",
+        *failed,
+        "if more is not None:",
+        f"    tally{number}.stopped += 1; tally{number}.sent += len(more)",
+        f"    in_turn(to{number}, more)",
+        f"    {leave}",
+        f"if {following} is NOTHING:",
+        f"    tally{number}.stopped += 1",
+        f"    {leave}",
+    ]
+
+
+@lru_cache(maxsize=512)
+def _batch_code(shapes: tuple[Shape, ...]) -> CodeType:
+    """The batch function: item by item through slets that give exactly one, and a last one of any shape.
+
+    The next place counts the batch that it receives. So all that the last slet has processed counts as stopped there
+    (the whole batch, but for those items that have failed on the way), and its results as sent.
+    """
+    lines = [
+        "def push(batch):",
+        "    items = batch if isinstance(batch, list) else to_items(batch, item0)",
+        "    size = len(items); tally0.received += size",
+    ]
+    lines += [f"    metrics{n}.batches += 1" for n in range(len(shapes))]
+    lines += ["    out = []; keep = out.append", "    rest = iter(items)", "    try:", "        for x0 in rest:"]
+    for number, shape in enumerate(shapes):
+        here, following = f"x{number}", f"x{number + 1}"
+        call = f"call{number}({here})"
+        work = {"one": f"{following} = {call}", "optional": f"{following} = {call}", "none": call}
+        lines += [
+            "            try:",
+            f"                {work.get(shape, f'{following} = [*{call}]')}",
+            "            except BaseException as error:",
+            "                size -= 1",
+            "                if out:",
+            "                    try:",
+            "                        last.sent += len(out); tail_batch(out)",
+            "                    except Unwind as unwound:",
+            f"                        if not aside{number}({here}, error, unwound):",
+            f"                            tally{number}.give_back(1)",
+            f"                            unwound.then(anchor{number}, 'push', [{here}])",
+            "                        raise",
+            "                    out = []; keep = out.append",
+            f"                stuck{number}({here}, error, resend{number})",
+            "                continue",
+        ]
+    keeping: dict[Shape, list[str]] = {
+        "one": [f"            keep({following})"],
+        "optional": [f"            if {following} is not None:", f"                keep({following})"],
+        "many": [f"            out += {following}"],
+        "some": [f"            out += [each for each in {following} if each is not None]"],
+    }
+    lines += keeping.get(shapes[-1], [])
+    lines += [
+        "    except Unwind as unwound:",
+        "        rest = [*rest]; tally0.give_back(len(rest)); last.stopped += size - len(rest)",
+        "        unwound.then(anchor0, 'push', rest); raise",
+        "    last.stopped += size",
+        "    if out:",
+        "        last.sent += len(out); tail_batch(out)",
+    ]
+    return _compiled(f"<fused batch {'-'.join(shapes)}>", lines)
+
+
+def _compiled(name: str, lines: list[str]) -> CodeType:
+    called = {number: _CALL.search(line) for number, line in enumerate(lines, 1)}
+    CALLS[name] = {number: f"anchor{found[1]}" for number, found in called.items() if found is not None}
+    return compile("\n".join(lines), name, "exec")
+
+
+def sender(result: Result, to: Entry, tally: Tally, *, batches: bool) -> tuple[Push, Callable[[Unwind, Any], None]]:
+    """Return the function that sends results: control items as such, batches by one call, nothing for `None`.
+
+    The second function leaves the same for later, when the driver unwinds before it could be sent. Both count.
+    """
+    push_payload = to.push_batch if batches else to.push
+    plain_way: Way = "push_batch" if batches else "push"
+
+    def send_one(payload: Any) -> None:
+        if payload is None:
+            return
+        if isinstance(payload, CONTROL):
+            to.control(payload)
+        else:
+            tally.sent += weight(payload) if batches else 1
+            push_payload(payload)
+
+    def send_many(payloads: Any) -> None:
+        rest = iter(payloads)
+        try:
+            for payload in rest:
+                send_one(payload)
+        except Unwind as unwound:
+            leave(unwound, rest)
+            raise
+
+    def leave(unwound: Unwind, payloads: Any) -> None:
+        for payload in payloads if result == "many" else () if result == "none" else (payloads,):
+            way: Way = "control" if isinstance(payload, CONTROL) else plain_way
+            if payload is not None:
+                tally.sent += items_of(way, payload)
+                unwound.then(to, way, [payload])
+
+    send = {"none": lambda _: None, "many": send_many}.get(result, send_one)
+    return send, leave

@@ -1,0 +1,203 @@
+"""Inlets: unfinished work in front of the place where it goes on, done by the driver that runs that place.
+
+The running stream bypasses the inlets: compiled code calls what follows it directly. An inlet fills when a driver goes
+back to its safe point with calls still to be made, or when another thread posts work for the place. A driver enters
+compiled code from its loop only while all inlets that it runs are empty, so work in front is always the oldest.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from exop.model.items import CONTROL
+from exop.runtime.dataflow.entry import Work
+
+if TYPE_CHECKING:
+    from exop.runtime.dataflow.entry import Entry
+    from exop.runtime.drivers.base import Driver
+
+#: The drivers that are parked; `None`: all of the application.
+Parked: TypeAlias = "Collection[Driver] | None"
+
+
+class Inlet:
+    """The work in front of one place, in order.
+
+    Attributes:
+        runner: The driver that runs the place, and takes from the inlet; others only append.
+        items: The work, with rising stamps.
+    """
+
+    __slots__ = ("items", "runner")
+
+    def __init__(self, runner: Driver) -> None:
+        self.runner = runner
+        self.items: deque[Work] = deque()
+
+
+class Inlets:
+    """The inlets of one application, by place; one for each driver holds work that leads to no place.
+
+    The stamps on the work of one driver give the order in which it would have gone on, across its inlets. Stamps of two
+    drivers cannot be compared: work that comes together from several is ordered by how far downstream it is.
+
+    Attributes:
+        entries: The compiled entry at each place.
+        runner: Returns the driver that runs a place.
+    """
+
+    def __init__(self) -> None:
+        self.entries: Mapping[str, Entry] = {}
+        self.runner: Callable[[str], Driver | None] = lambda place: None
+        self._inlets: dict[str | Driver, Inlet] = {}
+        self._by_runner: dict[Driver, dict[str | Driver, Inlet]] = {}
+        self._in_front, self._behind = itertools.count(-1, -1), itertools.count()  # the stamps
+        self._lock = threading.RLock()
+
+    def first(self, driver: Driver) -> Inlet | None:
+        """Return the inlet whose first item is the next thing that *driver* has to do."""
+        filled = [one for one in self._run_by(driver) if one.items]
+        return min(filled, key=lambda one: one.items[0].stamp, default=None)
+
+    def filled(self, driver: Driver) -> bool:
+        """Whether *driver* has anything to do; any thread may ask."""
+        return any(one.items for one in self._run_by(driver))
+
+    def waiting(self, drivers: Parked = None) -> list[tuple[Driver, Work]]:
+        """Return all work, or that of these drivers, in order, with its driver; they are parked."""
+        runners = [runner for runner in list(self._by_runner) if drivers is None or runner in drivers]
+        return [(runner, work) for runner in runners for work in self._of(runner)]
+
+    def at(self, place: str) -> list[Work]:
+        """Return the work in front of a place; it may change meanwhile."""
+        inlet = self._inlets.get(place)
+        while inlet is not None:
+            try:
+                return list(inlet.items)
+            except RuntimeError:  # it has changed while it was read
+                continue
+        return []
+
+    def keep(self, driver: Driver, left: Iterable[Work]) -> None:
+        """Put the calls that *driver* has still to make, in order, before all that waits with it."""
+        for leaf in reversed([leaf for work in left for leaf in _leaves(work)]):
+            self._inlet(driver, leaf).items.appendleft(replace(leaf, stamp=next(self._in_front)))
+
+    def post(self, given: Iterable[Work], *, first: bool = False) -> None:
+        """Have each thing done by the driver that runs its place, behind all that waits with it, or before that.
+
+        Each goes to where it leads now; it is dropped where that place, and all that stood behind it, is gone.
+        """
+        with self._lock:
+            found = [leaf for work in given for leaf in self._current(work)]
+            for work in reversed(found) if first else found:
+                runner = self.runner(work.entry.place)
+                if runner is None:
+                    continue
+                items = self._inlet(runner, work).items
+                if first:
+                    items.appendleft(replace(work, stamp=next(self._in_front)))
+                else:
+                    items.append(replace(work, stamp=next(self._behind)))
+                runner.prompt()
+
+    def assign(self, depth: Callable[[str], float], leaving: Collection[Driver] = (), drivers: Parked = None) -> None:
+        """Give the work of *drivers*, which are parked, to the drivers that run its places now; everything is bound.
+
+        Args:
+            depth: How far downstream a place is, in direct calls.
+            leaving: Drivers that do nothing more.
+            drivers: All that have run a place of which the driver is another one now; `None`: all of the application.
+        """
+        with self._lock:
+            given: dict[Driver, list[tuple[Driver, Work]]] = {}
+            for giver, work in self.waiting(drivers):
+                for leaf in self._current(work):
+                    runner = self.runner(leaf.entry.place) if leaf.entry.place else giver
+                    if runner is not None and runner not in leaving:
+                        given.setdefault(runner, []).append((giver, leaf))
+            for place, inlet in list(self._inlets.items()):
+                if drivers is None or inlet.runner in drivers:
+                    del self._inlets[place]
+                    self._by_runner.pop(inlet.runner, None)
+            for runner, found in given.items():
+                givers = {giver for giver, _ in found}
+                if len(givers) > 1:
+                    found.sort(key=lambda pair: depth(pair[1].entry.place), reverse=True)
+                for _, work in found:
+                    self._inlet(runner, work).items.append(replace(work, stamp=next(self._behind)))
+                if givers != {runner}:
+                    runner.prompt()
+
+    def put_in_order(self, depth: Callable[[str], float], driver: Driver) -> None:
+        """Order the work of *driver*, which is parked: what is farther downstream left its source earlier."""
+        with self._lock:
+            found = sorted(self._of(driver), key=lambda work: depth(work.entry.place), reverse=True)
+            for inlet in self._run_by(driver):
+                inlet.items.clear()
+            for work in found:
+                self._inlet(driver, work).items.append(replace(work, stamp=next(self._behind)))
+
+    def exchange(
+        self, concerned: Callable[[str], bool], drivers: Collection[Driver], change: Callable[[Any], Any]
+    ) -> None:
+        """Apply *change* to every payload that waits for *drivers*, which are parked, at the places concerned."""
+        for place, inlet in list(self._inlets.items()):
+            if inlet.runner in drivers and isinstance(place, str) and concerned(place):
+                inlet.items = deque(replace(one, payload=change(one.payload)) for one in inlet.items)
+
+    def drop_marks(self, places: Collection[str]) -> None:
+        """Drop the control items at these places: another stream comes there now."""
+        for place in places:
+            if (inlet := self._inlets.get(place)) is not None:
+                inlet.items = deque(one for one in inlet.items if not isinstance(one.payload, CONTROL))
+
+    def _run_by(self, driver: Driver) -> list[Inlet]:
+        return list(self._by_runner.get(driver, {}).values())
+
+    def _of(self, driver: Driver) -> list[Work]:
+        found = [work for one in self._run_by(driver) for work in list(one.items)]
+        return sorted(found, key=lambda work: work.stamp)
+
+    def _inlet(self, driver: Driver, work: Work) -> Inlet:
+        place = work.entry.place or driver
+        with self._lock:
+            inlet = self._inlets.setdefault(place, Inlet(driver))
+            if inlet.runner is not driver:
+                if inlet.items:
+                    raise RuntimeError(f"{work.entry.place} is run by {inlet.runner.name!r} and by {driver.name!r}")
+                self._by_runner[inlet.runner].pop(place)
+                inlet.runner = driver
+            self._by_runner.setdefault(driver, {})[place] = inlet
+        return inlet
+
+    def _current(self, work: Work) -> Iterator[Work]:
+        """The places where *work* leads now."""
+        place, entry = work.entry.place, work.entry
+        if place and place not in self.entries:
+            behind = () if isinstance(work.payload, CONTROL) else (*entry.targets, *entry.behind)
+            for one in behind:
+                yield from self._current(replace(work, entry=one))
+            if behind or entry.store is None:
+                return
+        yield from _leaves(replace(work, entry=self.entries.get(place, entry)))
+
+
+def _leaves(work: Work) -> Iterator[Work]:
+    """Resolve a fan-out into its targets, in the order of the calls; a queue stores its share now, full or not.
+
+    Several drivers may run a fan-out, and push into a queue; every other place has one runner.
+    """
+    entry = work.entry
+    if work.wait is None and entry.store is not None:
+        entry.store(work.way, work.payload)
+    elif work.wait is None and entry.targets:
+        for target in entry.targets:
+            yield from _leaves(replace(work, entry=target))
+    else:
+        yield work

@@ -1,0 +1,325 @@
+"""Live ports: what the platform injects for `OutputPort` and `InputPort`."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, TypeAlias
+
+from exop.model.items import CONTROL, EndOfStream, Punctuation
+from exop.model.slets.memento import Memento
+from exop.model.slets.ports import InputPort, OutputPort, PortSpec
+from exop.runtime.channels.base import Channel
+from exop.runtime.channels.queue import Buffered
+from exop.runtime.dataflow.batches import to_items
+from exop.runtime.dataflow.entry import NOWHERE, Entry, Packet, Step, Unwind, Way, Work, items_of, unpacked, way_of
+from exop.runtime.drivers.base import Driver, Halted
+from exop.runtime.drivers.engine import EngineDriver
+
+#: A number that grows, and the memento at that time.
+Before: TypeAlias = tuple[int, Memento]
+#: What was taken last, how much had left then, and the memento of before it.
+Last: TypeAlias = tuple[list[Any], int, Before | None]
+
+
+class BufferedOutput(OutputPort[Any]):
+    """A further output of a slet that is driven by the platform: what is pushed leaves after the method returned."""
+
+    def __init__(self, spec: PortSpec, fail: Callable[[BaseException], None]) -> None:
+        self.spec = spec
+        self.entry: Entry = NOWHERE
+        self.rows = 0
+        self._fail = fail
+        self._pending: list[tuple[Way, Any]] = []
+
+    def push(self, item: Any) -> None:
+        """Keep one item until the method has returned."""
+        self._pending.append((way_of(item, whole=self.spec.type.form != "item"), item))
+
+    def push_batch(self, batch: Any) -> None:
+        """Keep a batch until the method has returned."""
+        self._pending.append(("push_batch", batch))
+
+    def end(self) -> None:
+        """Nothing to do: the platform ends the ports of the slets that it drives."""
+
+    def fail(self, error: BaseException) -> None:
+        """Report a failure of what stands behind this port."""
+        self._fail(error)
+
+    def unsent(self) -> list[Step]:
+        """Count what was kept, and keep it no more; return how to send it."""
+        pending, self._pending = self._pending, []
+        for way, payload in pending:
+            self.rows += items_of(way, payload)
+        return [(self.entry, way, payload) for way, payload in pending]
+
+    def given(self, item: Any) -> Work:
+        """Count an item that another driver gives, and return how to send it."""
+        self.rows += 1
+        return Work(self.entry, "push", item)
+
+    def capture(self) -> list[tuple[Way, Any]]:
+        """Return the content as plain data; `restore` takes it back."""
+        return list(self._pending)
+
+    def restore(self, held: Iterable[tuple[Way, Any]]) -> None:
+        """Keep this again."""
+        self._pending = list(held)
+
+    def forget(self) -> None:
+        """The slet raised: nothing of this item leaves."""
+        self._pending.clear()
+
+
+class DrivenOutput(OutputPort[Any]):
+    """An output of a slet with a driver of its own: every push goes through at once, and is a safe point."""
+
+    def __init__(
+        self, spec: PortSpec, driver: EngineDriver, fail: Callable[[BaseException], None], ended: Callable[[str], None]
+    ) -> None:
+        self.spec = spec
+        self.entry: Entry = NOWHERE
+        self.rows = 0
+        self._driver = driver
+        self._fail = fail
+        self._ended = ended
+        self._over = False
+
+    def push(self, item: Any) -> None:
+        """Send one item, or a control item, waiting while there is no room."""
+        if isinstance(item, EndOfStream):
+            self.end()
+        else:
+            self._drive(way_of(item, whole=self.spec.type.form != "item"), item)
+
+    def push_batch(self, batch: Any) -> None:
+        """Send a batch, waiting while there is no room."""
+        self._drive("push_batch", batch)
+
+    def _drive(self, way: Way, payload: Any) -> None:
+        self._driver.drive(partial(self._send, way, payload), partial(self.pending, way, payload))
+
+    def pending(self, way: Way, payload: Any, begun: bool = False) -> Work:
+        """Give a push away, to be done by another driver; it counts as sent from now on, unless it was *begun*."""
+        self.rows += 0 if begun else items_of(way, payload)
+        return Work(self.entry, way, payload)
+
+    def end(self) -> None:
+        """Send the end of the stream, once."""
+        if not self._over:
+            self._over = True
+            self._driver.drive(self._send_end)
+
+    def fail(self, error: BaseException) -> None:
+        """Report that the engine broke."""
+        self._fail(error)
+
+    def _send_end(self, probe: bool) -> None:
+        # Ended as soon as it was sent, not when it has come through: it may be held up behind a suspended slet, and
+        # those that are connected meanwhile have to learn of it.
+        try:
+            self._send("control", EndOfStream(), probe)
+        finally:
+            self._ended(self.spec.name)
+
+    # The entry is read only after the safe point: the port may have been bound anew while its driver was parked.
+    def _send(self, way: Way, payload: Any, probe: bool) -> None:
+        # Here, where one thread at a time is: a slet may push from several.
+        self.rows += items_of(way, payload)
+        getattr(self.entry.probe if probe else self.entry, way)(payload)
+
+
+class PulledInput(InputPort[Any]):
+    """An input that its slet pulls: takes from a queue, or reads what the channel keeps.
+
+    Args:
+        name: The name of the port, with that of its node.
+        driver: The driver that waits here; `None` when the slet pulls inside of a method, which does not wait.
+        seen: Called with a control item, once everything before it was dealt with.
+        own: The driver is for this port alone (an engine's), and rests between two pulls.
+
+    Attributes:
+        before: Makes a copy of the memento of before a pull, for an atomic slet; `None` for all others.
+        earlier: The queues that were connected before, and may hold something still.
+    """
+
+    def __init__(
+        self, spec: PortSpec, name: str, driver: Driver | None, seen: Callable[[str, Any], None], *, own: bool = False
+    ) -> None:
+        self.spec = spec
+        self.name = name
+        self.channel: Channel | None = None
+        self.queue: Buffered | None = None
+        self.ended = False
+        self.taken: deque[Any] = deque()
+        self.driver = driver
+        self.rows = 0
+        self._seen = seen
+        self._own = own
+        self.earlier: list[Buffered] = []
+        self.before: Callable[[], Before | None] | None = None
+        self._last: Last = ([], 0, None)
+
+    def pull(self, most: int = 1024, wait: bool = True) -> list[Any]:
+        """Return what there is; with *wait*, at least one item unless the stream has ended."""
+        if self.queue is None:
+            self._await_content()
+            return self.channel.read(self.name) if self.channel is not None else []
+        try:
+            found = self._pull(most, wait=wait)
+            self._last = found, self._sent(), self.before() if self.before is not None else None
+            return found
+        finally:
+            if self._own and self.driver is not None:
+                self.driver.rest()
+
+    def __iter__(self) -> Iterator[Any]:
+        if self.queue is None:  # what the channel keeps is read once
+            yield from self.pull()
+            return
+        # What was taken stays with the port until the slet asks for it: a successor of the slet goes on there.
+        while items := self.pull():
+            self.taken.extend(items)
+            while self.taken:
+                item = self.taken.popleft()
+                self._last = [item], self._sent(), self.before() if self.before is not None else None
+                yield item
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or self.channel is None:
+            raise AttributeError(name)
+        self._await_content()
+        try:
+            return getattr(self.channel, name)
+        except AttributeError:
+            found = f"the {self.channel.kind} channel {self.channel.name!r}, which has no {name!r}"
+            raise AttributeError(
+                f"{self.name} reads {found}; connect it to a table, a latch or another kind that has it"
+            ) from None
+
+    def _await_content(self) -> None:
+        """Let an engine wait for content that is not filled yet; other slets are not called before."""
+        channel, driver = self.channel, self.driver
+        if self._own and driver is not None and channel is not None and not channel.filled:
+            driver.hold(f"{self.name} waits for {channel.name!r} to be filled", lambda: channel.filled)
+            driver.rest()
+
+    def connect(self, channel: Channel, queue: Buffered | None) -> None:
+        """Take from *queue* (or read the channel) from now on, behind what an earlier queue of the port's own holds."""
+        own = [self.queue] if self.queue is not None and self.queue is not self.channel else []
+        self.earlier = [one for one in [*self.earlier, *own] if one.entries and one is not queue]
+        self.channel, self.queue = channel, queue
+        if queue is not None:
+            queue.worker = self.driver
+
+    def capture(self) -> dict[str, Any]:
+        """Return the items that were taken and not dealt with yet, as plain data; `restore` takes them back."""
+        earlier = [entry for queue in self.earlier for entry in queue.capture()["entries"]]
+        return {"taken": list(self.taken), "ended": self.ended, "earlier": earlier}
+
+    def restore(self, held: Mapping[str, Any]) -> None:
+        """Take it again; called when the port is connected, and its queue has got back what waited there."""
+        self.taken, self.ended = deque(held["taken"]), held["ended"]
+        if self.queue is not None:
+            self.queue.put_first(held["earlier"])
+
+    def exchange(self, replace: Callable[[Any], Any]) -> None:
+        """Put what *replace* gives in the place of every item that was taken and not dealt with yet."""
+        self.taken.extend([replace(self.taken.popleft()) for _ in range(len(self.taken))])
+        for queue in self.earlier:
+            queue.exchange(replace)
+
+    def put_back(self) -> tuple[list[Any], Before | None]:
+        """Take the last items once more, unless the slet has yielded something for them before it raised.
+
+        Returns those items, and the memento of before they were taken.
+        """
+        (items, sent, before), self._last = self._last, ([], 0, None)
+        if sent != self._sent():
+            return [], None
+        self.taken.extendleft(reversed(items))
+        return items, before
+
+    def _sent(self) -> int:
+        return self.driver.count + self.driver.rows if self.driver is not None else 0
+
+    def succeed(self, before: PulledInput) -> None:
+        """Go on where the port of a predecessor has stopped: with what it had taken, and where it took from."""
+        self.taken, self.ended, self.earlier = before.taken, before.ended, before.earlier
+        self.channel, self.queue = before.channel, before.queue
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether it has anything that its slet has not had, beside what waits in its queue."""
+        return bool(self.taken) or any(queue.entries for queue in self.earlier)
+
+    def surrender(self) -> list[tuple[Way, Any]]:
+        """Give away what its slet has not had, in order; a queue that another driver drains now is left to that."""
+        found: list[tuple[Way, Any]] = [("control" if isinstance(one, CONTROL) else "push", one) for one in self.taken]
+        own = [self.queue] if self.queue is not None and self.queue is not self.channel else []
+        for queue in (*self.earlier, *(one for one in own if one.worker is self.driver)):
+            while queue.entries:
+                found += map(unpacked, queue.take(max(1, queue.depth)))
+        self.taken.clear()
+        return found
+
+    def _pull(self, most: int, *, wait: bool) -> list[Any]:
+        while True:
+            self._safe_point()
+            if self.taken:
+                return [self.taken.popleft() for _ in range(min(most, len(self.taken)))]
+            if self.ended or self.queue is None:
+                return []
+            entries = next((one for one in self.earlier if one.entries), self.queue).take(most)
+            items = self._unpack(entries)
+            self.rows += sum(not isinstance(item, CONTROL) for item in items)
+            if items:
+                return items
+            if entries:  # a control item that is not the slet's business
+                continue
+            if not wait or self.driver is None or self.driver.ending:
+                return []
+            self._wait(self.driver, self.queue)
+
+    def _safe_point(self) -> None:
+        """The slet has dealt with what it took: a good moment to park, or to leave."""
+        driver = self.driver
+        if driver is None:
+            return
+        driver.busy = True
+        if driver.closed or driver.halting or driver.retired or driver.anew or driver.filled:
+            driver.stand_by()
+            if driver.retired or driver.anew:
+                raise Halted
+
+    @staticmethod
+    def _wait(driver: Driver, queue: Buffered) -> None:
+        if not queue.entries:
+            driver.rest_idly()
+        driver.doze(lambda: not queue.entries)
+
+    def _unpack(self, entries: list[Any]) -> list[Any]:
+        items: list[Any] = []
+        for entry in entries:
+            if type(entry) is not Packet:
+                items.append(entry)
+            elif entry.way == "control":
+                self._control(entry.payload, items)
+            else:
+                batched = entry.way == "push_batch"
+                items += to_items(entry.payload, self.spec.type.item) if batched else [entry.payload]
+        return items
+
+    def _control(self, mark: Punctuation | EndOfStream, items: list[Any]) -> None:
+        shown = self.spec.type.punctuation if isinstance(mark, Punctuation) else self.spec.type.end
+        if shown:
+            items.append(mark)
+        self.ended = self.ended or isinstance(mark, EndOfStream)
+        try:
+            self._seen(self.spec.name, mark)
+        except Unwind as unwound:  # it must not run through the slet that pulls
+            if self.driver is None:
+                raise
+            self.driver.unwound(unwound)

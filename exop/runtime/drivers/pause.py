@@ -1,0 +1,237 @@
+"""The only way to park drivers of an application while something is done.
+
+The driver that parks last may do that in its own thread (`run`), and goes on at once: handing the interpreter to the
+thread that changes the mesh, and back, would cost the stream two waits for the interpreter's lock, which other busy
+threads make long.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Self
+
+from exop.errors import ExopError, PlanError
+from exop.runtime.deployment import Deployment
+from exop.runtime.drivers.base import Driver, current_driver
+from exop.runtime.drivers.source import SourceDriver
+from exop.runtime.supervision.interrupts import acquire, asked_to_give_up, check_interrupt, woken
+from exop.runtime.supervision.watchdog import whereabouts
+
+#: Seconds that drivers may take to come to their safe points, unless the caller says otherwise.
+PATIENCE = 10.0
+
+
+def _refused(problem: str, cure: str) -> ExopError:
+    return PlanError(f"{problem}; everything runs on as it was{cure and '; '}{cure}")
+
+
+class Pause:
+    """Closes drivers, waits until they rest, and lets them go when it ends. Used once.
+
+    One pause of an application at a time is under way. A context manager; `begin` and `end` do the same, and any thread
+    may end it. All waits but `wait` raise `PlanError`, or what *refused* makes, where a driver does not come to its
+    safe point in time; then nothing was done.
+
+    Args:
+        deployment: The application to which the drivers belong.
+        timeout: How many seconds each wait may take.
+        drivers: The drivers to close, upstream first; all of the application unless given.
+        outside: Those of them that must have come out of the slet that they iterate, too.
+        refused: Makes the error from a problem and a cure when a driver is late.
+
+    Attributes:
+        deployment, timeout: As given.
+        seconds: How long the drivers stood still.
+    """
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        timeout: float = PATIENCE,
+        *,
+        drivers: Iterable[Driver] | None = None,
+        outside: Iterable[SourceDriver] = (),
+        refused: Callable[[str, str], ExopError] = _refused,
+    ) -> None:
+        self.seconds = 0.0
+        self.deployment = deployment
+        self.timeout = timeout
+        self._drivers = None if drivers is None else list(drivers)
+        self._outside = set(outside)
+        self._refused = refused
+        self._closed: dict[Driver, None] = {}
+        self._unparked: list[Driver] = []
+        self._watched: list[Driver] = []
+        self._lock = threading.RLock()
+        self._news = threading.Condition(self._lock)
+        self._actions: tuple[Callable[[], None], ...] = ()
+        self._running = self._begun = False
+        self._still_since: float | None = None
+        self._error: BaseException | None = None
+
+    def __enter__(self) -> Self:
+        return self.begin()
+
+    def __exit__(self, *error: object) -> None:
+        self.end()
+
+    def begin(self) -> Self:
+        """Wait until no other pause of the application is under way.
+
+        Raises:
+            PlanError: a slet of the application itself asks for it, and would wait for its own end.
+        """
+        driver = current_driver()
+        if driver is not None and driver in self.deployment.drivers():
+            problem = f"a slet of {self.deployment.name!r} cannot change its own application"
+            raise self._refused(problem, "do it from another thread")
+        acquire(self.deployment.parking)
+        self._begun = True
+        return self
+
+    def end(self) -> None:
+        """Let all drivers go on; may be called several times."""
+        with self._lock:
+            self._release()
+            if self._begun:
+                self._begun = False
+                self.deployment.parking.release()
+
+    @property
+    def drivers(self) -> list[Driver]:
+        """The drivers to close, upstream first."""
+        return self.deployment.drivers() if self._drivers is None else self._drivers
+
+    def restrict(self, drivers: Iterable[Driver]) -> None:
+        """Close only these drivers; none is closed yet."""
+        self._drivers = list(drivers)
+
+    def close(self, drivers: Iterable[Driver] | None = None) -> None:
+        """Ask these drivers, or all that are to be closed, to park; those that are closed already stay so."""
+        for driver in self.drivers if drivers is None else drivers:
+            if driver not in self._closed:
+                self._closed[driver] = None
+                self._unparked.append(driver)
+                driver.close(self._look)
+
+    def open(self, driver: Driver) -> None:
+        """Let one of them go on before the others."""
+        del self._closed[driver]
+        driver.open(self._look)
+
+    def watch(self, driver: Driver) -> None:
+        """Look again at what is waited for whenever this driver rests."""
+        self._watched.append(driver)
+        driver.watch(self._look)
+
+    def stop(self) -> None:
+        """Park one driver after the other, upstream first: each one finishes what those before it have sent."""
+        for driver in self.drivers:
+            self.close([driver])
+            if self._late(driver) and not self._waited(lambda driver=driver: not self._late(driver)):  # type: ignore[misc]
+                raise self._too_late()
+        check_interrupt()
+
+    def wait_parked(self) -> None:
+        """Wait until all that were closed are parked."""
+        if not self.wait(self.parked):
+            raise self._too_late()
+
+    def parked(self) -> bool:
+        """Whether all that were closed are parked; asked once for each driver that rests, so it looks at few."""
+        while self._unparked:
+            if self._late(self._unparked[-1]):
+                return False
+            self._unparked.pop()
+        self._unparked = [driver for driver in self._closed if self._late(driver)]
+        return not self._unparked
+
+    def wait(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Wait until *ready()* holds; it is asked again whenever a driver rests. Returns whether it does.
+
+        Raises:
+            KeyboardInterrupt: an interrupt asks the change to give up.
+        """
+        found = ready() or self._waited(ready, timeout)
+        check_interrupt()
+        return found
+
+    def _waited(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
+        with woken(self.wake), self._news:
+            self._news.wait_for(lambda: ready() or asked_to_give_up(), self.timeout if timeout is None else timeout)
+            return ready()
+
+    def run(self, *actions: Callable[[], None]) -> None:
+        """Do *actions* as soon as all that were closed are parked, in the thread of the last one; then let them go."""
+        self._actions = actions
+        self._look()
+        with woken(self.wake), self._news:
+            try:
+                self._news.wait_for(self._over, self.timeout)
+            finally:
+                cancelled, self._actions = bool(self._actions), ()
+            if cancelled:
+                check_interrupt()
+                raise self._too_late()
+        if self._error is not None:
+            raise self._error
+
+    def hold(self, action: Callable[[], None]) -> None:
+        """Do *action* in the calling thread when all that were closed are parked; they stay so until `end`."""
+        self.wait_parked()
+        self._still_since = time.perf_counter()
+        action()
+
+    def _over(self) -> bool:
+        return not (self._actions or self._running) or asked_to_give_up()
+
+    def wake(self) -> None:
+        """Check the awaited condition again."""
+        with self._news:
+            self._news.notify_all()
+
+    def _look(self) -> None:
+        """Wake those that wait for a driver to rest, and act if it was the last one."""
+        with self._news:
+            self._news.notify_all()
+            if not self._actions or not self.parked():
+                return
+            actions, self._actions = self._actions, ()
+            self._running = True
+            begin = time.perf_counter()
+            try:
+                for action in actions:
+                    action()
+            except BaseException as error:  # noqa: BLE001 (it is raised in the thread that has asked for the action)
+                self._error = error
+            self.seconds = time.perf_counter() - begin
+            self._release()
+            self._running = False
+
+    def _release(self) -> None:
+        if self._still_since is not None:
+            self.seconds, self._still_since = time.perf_counter() - self._still_since, None
+        while self._watched:
+            self._watched.pop().unwatch(self._look)
+        while self._closed:
+            self._closed.popitem()[0].open(self._look)
+
+    def _late(self, driver: Driver) -> bool:
+        """Whether a driver that was closed has not come to its safe point yet."""
+        if driver.busy or driver.parked:
+            return driver.busy
+        return isinstance(driver, SourceDriver) and driver in self._outside and not driver.outside
+
+    def _too_late(self) -> ExopError:
+        late = [driver for driver in self._closed if self._late(driver)]
+        names = ", ".join(sorted(driver.name for driver in late)) or "a driver"
+        problem, cure = f"{names} did not come to a safe point within {self.timeout:g} s", ""
+        where = whereabouts(self.deployment.components.values(), late)
+        if any(not driver.busy for driver in late):
+            problem += "; its position is known only when it yields"
+            cure = "a source that waits should yield None from time to time"
+        elif where:
+            cure = "when that returns, try again"
+        return self._refused(problem, cure + where)

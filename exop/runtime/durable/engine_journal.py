@@ -1,0 +1,387 @@
+"""Engines with threads of their own, tied to the platform: in memory, or by logs on disk in a durable application."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from exop.errors import StoredStateError
+from exop.model.items import CONTROL
+from exop.model.slets.ports import OutputPort
+from exop.model.slets.tie import Committed, Leaving, Tie, send
+from exop.runtime.dataflow.batches import cut, weight
+from exop.runtime.drivers.base import Halted, current_driver
+from exop.runtime.drivers.engine import EngineDriver
+from exop.runtime.durable.failpoints import failpoint
+from exop.runtime.log.memory import EventLog, MemoryLog, Retention
+
+if TYPE_CHECKING:
+    from exop.runtime.log.disk import DiskLog
+
+#: The engine waits while so many payloads wait in memory to leave.
+MOST: Final = 64
+#: The producer under which batches are appended, and the name of their log, beside the names of input ports.
+_BATCHES: Final = "batches"
+_OUTPUT: Final = ""
+#: Seconds between two checks, while the engine waits for room, whether everything is being closed.
+_GLANCE: Final = 0.05
+
+
+class LiveTie(Tie):
+    """A tie that knows the drivers of this platform; its logs are in memory.
+
+    Events are numbered: an item, a row of a batch, and a control item are one each, as rows of the log of their port.
+
+    Attributes:
+        place: Its folder in the state directory, in a durable application.
+    """
+
+    place: Path | None = None
+
+    def __init__(self, forms: Mapping[str, str]) -> None:
+        super().__init__()
+        self._forms = dict(forms)
+        self._logs: dict[str, EventLog] = {port: MemoryLog() for port in forms}
+        self._arrived: dict[str, int] = {}
+        self._leaving: deque[tuple[OutputPort[Any] | None, Any]] = deque()
+        self._turn = threading.Condition()
+        self._retired = self._held = False
+        self._under_way = 0
+
+    def take(self, port: str, payload: Any) -> Any | None:
+        """Append the new part of a payload to the log, and return it."""
+        log, size, first = self._logs[port], self._size(port, payload), self.arrived(port)
+        known = min(log.end - first, size)
+        fresh = None if known >= size else payload if known <= 0 else cut(payload, known, size)
+        if fresh is not None:
+            log.append(fresh if self._forms[port] != "item" and not isinstance(fresh, CONTROL) else [fresh])
+        self._arrived[port] = first + size
+        return fresh
+
+    def events(self, port: str, start: int | None = None) -> Iterator[tuple[int, Any]]:
+        """Return the events of *port* from event number *start* on, each payload with the number of its first event."""
+        log = self._logs.get(port)
+        if log is None:  # a port that pulls
+            return
+        at = max(log.start, self.committed.inputs.get(port, 0) if start is None else start)
+        for batch in log.read(at, log.end):
+            single = isinstance(batch, list) and (self._forms[port] == "item" or isinstance(batch[0], CONTROL))
+            for payload in batch if single else (batch,):
+                yield at, payload
+                at += self._size(port, payload)
+
+    def put_out(
+        self, batch: int | None, leaving: Iterable[Leaving], inputs: Mapping[str, int], note: Any = None
+    ) -> bool:
+        """Put out a batch; `False` also when everything is being closed."""
+        try:
+            with self._putting(batch) as wanted:
+                if not wanted:
+                    return False
+                # From here on it is the platform's, which takes over what is still leaving if the engine is stopped.
+                self._leaving.extend(leaving)
+                self._commit(batch, inputs, note)
+                for port in self._logs.keys() & inputs.keys():
+                    self._logs[port].trim(inputs[port])
+                while self._leaving:  # only the engine's thread puts in, and takes out
+                    send(*self._leaving.popleft())  # type: ignore[arg-type]
+            return True
+        except Halted:
+            return False
+
+    def arrived(self, port: str) -> int:
+        """Return how many events have come to *port*."""
+        return self._arrived.get(port, 0)
+
+    def open(self) -> None:
+        """Called before the slet is opened."""
+
+    def begin(self) -> None:
+        """Called when everything is open."""
+
+    def close(self) -> None:
+        """Called after the slet was closed."""
+
+    def caught_up(self, timeout: float) -> bool:
+        """Wait until the upstream has sent all that the engine took before a crash again: no successor is to get it."""
+        return True
+
+    def hurried(self) -> bool:
+        """Whether the driver that hands over is wanted at its safe point."""
+        driver = current_driver()
+        return driver is not None and (driver.closed or driver.halting)
+
+    def settle(self, timeout: float | None = None) -> bool:
+        """Wait until all that was put out has left; `False` after *timeout* seconds."""
+        return True
+
+    def hold(self, timeout: float | None = None) -> bool:
+        """Put out nothing more for the time being; `False` if something is still on its way after *timeout* seconds."""
+        with self._turn:
+            self._held = True
+            return self._turn.wait_for(lambda: not self._under_way, timeout)
+
+    def release(self) -> None:
+        """Put out again: what waited for that goes on."""
+        with self._turn:
+            self._held = False
+            self._turn.notify_all()
+
+    def retire(self) -> None:
+        """Put out nothing more: a successor takes what was given and not put out."""
+        with self._turn:
+            self._retired = True
+            self._turn.notify_all()
+
+    def surrender(self) -> list[Leaving]:
+        """Give away what was put out and has not left; the tie is retired, its driver is parked."""
+        found = [(port, payload) for port, payload in self._leaving if port is not None]
+        self._leaving.clear()
+        return found
+
+    def _size(self, port: str, payload: Any) -> int:
+        return 1 if isinstance(payload, CONTROL) or self._forms[port] == "item" else weight(payload)
+
+    @contextmanager
+    def _putting(self, batch: int | None) -> Iterator[bool]:
+        """Put out while the block runs, which tells whether it is wanted, and waits while it is held."""
+        with self._turn:
+            self._turn.wait_for(lambda: not self._held or self._retired)
+            wanted = not (self._retired or (batch is not None and batch <= self.committed.batch))
+            self._under_way += wanted
+        try:
+            yield wanted
+        finally:
+            with self._turn:
+                self._under_way -= wanted
+                self._turn.notify_all()
+
+
+class DurableTie(LiveTie):
+    """Ties an engine that commits by itself to the checkpoints of its application, which hold positions in its logs.
+
+    - Input is appended to a log before the engine sees it. After a recovery, the upstream sends the events since the
+      checkpoint again; those in the log are recognized by their numbers and dropped.
+    - Output is appended to a log, under the number of its batch, before the engine commits the batch, and leaves from
+      there. After a recovery it leaves from the position of the checkpoint on; the engine does not compute it again.
+
+    *folder* returns a folder of its own: the one of this name, or a new one; *forms* has the form of each input port.
+    """
+
+    def __init__(
+        self,
+        folder: Callable[[str | None], Path],
+        forms: Mapping[str, str],
+        outputs: Mapping[str, OutputPort[Any]],
+        driver: EngineDriver,
+    ) -> None:
+        super().__init__(forms)
+        self._folder = folder
+        self._outputs = dict(outputs)
+        self._driver = driver
+        self._disks: dict[str, DiskLog] = {}  # of each input port, and of the output
+        self._news = threading.Condition()
+        self._skipped = self._base = 0
+        self._begun = self._closed = self._sending = False
+
+    def restore(self, held: Mapping[str, Any]) -> None:
+        """Begin where a checkpoint was taken; called before it is opened."""
+        self.place = self._folder(held["place"])
+        self._arrived, self._base = dict(held["arrived"]), held["passed"]
+        self.committed = Committed(held["batch"], held["inputs"], held["note"])
+
+    def capture(self) -> dict[str, Any]:
+        """Return its position as plain data; only the engine itself moves meanwhile."""
+        known = self.committed
+        return {
+            "place": self.place.name if self.place is not None else "",
+            "arrived": dict(self._arrived),
+            "passed": self._base + self._driver.count + self._skipped,
+            "batch": known.batch,
+            "inputs": dict(known.inputs),
+            "note": known.note,
+        }
+
+    def open(self) -> None:
+        """Open the logs; the output in them beyond the checkpoint is to leave."""
+        # Imported lazily: only durable applications need the logs on disk.
+        from exop.runtime.log.disk import DiskLog
+
+        place = self.place = self.place or self._folder(None)
+        self.directory = place / "engine"
+        self.directory.mkdir(mode=0o700, exist_ok=True)
+        for port in self._forms:
+            self._disks[port] = DiskLog(place / f"in {port}")
+            self._check(f"the input {port!r}", self._disks[port].end, self.arrived(port))
+        self._logs |= self._disks
+        out = self._disks[_OUTPUT] = DiskLog(place / "out", Retention(fsync="append"))
+        self._check("the output", out.end, self._base)
+        for rows in out.read(self._base, out.end):
+            for port, payload, header in rows:
+                self._leaving.append((self._outputs.get(port), payload))
+                if header is not None:
+                    self.committed = Committed(*header)
+
+    def begin(self) -> None:
+        """Let the output leave; called once everything is open."""
+        if not self._begun:
+            self._begun = True
+            threading.Thread(target=self._run, name=f"exop {self._driver.name} puts out", daemon=True).start()
+
+    def close(self) -> None:
+        """Close the logs; the engine is closed."""
+        with self._news:
+            self._closed = True
+            self._news.notify_all()
+        for log in self._disks.values():
+            log.close()
+
+    def take(self, port: str, payload: Any) -> Any | None:
+        """Append the new part of a payload to the log, and return it."""
+        end, first = self._logs[port].end, self.arrived(port)
+        fresh = super().take(port, payload)
+        if first < end <= self.arrived(port):  # not before: waking a thread for each event would slow the stream
+            with self._news:
+                self._news.notify_all()
+        return fresh
+
+    def caught_up(self, timeout: float) -> bool:
+        """Wait until everything that was taken before a crash has been sent again."""
+        with self._news:
+            return self._news.wait_for(
+                lambda: all(self.arrived(port) >= self._logs[port].end for port in self._forms), timeout
+            )
+
+    def events(self, port: str, start: int | None = None) -> Iterator[tuple[int, Any]]:
+        """Return the events of *port* from event number *start* on, each payload with the number of its first event.
+
+        Raise `StoredStateError` if these events, or the output for the events before *start*, are not in the logs.
+        """
+        log, known = self._logs[port], self.committed.inputs.get(port, 0)
+        at = known if start is None else start
+        if at > known or not log.start <= at <= log.end:
+            held = f"its logs hold events {log.start} to {log.end}, and output up to event {known}"
+            raise self._damaged("the state", f"it has come to event {at} of {port!r}; {held}")
+        yield from super().events(port, at)
+
+    def put_out(
+        self, batch: int | None, leaving: Iterable[Leaving], inputs: Mapping[str, int], note: Any = None
+    ) -> bool:
+        """Append a batch to the log, from which it leaves, under its number; return when it is on the disk."""
+        names = {id(port): name for name, port in self._outputs.items()}
+        rows = [*leaving]
+        with self._putting(batch) as wanted:
+            if not wanted:
+                return False
+            number = self.committed.batch if batch is None else batch
+            header = (number, {**self.committed.inputs, **inputs}, note)
+            named = [(names[id(port)], payload) for port, payload in rows] or [("", None)]
+            entries = [(*row, header if place == 0 else None) for place, row in enumerate(named)]
+            self._disks[_OUTPUT].append(entries, key=None if batch is None else (_BATCHES, batch))
+            failpoint("engine-commit-before")
+            self._commit(batch, inputs, note)
+            with self._news:
+                self._leaving.extend(rows or [(None, None)])
+                self._news.notify_all()
+        with self._news:
+            while len(self._leaving) >= MOST and not (self._closed or self._driver.halting):
+                self._news.wait(_GLANCE)
+        return True
+
+    def forget(self, port: str, event: int) -> None:
+        """Drop the events before *event* from the log: the engine has committed them."""
+        failpoint("engine-commit-after")
+        self._logs[port].trim(min(event, self.arrived(port)))
+
+    def hold(self, timeout: float | None = None) -> bool:
+        """Put out nothing more for the time being, and wait until all output has left."""
+        return super().hold(timeout) and self.settle(timeout)
+
+    def settle(self, timeout: float | None = None) -> bool:
+        """Wait until all output has left."""
+        with self._news:
+            return self._news.wait_for(lambda: not (self._leaving or self._sending) or self._closed, timeout)
+
+    def surrender(self) -> list[Leaving]:
+        """Give away the output that has not left yet; the driver is parked."""
+        with self._news:
+            return super().surrender()
+
+    def sync(self) -> None:
+        """Force the logs to the disk: a checkpoint counts on them."""
+        for log in self._disks.values():
+            log.sync()
+
+    def confirmed(self, held: Mapping[str, Any]) -> None:
+        """Drop the output that left before a committed checkpoint: no recovery asks for it."""
+        if _OUTPUT in self._disks:
+            self._disks[_OUTPUT].trim(held["passed"])
+
+    def _run(self) -> None:
+        """Send the output, in a thread of its own, whatever happens to the engine."""
+        try:
+            while True:
+                with self._news:
+                    self._sending = False
+                    self._news.notify_all()
+                    self._news.wait_for(lambda: self._leaving or self._closed)
+                    if self._closed:
+                        return
+                    self._sending = True
+                    port, payload = self._leaving.popleft()
+                if port is not None:
+                    send(port, payload)
+                else:
+                    self._skipped += 1
+        except Halted:
+            return
+        except Exception as error:  # noqa: BLE001 (an error downstream counts as a failure of this slet)
+            next(iter(self._outputs.values())).fail(error)
+
+    def _check(self, what: str, end: int, known: int) -> None:
+        if end < known:
+            raise self._damaged(what, f"it ends at {end}, and the checkpoint was taken at {known}")
+
+    def _damaged(self, what: str, problem: str) -> StoredStateError:
+        cure = "restore the whole state directory from one copy"
+        return StoredStateError(what=f"{what} of the engine in {self.place}", problem=problem, cure=cure)
+
+
+class EnginePlaces:
+    """The folders `APPLICATION/NODE/NUMBER` in which the instances of engines commit.
+
+    A successor gets a new one: the last checkpoint stays valid until the next one, which names the folders to keep.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def folder(self, application: str, node: str, name: str | None = None) -> Path:
+        """Return the folder of an instance of *node* that a checkpoint calls *name*, or a new, empty one."""
+        above = self._folder / _safe(application) / _safe(node)
+        if name is not None:
+            return above / name
+        above.mkdir(mode=0o700, parents=True, exist_ok=True)
+        number = max((int(one.name) for one in above.iterdir() if one.name.isdecimal()), default=0) + 1
+        made = above / str(number)
+        made.mkdir(mode=0o700)
+        return made
+
+    def keep(self, application: str, folders: Collection[Path]) -> None:
+        """Remove all folders of an application but these."""
+        for found in set((self._folder / _safe(application)).glob("*/*")).difference(folders):
+            shutil.rmtree(found, ignore_errors=True)
+
+    def discard(self, application: str) -> None:
+        """Remove all folders of an application."""
+        shutil.rmtree(self._folder / _safe(application), ignore_errors=True)
+
+
+def _safe(name: str) -> str:
+    return quote(name, safe="").replace(".", "%2E")

@@ -1,0 +1,1 @@
+"""Supervision of user code: time limits, failure policies, interrupts."""

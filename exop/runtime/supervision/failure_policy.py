@@ -1,0 +1,363 @@
+"""The failure policies: an item for which a slet raises is left out, set aside, tried again, or suspends its slet.
+
+No output of it has left. `stuck_at` serves the compiled way into a port, `source_broken` a source driver, `careful` the
+way into a channel that may refuse an item, `stranded` a driver that meets an error outside of any slet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+from exop.errors import ComponentFailed, PlanError
+from exop.logs import logger
+from exop.model.items import CONTROL, DeadLetter
+from exop.model.meshes.partitions import partition_of, ranges
+from exop.model.slets.ports import PortSpec, node_at
+from exop.model.slets.spec import DEAD
+from exop.runtime.dataflow.batches import to_items, weight
+from exop.runtime.dataflow.binding import put_back
+from exop.runtime.dataflow.entry import NOWHERE, Entry, Push, Unwind, Way, Work, in_order, in_turn, stand_in
+from exop.runtime.drivers.base import Halted, current_driver
+from exop.runtime.lifecycle import Event, State
+from exop.runtime.supervision.failure_state import Kept, set_aside
+from exop.safe_repr import add_note, described, shown, without_own_frames
+
+if TYPE_CHECKING:
+    from exop.runtime.channels.base import Channel
+    from exop.runtime.component import Component
+    from exop.runtime.deployment import Deployment
+    from exop.runtime.drivers.base import Driver
+
+#: `retry`: the number of further tries, and the seconds before the first; each next one waits twice as long.
+TRIES = 3
+BACK_OFF = 0.1
+#: A component, and the name of the output port by which it pushes.
+Producer: TypeAlias = "tuple[Component, str]"
+#: Returns the producers of a channel.
+Producers: TypeAlias = Callable[[], Sequence[Producer]]
+#: Raised by the platform itself, on behalf of a slet that has failed, or of a driver that unwinds or leaves.
+_PASSING = (ComponentFailed, Unwind, Halted)
+
+
+def _left_out(
+    component: Component, error: BaseException, where: str, port: str, items: Sequence[Any], count: int
+) -> bool:
+    """Count a failure; return whether the policy is to leave the items out (`skip`) or to set them aside."""
+    component.metrics.failed(error)
+    add_note(error, where)
+    policy = component.node.policy
+    if policy == "skip":
+        component.metrics.skipped += count
+    elif policy == "dead-letter":
+        for item in items:
+            set_aside(component, port, item, error)
+    return policy in ("skip", "dead-letter")
+
+
+def _send_letters(component: Component, unwound: Unwind | None = None) -> None:
+    """Send the dead letters that go into a channel, or leave that for later, when the driver unwinds."""
+    if component.aside is None:
+        return
+    steps = component.aside.unsent()
+    if unwound is not None:
+        unwound.work += [Work(*step) for step in steps]
+    else:
+        in_order(steps)
+
+
+def aside_at(component: Component, port: PortSpec) -> Callable[..., bool]:
+    """Return the handler that counts a failure at *port*, and returns whether the policy leaves the item out."""
+    name, tally = port.name, component.metrics.tallies[port.name]
+
+    def aside(item: Any, error: BaseException, unwound: Unwind | None = None) -> bool:
+        # A slet that calls sys.exit raises as any other. `isinstance` would ask the error for its class.
+        if issubclass(type(error), (Unwind, Halted)):
+            raise error
+        try:
+            component.forget_outputs()
+            without_own_frames(error)
+            where = f"in the slet {component.node.name!r}, port {name!r}, for the item {shown(item)}"
+            left_out = _left_out(component, error, where, name, [item], _size(port, item))
+        except BaseException as defect:  # noqa: BLE001 (for lack of memory, say: the slet is suspended on the item)
+            problem, node = described(defect), component.name
+            logger("exop.runtime").error("an item could not be set aside", node=node, problem=problem)
+            return False
+        tally.stopped += left_out
+        _send_letters(component, unwound)
+        return left_out
+
+    return aside
+
+
+def stuck_at(component: Component, port: PortSpec) -> Callable[[Any, BaseException, Push], None]:
+    """Return the handler of items for which the slet raises at *port*; it unwinds the driver to suspend the slet."""
+    name = port.name
+    lazy = component.spec.results.get(name) == "many"
+    aside, tally = aside_at(component, port), component.metrics.tallies[name]
+
+    def stuck(item: Any, error: BaseException, send: Push) -> None:
+        tries = 0
+        try:
+            while not aside(item, error):
+                if component.node.policy != "retry" or tries == TRIES:
+                    _suspend(component, port, Kept(name, item, error))
+                _back_off(component, port, item, BACK_OFF * 2**tries)
+                tries += 1
+                try:
+                    result = component.tried[name](item)
+                    result = [*result] if lazy else result
+                except (Unwind, Halted):
+                    raise
+                except BaseException as again:  # noqa: BLE001 (the policy decides anew)
+                    error = again
+                else:
+                    tally.stopped += 1
+                    break
+            else:
+                return
+        except _PASSING:
+            raise
+        except BaseException:  # noqa: BLE001 (for lack of memory, say: once more, and no policy)
+            _suspend(component, port, Kept(name, item, error))
+        send(result)
+
+    return stuck
+
+
+def anchor(component: Component, port: PortSpec) -> Entry:
+    """Return an entry that stands for the way into a port."""
+    return stand_in(f"{component.node.name}.{port.name}")
+
+
+def _back_off(component: Component, port: PortSpec, item: Any, seconds: float) -> None:
+    """Wait before the next try; at the safe point if the driver has to park."""
+    driver = current_driver()
+    if driver is None:
+        return
+    driver.wait_for(lambda: driver.closed, timeout=seconds)
+    if driver.closed:
+        component.metrics.tallies[port.name].stopped += 1
+        work = again(component, port, item)
+        raise Unwind(f"{component.node.name} tries again", lambda: False, work, patience=seconds)
+
+
+def again(component: Component, port: PortSpec, item: Any) -> Work:
+    """Return the work of taking an item once more, and correct the counts for it."""
+    way: Way = "show" if isinstance(item, CONTROL) else "push" if port.type.form == "item" else "push_batch"
+    component.metrics.tallies[port.name].returned += _size(port, item)
+    component.metrics.batches -= way == "push_batch"
+    return Work(anchor(component, port), way, item)
+
+
+def _size(port: PortSpec, payload: Any) -> int:
+    """Return the number of items in a payload of a port; a control item is none."""
+    return 0 if isinstance(payload, CONTROL) else 1 if port.type.form == "item" else weight(payload)
+
+
+def _suspend(component: Component, port: PortSpec, kept: Kept) -> NoReturn:
+    """Keep the item and take the driver back to its safe point, until the component is resumed."""
+    component.metrics.tallies[port.name].stopped += 1
+    if current_driver() is None:  # pushed by hand, outside of any driver: the caller gets the error
+        phase, problem = f"taking an item at {kept.port!r}", described(kept.error)
+        raise ComponentFailed(node=component.node.name, phase=phase, problem=problem) from kept.error
+    raise _held(component, kept, again(component, port, kept.item), "is suspended on an item")
+
+
+def _held(component: Component, kept: Kept, work: Work, why: str) -> Unwind:
+    """Suspend a component on an item; the driver does the work when it is resumed."""
+    component.failed(kept.error, kept)
+    return Unwind(f"{component.node.name} {why}", lambda: component.trouble.kept is not kept, work)
+
+
+def stranded(deployment: Deployment, driver: Driver, error: BaseException, in_hand: Work | None) -> Unwind | None:
+    """Suspend the component that a driver was about to call when an error arose outside of any slet.
+
+    The driver goes on when it is resumed or replaced. Returns `None` if all that the driver runs has ended.
+    """
+    node, port = node_at(in_hand.entry.place if in_hand is not None else "", deployment.components)
+    there = deployment.components.get(node)
+    run = [one for one in deployment.components.values() if driver in (one.driver, one.runner)]
+    component = next((one for one in (there, *run) if one is not None and one.allows(Event.FAIL)), None)
+    if component is None:
+        return None
+    add_note(error, f"in the driver {driver.name!r}, outside of any slet: a defect, please report it")
+    facts = {"driver": driver.name, "node": component.node.name}
+    logger("exop.runtime").error("a driver waits for repair", **facts, exc_info=error)
+    work = in_hand or Work(NOWHERE, "push", None)
+    place = port if component is there else next(iter(component.spec.ports), "")
+    kept = component.trouble.kept or Kept(place, work.payload, error)
+    return _held(component, kept, work, f"is suspended: {driver.name} could not go on")
+
+
+def source_broken(component: Component, error: BaseException) -> bool:
+    """Handle an error of an iterated slet; return whether to iterate it anew, from its memento.
+
+    `retry` does so after a while, `suspend` when the slet is resumed. With `skip` and `dead-letter` a slet that pulls
+    goes on behind the items that it has pulled last; one that has pulled nothing (a source) ends its stream.
+    """
+    taken = _put_back(component)  # first: the item is not lost, if the rest fails
+    component.forget_outputs()
+    without_own_frames(error)
+    driver, trouble, name = current_driver(), component.trouble, component.node.name
+    where = f"in the slet {name!r}, while it was iterated"
+    if _left_out(component, error, where, "", [taken], sum(map(len, taken.values())) or 1):
+        for port, items in taken.items():
+            for _ in items:
+                component.pulled[port].taken.popleft()
+        if driver is not None and component.aside is not None:
+            driver.busy = True
+            driver.stand_by()
+            try:
+                _send_letters(component)
+            except BaseException as problem:  # noqa: BLE001 (a defect strands the driver; the rest passes)
+                driver.unwound(problem)
+            driver.rest()
+        if not taken:
+            facts = {"node": component.name, "error": described(error)}
+            logger("exop.runtime").warning("a slet has raised, and ends its stream", **facts)
+        return bool(taken)
+    if driver is None:
+        component.error = error
+        return False
+    sent = driver.count + driver.rows
+    trouble.tries = trouble.tries + 1 if sent == trouble.sent else 1
+    trouble.sent = sent
+    if component.node.policy == "retry" and trouble.tries <= TRIES:
+        seconds = BACK_OFF * 2 ** (trouble.tries - 1)
+        driver.hold(f"{name} is tried again", until=lambda: driver.ending or driver.retired, timeout=seconds)
+    else:
+        trouble.tries = 0
+        kept = Kept("", taken, error)
+        component.failed(error, kept)
+        driver.hold(f"{name} is suspended", until=lambda: trouble.kept is not kept or driver.ending)
+    return not (driver.ending or driver.retired)
+
+
+def _put_back(component: Component) -> dict[str, list[Any]]:
+    """Put back the items that the slet has pulled last; an atomic slet gets the memento from before that."""
+    taken: dict[str, list[Any]] = {}
+    befores = []
+    for name, port in component.pulled.items():
+        items, before = port.put_back()
+        if items:
+            taken[name] = items
+            befores += [before] if before is not None else []
+    if befores and component.state is not None:
+        put_back(component.state, min(befores, key=lambda one: one[0])[1])
+    return taken
+
+
+def careful(channel: Channel, entry: Entry, place: str, producers: Producers) -> Entry:
+    """Return the way into a channel at *place*, with the policy of the producer for items that the channel refuses.
+
+    Every slet behind the channel has a policy of its own, so an exception is the channel's (an item without a key, a
+    log on a full disk).
+    """
+    refuse = refusal(channel, place, producers)
+
+    def guarded(way: Way) -> Push:
+        take = getattr(entry, way)
+
+        def push(payload: Any) -> None:
+            try:
+                take(payload)
+            except _PASSING:
+                raise
+            except BaseException as error:  # noqa: BLE001 (whatever a channel, or a property of an item, raises)
+                if way == "push_batch" and channel.refuses_whole:  # it has taken none: each is tried alone
+                    in_turn(made, to_items(payload))
+                else:
+                    refuse(way, payload, error)
+
+        return push
+
+    made = Entry(guarded("push"), guarded("push_batch"), guarded("control"))
+    if entry.probe is not entry:
+        made.probe = careful(channel, entry.probe, place, producers)
+    return made
+
+
+def refusal(channel: Channel, place: str, producers: Producers) -> Callable[[Way, Any, BaseException], None]:
+    """Return the handler of items that a channel refuses at *place*."""
+    there = stand_in(place)
+    return lambda way, payload, error: _refused(channel, producers, Work(there, way, payload), error)
+
+
+def _refused(channel: Channel, producers: Producers, work: Work, error: BaseException) -> None:
+    """Apply the policy of the producer of an item that a channel has refused; without one, the item is dropped."""
+    driver, found, item = current_driver(), producers(), shown(work.payload)
+    if not found:  # the item that a slet is suspended on goes with it
+        facts = {"channel": channel.name, "item": item, "problem": described(error)}
+        logger("exop.runtime").error("a channel refuses an item whose producer was removed", **facts)
+        return
+    items = to_items(work.payload) if work.way == "push_batch" else [work.payload]
+    letter = items[0] if isinstance(items[0], DeadLetter) else None
+    own = [one for one in found if letter is not None and (one[0].node.name, one[1]) == (letter.node, DEAD)]
+    component, port = next((one for one in own or found if one[0].runner is driver), (own or found)[0])
+    where = f"in the channel {channel.name!r} ({channel.kind}), behind {component.node.name}.{port}"
+    if _left_out(component, error, f"{where}, for the item {item}", port, items, len(items)):
+        if driver is component.runner:
+            _send_letters(component)
+        return
+    if driver is None:  # pushed by hand, outside of any driver: the caller gets the error
+        phase = f"pushing into the channel {channel.name!r}"
+        raise ComponentFailed(node=component.node.name, phase=phase, problem=described(error)) from error
+    why = f"is suspended: the channel {channel.name!r} does not take its item"
+    raise _held(component, Kept(port, work.payload, error), work, why)
+
+
+def _to_owners(deployment: Deployment, component: Component, work: Work, port: PortSpec) -> Iterator[Work]:
+    """Yield the work of a member of a group for those that own its partitions by now."""
+    partitioning, group = deployment.channels[component.node.ports[port.name]].partitioning, component.node.group
+    if partitioning is None or group is None or isinstance(work.payload, CONTROL):
+        yield work
+        return
+    members = (node.name for node in deployment.mesh.nodes.values() if node.group == group)
+    owners = [name for name, part in ranges(members, partitioning.partitions).items() for _ in part]
+    key_of = partitioning.key_of()
+    for item in [work.payload] if work.way == "push" else to_items(work.payload, port.type.item):
+        owner = owners[partition_of(key_of(item), partitioning.partitions)]
+        yield replace(work, entry=stand_in(f"{owner}.{port.name}"), payload=item if work.way == "push" else [item])
+
+
+def retry_dead_letters(deployment: Deployment, node: str) -> int:
+    """Have all dead letters of a node tried again, in order, and return their number; the policy applies anew.
+
+    They enter the node behind the items under way, by the driver that runs it, at its next safe point.
+    """
+    # Imported lazily: a pause stands above the components, which this module serves.
+    from exop.runtime.drivers.pause import Pause
+
+    deployment.component(node)  # refused before anything is stopped
+    with deployment.changing, Pause(deployment) as pause:
+        pause.stop()
+        component = deployment.component(node)
+        runner, dead = component.runner, component.trouble.dead
+        if not dead and component.aside is not None:
+            raise PlanError(
+                f"the dead letters of {deployment.name}.{node} go into the channel "
+                f"{component.node.ports[DEAD]!r}: push the items again from what reads that"
+            )
+        if not dead:
+            return 0
+        if runner is None or component.status not in (State.ACTIVE, State.SUSPENDED, State.FAILED):
+            raise PlanError(
+                f"the stream of {deployment.name}.{node} has ended: nothing more can leave there; take its "
+                f"{len(dead)} dead letters out by `exop item export`, or run the application once more"
+            )
+        letters, work = list(dead), list[Work]()
+        dead.clear()
+        for letter in letters:
+            port = component.spec.ports.get(letter.port)
+            if port is not None and port.direction == "out":  # the channel behind it had refused the item
+                there = deployment.places[f"channel {component.node.ports[port.name]}"]
+                work.append(Work(there, "push", letter.item))
+            elif port is not None:
+                work += _to_owners(deployment, component, again(component, port, letter.item), port)
+            else:  # of a slet that pulls: it finds them when it pulls the next time
+                for name, items in letter.item.items():
+                    component.pulled[name].taken.extend(items)
+        deployment.inlets.post(work)
+    return len(letters)

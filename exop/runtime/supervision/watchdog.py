@@ -1,0 +1,312 @@
+"""Observes running slets from one thread of the process: items that take too long, output to be made visible.
+
+Items cost nothing more. The slet that a driver runs, and the line in it, is read from the stack of its thread.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from traceback import walk_stack
+from types import CodeType, FrameType
+from typing import Any, Final, NamedTuple
+
+from exop.logs import logger
+from exop.model.slets.ports import node_at
+from exop.model.slets.slet import Slet
+from exop.runtime.component import LIVE, Component
+from exop.runtime.dataflow.fusion import CALLS
+from exop.runtime.drivers.base import Driver, current_driver
+from exop.runtime.drivers.engine import EngineDriver
+from exop.runtime.drivers.source import ThreadDriver
+from exop.runtime.drivers.worker import Worker
+from exop.runtime.lifecycle import State
+from exop.runtime.supervision.budget import UserCall
+from exop.runtime.supervision.failure_state import Hang
+from exop.safe_repr import described, stack_of
+
+#: How often every driver measures one item, and all applications are looked at, in seconds.
+SAMPLING: Final = 0.05
+#: Seconds between two calls of `make_visible` while items come.
+VISIBLE_WITHIN: Final = 1.0
+#: Seconds for which one such call keeps the others.
+HASTE: Final = 0.05
+#: The calls in which a thread runs a driver.
+_RUNS: Final = {ThreadDriver._main.__code__, Worker.turn.__code__, EngineDriver.drive.__code__}
+
+
+class Sampler:
+    """Calls functions every SAMPLING seconds, as long as they return true, in one thread for all applications."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._looks: list[Callable[[], bool]] = []
+
+    def add(self, look: Callable[[], bool]) -> None:
+        """Call *look* from now on."""
+        with self._lock:
+            if not self._looks:  # it waits for the lock before it finds that it has nothing to call
+                threading.Thread(target=self._run, name="exop sampler", daemon=True).start()
+            self._looks.append(look)
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(SAMPLING)
+            for look in list(self._looks):
+                try:
+                    again = look()
+                except Exception as error:  # noqa: BLE001 (the other applications are looked at all the same)
+                    logger("exop.runtime").error("an application cannot be looked at any more", exc_info=error)
+                    again = False
+                if not again:
+                    with self._lock:
+                        self._looks.remove(look)
+                        if not self._looks:
+                            return
+
+
+#: The sampler of the process; a forked child begins with none of its functions, and without its thread.
+SAMPLER: Final = Sampler()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=SAMPLER.__init__)  # type: ignore[misc]
+
+
+class Attended(dict[str, Component]):
+    """The components to look at, by node: with a driver, a time-out per item, `make_visible`, or a failure.
+
+    One thread at a time changes it, under the lock of `Deployment`; others read it meanwhile.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: The nodes whose streams have not ended, and whose slets are not closed.
+        self.open: set[str] = set()
+
+    def forget(self, node: str) -> None:
+        """Forget a node that has no component any more."""
+        self.pop(node, None)
+        self.open.discard(node)
+
+    def note(self, component: Component) -> None:
+        """Add a component, or take it out, according to its present state."""
+        name, drives = component.node.name, component.driver is not None or component.pullers
+        if drives or component.node.patience is not None or component.status is State.FAILED or shows(component):
+            self[name] = component
+        else:
+            self.pop(name, None)
+        ended = component.status in (State.ENDED, State.STOPPED, State.DESTROYED)
+        (self.open.discard if ended else self.open.add)(name)
+
+
+@dataclass
+class _Look:
+    """The progress of a busy driver, and since when it has been in this call of a slet."""
+
+    progress: Hashable
+    since: float
+    frame: FrameType | None = None
+    hanging: Component | None = None
+
+
+class Watchdog:
+    """Reports the slets of an application that exceed their time-out per item.
+
+    Where a busy driver has made no progress since the last look, its stack shows the slet. A report is a log line, the
+    property `hangs` of the slet's service (an event of the registry), and a part of the status.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seen: dict[Driver, _Look] = {}
+
+    def look(self, components: Mapping[str, Component], drivers: Iterable[Driver]) -> None:
+        """Look at these drivers once."""
+        now, before = self._clock(), self._seen
+        found = [(driver, self._look_at(driver, components, before.pop(driver, None), now)) for driver in drivers]
+        self._seen = {driver: look for driver, look in found if look is not None}
+        for gone in before.values():
+            self._over(gone)
+
+    def _look_at(
+        self, driver: Driver, components: Mapping[str, Component], before: _Look | None, now: float
+    ) -> _Look | None:
+        if not driver.busy or driver.held_by is not None:
+            self._over(before)
+            return None
+        ports = [port for one in components.values() if one.driver is driver for port in one.pulled.values()]
+        progress = driver.count, driver.rows, *((port.rows, len(port.taken)) for port in ports)
+        if before is None or before.progress != progress:
+            self._over(before)
+            return _Look(progress, now)
+        probe = probe_stack(list(components.values()), driver)
+        frame = probe.frame if probe is not None else None
+        if frame is not before.frame:
+            self._over(before)
+            begun = before.since if before.frame is None and before.hanging is None else now
+            return _Look(progress, begun, frame)
+        patience = probe.component.node.patience if probe is not None else None
+        if probe is not None and patience is not None and before.hanging is None and now - before.since >= patience:
+            before.hanging = probe.component
+            self._report(probe, driver, before.since, patience)
+        return before
+
+    def _report(self, probe: Probe, driver: Driver, since: float, patience: float) -> None:
+        component, name = probe.component, probe.component.name
+        ports = component.pulled.values() if component.driver is driver else ()
+        items = sum(port.rows - len(port.taken) for port in ports) if ports else driver.count + driver.rows
+        hang = component.trouble.hang = Hang(driver.name, items, since, probe.stack, self._clock)
+        component.trouble.hung = True
+        component.tell()
+        facts = {"node": name, "items": items, "seconds": round(hang.seconds, 1), "stack": hang.stack}
+        cure = "end what it waits for; it cannot be changed before this call returns; `exop remove` gives it up"
+        logger("exop.runtime").warning(f"{name} hangs: an item takes longer than {patience:g} s", **facts, cure=cure)
+
+    def _over(self, look: _Look | None) -> None:
+        """Withdraw the report on a slet that goes on."""
+        if look is None or look.hanging is None:
+            return
+        component, look.hanging = look.hanging, None
+        hang, component.trouble.hang = component.trouble.hang, None
+        component.tell()
+        name = component.name
+        logger("exop.runtime").info(f"{name} goes on", node=name, seconds=round(hang.seconds, 1) if hang else None)
+
+
+def shows(component: Component) -> bool:
+    """Whether the slet buffers its output, and has a hook that makes it visible."""
+    return callable(getattr(type(component.instance), "make_visible", None))
+
+
+class Visibility:
+    """Calls `make_visible()` of the slets that define it: when their stream rests, and every second while items come.
+
+    A call that hangs delays only the next one of the same slet.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seen: dict[str, tuple[int, int, float, UserCall[None] | None]] = {}
+        self._failing: dict[str, str] = {}
+
+    def look(self, components: Iterable[Component]) -> None:
+        """Look at all slets once."""
+        now, seen = self._clock(), {}
+        for component in components:
+            if not shows(component):
+                continue
+            runner = component.runner
+            done = runner.count + runner.rows if runner is not None else 0
+            before, visible, since, call = self._seen.get(component.id, (done, 0, now, None))
+            if (call is None or call.over) and ((done == before != visible) or now - since >= VISIBLE_WITHIN):
+                call = component.user.begin(component, "making output visible", partial(self._call, component))
+                call.wait(HASTE)
+                visible, since = done, now
+            seen[component.id] = done, visible, since, call
+        self._seen = seen
+
+    def _call(self, component: Component) -> None:
+        """Call the hook; log an error when it is new: the next item or checkpoint meets it anyway."""
+        try:
+            component.instance.make_visible()
+        except BaseException as error:  # noqa: BLE001 (whatever a slet raises: it ends this call only)
+            problem = described(error)
+            running = component.status in (State.ACTIVE, State.SUSPENDED, State.FAILED)
+            if running and self._failing.get(component.id) != problem:
+                self._failing[component.id] = problem
+                logger("exop.runtime").warning("output is not visible yet", node=component.id, problem=problem)
+        else:
+            self._failing.pop(component.id, None)
+
+
+class Probe(NamedTuple):
+    """The slet that a driver runs; `frame` is that of this call of the slet, as long as it lasts."""
+
+    component: Component
+    frame: FrameType
+    stack: str
+
+
+def probe_stack(components: Iterable[Component], driver: Driver) -> Probe | None:
+    """Return the slet that *driver* runs at this moment; `None` if it waits for room, or for an item."""
+    innermost = _innermost(driver)
+    found = _find(components, driver, innermost) if innermost is not None else None
+    if found is None:
+        return None
+    frames = list(walk_stack(innermost))
+    depth = next((depth for depth, (frame, _) in enumerate(frames) if frame is found[1]), len(frames))
+    return Probe(*found, stack_of(frames[: depth + 1]))
+
+
+def current_node() -> tuple[str, str] | None:
+    """Return the application and the node whose slet has called this, for log records; `None` outside of all slets."""
+    driver = current_driver()
+    live = [one for reference in LIVE.valuerefs() if (one := reference()) is not None]
+    names = {one.application for one in live if driver is not None and driver in (one.driver, one.runner)}
+    found = _find([one for one in live if not names or one.application in names], driver, sys._getframe())
+    return (found[0].application, found[0].node.name) if found is not None else None
+
+
+def whereabouts(components: Iterable[Component], drivers: Iterable[Driver]) -> str:
+    """Describe the positions of these drivers for a message: slet and stack; empty if they are in no slet."""
+    probes = [probe_stack(list(components), driver) for driver in drivers]
+    return "".join(f"\n{one.component.node.name} is at\n{one.stack.rstrip()}" for one in probes if one is not None)
+
+
+def _find(
+    components: Iterable[Component], driver: Driver | None, innermost: FrameType
+) -> tuple[Component, FrameType] | None:
+    """Return the slet that a stack is in, and the frame of its call.
+
+    A frame of a fused chain names the slet that it calls. Elsewhere the code identifies the slet; of several nodes with
+    the same code, the instance does, or the driver.
+    """
+    by_code: dict[CodeType, list[Component]] = {}
+    for component in components:
+        for code in _codes(component.spec.factory):
+            by_code.setdefault(code, []).append(component)
+    by_name = {component.node.name: component for component in components}
+    found: FrameType | None = None
+    meant: list[Component] = []
+    for frame, _ in walk_stack(innermost):
+        called = CALLS.get(frame.f_code.co_filename, {}).get(frame.f_lineno)
+        if called is not None:
+            node, _ = node_at(frame.f_globals[called].place, by_name)
+            if node in by_name:
+                return by_name[node], found or frame
+        if found is None and frame.f_code in by_code:
+            found, meant = frame, by_code[frame.f_code]
+            own = [one for one in meant if one.instance is not None and one.instance is _self(frame)]
+            if len(own) == 1 or len(meant) == 1:
+                return (own or meant)[0], frame
+    if found is None:
+        return None
+    return next((one for one in meant if one.runner is driver), meant[0]), found
+
+
+def _innermost(driver: Driver) -> FrameType | None:
+    """Return the innermost frame of the thread that runs the driver: its own, or one of the pool."""
+    for innermost in sys._current_frames().values():
+        for frame, _ in walk_stack(innermost):
+            if frame.f_code in _RUNS and _self(frame) is driver:
+                return innermost
+    return None
+
+
+def _codes(factory: Any) -> Iterator[CodeType]:
+    """Yield the code of a slet: of the function, or of all methods of the class."""
+    bases = factory.__mro__ if isinstance(factory, type) else ()
+    calls = [one for base in bases if base not in (Slet, object) for one in vars(base).values()]
+    for one in calls if bases else [inspect.unwrap(factory)]:
+        if (code := getattr(one, "__code__", None)) is not None:
+            yield code
+
+
+def _self(frame: FrameType) -> Any:
+    names = frame.f_code.co_varnames
+    return frame.f_locals.get(names[0]) if names else None

@@ -1,0 +1,1 @@
+"""Changes of a running application: plan, drain, hand-over, cut."""

@@ -1,0 +1,391 @@
+"""Changing a running application, in steps that a coordinator of several changes can take one by one.
+
+    new ─ prepare ─ prepared ─ stage ─ staged ─ cut ─ held ─ commit ─ committed
+      └────────────────┴─────────────────┴─────────────┴─ abort ─ aborted
+
+Everything that can take long or fail happens before the commit. Every step notes how to undo it; a failure undoes them
+all in reverse, and the old mesh runs on. A failure after it (an old slet that does not close) is logged.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import partial, wraps
+
+from exop.errors import PlanError
+from exop.model.meshes.mesh import Mesh
+from exop.model.slets.handover import new_version
+from exop.runtime.channels.base import Channel
+from exop.runtime.component import Component
+from exop.runtime.component_manager import ComponentManager
+from exop.runtime.dataflow.entry import NOWHERE, Call, Entry, Work
+from exop.runtime.dataflow.inlets import Inlets
+from exop.runtime.deployment import Deployment
+from exop.runtime.drivers.engine import EngineDriver
+from exop.runtime.drivers.pause import Pause
+from exop.runtime.drivers.source import SourceDriver, ThreadDriver
+from exop.runtime.drivers.worker import Worker
+from exop.runtime.durable.failpoints import failpoint
+from exop.runtime.lifecycle import Event, State
+from exop.runtime.supervision.interpreter import collect_young, give_way
+from exop.runtime.supervision.interrupts import check_interrupt
+from exop.safe_repr import add_note, described
+from exop.wiring.changes.channels import move_contents, settle_channels
+from exop.wiring.changes.conditional_updates import caught_up, may_fire, remembered, settle
+from exop.wiring.changes.drain import Drain, check_ends, check_inlets, check_left, check_level, put_out, take_over
+from exop.wiring.changes.partitions import move_keys
+from exop.wiring.changes.plan import Plan, Step
+from exop.wiring.changes.successors import Leavers, Successors, report
+from exop.wiring.controller import WiringController
+from exop.wiring.graph.circuit import inside
+from exop.wiring.graph.region import Region
+from exop.wiring.shadow.follower import Companions, Undo
+
+
+class Phase(StrEnum):
+    """The phases of a change that is made, in their order; and that of one that is undone."""
+
+    NEW = "new"
+    PREPARED = "prepared"
+    STAGED = "staged"
+    HELD = "held"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+def _leads(start: Phase, end: Phase) -> Callable[[Callable[[Change], None]], Callable[[Change], None]]:
+    """Make a method lead from one phase to another: it runs once, and everything is undone if it fails."""
+    return lambda method: wraps(method)(lambda self: self._take(start, partial(method, self), end))
+
+
+@dataclass(eq=False)
+class Change:
+    """One plan that is being carried out on one deployment; used once. Any thread may call each step, also repeatedly.
+
+    A step that fails raises `PlanError`, and everything is as it was. `target` is the mesh that runs when it is made,
+    known exactly from the cut on; `error` is the reason why it was aborted.
+    """
+
+    deployment: Deployment
+    manager: ComponentManager
+    wiring: WiringController
+    plan: Plan
+    beside: Companions = field(default_factory=Companions)
+    phase: Phase = Phase.NEW
+    error: BaseException | None = None
+    _turn: threading.RLock = field(default_factory=threading.RLock)
+    _undo: list[Undo] = field(default_factory=list)
+    _undo_cut: list[Undo] = field(default_factory=list)
+    _removed: list[Channel] = field(default_factory=list)
+    _closed: set[str] = field(default_factory=set)
+    _muted: list[Component] = field(default_factory=list)
+    _leavers: Leavers | None = None
+
+    def __post_init__(self) -> None:
+        self.name, self.target, self.timeout = self.deployment.name, self.plan.after, self.plan.patience
+        self._successors = Successors(self.deployment, self.manager, self.plan, self._undo, self.beside)
+        leaving = (step.node for step in self.plan.steps if step.verb in ("replace", "remove"))
+        self._old = old = [self.deployment.components[node] for node in leaving]
+        outside = [one.driver for one in (*old, *self._restarted()) if isinstance(one.driver, SourceDriver)]
+        self.pause = Pause(self.deployment, self.timeout, outside=outside)
+
+    @property
+    def made(self) -> bool:
+        """The new mesh runs."""
+        return self.phase is Phase.COMMITTED
+
+    @_leads(Phase.NEW, Phase.PREPARED)
+    def prepare(self) -> None:
+        """Make and open the successors while the old slets work; this may take minutes."""
+        give_way()  # planning came before
+        check_interrupt()
+        self._successors.create()
+        self._successors.open()
+        check_level(self._old, self.timeout)
+        give_way()
+
+    @_leads(Phase.PREPARED, Phase.STAGED)
+    def stage(self) -> None:
+        """Connect the successors, and empty the queues that go; the stream runs, and waits upstream of those only."""
+        for component in self._old:
+            component.settle(self.timeout)
+        self._successors.create_channels()
+        self._region = region = self._connect()
+        give_way()
+        pause = self.pause.begin()
+        # A pending line that took effect meanwhile would alter the mesh, too.
+        drivers = dict.fromkeys([*region.drivers(self.deployment), *may_fire(self.deployment, self.wiring)])
+        pause.restrict(sorted(drivers, key=lambda driver: driver.rank))
+        Drain(pause, self._old, region, partial(self._successors.open_late, pause), self._undo).stage()
+
+    @_leads(Phase.STAGED, Phase.HELD)
+    def cut(self) -> None:
+        """Park the drivers, hand over and bind; they stay parked, and control comes back to the caller."""
+        self._come_to_rest()
+        self.pause.hold(self._cut)
+
+    @_leads(Phase.HELD, Phase.COMMITTED)
+    def commit(self) -> None:
+        """Let everything go on in the new mesh; nothing can fail here, unless the change was aborted before."""
+        self._go_on()
+        self.pause.end()
+
+    @_leads(Phase.STAGED, Phase.COMMITTED)
+    def make(self) -> None:
+        """Cut and commit in the driver that parks last: the shortest pause."""
+        self._come_to_rest()
+        try:
+            self.pause.run(self._cut, self._go_on)
+        finally:
+            self.pause.end()
+
+    def abort(self, error: BaseException | None = None) -> None:
+        """Undo everything in reverse: the old mesh runs on. Failures of that are noted on *error*.
+
+        Raises `PlanError` if the change is committed.
+        """
+        with self._turn:
+            if self.made:
+                raise PlanError(f"the change of {self.name} is made; going back is another change")
+            if self.phase is not Phase.ABORTED:
+                self._give_up(error or PlanError(f"the change of {self.name} was aborted"))
+
+    def _take(self, start: Phase, action: Callable[[], None], end: Phase) -> None:
+        with self._turn:
+            if self.phase is Phase.ABORTED:
+                raise PlanError(f"the change of {self.name} was given up: {self.error}") from self.error
+            if [*Phase].index(self.phase) >= [*Phase].index(end):
+                return
+            if self.phase is not start:
+                raise PlanError(f"the change of {self.name} is {self.phase}, and not {start} as this step requires")
+            try:
+                action()
+            except BaseException as error:
+                if not self.made:
+                    self._give_up(error)
+                raise
+            self.phase = end
+
+    def _give_up(self, error: BaseException) -> None:
+        self.phase, self.error = Phase.ABORTED, error
+        _undo(self._undo_cut, error)  # before anything moves again
+        self.pause.end()
+        _undo(self._undo, error)
+        self._unmute()
+
+    def _come_to_rest(self) -> None:
+        """Close all drivers; those that run beside the mesh do the last items, and park, too."""
+        collect_young()
+        self.pause.close()
+        for one in self.beside.ready.values():
+            one.come_to_rest(self.pause)
+
+    def _connect(self) -> Region:
+        """Set `connected-to` of the ports, and return the part of the application that is to be bound anew."""
+        connect, changes = self.wiring.connect, self.plan.changes
+        placed: dict[str, tuple[Component, Mapping[str, str]] | None] = {}
+        for step in self.plan.steps:
+            current = self.deployment.components.get(step.node)
+            if step.verb in ("replace", "remove", "rewire") and current is not None and step.before is not None:
+                for port, channel in step.before.ports.items():
+                    connect(current, port, None)
+                    self._undo.append(partial(connect, current, port, channel))
+            target = self._successors.made.get(step.node, current)
+            if step.verb in ("replace", "add", "rewire") and step.after is not None and target is not None:
+                placed[step.node] = target, step.after.ports
+                for port, channel in step.after.ports.items():
+                    connect(target, port, channel)
+                    self._undo.append(partial(connect, target, port, None))
+            elif step.verb == "remove":
+                placed[step.node] = None
+        new, gone = self._successors.channels, [spec.name for spec in changes.channels_removed]
+        circuit = self.wiring.current(self.deployment).circuit.patched(placed, new.values(), gone)
+        channels = {*gone, *new, *(channel.name for _, channel in changes.channels_changed)}
+        for before, after in changes.changed:  # nothing is pushed into what is read, or made anew, in the cut
+            if new_version(before, after):
+                channels.update(after.inputs().values())
+        channels.update(*(rebuild.channels for rebuild in self._successors.rebuilds.values()))
+        return self.wiring.region(self.deployment, circuit, {step.node for step in self.plan.steps}, channels)
+
+    def _restarted(self) -> list[Component]:
+        """The functions that are iterated anew, from their memento, to get new settings."""
+        found = [self.deployment.components[step.node] for step in self.plan.steps if step.verb == "configure"]
+        return [one for one in found if one.spec.iterated and not one.spec.is_class]
+
+    def _cut(self) -> None:
+        """Hand over and bind while the drivers are parked; items stay in the places where they wait."""
+        old, region, undo, drivers = self._old, self._region, self._undo_cut, self.pause.drivers
+        try:
+            check_inlets(self.deployment.inlets, drivers, region)
+            check_left(old, self._successors.made)
+            self._successors.states |= {node: one.take_over(undo) for node, one in self.beside.ready.items()}
+            move_contents(self.deployment, self.plan, drivers, undo)
+            self._swap(region)
+            mesh = self._caught_up()
+            check_ends(region)
+            failpoint("rebind-before")
+            self._complete = self.wiring.bind(self.deployment, region)
+            failpoint("rebind-after")
+        except BaseException as error:
+            _undo(undo, error)  # before anything moves again
+            raise
+        self.target = mesh.at(self.deployment.mesh.revision + 1)
+
+    def _go_on(self) -> None:
+        """Decide the change: assign what waits to its drivers, and let the old slets go; nothing can fail here."""
+        self.phase = Phase.COMMITTED
+        self._undo_cut.clear()
+        self._undo.clear()
+        began = [one.driver for one in self._successors.made.values() if one.driver is not None]
+        self._complete({*self.pause.drivers, *began})
+        self._hand_on()
+        self.deployment.mesh = self.target
+
+    def _caught_up(self) -> Mesh:
+        """Return the target mesh with the settings that have taken effect by themselves since the plan was made."""
+        since, undo = self.plan.before.revision, self._undo_cut
+        _, mesh = caught_up(self.plan.after, since, self.deployment)
+        mesh = settle(self.deployment, self.beside.ready.values(), since, mesh, undo)
+        self._closed = settle_channels(self.deployment, mesh, self.plan.changes, undo)
+        return mesh
+
+    def _swap(self, region: Region) -> None:
+        """Put the successors in their places, with the states; give the others their new settings."""
+        deployment = self.deployment
+        components, channels, workers = deployment.components, deployment.channels, deployment.workers
+        queues, merges = deployment.inserted, dict(deployment.merges)
+        served = [(worker, worker.queues) for worker in self.pause.drivers if isinstance(worker, Worker)]
+        back = region.undone
+        bind_back = [channels[name].bound_back() for name in back.channels if name in channels]
+        steps: dict[str, list[Step]] = {}
+        for step in self.plan.steps:
+            steps.setdefault(step.node, []).append(step)
+
+        def put_back() -> None:
+            deployment.place(components, steps)
+            deployment.channels = channels
+            deployment.workers, deployment.merges = workers, merges
+            deployment.inserted = {**deployment.inserted, **queues}  # the binding discards those that were new
+            for worker, had in served:
+                worker.serve(had)
+            self.wiring.bind(deployment, back)
+            for put in bind_back:
+                put()
+
+        self._undo_cut.append(put_back)
+        now = components.copy()
+        for node in self.plan.changes.removed:
+            del now[node.name]
+        for name in filter(self.plan.after.nodes.__contains__, steps):
+            if (made := self._successors.made.get(name)) is not None:
+                made.muted = True
+                self._muted.append(made)
+                now[name] = self._successors.succeed(steps[name][0], components.get(name))
+                if name in self.beside.keeps:
+                    self.beside.kept[name] = self.beside.keeps[name](components[name], made, self._undo_cut)
+            else:
+                self._alter(now[name], steps[name])
+        for move in self.plan.moves:
+            move_keys(move, components, now, self._undo_cut)
+        deployment.place(now, steps)
+        if self._successors.channels or self.plan.changes.channels_removed:
+            deployment.channels = channels | self._successors.channels
+            self._removed = [deployment.channels.pop(spec.name) for spec in self.plan.changes.channels_removed]
+
+    def _alter(self, component: Component, steps: list[Step]) -> None:
+        """Give a component that stays its new settings; it goes on with the item on which it was suspended."""
+        component.muted = True
+        self._muted.append(component)
+        self._undo_cut.append(remembered(component))
+        if (after := steps[0].after) is not None:
+            component.configure(after)
+        for step in steps:
+            if step.verb == "suspend" and component.allows(Event.SUSPEND):
+                component.on(Event.SUSPEND)
+            elif step.verb == "resume" or (step.verb in ("configure", "adjust") and component.status is State.FAILED):
+                component.resume()
+
+    def _unmute(self) -> None:
+        """Announce the states of all components that were muted: one may have ended, even if nothing was changed."""
+        for component in self._muted:
+            component.announce()
+
+    def _hand_on(self) -> None:
+        """Post the unsent output of the slets that leave to where it leads now."""
+        old, inlets = self._old, self.deployment.inlets
+        for name in self._closed:
+            there = Entry(NOWHERE.push, NOWHERE.push_batch, NOWHERE.control, place=inside(name))
+            inlets.post([Call(there, "push", None, call=self.deployment.channels[name].send_closed)])
+        for component in self._restarted():
+            if isinstance(component.driver, SourceDriver):
+                component.driver.iterate_anew()
+        for component in old:
+            driver, successor = component.driver, self._successors.made.get(component.node.name)
+            if driver is None:
+                continue
+            stays = component.node.name in self.beside.keeps
+            unsent = [*component.surrender(), *([] if stays else put_out(component))]
+            send = partial(_send_for, inlets, component, successor)
+            if isinstance(driver, EngineDriver):
+                driver.heir = send
+            if successor is not None and successor.driver is not None and driver.ending:
+                successor.driver.ending = True
+            for one in () if stays else (driver, *component.pullers):
+                one.retire()
+            for work in unsent:
+                send(work)
+        for component in old:
+            successor = self._successors.made.get(component.node.name)
+            if successor is not None and component.node.name not in self.beside.ready:  # they have had all of it
+                take_over(component, successor, inlets, self.wiring.current(self.deployment))
+        for one in self.beside.ready.values():  # the punctuations that neither slet has sent
+            to = one.component.to
+            inlets.post(Work(to[port], "control", mark) for port, mark in one.owed() if port in to)
+        for component in old:
+            self.deployment.let_go(component)
+
+    def finish(self) -> None:
+        """Let the old slets leave and the new ones begin; does nothing unless the change is made."""
+        with self._turn:
+            if self.made and self._leavers is None:
+                self._finish()
+
+    def _finish(self) -> None:
+        give_way()
+        for component in self._old:
+            if isinstance(component.driver, ThreadDriver) and not component.driver.join(self.timeout):
+                report(component, f"its thread has not left within {self.timeout:g} s")
+        for component in self._successors.made.values():
+            component.begin()
+        self.deployment.settle_workers(self.timeout)
+        self._unmute()
+        leaving = (one for one in self._old if one.node.name not in self.beside.keeps)
+        self._leavers = Leavers(self.deployment, self.manager, leaving)
+        for channel in self._removed:
+            self.manager.destroy_channel(self.deployment.name, channel)
+        self.deployment.check_finished()
+        self.deployment.nudge()
+
+    def close(self) -> None:
+        """Close the old slets within the time-out; other changes of the application may go on meanwhile."""
+        if self._leavers is not None:
+            self._leavers.close(self.timeout)
+
+
+def _undo(steps: list[Undo], error: BaseException) -> None:
+    """Undo in reverse; a failure is noted on *error*, and the other steps are undone all the same."""
+    while steps:
+        try:
+            steps.pop()()
+        except Exception as problem:  # noqa: BLE001 (a slet that does not close, or anything else)
+            add_note(error, f"and while it was undone: {described(problem)}")
+
+
+def _send_for(inlets: Inlets, component: Component, successor: Component | None, work: Work) -> None:
+    """Post the output of a component that leaves: by its successor's port, if there is one of that name."""
+    port = next((name for name, entry in component.to.items() if entry is work.entry), "")
+    there = successor.to.get(port) if successor is not None and work.entry is not NOWHERE else None
+    inlets.post([replace(work, entry=there or work.entry)])

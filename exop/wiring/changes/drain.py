@@ -1,0 +1,325 @@
+"""Draining before the cut, upstream first: a change removes channels and slets only when they are empty.
+
+A change is refused if something cannot be emptied; the input that an engine has not put out goes to its successor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import product
+
+from exop.errors import PlanError
+from exop.logs import logger
+from exop.model.items import CONTROL, EndOfStream
+from exop.model.slets.ports import node_at
+from exop.model.values.columns import is_columns
+from exop.runtime.channels.queue import Buffered
+from exop.runtime.component import Component
+from exop.runtime.dataflow.entry import Work, items_of, way_of
+from exop.runtime.dataflow.inlets import Inlets
+from exop.runtime.dataflow.ports import DrivenOutput
+from exop.runtime.drivers.base import Driver
+from exop.runtime.drivers.engine import EngineDriver
+from exop.runtime.drivers.pause import Pause
+from exop.runtime.lifecycle import State
+from exop.runtime.supervision.failure_policy import anchor
+from exop.safe_repr import RAISED, described
+from exop.wiring.graph.circuit import Circuit, Join, before_key, channel_at, edge_key, port_at, shifted
+from exop.wiring.graph.region import Region, Wiring, depth
+
+
+@dataclass
+class Drain:
+    """Empties what has to be empty, upstream first, and closes the drivers upstream of it.
+
+    `opened` is called with each of the `old` components as soon as it has stopped; `undo` lets these go on.
+    """
+
+    pause: Pause
+    old: Iterable[Component]
+    region: Region
+    opened: Callable[[Component], None]
+    undo: list[Callable[[], object]]
+    _sharing: set[str] = field(default_factory=set)
+
+    def stage(self) -> None:
+        """Do it with as few drivers closed as possible, or raise `PlanError` if something cannot be emptied.
+
+        A worker may drain queues of several streams, and sources may begin between these: a queue is emptied when all
+        that is upstream of the queue itself is closed.
+        """
+        layout, emptied = self.region.before.layout, list(self._emptied())
+        steps: list[tuple[float, Driver, Callable[[], None] | None]] = []
+        for queue, leaving in emptied:
+            if (worker := queue.worker) is not None:
+                rank = layout.rank(queue.name) if queue.name in layout.groups else worker.rank
+                steps.append((max(rank, worker.rank), worker, partial(self._drain, worker, [(queue, leaving)])))
+        leaving_drivers = [(one, one.driver) for one in self.old if one.driver is not None]
+        steps += [(driver.rank, driver, partial(self._stop, one, driver)) for one, driver in leaving_drivers]
+        steps += [(driver.rank, driver, None) for driver in self.pause.drivers]
+        waiting: list[Driver] = []
+        for _, driver, stop in sorted(steps, key=lambda step: step[0]):
+            if stop is not None and driver in self.pause.drivers:
+                self.pause.close(waiting)
+                self.pause.wait_parked()
+                stop()
+            waiting.append(driver)
+        for _ in emptied[1:]:  # one that was emptied later may have filled another one
+            for worker in {queue.worker for queue, _ in emptied if queue.entries}:
+                if worker is not None and worker in self.pause.drivers:
+                    self._drain(worker, [one for one in emptied if one[0].worker is worker])
+
+    def _emptied(self) -> Iterator[tuple[Buffered, list[Join]]]:
+        """The queues that have to be empty, each with the ports that leave it."""
+        before, after, inserted = self.region.before.circuit, self.region.after.circuit, self.pause.deployment.inserted
+        for name in self.region.channels:
+            there = {join.name for join in after.consumers.get(name, ())}
+            leaving = [join for join in before.consumers.get(name, ()) if join.name not in there]
+            removed = [join for join in leaving if join.component.node.name not in after.nodes]
+            gone, channel = name not in after.channels, before.channels.get(name)
+            if isinstance(channel, Buffered) and leaving and (gone or len(removed) < len(leaving) or not there):
+                yield channel, leaving
+            places = [(before_key(name), leaving)] if gone else []
+            gone_ports = [join for join in leaving if not _has_port(after, join)]
+            sharing = [join for join in shifted(before, after, name) if join not in gone_ports]
+            self._sharing |= {join.name for join in shifted(before, after, name)}
+            places += [(edge_key(name, join), [join]) for join in (*gone_ports, *sharing)]
+            yield from ((inserted[place], joins) for place, joins in places if place in inserted)
+        for component in self.old:  # what it has taken is not in the queue any more
+            vertex = before.nodes.get(component.node.name)
+            for join in (join for _, join in (vertex.inputs if vertex is not None else ()) if join.port.pulled):
+                queue = component.pulled[join.port.name].queue
+                if queue is not None and not _has_port(after, join):
+                    yield queue, [join]
+
+    def _drain(self, worker: Driver, queues: list[tuple[Buffered, list[Join]]]) -> None:
+        """Let the worker of these queues empty them; the drivers that push into them are parked.
+
+        Other queues of the worker may lead into these: it takes nothing from them meanwhile.
+        """
+        self.pause.close([worker])
+        self.pause.wait_parked()
+        ended = (all(join.component.status is State.ENDED for join in leaving) for _, leaving in queues)
+        kept = [pair for pair, over in zip(queues, ended, strict=True) if not (pair[0].left or over)]
+        if any(_filled(*one) for one in kept):
+            self._let_empty(worker, kept)
+        for queue, leaving in kept:
+            there = self.region.after.circuit.nodes
+            stay = [join for join in leaving if join.component.node.name in there or join.name in self._sharing]
+            if _filled(queue, leaving) and (stay or not all(join.component.helpless for join in leaving)):
+                names = ", ".join(join.name for join in leaving)
+                why = worker.held_by or f"it was not emptied within {self.pause.timeout:g} s"
+                raise PlanError(
+                    f"the queue {queue.name!r} holds {queue.depth} items on their way to {names}, which would be lost "
+                    f"({why}); repair or resume that first, or let the queue run empty"
+                )
+
+    def _let_empty(self, worker: Driver, queues: list[tuple[Buffered, list[Join]]]) -> None:
+        """Let a parked driver work on nothing but these queues, until they are empty or it can do no more.
+
+        It waits for no room: the driver that makes room may wait for a slet that is repaired after the change.
+        """
+        worker.only = tuple(queue for queue, _ in queues)
+        worker.draining = True
+        worker.open()
+        try:
+            self.pause.watch(worker)
+            worker.wake()
+            self.pause.wait(lambda: worker.held_by is not None or not any(_filled(*one) for one in queues))
+        finally:
+            worker.close()
+            try:
+                self.pause.wait_parked()
+            finally:
+                worker.only = None
+                worker.draining = False
+
+    def _stop(self, component: Component, driver: Driver) -> None:
+        """Stop a slet that leaves, and is iterated or drives itself."""
+        if component.spec.own_driver and component.status in (State.ACTIVE, State.SUSPENDED):
+            self.undo.append(component.proceed)
+            try:
+                quiesce(self.pause, component, driver)
+            except PlanError as problem:
+                if component.tie is None or component.node.name not in self.region.after.circuit.nodes:
+                    raise
+                # The input that it has not put out is known, and goes to its successor.
+                logger("exop.wiring").warning(
+                    "an engine does not come to rest", node=component.id, problem=str(problem)
+                )
+            if component.tie is not None:  # its further output would have no reader
+                component.tie.hold(self.pause.timeout)
+        self.opened(component)
+
+
+def _has_port(circuit: Circuit, join: Join) -> bool:
+    """Whether the node of a port is there and still has it: a member of a family may go alone."""
+    vertex = circuit.nodes.get(join.component.node.name)
+    return vertex is not None and join.port.name in vertex.component.spec.ports
+
+
+def _filled(queue: Buffered, leaving: Iterable[Join]) -> bool:
+    """Whether a queue holds anything, or a port that pulls from it, and leaves, has taken what its slet has not had."""
+    ports = (join.component.pulled[join.port.name] for join in leaving if join.port.pulled)
+    return bool(queue.entries) or any(port.unfinished for port in ports)
+
+
+def check_ends(region: Region) -> None:
+    """Raise `PlanError` if a producer would be connected to a slet that has passed the end of its stream on."""
+    before, after = region.before.circuit, region.after.circuit
+    for name in region.channels:
+        known = {join.name for _, join in before.joins((name,))}
+        ended = [join for join in after.consumers.get(name, ()) if join.component.status is State.ENDED]
+        going = [one for one in after.producers.get(name, ()) if one.component.status is not State.ENDED]
+        for producer, join in product(going, ended):
+            if join.name not in known or producer.name not in known:
+                raise PlanError(
+                    f"the stream has ended at {join.name}: {producer.name} cannot be connected to it any more; "
+                    f"connect it to another node"
+                )
+
+
+def quiesce(pause: Pause, component: Component, driver: Driver, *, then_proceed: bool = False) -> None:
+    """Let a slet with a driver of its own put out what it was given, in a thread of its own; nothing more comes in.
+
+    With *then_proceed*, it goes on as soon as its driver does: it is not replaced. Raises `PlanError` if it is late, or
+    waits for a slet that has to be repaired or resumed first.
+    """
+
+    def stuck() -> bool:
+        """Whether it waits for a slet that can be repaired or resumed only after the change."""
+        helpless = [one for one in pause.deployment.components.values() if one.helpless]
+        return driver.held_by is not None and any(driver in (one.driver, one.pusher) for one in helpless)
+
+    shut = component.status is State.SUSPENDED
+    driver.draining = True
+    if shut:
+        driver.open()
+    driver.wake()
+    pause.watch(driver)
+    put_out = component.stopping(then_proceed=then_proceed)
+    call = component.user.begin(component, "putting out what it was given", put_out, news=pause.wake)
+    try:
+        pause.wait(lambda: call.over or stuck())
+    finally:
+        driver.draining = False
+        if shut:
+            driver.close()
+    try:
+        call.result(0.0)
+    except RAISED as error:
+        late = driver.held_by or f"not within {pause.timeout:g} s{call.whereabouts()}"
+        why = late if call.abandoned else described(error)
+        raise PlanError(f"{component.node.name} has not put out what it was given: {why}") from error
+
+
+def check_inlets(inlets: Inlets, drivers: Collection[Driver], region: Region) -> None:
+    """Raise `PlanError` if a change removes a place where work of *drivers*, which are parked, waits.
+
+    Only a node that cannot work itself is removed with the work that waits for it.
+    """
+    before, after = region.before.circuit, region.after.circuit
+    sharing = {join.name for name in region.channels for join in shifted(before, after, name)}
+    for driver, work in inlets.waiting(drivers):
+        channel, port = channel_at(work.entry.place), port_at(work.entry.place)
+        node, end = node_at(port, before.nodes)
+        if channel and port:  # a window; its port may leave the channel only with its slet
+            lost = node in after.nodes and all(join.name != port for join in after.consumers.get(channel, ()))
+        elif channel:
+            readers = before.consumers.get(channel, ())
+            lost = channel not in after.channels and any(join.component.node.name in after.nodes for join in readers)
+        else:  # work at an output goes to the places behind it
+            stays = node in after.nodes
+            one = before.nodes[node].component if node in before.nodes and not stays else None
+            now = after.nodes[node].component.spec.ports.get(end) if stays else None
+            lost = stays and now is None  # a member of a family goes
+            lost |= one is not None and one.spec.ports[end].direction == "in" and not one.helpless
+            if now is not None and now.pulled:  # it takes from its queue
+                raise PlanError(
+                    f"an item waits in front of {work.entry.place}, and the successor of {node} pulls its items from a "
+                    f"queue; repair or resume {node} first, in a change of its own, and replace it then"
+                )
+        if port in sharing:
+            raise PlanError(
+                f"an item waits in front of {port}, and partitions of {node} move to other slets of its group "
+                f"({driver.held_by or driver.name}); repair or resume that first"
+            )
+        if lost:
+            raise PlanError(
+                f"an item is on its way to {work.entry.place}, which would be removed, and cannot go on "
+                f"({driver.held_by or driver.name}); repair or resume that first"
+            )
+
+
+def check_left(old: Iterable[Component], successors: Mapping[str, Component]) -> None:
+    """Raise `PlanError` if the successor of an engine lacks a port whose input the engine has not put out."""
+    for component in old:
+        successor = successors.get(component.node.name)
+        if component.tie is None or successor is None:
+            continue
+        ports = {port.name for port in successor.spec.inputs if not port.pulled}
+        for port in component.spec.inputs:
+            if port.name not in ports and next(component.tie.events(port.name), None) is not None:
+                raise PlanError(
+                    f"{component.node.name} was given items at {port.name!r} that it has not put out, and its "
+                    f"successor has no such port; let it put them out first, or replace it by a slet with this port"
+                )
+
+
+def check_level(old: Iterable[Component], timeout: float) -> None:
+    """Wait until no engine is ahead of its producers since a recovery, or raise `PlanError`; no driver is parked."""
+    for component in old:
+        if component.tie is not None and not component.tie.caught_up(timeout):
+            raise PlanError(
+                f"{component.node.name} is ahead of what is before it since the platform has recovered, and was not "
+                f"caught up with within {timeout:g} s; repair what stands still before it, and try again"
+            )
+
+
+def put_out(component: Component) -> list[Work]:
+    """Retire an engine, and return the output that it has not sent."""
+    if component.tie is None:
+        return []
+    component.tie.retire()
+    outputs = {id(output): output for output in component.outputs.values() if isinstance(output, DrivenOutput)}
+    found = [(outputs.get(id(port)), payload) for port, payload in component.tie.surrender()]
+    return [
+        output.pending(way_of(payload, whole=isinstance(payload, list) or is_columns(payload)), payload)
+        for output, payload in found
+        if output is not None
+    ]
+
+
+def take_over(component: Component, successor: Component, inlets: Inlets, wiring: Wiring) -> None:
+    """Give the input with which a slet has not dealt to its successor, behind its output and before further input.
+
+    This is what a port has pulled, where that of the successor does not pull, or what an engine has not put out.
+    """
+    _give_input(component, successor, inlets)
+    if component.driver is not None and successor.driver is None and successor.pusher is not None:
+        # One driver has both now: the output that was posted, and the input.
+        inlets.put_in_order(partial(depth, wiring.circuit, wiring.layout), successor.pusher)
+
+
+def _give_input(component: Component, successor: Component, inlets: Inlets) -> None:
+    for port in successor.spec.inputs:
+        if port.name in component.pulled and not port.pulled:
+            entry, pulled = anchor(successor, port), component.pulled[port.name]
+            successor.metrics.tallies[port.name].returned += sum(not isinstance(one, CONTROL) for one in pulled.taken)
+            inlets.post([Work(entry, way, payload) for way, payload in pulled.surrender()])
+    if component.tie is None or not isinstance(component.driver, EngineDriver):
+        return
+    for port in component.spec.inputs:
+        found = [payload for _, payload in component.tie.events(port.name)]
+        if any(isinstance(payload, EndOfStream) for payload in found):  # it has not come there yet
+            successor.ended.discard(port.name)
+            successor.merge.take_back_end(port.name)
+        place = next((one for one in successor.spec.inputs if one.name == port.name), None)
+        if found and place is not None:
+            entry = anchor(successor, place)
+            work = [Work(entry, way_of(payload, whole=port.type.form != "item"), payload) for payload in found]
+            # Its predecessor has counted them.
+            successor.metrics.tallies[place.name].returned += sum(items_of(one.way, one.payload) for one in work)
+            inlets.post(work, first=True)

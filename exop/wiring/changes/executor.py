@@ -1,0 +1,328 @@
+"""Carrying out plans, one at a time for each application; successors may run beside the mesh before."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final
+
+from exop.errors import ExopError, PlanError, StateError
+from exop.model.meshes.checks import check_durable
+from exop.model.meshes.diff import unmarked
+from exop.model.meshes.mesh import Mesh
+from exop.runtime.component import Component
+from exop.runtime.component_manager import ComponentManager
+from exop.runtime.deployment import Deployment
+from exop.runtime.drivers.base import current_driver
+from exop.runtime.durable.failpoints import failpoint
+from exop.runtime.supervision.interrupts import held
+from exop.wiring.changes.change import Change
+from exop.wiring.changes.conditional_updates import renewed
+from exop.wiring.changes.partitions import check_pause
+from exop.wiring.changes.plan import Plan, Step
+from exop.wiring.changes.successors import LONGER, capture, taken
+from exop.wiring.controller import WiringController
+from exop.wiring.shadow.checks import check_catching
+from exop.wiring.shadow.standby import Shadows, Standby
+from exop.wiring.shadow.trial import Run
+
+if TYPE_CHECKING:
+    from exop.wiring.applications import Applications
+
+#: How often the hand-over of a state is tried on a copy, while that takes longer than the pause allowed.
+TRIES: Final = 3
+#: How to make a change that stops the stream for longer than the pause allowed.
+CURE: Final = (
+    "allow it (apply(stall=True), --allow-stall), or a longer pause (apply(pause=…), --pause), or replace it with "
+    "lose_state=True"
+)
+#: The applications that the caller, or the caller's caller, is changing.
+_CHANGING: Final[ContextVar[tuple[str, ...]]] = ContextVar("_CHANGING", default=())
+
+
+class Changes:
+    """Carries out the changes of one platform's applications, and keeps the slets (`shadows`) that run beside them.
+
+    `turns` has the lock of each application: its appliers are served one after the other.
+    """
+
+    def __init__(self, manager: ComponentManager, wiring: WiringController, running: Applications) -> None:
+        self.turns: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
+        self.shadows = Shadows(manager, wiring, self.turns.__getitem__)
+        self._manager = manager
+        self._wiring = wiring
+        self._running = running
+
+    def carry_out(self, plan: Plan) -> Mesh:
+        """Make a change; `Plan.apply` tells the errors."""
+        name, history = plan.after.name, self._running.history
+        shadow = plan.shadow
+        proof: dict[str, Any] = {} if shadow is None else {"proof": {"items": shadow.items, "seconds": shadow.seconds}}
+        record = history.recorded(name, "change", **proof) if plan else nullcontext()
+        with record, self.followed([plan]) as runs, ExitStack() as turn:
+            turn.enter_context(self.turns_of(name, runs=runs))
+            return self._make(name, self.change(plan, runs.get(name)), turn, runs)
+
+    @contextmanager
+    def followed(self, plans: Sequence[Plan]) -> Iterator[Mapping[str, Run]]:
+        """Let successors that are on trial, or take long to make their states, run beside the old slets.
+
+        Yields the runs by application; until the block ends, these applications accept no other change. Raises
+        `PlanError` if a hand-over would stop the stream for longer than allowed, or a successor may not take over.
+        """
+        runs: dict[str, Run] = {}
+        for plan in plans:
+            self._check_caller(plan.after.name)
+        slow = [self._slow(plan) for plan in plans]
+        with ExitStack() as ends:
+            for plan, nodes in zip(plans, slow, strict=True):
+                if not (nodes or plan.shadow is not None) or not plan:
+                    continue
+                name = plan.after.name
+                with self.turns_of(name):
+                    running = self._running.get(name)
+                    if running.finished.is_set():
+                        raise finished(name)
+                    beside = self.shadows.running(running, renewed(plan, running), nodes)
+                    runs[name] = ends.enter_context(beside)
+            with changing(*runs):
+                for run in runs.values():
+                    run.prove()
+                for run in runs.values():
+                    run.come_near()
+            yield runs
+
+    def _slow(self, plan: Plan) -> list[str]:
+        """Return the nodes whose successors have to catch up beside the old slets; refuse a stall without consent."""
+        found = []
+        running = self._running.deployed.get(plan.after.name)
+        if running is not None and plan.moves and not plan.stall:
+            check_pause(plan.moves, running.components, plan.pause)
+        try:
+            for step, reason in self._tried(plan):
+                if reason is None:
+                    found.append(step.node)
+                elif not plan.stall:
+                    raise PlanError(f"{_stall(plan, step, reason)}; nothing has happened; {CURE}")
+        except ExopError:
+            if running is not None:
+                renewed(plan, running)  # it was tried on what another change has made meanwhile
+            raise
+        return found
+
+    def _tried(self, plan: Plan) -> Iterator[tuple[Step, PlanError | None]]:
+        """Yield the steps whose hand-over, tried on a copy while the stream runs, takes longer than the pause allowed.
+
+        Each comes with the reason if its successor cannot catch up beside the old slet.
+        """
+        for step in plan.steps:
+            if step.state is None or step.state.calls is None:
+                continue
+            running = self._running.deployed.get(plan.after.name)
+            old = running.components.get(step.node) if running is not None else None
+            if running is None or old is None or old.state is None:
+                continue
+            if plan.shadow is not None and not plan.shadow.diverted(step.node):
+                continue  # it makes its state beside the stream anyway
+            if plan.took.get(step.node, 0.0) <= plan.pause:
+                with changing(running.name):
+                    plan.took[step.node] = _duration(step, running, old, plan.pause, plan.patience)
+            if plan.took[step.node] > plan.pause:
+                yield step, _obstacle(plan, step, old)
+
+    def notes(self, plan: Plan) -> Iterator[str]:
+        """Tell which hand-overs of states take longer than the pause allowed, and what that means."""
+        running = self._running.deployed.get(plan.after.name)
+        if running is None or running.mesh.revision != plan.before.revision:
+            return  # another mesh runs, perhaps the one of this plan
+        try:
+            for step, reason in self._tried(plan):
+                if reason is not None:
+                    yield f"warning: {_stall(plan, step, reason)}; {CURE}"
+                elif step.state is not None:
+                    yield (
+                        f"{step.state.calls} of {step.node} takes about {plan.took[step.node]:.2g} s, as tried on a "
+                        f"copy: the successor catches up beside the old slet, and the stream does not stop for it"
+                    )
+        except ExopError as problem:
+            yield f"warning: the change will be refused: {problem}"
+
+    def rollback(self, application: str, node: str, planned: Callable[[Mesh], Plan]) -> Mesh:
+        """Let a predecessor that was kept take over again, with its own, current state."""
+        with self.turns_of(application):
+            mesh = self._running.get(application).mesh
+            plan, kept = self.shadows.rollback_plan(node, mesh, planned)
+            return self._make(application, self.change(plan, back=kept))
+
+    @contextmanager
+    def turn(self, application: str) -> Iterator[None]:
+        """Hold the turn of an application: nothing else changes it meanwhile.
+
+        Raises `PlanError` if a change or a slet of the application calls this, and would wait for itself.
+        """
+        self._check_caller(application)
+        with held(self.turns[application]):
+            yield
+
+    def _check_caller(self, application: str) -> None:
+        if names := _CHANGING.get():
+            raise PlanError(
+                f"{application} cannot be changed from within the change of {', '.join(names)}, which waits for this "
+                f"call; do it when that change is over, or in a thread that it does not wait for"
+            )
+        driver, running = current_driver(), self._running.deployed.get(application)
+        if driver is not None and running is not None and driver in running.drivers():
+            raise PlanError(f"a slet of {application!r} cannot change its own application; do it from another thread")
+
+    @contextmanager
+    def turns_of(self, *applications: str, runs: Mapping[str, Run] | None = None) -> Iterator[None]:
+        """Hold the turns of applications in one order for all callers, who so never wait for each other in a circle.
+
+        Raises `PlanError` as `turn` does, or if a successor runs beside one of them, and not in *runs*.
+        """
+        with ExitStack() as turns:
+            for name in sorted(applications):
+                turns.enter_context(self.turn(name))
+                self.shadows.check_free(name, (runs or {}).get(name))
+            yield
+
+    def change(self, plan: Plan, run: Run | None = None, back: Standby | None = None) -> Change | None:
+        """Return the change of a plan, in the caller's turn; `None` if there is nothing to do.
+
+        Raises `StaleMesh` or `PlanError` if the application was changed or removed meanwhile, or has finished.
+        """
+        running = self._running.deployed.get(plan.after.name)
+        if running is None:
+            raise _removed(plan.after.name)
+        plan = renewed(plan, running)
+        if running.finished.is_set():
+            raise finished(plan.after.name)
+        if not plan:
+            return None
+        beside = self.shadows.companions(plan, run, back)
+        nodes, channels = plan.changes.nodes, plan.changes.channels
+        after = unmarked(plan.after, [one.name for one in nodes], [one.name for one in channels])
+        after = after.at(plan.before.revision + 1)
+        check_durable(
+            after, has_state=self._running.store is not None, nodes=None if plan.before.durable is None else nodes
+        )
+        return Change(running, self._manager, self._wiring, dataclasses.replace(plan, after=after), beside)
+
+    def check_there(self, change: Change) -> None:
+        """Refuse to go on if the application of a change was removed or changed while the change was prepared."""
+        if self._running.deployed.get(change.name) is not change.deployment:
+            raise _removed(change.name)
+        renewed(change.plan, change.deployment)
+
+    def made(self, change: Change) -> StateError | None:
+        """Keep or close the predecessors of a change that is made, and store it. Returns what prevented the latter."""
+        running = change.deployment
+        running.last_change = running.mesh.revision, change.pause.seconds
+        failpoint("change-made")
+        self.shadows.made(running, change.plan, change.beside)
+        unstored = self._running.changed(running)
+        plan, paused = change.plan, round(change.pause.seconds * 1e3, 3)
+        facts = {} if plan.shadow is None else {"proof": self.shadows.status(plan.after.name).get("shadow")}
+        steps = [f"{step.verb} {step.node}" for step in plan.steps]
+        self._running.history.changed(plan.before, plan.after, steps=steps, paused_ms=paused, **facts)
+        return unstored
+
+    def close(self, change: Change) -> None:
+        """Close what a change that is made has replaced, and take a checkpoint of it; others may follow meanwhile."""
+        change.close()
+        self._running.settled(change.deployment)
+
+    def _make(
+        self, name: str, change: Change | None, turn: ExitStack | None = None, runs: Mapping[str, Run] | None = None
+    ) -> Mesh:
+        """Make one change, in one's *turn*, which is left while slets open: the driver that parks last commits it."""
+        if change is not None:
+            slow = turn if change.plan.opens else None
+            try:
+                if slow is not None:
+                    slow.close()
+                with changing(name):
+                    change.prepare()
+                if slow is not None:
+                    slow.enter_context(self.turns_of(name, runs=runs))
+                with changing(name), change.deployment.changing:
+                    self.check_there(change)
+                    try:
+                        change.stage()
+                        change.make()
+                    finally:
+                        change.finish()
+            except BaseException as error:
+                if change.made:
+                    self.made(change)
+                    change.close()
+                else:
+                    change.abort(error)
+                raise
+            problem = self.made(change)
+            if turn is not None:
+                turn.close()
+            self.close(change)
+            if problem is not None:
+                raise problem
+        return self._running.get(name).mesh
+
+
+@contextmanager
+def changing(*applications: str) -> Iterator[None]:
+    """Refuse changes that the code which a change calls asks for, as long as the block runs."""
+    token = _CHANGING.set(applications)
+    try:
+        yield
+    finally:
+        _CHANGING.reset(token)
+
+
+def finished(application: str) -> PlanError:
+    """Return the error for a change of an application that has finished."""
+    return PlanError(
+        f"{application} has finished: there is nothing to change any more; "
+        f"to run it once more, apply a mesh that is newly built, or mesh.at(0)"
+    )
+
+
+def _duration(step: Step, running: Deployment, old: Component, pause: float, seconds: float) -> float:
+    """Hand a state over on a copy while the stream runs; returns the seconds that it took."""
+    assert step.state is not None
+    copy, took = capture(running, step.node, seconds), LONGER
+    for _ in range(TRIES):  # one may take long because the machine is busy
+        begin = time.perf_counter()
+        taken(step.state, old, copy, seconds, interruptible=True)
+        took = time.perf_counter() - begin
+        if not pause < took < LONGER:
+            break
+    return took
+
+
+def _obstacle(plan: Plan, step: Step, old: Component) -> PlanError | None:
+    """Return the reason why a successor cannot catch up beside the old slet."""
+    if plan.shadow is not None:
+        return PlanError(f"{step.node}: the one on trial does not take over, since its settings are diverted")
+    try:
+        check_catching(plan, step, old)
+    except PlanError as reason:
+        return reason
+    return None
+
+
+def _stall(plan: Plan, step: Step, reason: PlanError) -> str:
+    assert step.state is not None
+    took = plan.took[step.node]
+    return (
+        f"the change stops the stream for about {took:.2g} s: {step.state.calls} of {step.node}, as tried on a copy "
+        f"({reason})"
+    )
+
+
+def _removed(application: str) -> PlanError:
+    return PlanError(f"{application} was removed meanwhile: there is nothing to change any more")

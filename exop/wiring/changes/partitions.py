@@ -1,0 +1,185 @@
+"""Partitions that move between the members of a group: planned, refused, and made in the cut with the keys' state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from typing import Any, Final
+
+from exop.errors import PlanError
+from exop.model.meshes.checks import shared_ports
+from exop.model.meshes.diff import Difference
+from exop.model.meshes.mesh import Mesh, Node
+from exop.model.meshes.partitions import PARTITIONS, keyed_fields, partition_of, ranges, ranges_text
+from exop.model.slets.handover import keeps_own_state
+from exop.model.slets.memento import Memento
+from exop.model.types.description import type_of
+from exop.model.types.evolution import changes as type_changes
+from exop.model.values.versions import package_of
+from exop.runtime.component import Component
+from exop.safe_repr import shown
+
+#: Seconds that it takes to look at one key, and to move it.
+PER_KEY: Final = 0.7e-6
+
+
+@dataclass(frozen=True)
+class Move:
+    """The ranges of partitions that the members of a group own before and after a change."""
+
+    group: str
+    partitions: int
+    before: Mapping[str, range]
+    after: Mapping[str, range]
+
+    def __str__(self) -> str:
+        return f"move partitions of the group {self.group}: {ranges_text(self.before)} → {ranges_text(self.after)}"
+
+
+def moves(before: Mesh, after: Mesh, changes: Difference) -> tuple[Move, ...]:
+    """Return the groups whose partitions move.
+
+    Raises `PlanError` if a running slet would change its group, or a member keeps a state that cannot be split.
+    """
+    for old, new in changes.changed:
+        if old.group != new.group:
+            raise PlanError(
+                f"{new.name} keeps its group ({old.group or 'none'}) while it runs; add a slet to the group "
+                f"{new.group or 'NAME'!r} under another name, and remove {new.name}"
+            )
+    nodes = (*changes.added, *changes.removed, *(node for pair in changes.changed for node in pair))
+    found = (_move(before, after, group) for group in dict.fromkeys(node.group for node in nodes) if group is not None)
+    return tuple(move for move in found if move is not None)
+
+
+def _move(before: Mesh, after: Mesh, group: str) -> Move | None:
+    was, now = ({node.name: node for node in mesh.nodes.values() if node.group == group} for mesh in (before, after))
+    if not was or not now:
+        return None
+    keys, others = (_shared(mesh, next(iter(members.values()))) for mesh, members in ((before, was), (after, now)))
+    if was.keys() == now.keys() and keys == others:
+        return None
+    gone = [node for name, node in was.items() if name not in now]
+    for node in (*now.values(), *gone):
+        _check_state(group, node)
+        if keys != others and node.slet.state is not None:
+            raise PlanError(
+                f"the group {group!r} would share other partitions, and {node.name} keeps a state by the keys of "
+                f"those that it has; give the slets that share the others a group of their own"
+            )
+    for source, target in product((*now.values(), *gone), now.values()):
+        _check_compatible(group, source, target)
+    (_, partitions), *_ = others.values()
+    return Move(group, partitions, ranges(was, partitions), ranges(now, partitions))
+
+
+def _shared(mesh: Mesh, node: Node) -> dict[str, tuple[Any, int]]:
+    """Return the field that is the key, and the number of partitions, by port."""
+    settings = {port: mesh.channels[to].settings for port, to in shared_ports(mesh, node).items()}
+    return {port: (found["by"], found.get("partitions", PARTITIONS)) for port, found in settings.items()}
+
+
+def _check_state(group: str, node: Node) -> None:
+    """Refuse a member whose state does not belong to keys."""
+    rest: list[str] = []
+    if node.slet.state is not None:
+        kept, kind = keyed_fields(node.slet.state[1]), node.slet.state[1]
+        rest = [f"{kind.__qualname__}.{name}" for name in type_of(kind).fields if name not in kept]
+    elif keeps_own_state(node):
+        rest = ["the state of its engine"]
+    if rest:
+        raise PlanError(
+            f"partitions of the group {group!r} would move, and {node.name} keeps what belongs to no key "
+            f"({', '.join(rest)}); keep all of its state in fields `NAME: Keyed[K, V]`, or deploy the group anew"
+        )
+
+
+def _check_compatible(group: str, source: Node, target: Node) -> None:
+    """Refuse to move the state of one member to another one that cannot take it."""
+    if source.slet.state is None:
+        return
+    old, new = source.slet.state[1], target.slet.state[1] if target.slet.state is not None else None
+    if old is new:
+        return
+    problem = f"{target.slet.name} keeps none"
+    if new is not None:
+        unfit = [str(one) for one in type_changes(type_of(old), type_of(new)) if not one.compatible]
+        missing = [f"it has no field {name!r}" for name in type_of(old).fields if name not in type_of(new).fields]
+        versions = package_of(old.__module__) != package_of(new.__module__)
+        problem = next(iter([*["it is of another version of the bundle"] * versions, *missing, *unfit]), "")
+    if problem:
+        raise PlanError(
+            f"partitions of the group {group!r} would move, and {target.name} cannot take the state "
+            f"({old.__qualname__}) of {source.name}: {problem}; let all members be of one slet first"
+        )
+
+
+def move_keys(
+    move: Move, before: Mapping[str, Component], after: Mapping[str, Component], undo: list[Callable[[], object]]
+) -> None:
+    """Move the state of keys to the members that own them now, while nothing is in flight in front of any member.
+
+    Raises `PlanError` if a member has the state of a key that it does not own.
+    """
+    owners = [name for name, part in move.after.items() for _ in part]
+    contents = {name: dict(_keyed(after[name].state)) for name in move.after}
+    found: list[tuple[str, str, Any, Any, str]] = []
+    for name, owned in move.before.items():
+        component = after[name] if name in move.after else before[name]
+        component.flush()  # what it buffers for its keys leaves before what their next owners make of them
+        for field, content in _keyed(component.state):
+            for key, value in content.items():
+                if (owner := owners[_owned(move, name, owned, field, key)]) != name:
+                    found.append((name, field, key, value, owner))
+    changed = (content for fields in contents.values() for content in fields.values())
+    undo += [partial(_put_back, content, dict(content)) for content in changed]
+    for name, field, key, value, owner in found:
+        if name in contents:
+            del contents[name][field][key]
+        contents[owner][field][key] = value
+
+
+def check_pause(moved: Iterable[Move], components: Mapping[str, Component], pause: float) -> None:
+    """Raise `PlanError` if moving the state of all keys would stop the stream for longer than *pause* seconds."""
+    members = [(move, components[name]) for move in moved for name in move.before if name in components]
+    keys = sum(len(content) for _, member in members for _, content in _keyed(member.state))
+    if keys * PER_KEY > pause:
+        raise PlanError(
+            f"the change stops the stream for about {keys * PER_KEY:.2g} s: the members of the group "
+            f"{members[0][0].group!r} keep {keys} keys, each of which is looked at; nothing has happened; allow it "
+            f"(apply(stall=True), --allow-stall), or a longer pause (apply(pause=…), --pause)"
+        )
+
+
+def _keyed(state: Memento | None) -> Iterator[tuple[str, dict[Any, Any]]]:
+    """The fields of a memento that hold the state of keys, with their contents."""
+    for field in keyed_fields(type(state)) if state is not None else ():
+        if not isinstance(content := getattr(state, field), dict):
+            raise PlanError(
+                f"{type(state).__qualname__}.{field} is {shown(content, 80)}: a `Keyed` field holds a `dict`"
+            )
+        yield field, content
+
+
+def _owned(move: Move, name: str, owned: range, field: str, key: Any) -> int:
+    """Return the partition of a key; refuse one that its member does not own."""
+    try:
+        partition = partition_of(key, move.partitions)
+    except TypeError as problem:
+        raise PlanError(f"{name}: {field} of its memento cannot be split: {problem}") from problem
+    if partition not in owned:
+        raise PlanError(
+            f"{name}: {field} of its memento has the key {shown(key, 80)}, which is none of its partitions "
+            f"({owned[0]}-{owned[-1]}, and not {partition}): the keys of a `Keyed` field are the values of the field "
+            f"by which the channel of the group {move.group!r} is partitioned"
+            if owned
+            else f"{name}: {field} of its memento has the key {shown(key, 80)}, and {name} owns no partition"
+        )
+    return partition
+
+
+def _put_back(content: dict[Any, Any], before: dict[Any, Any]) -> None:
+    content.clear()
+    content.update(before)

@@ -1,0 +1,333 @@
+"""A plan: the steps of a change of a running application, node by node, before anything has happened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from threading import TIMEOUT_MAX
+from typing import Final, Literal
+
+from exop.errors import PlanError, SettingError
+from exop.model.meshes.diff import Difference, SettingChange, difference, setting_changes
+from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
+from exop.model.meshes.proof import Shadow, as_shadow
+from exop.model.slets.handover import HandOver, field_changes, hand_over
+from exop.model.slets.slet import Slet
+from exop.pictures.notebook import as_text, picture_of
+from exop.runtime.drivers.pause import PATIENCE
+from exop.runtime.opening import opens
+from exop.runtime.supervision.interrupts import uninterrupted
+from exop.wiring.changes.partitions import Move, moves
+
+#: Seconds for which the hand-over of a state may stop the stream, by default.
+PAUSE: Final = 0.05
+
+Verb = Literal["add", "remove", "replace", "configure", "arm", "suspend", "resume", "rewire", "adjust"]
+
+#: The actions of each verb, in order.
+STEPS: dict[Verb, str] = {
+    "add": "open → pause → bind → release → start",
+    "remove": "pause → drain → unbind → release → close",
+    "replace": "open → pause → drain → memento → bind → release → close the old",
+    "configure": "pause → configure → bind → release",
+    "arm": "pause → bind with a look at each item → release",
+    "suspend": "pause → hold items → release",
+    "resume": "pause → let items in → release",
+    "rewire": "pause → bind → release",
+    "adjust": "pause → note the policy → release",
+}
+#: The same for a replacement that makes its state out of a log.
+REBUILT = "open → replay → pause → drain → replay the last bit → bind → release → close the old"
+
+
+@dataclass(frozen=True)
+class Step:
+    """The change of one node: the verb, the node before and after, a text, and the hand-over of its state."""
+
+    verb: Verb
+    node: str
+    text: str
+    before: Node | None = None
+    after: Node | None = None
+    state: HandOver | None = None
+
+    def __str__(self) -> str:
+        carried = f"; {self.state.text}" if self.state else ""
+        changed = [] if self.verb == "configure" else [f"\n    {one}" for one in (*self.settings, *self.fields)]
+        return f"{self.verb} {self.node}: {self.text}{carried}{''.join(changed)}\n    {self.does}"
+
+    @property
+    def settings(self) -> tuple[SettingChange, ...]:
+        """The settings that change, and why."""
+        if self.before is None or self.after is None or self.verb not in ("replace", "configure", "adjust"):
+            return ()
+        return setting_changes(self.before, self.after)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields of ports and of the memento that change."""
+        if self.verb != "replace" or self.before is None or self.after is None:
+            return ()
+        return tuple(field_changes(self.before, self.after))
+
+    @property
+    def does(self) -> str:
+        """The actions, in order."""
+        return REBUILT if self.after is not None and self.after.rebuild is not None else STEPS[self.verb]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A change that is ready to be made: print it, or `apply()` it. Nothing has happened yet.
+
+    `remarks` makes the notes when the plan is shown: this may take longer than the plan itself. `took` has the seconds
+    that the hand-over of a state took on a copy, by node, as far as it was tried.
+    """
+
+    before: Mesh
+    after: Mesh
+    steps: tuple[Step, ...]
+    changes: Difference
+    moves: tuple[Move, ...] = ()
+    remarks: Callable[[Plan], tuple[str, ...]] = field(default=lambda _: (), repr=False, compare=False)
+    took: dict[str, float] = field(default_factory=dict, repr=False, compare=False)
+    timeout: float | None = None
+    pause: float = PAUSE
+    stall: bool = False
+    shadow: Shadow | None = None
+    keep: float | None = None
+    carry_out: Callable[[Plan], Mesh] | None = field(default=None, repr=False, compare=False)
+
+    def __str__(self) -> str:
+        if not self:
+            return f"{self.after.name}: revision {self.before.revision}: nothing to do"
+        head = f"{self.after.name}: revision {self.before.revision} → {self.before.revision + 1}"
+        channels = [
+            *(f"add the channel {channel.name} ({channel.kind})" for channel in self.changes.channels_added),
+            *(f"remove the channel {channel.name}" for channel in self.changes.channels_removed),
+            *(_channel_text(old, new) for old, new in self.changes.channels_changed),
+        ]
+        lines = [*map(str, (*self.steps, *self.moves)), *channels, *self.notes]
+        return "\n".join([head, *(f"  {line}" for line in lines)])
+
+    def __repr__(self) -> str:
+        steps = ", ".join(f"{step.verb} {step.node}" for step in self.steps)
+        none = "no node changes" if self else "nothing to do"
+        return f"<Plan {self.after.name} rev {self.before.revision}: {steps or none}>"
+
+    def _repr_html_(self) -> str:
+        return picture_of(self.after, {step.node for step in self.steps}) + as_text(str(self))
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self.changes) or self.before.durable != self.after.durable
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks beyond the steps: queues that are inserted, items or state that are lost, steps that take long."""
+        if self.shadow is None and self.keep is None:
+            return self.remarks(self)
+        # Imported lazily: only plans with a proof need it.
+        from exop.wiring.shadow.checks import told
+
+        return *self.remarks(self), *told(self)
+
+    def noting(self, notes: Sequence[str]) -> Plan:
+        """The plan with further notes before its own."""
+        return replace(self, remarks=lambda plan: (*notes, *self.remarks(plan)))
+
+    @property
+    def patience(self) -> float:
+        """Seconds to wait for drivers and for user code."""
+        return PATIENCE if self.timeout is None else self.timeout
+
+    @property
+    def opens(self) -> bool:
+        """Whether it calls code of slets that are made or opened, or that take items again: this may take long."""
+        fresh = [step.after for step in self.steps if step.verb in ("add", "replace") and step.after is not None]
+        made = (hasattr(node.slet.factory, "__post_init__") or node.rebuild is not None for node in fresh)
+        return any(made) or any(opens(node.slet) for node in fresh)
+
+    def proven(self, shadow: Shadow | None = None, keep: float | None = None) -> Plan:
+        """Return the same plan with a proof before it, and with predecessors that are kept; print it, or apply it.
+
+        Raises `PlanError` if something in it cannot run beside the mesh.
+        """
+        # Imported lazily: only plans with a proof need it.
+        from exop.wiring.shadow.checks import check_keep, check_shadow
+
+        if shadow is not None:
+            check_shadow(self, as_shadow(shadow))
+        if keep is not None:
+            check_keep(self, keep)
+        return replace(self, shadow=shadow, keep=keep)
+
+    def bounded(self, timeout: float | None = None, pause: float | None = None, *, stall: bool = False) -> Plan:
+        """Return the same plan with other bounds, as at `apply`."""
+        check_seconds("apply", timeout)
+        check_seconds("apply", pause, setting="pause")
+        timeout, pause = (self.timeout if timeout is None else timeout), (self.pause if pause is None else pause)
+        return replace(self, timeout=timeout, pause=pause, stall=self.stall or stall)
+
+    @uninterrupted
+    def apply(
+        self,
+        *,
+        shadow: Shadow | None = None,
+        keep: float | None = None,
+        timeout: float | None = None,
+        pause: float | None = None,
+        stall: bool = False,
+    ) -> Mesh:
+        """Make the change; returns the mesh that runs then.
+
+        Args:
+            shadow: Let the successors run beside the old ones first, and take over only if they do the same.
+            keep: For so many seconds the predecessors run on behind; `platform.rollback` lets one take over again.
+            timeout: Seconds that the drivers have to come to their safe points, 10 by default; then the change is given
+                up, and everything is as it was. Each slet has as long to open, to hand over its state and to close.
+            pause: Seconds for which the hand-over of a state may stop the stream, 0.05 by default. It is tried on a
+                copy while the stream runs; if it takes longer there, the successor catches up beside the old slet, and
+                where it cannot, the change is refused with the time it took.
+            stall: Where a successor cannot catch up, let the hand-over of its state stop the stream for longer.
+
+        Raises:
+            SettingError: *timeout* or *pause* is no number of seconds; nothing has happened.
+            StaleMesh: the application was changed after the plan was made.
+            ShadowFailed: a successor was not proven; everything is as it was.
+            PlanError: the change could not be made; everything is as it was.
+        """
+        if self.carry_out is None:
+            raise PlanError("this plan belongs to no platform; make it with platform.plan(mesh)")
+        plan = self.bounded(timeout, pause, stall=stall)
+        if shadow is not None or keep is not None:
+            plan = plan.proven(self.shadow if shadow is None else shadow, self.keep if keep is None else keep)
+        return self.carry_out(plan)
+
+
+def check_seconds(place: str, timeout: object, least: float = 0.0, setting: str = "timeout") -> None:
+    """Raise a `SettingError` unless *timeout* is a number of seconds that a thread can wait for, or `None`."""
+    number = timeout if isinstance(timeout, (int, float)) and not isinstance(timeout, bool) else None
+    if timeout is None or (number is not None and least <= number <= TIMEOUT_MAX):
+        return
+    problem = f"{timeout!r} ({type(timeout).__name__}) is no number of seconds from 0 to {TIMEOUT_MAX:.0f}"
+    raise SettingError(place=place, setting=setting, problem=problem)
+
+
+def make_plan(before: Mesh, after: Mesh) -> Plan:
+    """Compare two meshes of one application and return the plan that leads from one to the other.
+
+    Raises `MementoError` or another `PlanError` for a state or channel that cannot become what it is to be.
+    """
+    changes = difference(before, after)
+    others = ", ".join(old.name for old, new in changes.channels_changed if old.kind != new.kind)
+    if others:
+        raise PlanError(f"{others} would become of another kind while running; add a new channel and rewire to it")
+    _check_tied(before, after)
+    steps = [
+        *(Step("add", node.name, node.slet.identity, after=node) for node in changes.added),
+        *(Step("remove", node.name, node.slet.identity, before=node) for node in changes.removed),
+        *(step for old, new in changes.changed for step in _steps(old, new)),
+    ]
+    return Plan(before, after, tuple(steps), changes, moves(before, after, changes))
+
+
+def _channel_text(old: ChannelSpec, new: ChannelSpec) -> str:
+    """Describe the change of a channel that stays."""
+    pairs = [(name, old.settings.get(name), new.settings.get(name)) for name in {**new.settings, **old.settings}]
+    parts = [f"{name}: {before!r} → {after!r}" for name, before, after in pairs if before != after]
+    if parts or new.close_windows:
+        parts.append("the open windows are closed" if new.close_windows else "the open windows run to their end")
+    if old.pending != new.pending:
+        parts.append(_armed(old, new))
+    return f"configure the channel {new.name}: {'; '.join(parts)}"
+
+
+def _steps(old: Node, new: Node) -> list[Step]:
+    """Return the steps of one changed node: a replacement does everything at once."""
+    if old.slet != new.slet or new.lose_state or new.memento is not None or new.rebuild is not None:
+        _check_stop(old, new)
+        state = hand_over(old, new, lose_state=new.lose_state)
+        same = f"{new.slet.identity} with {'an empty' if new.lose_state and new.memento is None else 'another'} state"
+        text = same if old.slet == new.slet else f"{old.slet.identity} → {new.slet.identity}"
+        return [Step("replace", new.name, text, old, new, state)]
+    steps, ports = [], _other_ports(old, new)
+    if ports or dict(old.settings) != dict(new.settings):
+        if ports or getattr(new.slet.factory, "reopens", False):
+            state = hand_over(old, new, lose_state=new.lose_state)
+            return [Step("replace", new.name, f"by itself{ports}", old, new, state)]
+        spec = new.slet
+        if spec.iterated and not spec.is_class and not spec.inputs and spec.state is None:
+            raise PlanError(
+                f"{new.name}: {spec.name} keeps no position in a memento, so it would begin anew with its new "
+                f"settings; give it a memento, or replace it"
+            )
+        steps.append(Step("configure", new.name, ", ".join(map(str, setting_changes(old, new))), old, new))
+    if old.pending != new.pending:
+        if getattr(new.slet.factory, "reopens", False) and new.pending:
+            raise PlanError(
+                f"{new.name}: {new.slet.name} cannot take settings in place, so not at a point in the stream; "
+                f"configure it without when=, which opens another one beside it"
+            )
+        steps.append(Step("arm", new.name, _armed(old, new), old, new))
+    if dict(old.ports) != dict(new.ports):
+        pairs = [(port, old.ports.get(port), new.ports.get(port)) for port in {**new.ports, **old.ports}]
+        moved = [f"{port}: {was} → {place or 'nothing'}" for port, was, place in pairs if was != place]
+        steps.append(Step("rewire", new.name, ", ".join(moved), old, new))
+    if old.suspended != new.suspended:
+        steps.append(Step("suspend" if new.suspended else "resume", new.name, new.slet.identity, old, new))
+    return steps or [Step("adjust", new.name, _adjusted(old, new), old, new)]
+
+
+def _adjusted(old: Node, new: Node) -> str:
+    """Describe what else differs: the settings that count as set, the types of the inputs, or the policy."""
+    if old.given != new.given:
+        return "what is set"
+    types = {**old.taken, **new.taken}
+    other = [port for port in types if old.taken.get(port) != new.taken.get(port)]
+    if other:
+        return ", ".join(f"{port} takes {new.taken.get(port, 'anything')}" for port in other)
+    return f"on_error={new.policy}, timeout={new.patience or 'none'}, dead_letters={new.letters}"
+
+
+def _other_ports(old: Node, new: Node) -> str:
+    """Describe the ports that come, go, or take another form with the settings and inputs of a slet."""
+    if not new.slet.specialises and not new.slet.families:
+        return ""
+    before, after = ({name: (one.direction, one.type.form) for name, one in of.slet.ports.items()} for of in (old, new))
+    come = ", ".join(name for name in after if name not in before)
+    gone = ", ".join(name for name in before if name not in after)
+    other = ", ".join(name for name in after if name in before and before[name] != after[name])
+    parts = (come and f"with the port {come}", gone and f"without {gone}", other and f"in another form: {other}")
+    return "".join(f", {part}" for part in parts if part)
+
+
+def _armed(old: Node | ChannelSpec, new: Node | ChannelSpec) -> str:
+    """Describe the settings that are newly pending, and those that no longer are."""
+    added = [f"pending: {line}" for line in new.pending if line not in old.pending]
+    gone = [f"no longer pending: {line}" for line in old.pending if line not in new.pending]
+    return "; ".join([*added, *gone]) or "pending in another order"
+
+
+def _check_stop(old: Node, new: Node) -> None:
+    """Refuse a source that drives itself and cannot stop: it is not known where its successor would begin."""
+    spec = old.slet
+    stops = getattr(spec.factory, "quiesce", None) is not Slet.quiesce
+    if spec.own_driver and not spec.inputs and spec.state is not None and not (stops or new.lose_state):
+        raise PlanError(
+            f"{old.name}: {spec.name} pushes from threads of its own and has no quiesce(), so where its successor "
+            f"would begin is not known; define quiesce() so that it stops, or replace it with lose_state=True"
+        )
+
+
+def _check_tied(before: Mesh, after: Mesh) -> None:
+    """Refuse to let an application become durable while an engine runs: it is tied to checkpoints when it is opened."""
+    if (before.durable is None) == (after.durable is None):
+        return
+    running = [name for name, node in before.nodes.items() if node.slet.tie and after.nodes.get(name) == node]
+    if running:
+        raise PlanError(
+            f"{', '.join(running)} drives itself, and would have to be opened anew for an application that is, or is "
+            f"no more, durable; remove the application and deploy it as it is to be"
+        )

@@ -1,0 +1,371 @@
+"""Rebuilds the state of a successor from the log of its input, while the predecessor works.
+
+It replays exactly the events that the predecessor has taken: all but those that wait on the way, and in flight. Where
+windows or other slets stand between the log and the slet, copies of these, made anew, turn the events of the log into
+those of the slet. The last ones are replayed in the cut, while everything that pushes into the log stands still.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, groupby
+from typing import Any, Final
+
+from exop.errors import ExopError, NotRebuildable, NotStorable
+from exop.model.items import CONTROL
+from exop.model.meshes.mesh import Node
+from exop.model.slets.memento import Memento
+from exop.runtime.channels.base import Outlet, channel_settings
+from exop.runtime.channels.log import LogChannel
+from exop.runtime.channels.queue import Buffered
+from exop.runtime.channels.window import WindowChannel, timed_by
+from exop.runtime.component import Component
+from exop.runtime.dataflow.batches import cut, weight
+from exop.runtime.dataflow.compiler import way_into
+from exop.runtime.dataflow.entry import Entry, Way, items_of
+from exop.runtime.deployment import Deployment
+from exop.runtime.drivers.base import acting_as
+from exop.runtime.drivers.pause import Pause
+from exop.runtime.log.memory import Position
+from exop.runtime.metrics import ComponentMetrics
+from exop.runtime.supervision.interrupts import check_interrupt
+from exop.safe_repr import described
+from exop.wiring.changes.plan import Plan, Step
+from exop.wiring.graph.circuit import before_key, inside
+
+#: The number of rows to replay at a time.
+LOT: Final = 5000
+#: The replay stops so many rows before the end of the log: which of them were taken is known in the cut.
+CLOSE: Final = 1000
+#: A stream that is too fast is stopped for so many seconds at a time; so many rows are replayed at a time then.
+MOMENT: Final = 0.002
+LITTLE: Final = 200
+#: The cure where the log cannot give the state.
+OTHERWISE: Final = "give the state an upgrade, or say lose_state=True"
+
+
+@dataclass(frozen=True)
+class Leg:
+    """A channel on the way from the log to a port: the output port in front of it, and the input port behind it."""
+
+    channel: str
+    source: str
+    to: str
+
+
+def check_rebuilds(plan: Plan, deployment: Deployment) -> None:
+    """Raise `NotRebuildable` for a state that the log cannot give."""
+    for step in plan.steps:
+        if step.verb == "replace" and step.after is not None and step.after.rebuild is not None:
+            _check_slet(step.after)
+            _log_of(step, deployment)
+
+
+def _check_slet(node: Node) -> None:
+    spec = node.slet
+    if spec.state is None:
+        raise _refused(node, f"{spec.name} keeps no state", "leave rebuild out")
+    if spec.iterated or spec.own_driver or not spec.inputs:
+        raise _refused(node, f"{spec.name} drives itself", "replace it by a slet that items are pushed to")
+    if spec.has_effects:
+        problem = f"{spec.name} acts on something outside of the mesh, which would happen again for every item"
+        raise _refused(node, problem, "mark it effects=False if it does not, or give its state an upgrade")
+    if node.suspended:
+        raise _refused(node, "the node is suspended", "resume it first")
+    if node.group is not None:
+        problem = f"the log has the items of all members of the group {node.group!r}"
+        raise _refused(node, problem, OTHERWISE)
+
+
+def _log_of(step: Step, deployment: Deployment) -> tuple[LogChannel, list[list[Leg]]]:
+    """Return the log from which the inputs of a node come, and the way to each of its ports, in the log's order."""
+    node = step.after
+    assert node is not None
+    ways = [_way_to(step, deployment, port) for port in node.inputs()]
+    names = sorted({way[0].channel for way in ways})
+    if len(names) > 1:
+        problem = f"its inputs come from several logs ({', '.join(names)}), which do not keep the order between them"
+        raise _refused(node, problem, f"let both streams pass one log, from which its ports are fed, or {OTHERWISE}")
+    log = deployment.channels[names[0]]
+    assert isinstance(log, LogChannel)
+    if len(ways) > 1:
+        ways.sort(key=lambda way: log.order.index(way[0].to))
+        passed = [leg.to for way in ways for leg in way]
+        queues = [one for one in deployment.inserted if one.rpartition(" -> ")[2] in passed]
+        queues += [leg.channel for way in ways for leg in way if deployment.channels[leg.channel].buffered]
+        if queues or len({*passed}) < len(passed):
+            by = f"by way of the queue {queues[0]!r}" if queues else "by one slet, without an order between them"
+            cure = f"connect each to the log by slets of its own, without queues, or {OTHERWISE}"
+            raise _refused(node, f"several of its ports are fed {by}", cure)
+    if log.start > log.began:
+        problem = f"the log {log.name!r} begins with row {log.start}, and the application began at {log.began}"
+        raise _refused(node, problem, "let the log keep more (keep='all') from the start, or say lose_state=True")
+    return log, ways
+
+
+def _way_to(step: Step, deployment: Deployment, port: str) -> list[Leg]:
+    """Return the legs from a log to a port of the node; every slet between does as its one input says, and no more."""
+    node, mesh = step.after, deployment.mesh
+    assert node is not None
+    name, to, legs = node.ports[port], f"{node.name}.{port}", list[Leg]()
+    if step.before is None or name not in step.before.inputs().values():
+        raise _refused(node, f"its input is connected to {name!r} by this change", "make two changes of it")
+    if node.slet.ports[port].pulled:
+        raise _refused(node, f"it reads {name!r} as it was at the time", OTHERWISE)
+    while not isinstance(channel := deployment.channels[name], LogChannel):
+        producers, kind = mesh.producers(name), channel.kind
+        if kind not in ("direct", "queue", "window") or len(producers) != 1 or channel.live:
+            fed = kind if len(producers) == 1 else f"{kind}, fed by {len(producers)} slets"
+            raise _refused(node, f"its input {name!r} is no log (it is {fed})", OTHERWISE)
+        before, out = producers[0]
+        if isinstance(channel, WindowChannel) and channel.unpunctuated and timed_by(channel) is not None:
+            problem = f"the window {name!r} is by time, and no punctuations come from {before.name}"
+            raise _refused(node, problem, f"put a stock:watermark behind {before.name}, or {OTHERWISE}")
+        taken, spec = before.inputs(), before.slet
+        pulled = any(spec.ports[port].pulled for port in taken)
+        if spec.iterated or spec.own_driver or spec.has_effects or len(taken) != 1 or pulled:
+            problem = f"its input {name!r} is no log (it is {kind}), and {before.name} before it cannot be replayed"
+            raise _refused(node, problem, f"put a log behind {before.name}, or {OTHERWISE}")
+        legs.insert(0, Leg(name, f"{before.name}.{out}", to))
+        ((port, name),) = taken.items()
+        to = f"{before.name}.{port}"
+        if any(leg.to == to for leg in legs):
+            raise _refused(node, f"its input {name!r} is part of a cycle without a log", OTHERWISE)
+    return [Leg(name, "", to), *legs]
+
+
+class Gap:
+    """A place where events wait on their way: it passes on all but the last ones, which wait in reality, too."""
+
+    def __init__(self, deployment: Deployment, to: Entry, places: list[str], buffers: list[str]) -> None:
+        self.entry = Entry(*(partial(self._put, way) for way in ("push", "push_batch", "control")))
+        self._deployment, self._to, self._places, self._buffers = deployment, to, places, buffers
+        self._events: deque[tuple[Way, Any]] = deque()
+        self.count = 0
+
+    def put(self, payload: Any) -> None:
+        """Take what a log has kept."""
+        if isinstance(payload, CONTROL):
+            self._put("control", payload)
+        elif isinstance(payload, list) and len(payload) == 1:
+            self._put("push", payload[0])
+        else:
+            self._put("push_batch", payload)
+
+    def pass_on(self, kept: int) -> bool:
+        """Pass on all but the last *kept* events; returns whether there are so many."""
+        while self.count > kept:
+            self.pass_one(kept)
+        return self.count == kept
+
+    def fits(self, kept: int) -> bool:
+        """Whether the next payload as a whole is before the last *kept* events."""
+        return self.count > kept and (items_of(*self._events[0]) or 1) <= self.count - kept
+
+    def pass_one(self, kept: int) -> None:
+        """Pass on the next payload, or the part of it that is before the last *kept* events."""
+        way, payload = self._events.popleft()
+        size, most = items_of(way, payload) or 1, self.count - kept
+        if size > most:
+            self._events.appendleft((way, cut(payload, most, size)))
+            payload, size = cut(payload, 0, most), most
+        self.count -= size
+        getattr(self._to, way)(payload)
+
+    def waiting(self) -> int:
+        """Return the number of events that wait there in reality."""
+        found: list[tuple[str, Any]] = []
+        for name in self._buffers:
+            queue = self._deployment.inserted.get(name, self._deployment.channels.get(name))
+            found += queue.capture()["entries"] if isinstance(queue, Buffered) else ()
+        for place in self._places:
+            found += ((work.way, work.payload) for work in self._deployment.inlets.at(place))
+        return sum(weight(payload) if way in ("push_batch", "batch") else 1 for way, payload in found)
+
+    def _put(self, way: Way, payload: Any) -> None:
+        size = 1 if way == "control" else items_of(way, payload)
+        if size:
+            self._events.append((way, payload))
+            self.count += size
+
+
+class Rebuild:
+    """The rebuilding of one successor.
+
+    Attributes:
+        channels: The log, and the channels between it and the slet: nothing is pushed into them in the cut.
+        position: The position up to which it has read the log.
+    """
+
+    def __init__(self, deployment: Deployment, step: Step, successor: Component) -> None:
+        self.log, ways = _log_of(step, deployment)
+        self.channels = {leg.channel for way in ways for leg in way}
+        self.position = self.log.origin
+        self._deployment = deployment
+        self._successor = successor
+        self._copies: list[Component] = []
+        self._windows: list[tuple[str, WindowChannel]] = []
+        self._gaps = [self._built(way) for way in ways]  # of each way, those from the log on
+        form = successor.spec.ports[ways[0][-1].to.rpartition(".")[2]].type.form
+        self._merges = len(ways) == len(self._gaps[0]) == 1 and form == "item"  # single items are replayed together
+        self._largest = 0
+
+    def catch_up(self) -> None:
+        """Replay until the end is near; a stream that is as fast as the replay is stopped for moments."""
+        before, (left, end, kept) = math.inf, self._near()
+        while 0 < left <= 0.8 * before:
+            self._replay(end, kept)
+            before, (left, end, kept) = left, self._near()
+        while left > 0:
+            with Pause(self._deployment) as pause:
+                pause.stop()
+                until = time.perf_counter() + MOMENT
+                while left > 0 and time.perf_counter() < until:
+                    self._replay(end, kept, most=LITTLE)
+                    left, end, kept = self._near()
+
+    def completed(self) -> Memento | None:
+        """Replay the last events, up to where the predecessor stands, which is parked."""
+        waiting = [[gap.waiting() for gap in gaps] for gaps in self._gaps]
+        with acting_as(None):  # a slet that raises is refused here, and suspends no driver
+            self._replay(self.log.position, max(found[0] for found in waiting), waiting)
+        self._check_copies()
+        self.close()
+        self._successor.metrics = ComponentMetrics()
+        return self._successor.state
+
+    def close(self) -> None:
+        """Close the copies of slets."""
+        while self._copies:
+            self._copies.pop().exit()
+
+    def _built(self, way: list[Leg]) -> list[Gap]:
+        """Make the copies that lead to a port of the successor, the last one first; returns what is between them."""
+        node, _, port = way[-1].to.rpartition(".")
+        end = way_into(self._successor, self._successor.spec.ports[port])  # what the slet emits is dropped
+        entry = Entry(end.push, end.push_batch, end.show)
+        gaps: list[Gap] = []
+        for leg in reversed(way):
+            channel, edge = self._deployment.channels[leg.channel], f"{leg.channel} -> {leg.to}"
+            front = [leg.source, f"channel {leg.channel}", inside(leg.channel), f"window {leg.channel} | {leg.to}"]
+            buffers = [leg.channel, before_key(leg.channel)]
+            if not leg.source:
+                front, buffers = [], []
+            if isinstance(channel, WindowChannel):
+                gaps.insert(0, Gap(self._deployment, entry, [leg.to], [edge]))
+                fresh = type(channel)(channel.name, **channel_settings(type(channel), channel.asked))
+                self._windows.append((leg.to, fresh))
+                into = fresh.entry([Outlet(leg.to, gaps[0].entry)])
+                gaps.insert(0, Gap(self._deployment, into, front, buffers))
+            else:
+                gaps.insert(0, Gap(self._deployment, entry, [*front, leg.to], [*buffers, edge]))
+            if leg.source:
+                node, _, port = leg.source.rpartition(".")
+                entry = self._copied(self._deployment.components[node], port, way, gaps[0].entry)
+        return gaps
+
+    def _copied(self, component: Component, out: str, way: list[Leg], to: Entry) -> Entry:
+        """Return the way into a copy of a slet, which begins anew."""
+        node = component.node
+        copy = Component(f"{component.id} (copy)", component.application, node, lambda _: None, None, component.user)
+        self._copies.append(copy)
+        copy.enter()
+        copy.bind({out: to})
+        (port,) = (leg.to.rpartition(".")[2] for leg in way if leg.to.rpartition(".")[0] == node.name)
+        return way_into(copy, copy.spec.ports[port])
+
+    def _check_copies(self) -> None:
+        """Refuse a state to which slets and windows have led that were others for a time than they are now."""
+        node = self._successor.node
+        for copy in self._copies:
+            if not _same(copy.state, self._deployment.components[copy.node.name].state):
+                problem = f"{copy.node.name}, between the log and the slet, has another state than the log gives it now"
+                raise _refused(node, problem, OTHERWISE)
+        for port, fresh in self._windows:
+            held, now = (one.capture()[port] for one in (self._deployment.channels[fresh.name], fresh))
+            facts = [(one["now"], one["since"], len(one["items"]), "old" in one) for one in (held, now)]
+            if facts[0] != facts[1]:
+                problem = f"the windows of {fresh.name!r} had other sizes before, or began later than the log"
+                raise _refused(node, problem, OTHERWISE)
+
+    def _near(self) -> tuple[int, Position, int]:
+        """Return how many events there are to replay, the end of the log, and how many events before it are kept."""
+        end = self.log.position  # before the events that wait are counted, which may become more meanwhile
+        kept = max(gaps[0].waiting() for gaps in self._gaps) + max(CLOSE, 2 * self._largest)
+        return end.offset - self.position.offset + self._gaps[0][0].count - kept, end, kept
+
+    def _till(self, end: Position, rows: int) -> Position:
+        """Return the position up to which to read at a time: with several ports no batch may be read in two parts."""
+        return end if len(self._gaps) > 1 else min(end, Position(self.position.offset + rows))
+
+    def _replay(
+        self, end: Position, kept: int, waiting: list[list[int]] | None = None, most: int | None = None
+    ) -> None:
+        """Replay up to *end* all but *kept* events; in the cut all but those that are *waiting* on the ways.
+
+        With *most*, so many rows are read.
+        """
+        try:
+            while True:
+                check_interrupt()
+                till = self._till(end, most or LOT)
+                events = self.log.events(self.position, till)
+                rows = (weight(payload) for payload in events if not isinstance(payload, CONTROL))
+                self._largest = max(self._largest, *rows, 0)
+                for payload in _merged(events) if self._merges else events:
+                    for gaps in self._gaps:
+                        gaps[0].put(payload)
+                self.position = till
+                whole = self._pass_on(max(0, kept - (end.offset - till.offset)), waiting if till == end else None)
+                if till == end or most:
+                    break
+        except Exception as error:
+            told = str(error) if isinstance(error, ExopError) else described(error)
+            raise _refused(self._successor.node, told, "repair the slet, or the log") from error
+        if waiting is not None and not whole:
+            problem = "some of its inputs have come farther than others, or not as far as what has been replayed"
+            raise _refused(self._successor.node, problem, "make the change once more")
+
+    def _pass_on(self, kept: int, waiting: list[list[int]] | None) -> bool:
+        """Pass on what is certain to have been taken; returns whether it is all but what is *waiting*."""
+        if len(self._gaps) == 1:
+            kept_by = waiting[0] if waiting else [kept, *(gap.waiting() + CLOSE for gap in self._gaps[0][1:])]
+            found = [gap.pass_on(count) for gap, count in zip(self._gaps[0], kept_by, strict=True)]
+            return all(found)
+        if waiting is not None and any(found[0] != kept or any(found[1:]) for found in waiting):
+            return False
+        while self._gaps[0][0].fits(kept):  # each payload goes to the end of its way, before the next way gets it
+            for gaps in self._gaps:
+                gaps[0].pass_one(kept)
+                for gap in gaps[1:]:
+                    gap.pass_on(0)
+        return self._gaps[0][0].count == kept
+
+
+def _merged(events: Iterable[Any]) -> Iterator[Any]:
+    """Make one list of lists that follow each other."""
+    for lists, run in groupby(events, lambda payload: type(payload) is list):
+        if lists:
+            yield list(chain.from_iterable(run))
+        else:
+            yield from run
+
+
+def _same(one: Memento | None, other: Memento | None) -> bool:
+    """Whether two states are equal, as far as they can be compared."""
+    # Imported lazily: only this needs the encoding.
+    from exop.model.values.encoding import encode, fields_of
+
+    try:
+        return encode(one and fields_of(one)) == encode(other and fields_of(other))
+    except NotStorable:
+        return True
+
+
+def _refused(node: Node, problem: str, cure: str) -> NotRebuildable:
+    return NotRebuildable(node=node.name, problem=problem, cure=cure)

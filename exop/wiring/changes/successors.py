@@ -1,0 +1,302 @@
+"""The components that a change adds and replaces: made, opened, given a state, closed."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from exop.errors import ComponentFailed, NotStorable, PlanError
+from exop.logs import logger
+from exop.model.slets.handover import HandOver
+from exop.model.slets.memento import Memento, memento_of
+from exop.runtime.channels.base import Channel
+from exop.runtime.component import Component
+from exop.runtime.component_manager import ComponentManager
+from exop.runtime.deployment import Deployment
+from exop.runtime.drivers.engine import EngineDriver
+from exop.runtime.drivers.pause import PATIENCE, Pause
+from exop.runtime.drivers.source import SourceDriver
+from exop.runtime.durable.failpoints import failpoint
+from exop.runtime.lifecycle import Event, State
+from exop.runtime.opening import HOLDING
+from exop.runtime.supervision.budget import UserCall
+from exop.runtime.supervision.interrupts import check_interrupt
+from exop.safe_repr import RAISED, described, message
+from exop.wiring.changes.plan import Plan, Step
+from exop.wiring.changes.rebuild import Rebuild
+from exop.wiring.controller import WiringController
+from exop.wiring.shadow.follower import Companions, Follower, Undo
+
+#: Seconds that a hand-over may take at least in the cut, however short it was when it was tried.
+LONGER: Final = 1.0
+
+
+@dataclass
+class Successors:
+    """The slets that a plan adds to a deployment; `undo` collects what gives them up again.
+
+    `states` has those that successors got before the cut, `rebuilds` those that are made out of a log.
+    """
+
+    deployment: Deployment
+    manager: ComponentManager
+    plan: Plan
+    undo: list[Undo]
+    beside: Companions = field(default_factory=Companions)
+    made: dict[str, Component] = field(default_factory=dict)
+    channels: dict[str, Channel] = field(default_factory=dict)
+    states: dict[str, Memento | None] = field(default_factory=dict)
+    rebuilds: dict[str, Rebuild] = field(default_factory=dict)
+
+    def create_channels(self) -> None:
+        """Make the channels that are new; others may not change the application meanwhile."""
+        name, durable = self.deployment.name, self.plan.after.durable is not None
+        for spec in self.plan.changes.channels_added:
+            channel = self.manager.create_channel(name, spec, durable=durable, timeout=self.plan.timeout)
+            self.channels[spec.name] = channel
+            self.undo.append(lambda channel=channel: self.manager.destroy_channel(name, channel))  # type: ignore[misc]
+            if durable:
+                channel.begin_anew()
+
+    def create(self) -> None:
+        """Make the components that are new."""
+        name, durable = self.deployment.name, self.plan.after.durable is not None
+        self.made |= {node: one.component for node, one in self.beside.ready.items()}
+        for step in self.plan.steps:
+            if step.verb in ("add", "replace") and step.after is not None and step.node not in self.made:
+                changed, timeout = self.deployment.changed, self.plan.timeout
+                made = self.manager.create(name, step.after, changed, durable=durable, timeout=timeout)
+                self.made[step.node] = made
+                if step.state is not None and step.state.inside and made.tie is not None:
+                    made.tie.inherits = self.deployment.components[step.node].instance
+                self.undo.append(partial(self._abandon, made))
+
+    def open(self) -> None:
+        """Open the components that may open while the old ones work."""
+        for step in self.plan.steps:
+            if step.node in self.made.keys() - self.beside.ready and not _opens_late(step):
+                check_interrupt()
+                self.made[step.node].enter(self.plan.timeout)
+                if step.after is not None and step.after.rebuild is not None:
+                    rebuild = self.rebuilds[step.node] = Rebuild(self.deployment, step, self.made[step.node])
+                    self.undo.append(rebuild.close)
+                    rebuild.catch_up()
+
+    def open_late(self, pause: Pause, old: Component) -> None:
+        """Open a source that drives itself where its predecessor has stopped: it may begin at once; engines inherit."""
+        step = next(one for one in self.plan.steps if one.node == old.node.name)
+        inside = step.state is not None and step.state.inside
+        if not (_opens_late(step) or inside) or step.state is None or old.driver is None:
+            return
+        pause.close([old.driver])
+        pause.wait_parked()
+        successor = self.made[step.node]
+        if inside:
+            _inherit(successor, old, self.plan.patience)
+            return
+        # It may begin at once, in a thread of its own: what it notes must not be seen by the old one, which goes on
+        # if the change is given up.
+        state = self.states[step.node] = taken(step.state, successor, old.state, self._budget(step), copy=True)
+        if state is not None:
+            successor.adopt(state)
+        successor.enter(self.plan.timeout)
+
+    def succeed(self, step: Step, predecessor: Component | None) -> Component:
+        """Let a successor stand where its predecessor stood, with its state and place in the stream."""
+        successor = self.made[step.node]
+        if predecessor is not None and step.state is not None:
+            needed = not (step.after is not None and step.after.lose_state)
+            _flush(predecessor, self.plan.patience, needed=needed)
+            if step.node in self.rebuilds:
+                self.states[step.node] = self.rebuilds[step.node].completed()
+            failpoint("memento-before")
+            if step.node not in self.states:
+                self.states[step.node] = taken(step.state, successor, predecessor.state, self._budget(step))
+            successor.succeed(predecessor, self.states[step.node])
+            failpoint("memento-after")
+        begin = Event.SUSPEND if successor.node.suspended else Event.START
+        if successor.allows(begin):  # one that has run on behind works already
+            successor.on(begin)
+        if predecessor is not None and predecessor.status is State.ENDED:  # its stream is over for any slet there
+            successor.on(Event.END)
+            successor.over = True
+            if isinstance(successor.driver, SourceDriver):
+                successor.driver.over = True  # it does the work in flight, and does not begin again
+        return successor
+
+    def _budget(self, step: Step) -> float:
+        """Return the seconds that a hand-over may take in the cut: not much more than it took on a copy."""
+        took = self.plan.took.get(step.node)
+        return self.plan.patience if took is None else min(self.plan.patience, max(LONGER, 10 * took))
+
+    def _abandon(self, component: Component) -> None:
+        """Discard a successor that was never let go: a push of its own thread waits at the closed door."""
+        if isinstance(component.driver, EngineDriver):
+            component.driver.halt()
+        discard(self.deployment, self.manager, component)
+
+
+def taken(
+    way: HandOver,
+    successor: Component,
+    state: Memento | None,
+    seconds: float,
+    *,
+    copy: bool = False,
+    interruptible: bool = False,
+) -> Memento | None:
+    """Return the state with which a successor begins, made within so many seconds; with *copy* from a copy of *state*.
+
+    Raises `MementoError` if it cannot take the state, `ComponentFailed` if user code has not returned in time.
+    """
+
+    def take() -> Memento | None:
+        return way.take(state.copied() if copy and state is not None else state)
+
+    if way.calls is None and not copy:
+        return take()
+    return successor.user.run(successor, "taking over the state", take, seconds, interruptible=interruptible)
+
+
+def _flush(predecessor: Component, seconds: float, *, needed: bool) -> None:
+    """Flush buffered output, which the memento counts as sent; a state that is lost anyway does not need it."""
+    try:
+        predecessor.flush(seconds)
+    except ComponentFailed as error:
+        if needed:
+            raise
+        logger("exop.wiring").warning("what was buffered is lost with the state", node=predecessor.id, error=str(error))
+
+
+def _inherit(successor: Component, old: Component, seconds: float) -> None:
+    """Let an engine go on with the state inside of its predecessor, which has put out what it was given."""
+    try:
+        successor.user.run(successor, "taking over", partial(successor.instance.inherit, old.instance), seconds)
+    except RAISED as error:
+        problem = f"it cannot go on with the state inside of {old.spec.name}: {message(error) or described(error)}"
+        raise ComponentFailed(node=successor.node.name, phase="taking over", problem=problem) from error
+
+
+def _opens_late(step: Step) -> bool:
+    """Whether it is a source that drives itself, which begins with its memento: its predecessor has to stop before."""
+    spec = step.after.slet if step.after is not None and step.verb == "replace" else None
+    return spec is not None and spec.own_driver and not spec.inputs and spec.state is not None
+
+
+def capture(deployment: Deployment, node: str, timeout: float = PATIENCE) -> Memento:
+    """Return a copy of a node's memento as it is between two items; also of one that is suspended on an item.
+
+    Raises `UnknownName` or `MeshError` if there is no such memento, `PlanError` if a driver does not park in time.
+    """
+    found: list[Callable[[], Memento]] = []
+    with deployment.changing:
+        memento_of(f"{deployment.name}.{node}", deployment.mesh.node(node).slet)
+        component = deployment.components[node]
+        outside = [component.driver] if isinstance(component.driver, SourceDriver) else []
+        running = (component.driver, component.pusher, *component.pullers)
+        drivers = dict.fromkeys(driver for driver in running if driver is not None)
+        with Pause(deployment, timeout, drivers=drivers, outside=outside) as pause:
+            pause.close()
+            pause.run(lambda: found.append(copied(component, timeout)))
+    return found[0]()
+
+
+def copied(component: Component, timeout: float) -> Callable[[], Memento]:
+    """Copy a component's memento while everything stands still; returns a function that makes a memento of it, later.
+
+    It is as a checkpoint would bring it back: an object to which two fields refer becomes two.
+    """
+    # Imported lazily: only this needs the encoding.
+    from exop.model.types.fields import filled
+    from exop.model.values.decoding import decode
+    from exop.model.values.encoding import encode, fields_of
+
+    state = component.state
+    if state is None:  # a memento of a slet that keeps one is always there
+        raise AssertionError(f"{component.id} has no memento")
+    kind = type(state)
+    # The encoding would bring a bytearray back as something else.
+    altered = any("bytearray" in str(one.type) for one in dataclasses.fields(kind))  # type: ignore[arg-type]
+
+    def look() -> bytes | Memento:
+        """Encode it, which takes a tenth of the time of a deep copy."""
+        component.flush()
+        try:
+            return state.copied() if altered else encode(fields_of(state))
+        except NotStorable:
+            return state.copied()
+
+    found = component.user.run(component, "taking the memento", look, timeout)
+    return lambda: found if isinstance(found, Memento) else filled(kind, decode(found))
+
+
+def discard(
+    deployment: Deployment, manager: ComponentManager, component: Component, closing: UserCall[None] | None = None
+) -> None:
+    """Close a component that is used no more, if *closing* has not begun that, and take it out of the registry.
+
+    It is out of the registry also if it raises `ComponentFailed`, because it has not closed in time.
+    """
+    try:
+        if closing is not None:
+            component.end_exit(closing, 0.0)
+        elif component.status is not State.CREATED:
+            component.exit()
+    finally:
+        if isinstance(component.driver, EngineDriver):
+            component.driver.halt()
+        manager.destroy(component)
+        if component.tie is not None and component.tie.place is not None:
+            deployment.retired.append(component.tie.place)
+
+
+def leave(follower: Follower, deployment: Deployment, manager: ComponentManager, wiring: WiringController) -> str:
+    """Untie a follower, and close it unless it has taken its leader's place; returns what went wrong."""
+    follower.stop()
+    leader, component = follower.leader, follower.component
+
+    stays = deployment.components.get(leader.node.name) is leader
+    if stays and not deployment.finished.is_set() and follower.tap.tied:
+        engines = [leader] if leader.spec.own_driver else []
+        # Where a driver does not park now, the tap goes when the wiring is bound the next time.
+        with suppress(PlanError), deployment.changing:
+            wiring.settle(deployment, follower.tap.untie, engines, nodes=[leader.node.name])
+        follower.tap.untie()
+    try:
+        if deployment.components.get(component.node.name) is not component:
+            discard(deployment, manager, component)
+    except Exception as error:  # noqa: BLE001 (whatever a slet does when it closes)
+        return described(error)
+    return ""
+
+
+class Leavers:
+    """Closes the old slets of a change that is made: those that are quick at once."""
+
+    def __init__(self, deployment: Deployment, manager: ComponentManager, components: Iterable[Component]) -> None:
+        self._deployment = deployment
+        self._manager = manager
+        self._closing = [(one, one.begin_exit()) for one in components]
+        self.close(HOLDING, give_up=False)
+
+    def close(self, seconds: float, *, give_up: bool = True) -> None:
+        """Wait for those that have not closed for so many seconds, and give them up then."""
+        until, waiting, self._closing = time.monotonic() + seconds, self._closing, []
+        for component, call in waiting:
+            if not (call is None or call.wait(max(0.0, until - time.monotonic())) or give_up):
+                self._closing.append((component, call))
+                continue
+            try:
+                discard(self._deployment, self._manager, component, call)
+            except Exception as error:  # noqa: BLE001 (whatever a slet does when it closes: the change is made)
+                report(component, described(error))
+
+
+def report(component: Component, problem: str) -> None:
+    """Log that an old slet does not leave."""
+    logger("exop.wiring").error("the change is made, but the old slet does not leave", node=component.id, error=problem)

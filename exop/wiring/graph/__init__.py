@@ -1,0 +1,1 @@
+"""The wiring graph and its execution plan: values computed from the registry."""

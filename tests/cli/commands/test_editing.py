@@ -1,0 +1,310 @@
+"""One node of an application that runs in another process is changed from the command line."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exop.cli import main
+from tests.cli.shell import applications, eventually, facts, lines
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> str:
+    """Run a command, and return what it printed: on stdout if it succeeds, else on stderr."""
+    capsys.readouterr()
+    assert main([str(one) for one in arguments]) == code, capsys.readouterr()
+    out, err = capsys.readouterr()
+    return err if code else out
+
+
+def as_json(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
+    """What a command prints with `--json`."""
+    return json.loads(told(capsys, *arguments, "--json"))
+
+
+def numbers(path: Path) -> list[int]:
+    """The numbers in the lines that were written whole."""
+    return [int(one.split()[1]) for one in path.read_text().splitlines(keepends=True) if one.endswith("\n")]
+
+
+def test_replace_hands_the_state_over_and_loses_nothing(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`replace` prints the plan and the pause; every number is written once, and the count goes on."""
+    text = told(capsys, "replace", "line.tag", "line:shout", "label=B")
+    title, step, *settings, does = text.splitlines()[:5]
+    assert title == "line: revision 1 → 2"
+    assert step == "  replace tag: line:tag → line:shout; the state (Seen) by reference"
+    assert settings == ["    label: 'a' → 'B'", "    limit: 0, dropped: shout has no such setting"]
+    assert does == "    open → pause → drain → memento → bind → release → close the old"
+    assert "line: revision 2 runs; the stream stood still for " in text
+    eventually(lambda: lines(line)[-1].startswith("B!"))
+    found = lines(line)[:-1]
+    assert numbers(line)[: len(found)] == list(range(1, len(found) + 1))
+    assert [int(one.split()[2]) for one in found] == list(range(1, len(found) + 1))
+
+
+def test_the_plan_as_data_and_nothing_happens(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`plan` and `--dry-run` say the same, as text and as JSON, and leave everything as it is."""
+    for command in (["plan", "replace", "line.tag", "line:shout"], ["replace", "line.tag", "line:shout", "--dry-run"]):
+        planned = as_json(capsys, *command)
+        (step,) = planned["steps"]
+        assert (step["verb"], step["node"], step["state"]) == ("replace", "tag", "the state (Seen) by reference")
+        assert (planned["made"], planned["anything"], planned["revision"]) == (False, True, 1)
+        assert "replace tag: line:tag → line:shout" in told(capsys, *command)
+    assert facts("describe", "line")["revision"] == 1
+
+
+def test_configure(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Settings arrive converted by their annotations; the same value once more is nothing to do."""
+    changed = as_json(capsys, "configure", "line.tag", "label=C", "limit=3")
+    assert (changed["made"], changed["now"]) == (True, 2)
+    assert changed["paused_ms"] >= 0
+    assert facts("describe", "line.tag")["settings"] == {"label": "C", "limit": 3}
+    eventually(lambda: lines(line)[-1].startswith("C "))
+    assert "nothing to do" in told(capsys, "configure", "line.tag", "label=C")
+
+
+def test_configure_at_a_point_in_the_stream(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--when` is shown until it takes effect, `--cancel` takes it back; a wrong condition is told with a mark."""
+    text = told(capsys, "configure", "line.tag", "label=C", "limit=3", "--when", "item < 0")
+    assert "arm tag: pending: label='C', limit=3 when item < 0" in text
+    assert facts("describe", "line.tag")["pending"] == ["label='C', limit=3 when item < 0"]
+    assert "pending: label='C', limit=3 when item < 0" in told(capsys, "describe", "line.tag")
+    for command in (["describe", "line"], ["ps"]):
+        assert "line.tag: pending: label='C', limit=3 when item < 0" in told(capsys, *command)
+    assert "no longer pending: label='C'" in told(capsys, "configure", "line.tag", "--cancel")
+    assert "pending" not in facts("describe", "line.tag")
+    told(capsys, "configure", "line.tag", "label=D", "--when", "item % 10 == 0")
+    eventually(lambda: lines(line)[-1].startswith("D "))
+    first = next(text for text in lines(line) if text.startswith("D "))
+    assert int(first.split()[1]) % 10 == 0
+    assert facts("describe", "line.tag")["settings"]["label"] == "D"
+    wrong = told(capsys, "configure", "line.tag", "label=C", "--when", "itme < 0", code=2)
+    assert "no port or setting is called 'itme'; did you mean 'item'" in wrong
+    assert wrong.rstrip().endswith("itme < 0\n  ^")
+    assert "--cancel goes without" in told(capsys, "configure", "line.tag", "label=C", "--cancel", code=2)
+    assert "do not go with suspend" in told(capsys, "plan", "suspend", "line.tag", "--cancel", code=2)
+
+
+def test_suspend_and_resume(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A suspended node lets nothing in; after `resume` the stream goes on where it was."""
+    assert "pause → hold items → release" in told(capsys, "suspend", "line.tag")
+    held = facts("describe", "line.tag")["metrics"]["items_in"]
+    assert facts("describe", "line.tag")["state"] == "suspended"
+    assert facts("describe", "line.tag")["metrics"]["items_in"] == held
+    assert "nothing to do" in told(capsys, "suspend", "line.tag")
+    assert "  running; suspended: tag  " in told(capsys, "ps")
+    assert re.search("line  running for .*; suspended: tag  on ", told(capsys, "describe", "line"))
+    assert "line.tag: resumed" in told(capsys, "resume", "line.tag")
+    assert "nothing to do" in told(capsys, "resume", "line.tag")
+    assert "suspended" not in told(capsys, "ps")
+    eventually(lambda: len(lines(line)) > held + 5)
+    assert numbers(line) == list(range(1, len(numbers(line)) + 1))
+
+
+def test_rewire_to_a_new_channel_and_back(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """PORT=CHANNEL:KIND makes a channel with its settings; one that nobody uses any more goes."""
+    told(capsys, "add", "line.more", "line:forgetful", "item=numbers")
+    text = told(capsys, "rewire", "line.more", "out=spare:queue,capacity=7")
+    assert "add the channel spare (queue)" in text
+    assert "remove the channel more" in text
+    assert facts("describe", "line")["channels"]["spare"]["capacity"] == 7
+
+
+def test_rewire_puts_a_queue_in_between(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ports of two nodes are rewired in one plan; a channel into which nothing is pushed is told with the cure."""
+    alone = told(capsys, "rewire", "line.sink", "item=buffer:queue,capacity=9", code=2)
+    assert "exop rewire line.NODE OUT=buffer sink.item=buffer" in alone
+    twice = ["rewire", "line.tag", "out=buffer:queue,capacity=9", "sink.item=buffer:queue,capacity=8"]
+    assert "'buffer' is described twice, differently" in told(capsys, *twice, code=2)
+    assert "has no node 'sinc'" in told(capsys, "rewire", "line.tag", "out=b:queue", "sinc.item=b", code=2)
+    text = told(capsys, "rewire", "line.tag", "out=buffer", "sink.item=buffer:queue,capacity=9")
+    assert "add the channel buffer (queue)" in text
+    assert "line: revision 2 runs" in text
+    assert facts("describe", "line")["channels"]["buffer"]["capacity"] == 9
+    before = len(lines(line))
+    eventually(lambda: len(lines(line)) > before + 5)
+    found = numbers(line)
+    assert found == list(range(1, len(found) + 1))
+
+
+def test_a_faster_edit(line: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """An edit that another one has overtaken is planned again, and made; not for ever."""
+    from exop.remoting.api.remote_platform import RemotePlatform
+
+    carry_out, others = RemotePlatform.carry_out, [1]
+
+    def overtaken(platform: RemotePlatform, plan: int, *words: Any, **more: Any) -> Any:
+        for limit in others[:1]:
+            del others[0]
+            edit = {"edit": "configure", "node": "tag", "settings": {"limit": str(limit)}}
+            carry_out(platform, platform.plan_edits("line", [edit]).planned.plan, None)
+        return carry_out(platform, plan, *words, **more)
+
+    monkeypatch.setattr(RemotePlatform, "carry_out", overtaken)
+    assert "line: revision 3 runs" in told(capsys, "configure", "line.tag", "label=C")
+    assert facts("describe", "line.tag")["settings"] == {"label": "C", "limit": 1}
+    others.extend([2, 3, 4])
+    err = told(capsys, "configure", "line.tag", "label=D", code=1)
+    assert err.count("is planned again") == 2
+    assert "was changed meanwhile" in err
+
+
+def test_a_channel_is_no_node(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A channel where a node is wanted is told as one, with what works for channels."""
+    told(capsys, "rewire", "line.tag", "out=buffer:queue,capacity=9", "sink.item=buffer")
+    for command in (["describe"], ["memento", "show"]):
+        err = told(capsys, *command, "line.buffer", code=2)
+        assert "'buffer' is a channel of line, not a node" in err
+        assert "exop configure line.buffer NAME=VALUE" in err
+
+
+def test_a_port_is_no_setting(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`configure` with the name of a port lists the settings, and says what changes ports."""
+    err = told(capsys, "configure", "line.tag", "item=3", code=2)
+    assert "tag has no setting 'item'; known: label, limit" in err
+    assert "item is a port of line:tag: `rewire` connects it elsewhere" in err
+
+
+def test_add_and_remove_a_node(line: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A branch is added, runs, and is taken away again; the application goes on."""
+    told(capsys, "add", "line.more", "line:forgetful", "item=numbers")
+    told(capsys, "add", "line.file", "stock:write_lines", "item=more", f"path={tmp_path / 'more'}")
+    eventually(lambda: len(lines(tmp_path / "more")) > 3)
+    assert "remove file: stock:write_lines" in told(capsys, "remove", "line.file")
+    told(capsys, "remove", "line.more")
+    assert list(facts("describe", "line")["nodes"]) == ["numbers", "tag", "sink"]
+    assert applications() == {"line": "running"}
+
+
+def test_a_change_that_fails_changes_nothing(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A successor that cannot be opened: exit code 1, the reason, and the old slet runs on."""
+    err = told(capsys, "replace", "line.tag", "line:unopened", "--lose-state", code=1)
+    assert "tag failed while opening: no engine here" in err
+    assert facts("describe", "line.tag")["slet"] == "line:tag"
+    capsys.readouterr()
+    assert main(["replace", "line.tag", "line:unopened", "--lose-state", "--json"]) == 1
+    failed = json.loads(capsys.readouterr().out)
+    assert (failed["made"], "no engine here" in failed["error"]) == (False, True)
+    before = len(lines(line))
+    eventually(lambda: len(lines(line)) > before)
+
+
+def test_bad_input(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every mistake is told in one line with what there is instead, exit code 2, and nothing is changed."""
+    said = {
+        ("replace", "line.tga", "line:shout"): "has no node 'tga'; did you mean 'tag'?",
+        ("replace", "lin.tag", "line:shout"): "did you mean 'line'?",
+        ("replace", "line", "line:shout"): "write line.NODE",
+        ("replace", "line.tag", "line:shuot"): "has no slet 'line:shuot'; did you mean 'line:shout'?",
+        ("replace", "line.tag", "shout"): "'shout' names no slet; write PLUGIN:NAME",
+        ("replace", "line.tag", "./nothing.py:shout"): "nothing.py does not exist",
+        ("replace", "line.tag", "out.py"): "does not exist",
+        ("replace", "line.tag", "line:forgetful"): "it keeps no state",
+        ("replace", "line.tag", "line:shout", "lable=B"): "has no setting 'lable'; did you mean 'label'?",
+        ("replace", "line.tag", "line:shout", "lose_state=1"): "--lose-state",
+        ("configure", "line.tag", "limit=many"): "the setting 'limit' does not fit: expected int, got 'many'",
+        ("configure", "line.tag", "limit"): "write NAME=VALUE",
+        ("configure", "line.tag"): "NAME=VALUE is missing",
+        ("rewire", "line.tag", "itm=numbers"): "has no port 'itm'; did you mean 'item'?",
+        ("rewire", "line.tag", "item=nubmers"): "has no channel 'nubmers'; did you mean 'numbers'?",
+        ("rewire", "line.tag", "item=x:kew"): "has no kind 'kew'; known: direct",
+        ("rewire", "line.tag", "item=x:queue,capacity=full"): "'capacity' does not fit",
+        ("rewire", "line.sink", "item=numbers:queue"): "add a new channel and rewire to it",
+        ("add", "line.tag", "line:shout", "item=numbers"): "has a node 'tag' already",
+        ("add", "line.new", "line:shout"): "new.item is connected to nothing; give item=CHANNEL",
+        ("remove", "line.tga"): "did you mean 'tag'?",
+        ("remove", "line.numbers"): "numbers",
+        ("suspend", "line.tga"): "did you mean 'tag'?",
+        ("plan", "suspend"): "APP.NODE is missing",
+        ("plan", "suspend", "line.tag", "now"): "takes nothing but APP.NODE",
+        ("plan", "suspend", "line.tag", "--lose-state"): "does not go with suspend",
+        ("plan", "replcae", "line.tag"): "is no folder, no file",
+    }
+    for arguments, cure in said.items():
+        err = told(capsys, *arguments, code=2)
+        assert cure in err, (arguments, err)
+        assert err.startswith("exop: ")
+    assert "the settings of line:tag: label: str = 'a', limit: int = 0" in told(
+        capsys, "configure", "line.tag", "lable=x", code=2
+    )
+    assert facts("describe", "line")["revision"] == 1
+
+
+def test_code_does_not_travel(line: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A slet in a file of the caller is refused with the ways to bring it there; one of a loaded package is named."""
+    (tmp_path / "own.py").write_text("from exop import slet\n")
+    err = told(capsys, "replace", "line.tag", "own.py:mine", code=2)
+    assert "code does not travel" in err
+    assert "exop serve --load FOLDER" in err
+    assert "line:tag → line:shout" in told(capsys, "plan", "replace", "line.tag", "./line:shout")
+
+
+def test_no_platform(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a platform the edit is refused, after what is wrong with the line itself."""
+    assert "no platform is running" in told(capsys, "replace", "line.tag", "line:shout", code=2)
+    assert "write NAME=VALUE" in told(capsys, "configure", "line.tag", "label", code=2)
+
+
+def test_a_state_is_made_out_of_a_log(line: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--rebuild log` makes the successor's state of what its log channel holds; without one it is refused."""
+    err = told(capsys, "replace", "line.tag", "line:shout", "--rebuild", "log", code=2)
+    assert "log" in err
+    topology = told(capsys, "mesh", "line", "--format", "toml")
+    told(capsys, "remove", "line")
+    head = "[channels.numbers]\nkind = "
+    (tmp_path / "line.toml").write_text(topology.replace(f'{head}"direct"', f'{head}"log"'))
+    told(capsys, "apply", tmp_path / "line.toml")
+    eventually(lambda: len(lines(line)) > 5)
+    told(capsys, "replace", "line.tag", "line:shout", "--rebuild", "log")
+    # The sink truncates the file of the first run when its first item comes.
+    eventually(lambda: "".join(lines(line)[-1:]).startswith("a!"))
+    found = [one.split() for one in lines(line)[:-1]]
+    assert [int(item) for _, item, _ in found] == list(range(1, len(found) + 1))
+    assert [int(count) for _, _, count in found] == list(range(1, len(found) + 1))
+
+
+def test_bad_proofs(capsys: pytest.CaptureFixture[str]) -> None:
+    """A time or number that is none is told before anybody is asked; exit code 2."""
+    for arguments, said in {
+        ("--shadow", "soon"): "write 30s, 1000items, or 1000items,30s",
+        ("--shadow", "0items"): "give numbers above 0",
+        ("--keep", "long"): "write 60s",
+        ("--keep", "0s"): "write 60s",
+        ("--divert", "path=x"): "it goes with --shadow",
+        ("--allow-no-output",): "it goes with --shadow",
+        ("--divert", "path", "--shadow", "1s"): "write NAME=VALUE",
+    }.items():
+        assert said in told(capsys, "replace", "line.tag", "line:twin", *arguments, code=2), arguments
+
+
+def test_a_slet_whose_ports_its_settings_name(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`add` connects them by name; `configure` plans those that come and go, and refuses to drop one that is read."""
+    told(capsys, "add", "line.split", "stock:split", "item=tag", 'conditions={odd = "item > 5"}')
+    told(capsys, "add", "line.shown", "stock:pass_on", "item=split.odd")
+    text = told(capsys, "configure", "line.split", 'conditions={odd = "item > 5", low = "item < 2"}', "--dry-run")
+    assert "replace split: by itself, with the port low" in text
+    text = told(capsys, "configure", "line.split", "conditions={}", code=2)
+    assert "split.odd feeds shown.item through 'split.odd'" in text
+    text = told(capsys, "add", "line.more", "stock:split", "item=tag", 'conditions={rest = "item > 5"}', code=2)
+    assert "more: the setting 'conditions' does not fit: 'rest' is the port" in text
+
+
+def test_a_slet_with_a_family_of_ports(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Members are connected as `to.NAME`, with a channel of their own if none is named; an empty name disconnects."""
+    assert re.search(r"out +to\.\* +int", told(capsys, "describe", "line:deal"))
+    told(capsys, "add", "line.deal", "line:deal", "item=numbers", "to.a=")
+    told(capsys, "add", "line.shown", "stock:pass_on", "item=deal.to.a")
+    text = told(capsys, "rewire", "line.deal", "to.b=b:queue", "shown.item=b")
+    assert "replace deal: by itself, with the port to.b" in text
+    assert 'to.b" = "b"' in told(capsys, "mesh", "line", "--format", "toml")
+    eventually(lambda: facts("describe", "line")["nodes"]["shown"]["metrics"]["items_in"] > 5)
+    text = told(capsys, "rewire", "line.shown", "item=deal.to.a", "deal.to.b=")
+    assert "replace deal: by itself, without to.b" in text
+    assert "remove the channel b" in text
+    text = told(capsys, "rewire", "line.deal", "to.a=", code=2)
+    assert "shown.item reads the channel 'deal.to.a', into which nothing is pushed" in text
+    assert "more has no port or setting 'from.a'" in told(
+        capsys, "add", "line.more", "line:deal", "item=numbers", "from.a=", code=2
+    )

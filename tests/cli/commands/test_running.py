@@ -1,0 +1,383 @@
+"""`exop run` in this process: outcomes, reports, exit codes, the state directory."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exop.cli import main
+from exop.cli.commands.running import _same, run
+from exop.cli.loading import find_target, known_plugins
+from exop.errors import ComponentFailed, StateError
+from exop.platform import Platform
+from exop.runtime.durable.store import Store
+from tests.cli.shell import lines
+from tests.model.sample_meshes import line
+
+TALKING = """
+import os
+import subprocess
+import sys
+from exop import Application, slet
+from exop.stock.slets import count_up
+
+
+@slet
+def talk(item: int) -> None:
+    print("said by a slet", item)
+    subprocess.run([sys.executable, "-c", "print('said by a child')"], check=True)
+
+
+app = Application("talking")
+app.add("talk", talk, item=app.add("numbers", count_up, to=2))
+"""
+
+
+def stored(state: Path) -> dict[str, bool]:
+    """The applications of a state directory, and whether they would be started again."""
+    store = Store(state)
+    try:
+        return {one.name: one.active for one in store.applications()}
+    finally:
+        store.close()
+
+
+def test_until_the_end(counting: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run ends with its sources, exit code 0; the summary stands on stderr, stdout is left to slets."""
+    assert main(["run", str(counting), "to=100", "output=out"]) == 0
+    assert lines(tmp_path / "out") == [str(number / 2) for number in range(1, 101)]
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "counting: finished after" in err
+    assert "100 items" in err
+    assert "0 errors" in err
+
+
+def test_quiet(counting: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--quiet` says nothing when nothing went wrong."""
+    assert main(["run", str(counting), "to=1", "output=out", "--quiet"]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_report_has_one_shape(counting: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`app.run()` returns what `exop run --json` prints: the same keys, at every depth.
+
+    The figures of a node stand at the node and under `metrics`.
+    """
+
+    def keys(value: Any) -> Any:
+        return {key: keys(one) for key, one in value.items()} if isinstance(value, dict) else None
+
+    assert main(["run", str(counting), "to=10", "output=out", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["outcome"] == "finished"
+    assert (printed["application"], printed["items"], printed["errors"]) == ("counting", 10, 0)
+    assert set(printed["channels"]) == {"numbers", "half"}
+    catalog = known_plugins([counting])
+    made = find_target("counting", catalog).builder()(to=10, output=Path("out")).run()
+    assert list(made) == list(printed)
+    assert keys(made) == keys(printed)
+    for report in (made, printed):
+        node = report["nodes"]["sink"]
+        assert node["items_in"] == node["metrics"]["items_in"] == 10
+        assert node["metrics"].items() <= node.items()
+
+
+def test_stdout_belongs_to_slets_or_to_the_report(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """What slets, and processes that they start, print stands alone on stdout; with `--json` it goes to stderr."""
+    (tmp_path / "talking.py").write_text(TALKING)
+    assert main(["run", "talking.py"]) == 0
+    printed = {line.rstrip("012 ") for line in capfd.readouterr().out.splitlines()}
+    assert printed == {"said by a slet", "said by a child"}
+    assert main(["run", "talking.py", "--json"]) == 0
+    out, err = capfd.readouterr()
+    assert json.loads(out)["application"] == "talking"
+    assert err.count("said by a slet") == err.count("said by a child") == 2
+
+
+def test_a_failure_stops(counting: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A slet that raises ends an unattended run with 1; item, traceback and place are shown."""
+    assert main(["run", str(counting), "to=5", "output=out", "missing=not-there"]) == 1
+    err = capsys.readouterr().err
+    assert "counting.half has failed: ValueError: no halves today" in err
+    assert "with the item 3 at its port 'item'; the item is kept" in err
+    assert 'raise ValueError("no halves today")' in err
+    assert "exop: half failed while running: ValueError: no halves today" in err
+    assert f"raised at {counting / '__init__.py'}:" in err
+    assert lines(tmp_path / "out") == ["0.5", "1.0"]
+
+
+def test_a_failure_as_data(counting: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--json` reports a failure; with `--log-format json` every line on stderr is an object, the summary too."""
+    command = ["run", str(counting), "to=5", "output=out", "missing=x"]
+    assert main([*command, "--json"]) == 1
+    out, err = capsys.readouterr()
+    report = json.loads(out)
+    assert report["outcome"] == "failed"
+    assert report["error"]["nodes"]["half"]["item"] == "3"
+    assert "ValueError" in report["error"]["nodes"]["half"]["traceback"]
+    assert "exop: half failed" in err
+    assert main([*command, "--log-format", "json"]) == 1
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [line["level"] for line in lines] == ["error", "info", "error"]
+    assert (lines[0]["node"], lines[0]["item"]) == ("half", "3")
+    assert (lines[1]["outcome"], lines[2]["error"]) == ("failed", "ComponentFailed")
+
+
+def test_a_run_that_leaves_dead_letters_ends_with_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Summary and report count what was skipped and set aside, with the errors; skipped items alone end with 0."""
+    (tmp_path / "rough.py").write_text(
+        "from exop import Application, slet\nfrom exop.stock.slets import count_up, pass_on\n\n"
+        "@slet\ndef picky(item: int) -> int:\n    return 1 // (item % 3)\n\n"
+        "app = Application('rough')\nnumbers = app.add('numbers', count_up, to=9)\n"
+        "app.add('skip', picky, item=numbers, on_error='skip')\n"
+        "app.add('aside', picky, item=numbers, on_error='dead-letter')\n"
+    )
+    assert main(["run", "rough.py"]) == 3
+    err = capsys.readouterr().err
+    assert "6 errors, 3 skipped, 3 set aside as dead letters" in err
+    problem = "ZeroDivisionError: integer division or modulo by zero"
+    assert f"  skip: 3 errors, the last: {problem}\n  aside: 3 errors, the last: {problem}\n" in err
+    assert main(["run", "rough.py", "--quiet", "--json"]) == 3
+    report = json.loads(capsys.readouterr().out)
+    assert (report["outcome"], report["errors"], report["skipped"], report["dead"]) == ("finished", 6, 3, 3)
+    first = report["nodes"]["aside"]["dead_letters"]["first"][0]
+    assert (first["item"], first["error"]) == ("0", problem)
+    assert first["traceback"].startswith("Traceback (most recent call last):\n  File")
+    (tmp_path / "rough.py").write_text((tmp_path / "rough.py").read_text().replace("dead-letter", "skip"))
+    assert main(["run", "rough.py", "--quiet"]) == 0
+
+
+def test_a_clean_end_is_remembered(counting: Path, tmp_path: Path) -> None:
+    """After a clean end the state directory knows the application, and does not start it again."""
+    assert main(["run", str(counting), "to=3", "output=out", "--state", "state", "--quiet"]) == 0
+    assert stored(tmp_path / "state") == {"counting": False}
+    with Platform(state=tmp_path / "state") as platform:
+        assert platform.applications() == []
+
+
+def test_a_failure_is_not_started_again(counting: Path, tmp_path: Path) -> None:
+    """What failed is not started again by itself."""
+    assert main(["run", str(counting), "to=5", "output=out", "missing=x", "--state", "state", "--quiet"]) == 1
+    assert not any(stored(tmp_path / "state").values())
+
+
+@pytest.fixture
+def abandoned(counting: Path, tmp_path: Path) -> Path:
+    """A state directory whose platform was killed while the application ran."""
+    assert main(["run", str(counting), "to=3", "output=out", "--state", "state", "--quiet"]) == 0
+    store = Store(tmp_path / "state")
+    store.set_active("counting", active=True)
+    store.close()
+    return tmp_path / "state"
+
+
+def test_run_goes_on_after_a_crash(abandoned: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same command after a crash lets the platform start the application again by itself, and watches it."""
+    assert main(["run", "./counting", "to=3", "output=out", "--state", str(abandoned)]) == 0
+    err = capsys.readouterr().err
+    assert "it ran in" in err
+    assert "counting: finished" in err
+
+
+def test_run_does_not_mix_two(abandoned: Path, tmp_path: Path, counting: Path) -> None:
+    """Another mesh under the same name is refused before anything is started; the stored one is kept."""
+    (tmp_path / "out").unlink()
+    with pytest.raises(StateError, match="exop remove counting --state"):
+        run(str(counting), "to=4", "output=out", state=abandoned)
+    assert not (tmp_path / "out").exists()
+    assert stored(abandoned) == {"counting": True}
+    assert main(["remove", "counting", "--state", str(abandoned)]) == 0
+    assert stored(abandoned) == {}
+
+
+def test_what_an_older_release_stored_is_the_same() -> None:
+    """It stored no setting at its default, set or not; a setting of another value makes another application."""
+    assert _same(line().to_toml(), line().configure("middle", limit=5))
+    assert not _same(line().to_toml(), line().configure("middle", limit=6))
+    assert not _same("[application]", line())
+
+
+def test_removing_what_is_not_there(abandoned: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a platform `remove` looks into the state directory, and names what it finds there."""
+    assert main(["remove", "countin", "--state", str(abandoned)]) == 2
+    assert "did you mean 'counting'?" in capsys.readouterr().err
+
+
+def test_removed_by_somebody_else(counting: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An application that is removed before its end is no success: exit code 1."""
+    wait = Platform.wait
+
+    def removing(self: Platform, application: str, timeout: float | None = None) -> bool:
+        if lines(tmp_path / "out") and application in self.applications():
+            self.remove(application)
+        return wait(self, application, timeout)
+
+    monkeypatch.setattr(Platform, "wait", removing)
+    # Enough output that the first lines leave the file's buffer.
+    assert main(["run", str(counting), "output=out", "--quiet"]) == 1
+
+
+def test_python_errors_of_a_builder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A builder that raises is named, with the line in the user's file."""
+    file = tmp_path / "crash.py"
+    file.write_text("from exop import Application\n\n\ndef crash(*, by: int = 0) -> Application:\n    return 1 // by\n")
+    assert main(["run", str(file)]) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "exop: the builder crash failed: ZeroDivisionError: integer division or modulo by zero"
+    assert second == f"  raised at {file}:5"
+
+
+@pytest.mark.parametrize(
+    ("phase", "cause", "code"),
+    [
+        ("opening", StateError("nothing to open"), 2),
+        ("opening", PermissionError(13, "no"), 2),
+        ("opening", ValueError("a defect of the slet"), 1),
+        ("running", FileNotFoundError(2, "gone"), 2),
+        ("running", OSError(28, "no space"), 1),
+        ("running", StateError("any error of ExoP"), 1),
+    ],
+)
+def test_whose_fault(phase: str, cause: Exception, code: int) -> None:
+    """2 is what a person can mend before the next try: missing files, permissions, what a slet needs to open."""
+    from exop.cli.report import exit_code
+
+    error: Any = ComponentFailed(node="x", phase=phase, problem=str(cause))
+    error.__cause__ = cause
+    assert exit_code(error) == code
+
+
+UNSHOWN = """
+from exop import Application, Slet, input_port, slet
+from exop.stock.slets import count_up
+
+
+class Odd:
+    def __repr__(self) -> str:
+        raise RuntimeError("no repr")
+
+
+@slet
+def odd(item: int) -> Odd:
+    return Odd()
+
+
+class Sink(Slet):
+    strict: bool = False
+
+    @input_port
+    def item(self, item: Odd) -> None:
+        if self.strict:
+            raise ValueError("not today")
+
+    def metrics(self) -> dict[str, int | float | str]:
+        raise RuntimeError("no figures")
+
+
+def build(*, strict: bool = False) -> Application:
+    app = Application("unshown")
+    app.add("sink", Sink, item=app.add("odd", odd, item=app.add("numbers", count_up, to=2)), strict=strict)
+    return app
+"""
+
+
+def test_what_cannot_be_shown_does_not_end_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A `metrics()` that raises stands in its place among the figures; a `repr()` that raises, where the item would."""
+    (tmp_path / "unshown.py").write_text(UNSHOWN)
+    assert main(["run", str(tmp_path / "unshown.py"), "--json"]) == 0
+    nodes = json.loads(capsys.readouterr().out)["nodes"]
+    assert nodes["sink"]["metrics"]["own"] == {"metrics()": "raised RuntimeError('no figures')"}
+    assert main(["run", str(tmp_path / "unshown.py"), "strict=true"]) == 1
+    err = capsys.readouterr().err
+    assert "sink failed while running: ValueError: not today" in err
+    assert "the item Odd (its repr() raised RuntimeError)" in err
+
+
+SHARED = """
+from collections.abc import Iterator
+from exop import Application, slet
+
+@slet
+def source() -> Iterator[dict]:
+    yield {"v": 1}
+
+@slet
+def alter(item: dict) -> None:
+    item["v"] = 2
+
+@slet
+def look(item: dict) -> None: ...
+
+app = Application("shared")
+items = app.add("source", source)
+app.add("alter", alter, item=items)
+app.add("look", look, item=items)
+"""
+
+
+def test_a_slet_that_alters_a_shared_item(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`exop run --check-sharing` logs the slet and ends with exit code 1; without it nothing is looked at."""
+    file = tmp_path / "shared.py"
+    file.write_text(SHARED)
+    assert main(["run", str(file), "--quiet", "--check-sharing"]) == 1
+    assert "shared: alter.item alters an item of the channel 'source'" in capsys.readouterr().err
+    assert main(["run", str(file), "--quiet"]) == 0
+
+
+HOSTILE_APP = """
+from bench.exceptions import HOSTILE
+from exop import Application, slet
+
+@slet
+def refuse(item: int) -> None:
+    raise HOSTILE[{name!r}]()
+
+app = Application("hostile")
+app.add("refuse", refuse, item=app.add("numbers", "stock:count_up", to=3))
+"""
+
+
+@pytest.mark.parametrize("name", ["frozen", "closed", "odd-class", "disguised"])
+@pytest.mark.parametrize("more", [["--json"], ["--log-format", "json"], ["--debug"]], ids=lambda more: more[0])
+def test_an_exception_of_any_class_is_reported(
+    name: str, more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The run ends with the node, the class and the item named; the exception breaks neither text nor JSON."""
+    file = tmp_path / f"hostile_{name}.py".replace("-", "_")
+    file.write_text(HOSTILE_APP.format(name=name))
+    assert main(["run", str(file), "--on-failure", "stop", *more]) == 1
+    out, err = capsys.readouterr()
+    assert "refuse failed while running" in err
+    assert "for the item 0" in err
+    assert "a defect" not in err
+    if more == ["--json"]:
+        assert json.loads(out)["nodes"]["refuse"]["kept"]["item"] == "0"
+
+
+FORGING = """
+from exop import Application, slet
+
+
+@slet
+def forge(item: int) -> None:
+    raise ValueError("a\\n12:00:00 [info     ] all is well")
+
+
+app = Application("forging")
+app.add("forge", forge, item=app.add("numbers", "stock:count_up", to=1), on_error={policy!r})
+"""
+
+
+@pytest.mark.parametrize("policy", ["suspend", "skip", "dead-letter"])
+def test_an_exception_forges_no_line_of_the_summary(
+    policy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Further lines of an exception's text are indented wherever a person reads them."""
+    file = tmp_path / f"forging_{policy}.py".replace("-", "_")
+    file.write_text(FORGING.format(policy=policy))
+    main(["run", str(file), "--on-failure", "stop"])
+    err = capsys.readouterr().err
+    assert "all is well" in err
+    assert not [line for line in err.splitlines() if line.startswith("12:00:00")]

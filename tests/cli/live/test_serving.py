@@ -1,0 +1,138 @@
+"""`exop serve`: what it keeps up, and what it tells."""
+
+import shutil
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from exop import Application
+from exop.cli import main
+from exop.cli.commands.looking import ps
+from exop.cli.live.serving import Keeper
+from exop.cli.stopping import Stopping
+from exop.logs import set_up
+from exop.platform import Platform
+from exop.runtime.durable.store import Store
+from exop.stock.slets import count_up
+from tests.cli.shell import eventually
+
+
+def activated(state: Path) -> None:
+    """Let the application be started again by the next platform, as after a crash."""
+    store = Store(state)
+    store.set_active("counting", active=True)
+    store.close()
+
+
+def told(keeper: Keeper, capsys: pytest.CaptureFixture[str], word: str) -> str:
+    """Look until *word* is logged."""
+    said = ""
+
+    def heard() -> bool:
+        nonlocal said
+        keeper.look()
+        said += capsys.readouterr().err
+        return word in said
+
+    eventually(heard)
+    return said
+
+
+def test_finished_applications_rest(counting: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An application that finishes under `serve` is told once, and is not started again."""
+    assert main(["run", str(counting), "to=3", "output=out", "--state", "state", "--quiet"]) == 0
+    activated(tmp_path / "state")
+    set_up()
+    with Keeper(Platform(state=tmp_path / "state", control=False), Stopping()) as keeper:
+        keeper.start([])
+        said = told(keeper, capsys, "finished [")
+        assert said.count("finished [") == 1
+        assert "started anew (not durable)" in said
+        keeper.look()
+        assert capsys.readouterr().err == ""
+    with Platform(state=tmp_path / "state", control=False) as again:
+        assert again.applications() == []
+
+
+def test_failures_are_told_with_the_cure(counting: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A slet that is suspended under `serve` is logged with its error and what to do; so is its repair."""
+    from exop.cli.building import build
+    from exop.cli.loading import find_target, known_plugins
+
+    catalog = known_plugins()
+    mesh = build(find_target("./counting", catalog), ["to=4", "output=out", "missing=mended"], catalog)
+    set_up()
+    with Keeper(Platform(plugins=catalog.plugins, control=False), Stopping()) as keeper:
+        keeper.start([])
+        keeper.platform.apply(mesh)
+        said = told(keeper, capsys, "suspended")
+        assert "no halves today" in said
+        assert "exop resume counting.NODE" in said
+        Path("mended").touch()
+        keeper.platform.resume("counting", "half")
+        told(keeper, capsys, "finished")
+        keeper.platform.remove("counting")
+        told(keeper, capsys, "removed")
+
+
+def test_a_plugin_that_is_gone(counting: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A plugin folder that has vanished keeps no platform from starting; what needs it is named, and kept."""
+    assert main(["run", str(counting), "to=3", "output=out", "--state", "state", "--quiet"]) == 0
+    activated(tmp_path / "state")
+    shutil.rmtree(counting)
+    set_up()
+    with Keeper(Platform(state=tmp_path / "state"), Stopping()) as keeper:
+        keeper.start([])
+        assert "not started again" in capsys.readouterr().err
+        assert ps() == 0
+        assert "not started again" in capsys.readouterr().out
+        assert "counting" in keeper.platform.status()["broken_plugins"]
+    store = Store(tmp_path / "state")
+    assert [one.active for one in store.applications()] == [True]
+    store.close()
+
+
+def test_an_application_that_is_down_is_resumed_or_removed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Commands say why it is down, and what to do; the platform and its other applications run on."""
+    state, place = tmp_path / "state", tmp_path / "mounted"
+    place.mkdir()
+    with Platform(state=state, control=False) as platform:
+        for name in ("counting", "other"):
+            app = Application(name)
+            app.add("lines", "stock:write_lines", item=app.add("numbers", count_up, to=3), path=place / name)
+            platform.apply(app.build())
+            platform.wait(name)
+    with closing(Store(state)) as store:
+        for name in ("counting", "other"):
+            store.set_active(name, active=True)
+    shutil.rmtree(place)
+    with Platform(state=state, control=True):
+        assert ps() == 0
+        assert "not started again: lines failed while opening" in capsys.readouterr().out
+        for command in ("describe", "resume"):
+            assert main([command, "counting", "--state", str(state)]) != 0
+            told = capsys.readouterr().err
+            assert "lines failed while opening" in told
+        place.mkdir()
+        assert main(["resume", "counting", "--state", str(state)]) == 0
+        assert "counting: started again" in capsys.readouterr().out
+        assert main(["remove", "other", "--state", str(state)]) == 0
+        assert main(["resume", "other", "--state", str(state)]) == 2
+    with closing(Store(state)) as store:
+        assert [one.name for one in store.applications()] == ["counting"]
+
+
+def test_suspended_nodes_are_named_at_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A platform that is told to stop waits for nobody, and logs which nodes are suspended."""
+    app = Application("app")
+    app.add("show", "stock:show", item=app.add("numbers", "stock:count_up"))
+    set_up()
+    with Keeper(Platform(state=tmp_path / "state", control=False), Stopping()) as keeper:
+        keeper.start([])
+        keeper.platform.apply(app.build().suspend("show"))
+        keeper.stopping.count = 1
+        keeper.until_stopped()
+    assert "stops with suspended nodes" in (said := capsys.readouterr().err)
+    assert "nodes=['app.show']" in said
+    assert "kept=False" in said

@@ -1,0 +1,154 @@
+"""What the platform knows of a slet, as a value."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from exop import slet
+from exop.errors import ConditionError, MeshError, SettingError, SletError, UnknownName
+from exop.model.meshes.mesh import Node
+from exop.model.slets.ports import PortSpec, PortType
+from exop.model.slets.signature import read_function
+from exop.model.slets.slet import spec_of
+from exop.model.slets.spec import SletSpec
+from exop.stock.watermark import Watermark
+from tests.model.sample_meshes import SLETS
+
+
+@slet
+def average(report: int, *, window: int = 10) -> float:
+    """Average the last *window* reports."""
+    return report / window
+
+
+SPEC = spec_of(average)
+
+
+def test_the_identity_is_what_any_platform_resolves():
+    """A slet of a plugin is `plugin:name`; others are named by their module, for people to find."""
+    assert SPEC.identity == f"{__name__}:average"
+    assert SPEC.of("traffic").identity == "traffic:average"
+    assert SPEC.plugin is None
+
+
+def test_a_slet_read_twice_is_the_same_slet():
+    """Gathering the plugins again changes no mesh: equality is by code, name, plugin and policies."""
+    assert dataclasses.replace(SPEC) == SPEC
+    assert read_function(average) == SPEC
+    assert hash(read_function(average)) == hash(SPEC)
+    assert SPEC.of("traffic") != SPEC
+    assert dataclasses.replace(SPEC, atomic=True) != SPEC
+    assert SPEC != "average"
+
+
+def test_ports_by_name_inputs_first():
+    """`ports` lists every port."""
+    assert list(SPEC.ports) == ["report", "out"]
+
+
+def test_settings_are_checked_with_ports_among_the_known_names():
+    """A misspelled port given as a setting is told with the ports, too."""
+    assert SPEC.configured("averages", {"window": "3"}) == {"window": 3}
+    with pytest.raises(UnknownName, match="averages has no port or setting 'reprt'; did you mean 'report'"):
+        SPEC.configured("averages", {"reprt": 3}, beside_ports=True)
+    with pytest.raises(SettingError, match="averages: the setting 'window' does not fit: expected int, got 'None'"):
+        SPEC.configured("averages", {"window": "None"})
+
+
+def test_a_port_is_no_setting():
+    """Where settings stand alone, a port is not among the known names, and is told as what it is."""
+    with pytest.raises(UnknownName, match="averages has no setting 'report'; known: window\n") as caught:
+        SPEC.configured("averages", {"report": 3})
+    assert caught.value.__notes__ == [f"report is a port of {SPEC.identity}: `rewire` connects it elsewhere"]
+
+
+def test_a_specification_is_its_own():
+    """`spec_of` takes a specification, too: what a plugin has made by hand."""
+    assert spec_of(SPEC) is SPEC
+    assert isinstance(SPEC, SletSpec)
+
+
+def doubling(settings, inputs):
+    """Lets the output carry what the input takes."""
+    return spec_of(generic).with_outputs({"out": inputs.get("item", PortType())})
+
+
+@slet(specialised=doubling)
+def generic(item: object, *, times: int = 1) -> object:
+    """Pass on."""
+    return item
+
+
+def test_ports_come_from_settings_and_inputs():
+    """`specialised` is asked with both; name, plugin and policies stay, and the same question is asked once."""
+    asked = []
+
+    def ports(settings, inputs):
+        asked.append((dict(settings), dict(inputs)))
+        return doubling(settings, inputs)
+
+    spec = dataclasses.replace(spec_of(generic), plugin="mine", on_error="skip")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(generic, "specialised", ports)
+        found = spec.specialised("node", {"times": 1}, {"item": PortType(int)})
+        assert found.specialised("node", {"times": 1}, {"item": PortType(int)}) is found
+    assert asked == [({"times": 1}, {"item": PortType(int)})]
+    assert found.outputs == (PortSpec("out", "out", PortType(int)),)
+    assert (found.identity, found.on_error) == ("mine:generic", "skip")
+    assert SPEC.specialised("node", {"window": 1}, {}) is SPEC
+
+
+@pytest.mark.parametrize(
+    ("outputs", "problem"),
+    [
+        (["a b"], "'a b' is no name for a port"),
+        (["times"], "a port cannot be called 'times', which is a setting"),
+        (["on_error"], "a port cannot be called 'on_error', which is a setting"),
+        (["item"], "two ports are called 'item'"),
+    ],
+)
+def test_ports_that_no_slet_can_have_are_refused(outputs, problem, monkeypatch):
+    """The error names the node, the slet and the port."""
+    made = spec_of(generic).with_outputs(dict.fromkeys(outputs, int))
+    monkeypatch.setattr(generic, "specialised", lambda settings, inputs: made)
+    with pytest.raises(SletError, match=problem) as caught:
+        spec_of(generic).asked("node", {})
+    assert str(caught.value).startswith(f"node ({__name__}:generic) is no slet with these settings: ")
+
+
+def test_the_settings_of_a_node_made_by_hand_are_complete_where_ports_depend_on_them():
+    """A slet need not repeat its defaults; a setting that is missing is told by its name."""
+    timed = Node("timed", spec_of(Watermark), {"time": "t"}, {})
+    assert "late" in timed.slet.ports
+    with pytest.raises(SettingError, match="timed: the setting 'time' does not fit: it has no default: give time: str"):
+        Node("timed", spec_of(Watermark), {}, {})
+
+
+def test_families_of_outputs_get_a_type():
+    """`with_outputs` takes `to.*` for the family; its members have the type."""
+    found = SLETS["Fan"].with_outputs({"to.*": str}).connected(["to.a"])
+    assert found.ports["to.a"].type == PortType(str)
+    assert [port.name for port in found.families] == ["to.*", "side.*"]
+
+
+def test_what_specialised_raises_names_the_node(monkeypatch):
+    """An error of the model keeps its class and gets the node as its place; any other is a `SletError`."""
+    condition = {"condition": "item >", "position": 6, "problem": "no expression"}
+    for error, kind, text in (
+        (SettingError(place="", setting="times", problem="it is odd"), SettingError, "node: the setting 'times' does"),
+        (ConditionError(place="times", **condition), ConditionError, "node.times: no expression"),
+        (MeshError("no such thing"), SletError, "specialised raised MeshError: no such thing"),
+        (ValueError("odd"), SletError, "specialised raised ValueError: odd"),
+    ):
+
+        def refuse(settings, inputs, error=error):
+            raise error
+
+        monkeypatch.setattr(generic, "specialised", refuse)
+        with pytest.raises(kind, match=text):
+            spec_of(generic).asked("node", {})
+    monkeypatch.setattr(generic, "specialised", lambda settings, inputs: None)
+    with pytest.raises(SletError, match="specialised returned NoneType, not a SletSpec"):
+        spec_of(generic).asked("node", {})

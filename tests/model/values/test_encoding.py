@@ -1,0 +1,304 @@
+"""What is stored comes back as it was, type by type; what cannot be stored says so; what is damaged is told."""
+
+from __future__ import annotations
+
+import base64
+import enum
+import re
+import uuid
+import zlib
+from collections import Counter, OrderedDict, defaultdict, deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exop import Batch, EndOfStream, Punctuation
+from exop.errors import NotStorable, StoredStateError
+from exop.model.items import Window
+from exop.model.values.class_names import Declared
+from exop.model.values.decoding import decode
+from exop.model.values.encoding import Tag, encode
+
+
+class Colour(enum.Enum):
+    """An enum."""
+
+    RED = "r"
+
+
+class Level(enum.IntFlag):
+    """One whose members combine."""
+
+    A = 1
+    B = 2
+
+
+class Pair(NamedTuple):
+    """A named tuple."""
+
+    left: int
+    right: str = "x"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A dataclass that is hard to fill."""
+
+    x: float
+    tags: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Derived:
+    """One with a field that is not given."""
+
+    x: int
+    double: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.double = self.x * 2
+
+
+@dataclass
+class Nesting:
+    """A dataclass with a field that encodes a value when it is read."""
+
+    inner: bytes = b""
+
+    def __getattribute__(self, name: str) -> Any:
+        return encode([(1, 2)]) if name == "inner" else object.__getattribute__(self, name)
+
+
+VALUES: list[Any] = [
+    None,
+    True,
+    2**70,
+    -(2**63) - 1,
+    1.5,
+    float("inf"),
+    "ß",
+    b"\x00",
+    [1, [2]],
+    (1, (2, ())),
+    {1: "a", (1, 2): [3], None: 4},
+    {1, 2},
+    frozenset({(1, 2)}),
+    deque([1, 2], maxlen=3),
+    defaultdict(list, {1: [2]}),
+    OrderedDict(b=1, a=2),
+    Counter("aab"),
+    1 + 2j,
+    Decimal("1.10"),
+    datetime(2026, 1, 31, 12, 30, 0, 5),
+    datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"), fold=1),
+    datetime(2026, 1, 1, tzinfo=UTC),
+    datetime(2026, 1, 1, tzinfo=timezone(timedelta(hours=-5, seconds=-3))),
+    date(2026, 1, 31),
+    time(12, 30),
+    timedelta(days=-1, microseconds=5),
+    uuid.UUID(int=5),
+    Path("a/b"),
+    Colour.RED,
+    Level.A | Level.B,
+    Pair(1),
+    Point(1.0, ["a"]),
+    Derived(4),
+    Batch([1, 2]),
+    Punctuation(3),
+    EndOfStream(),
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+def test_a_value_comes_back_with_its_type(value):
+    """Equal, and of the very same type."""
+    found = decode(encode(value))
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_what_equality_does_not_show():
+    """The length of a deque, the factory of a dict, the second of two equal hours."""
+    assert decode(encode(deque([1], maxlen=3))).maxlen == 3
+    assert decode(encode(defaultdict(list)))["new"] == []
+    assert decode(encode(datetime(2026, 10, 25, 2, 30, fold=1))).fold == 1
+
+
+leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
+leaves |= st.decimals(allow_nan=False) | st.datetimes() | st.timedeltas()
+keys = st.integers() | st.text() | st.tuples(st.integers(), st.text())
+
+
+@given(
+    st.recursive(
+        leaves,
+        lambda inner: (
+            st.lists(inner) | st.dictionaries(keys, inner) | st.lists(inner).map(tuple) | st.lists(inner).map(deque)
+        ),
+        max_leaves=20,
+    )
+)
+def test_any_nesting_comes_back(value):
+    """Whatever stands in whatever."""
+    assert decode(encode(value)) == value
+
+
+def test_arrays_come_back():
+    """Type, shape, order; and they can be written to."""
+    arrays = [
+        np.arange(6.0).reshape(2, 3),
+        np.asfortranarray(np.arange(6).reshape(2, 3)),
+        np.arange(10)[::3],
+        np.zeros((0, 3), dtype=np.int8),
+        np.array(5, dtype="datetime64[s]"),
+        np.array(["a", "bc"]),
+        np.zeros(2, dtype=[("a", "i4"), ("b", "f8", (2,))]),
+    ]
+    for array in arrays:
+        found = decode(encode(array))
+        np.testing.assert_array_equal(found, array)
+        assert (found.dtype, found.shape) == (array.dtype, array.shape)
+        assert found.flags.writeable
+    assert decode(encode(arrays[1])).flags.f_contiguous
+    scalar = decode(encode(np.float32(1.5)))
+    assert (type(scalar), scalar) == (np.float32, 1.5)
+
+
+def test_columns_come_back():
+    """Record batches, also cut ones, and tables, with their schemas."""
+    batch = pa.record_batch({"a": pa.array([1, None], pa.int32()), "b": ["x", "y"]})
+    table = pa.table({"a": pa.chunked_array([[1], [2, 3]])})
+    for value in (batch, batch.slice(1), table, batch.schema.empty_table()):
+        found = decode(encode(value))
+        assert found.equals(value)
+        assert found.schema.equals(value.schema)
+
+
+class Unknown:
+    """Nothing that can be stored."""
+
+
+def _itself() -> list[Any]:
+    found: list[Any] = []
+    found.append(found)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (Unknown(), "none of those that can be stored"),
+        ([{1: lambda: 0}], "builtins.function"),
+        (np.array([object()]), "Python objects"),
+        (_itself(), "tree of plain values"),
+        (Point, "builtins.type"),
+        (defaultdict(lambda: 0), "under its own name"),
+    ],
+)
+def test_what_cannot_be_stored_says_so(value, told):
+    """The error names the type, and what to do."""
+    with pytest.raises(NotStorable, match=told):
+        encode(value)
+
+
+def test_a_class_must_be_found_again():
+    """One that stands in a function would be lost with the process."""
+
+    @dataclass
+    class Local:
+        x: int = 0
+
+    with pytest.raises(NotStorable, match="at the top of a module"):
+        encode(Local())
+
+
+def test_what_is_damaged_is_told():
+    """Bytes that were cut off, or are of something else."""
+    for data in (encode([1, 2])[:-1], b"\xc1", encode({}) + b"x", b""):
+        with pytest.raises(StoredStateError, match="damaged"):
+            decode(data)
+
+
+def test_a_class_that_is_gone_is_told():
+    """The error names the class; so does that of a field which the class has no more."""
+    stored = encode(Point(1.0))
+    with pytest.raises(StoredStateError, match="nowhere_at_all"):
+        decode(stored.replace(__name__.encode(), b"nowhere_at_all".ljust(len(__name__), b"_")))
+    with pytest.raises(StoredStateError, match="has no field z"):
+        decode(stored.replace(b"\xa1x", b"\xa1z"))
+
+
+def test_bytes_that_can_be_changed():
+    """They come back as bytes: the format knows one kind."""
+    assert decode(encode([bytearray(b"ab")])) == [b"ab"]
+
+
+def test_tags_keep_their_meaning():
+    """What was stored by an earlier release is read by this one: numbers are never given anew."""
+    first = ["TUPLE", "SET", "FROZENSET", "DEQUE", "INT", "DECIMAL", "DATETIME", "DATE", "TIME", "TIMEDELTA", "ENUM"]
+    then = ["DATACLASS", "NAMEDTUPLE", "ARRAY", "SCALAR", "RECORD_BATCH", "TABLE", "COMPLEX", "DEFAULTDICT", "ORDERED"]
+    last = ["COUNTER", "BATCH", "UUID", "PATH", "WINDOW"]
+    names = [*first, *then, *last]
+    assert {tag.name: int(tag) for tag in Tag} == {name: number for number, name in enumerate(names, start=1)}
+
+
+#: What the release before wrote, compressed: every kind of value, as extensions in extensions.
+BEFORE = (
+    "c-n1{F>ljQ5Xb!-f|~|}MB4xZVu4BwNuN`-gO^rFMMw;-XuiO6d?^<8bL#gjl}=4p7W^7mQCf!}M8&|$5UEHv1c?DsiEqJ(#1LLe%GAG3H=KTV_rH75Z"
+    "3fKeulpy1mEXph4o}{EAx4X&CKiY~dIryjBqcaU6c+NU#zdGWiu@oiGXYYlp{WTgmtsy=&8`RA37~aJ<<fC)&w~a_0*R#=b?hd7Abl>Jz!y?)(SX^DVh"
+    ">{Q(3)*^+_RQ?lyC_#T66myW_DcC<4Nd3EZR78T@6-#{j)Jx{qN^;W>;*A^EZCpr4yAeNE0oc-aKLpZddvth*x;uYJaNI>T=np<?2$6R-HxaP)f4hh{N$"
+    "(5=Tu~cmQ$WbDTeCsjZ_%$Dj`5ZPaM!Z+st(Mt{ED{%T-x>is#lXyesF`<*?RYxMi4(+4BN=+y%z1n8^oT~VK5Cu&y0$b+EbO9+Ltk?^`qnDisw%Enf6c"
+    ";_N+jeF~jO&J3V_b^{dhozJZZ>1yy{WXQNMfLHiluhSRt+uf#nM}mt`eVFSR3Bn+p1>CDJPg>@^k1=Cx%~"
+)
+ARRAYS_BEFORE = "c-otE+=Fk*q~q+2lNKf}w#hU(&doS^VbWroG>fZ@6PYG5Ep$Gj!9XN9&c{CmsMBNuP!kIS!vT8$g>4j*"
+
+
+@pytest.mark.parametrize("declared", [None, Declared(Any)], ids=["own", "foreign"])
+def test_what_the_release_before_wrote(declared):
+    """It is read, wherever it comes from; what is written of it now is read, too."""
+    expected: dict[Any, Any] = {
+        "plain": [None, True, 1.5, "ß", b"\0", {1: [2]}],
+        ("key", (1,)): (2**70, (1, ())),
+        "sets": [{1}, frozenset({(1, 2)})],
+        "deque": deque([(1,)], maxlen=3),
+        "default": defaultdict(list, {1: [(2,)]}),
+        "ordered": OrderedDict(b=(1,)),
+        "counter": Counter("aab"),
+        "numbers": [1 + 2j, Decimal("1.10"), uuid.UUID(int=5), Path("a/b")],
+        "times": [
+            datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"), fold=1),
+            datetime(2026, 1, 1, tzinfo=timezone(timedelta(hours=-5))),
+            date(2026, 1, 31),
+            time(12, 30),
+            timedelta(days=-1),
+        ],
+        "classes": [Punctuation(3), EndOfStream(), Batch([Batch([1])]), Window([1])],
+        "enum": [HTTPStatus.OK, re.M | re.I],
+    }
+    found = decode(zlib.decompress(base64.b85decode(BEFORE)), declared=declared)
+    assert found == expected
+    assert encode(found) == encode(expected)
+    assert decode(encode(found), declared=declared) == expected
+    array, scalar = decode(zlib.decompress(base64.b85decode(ARRAYS_BEFORE)), declared=declared)
+    assert array.dtype == np.dtype([("a", "i4"), ("b", "f8", (2,))])
+    assert (type(scalar), float(scalar)) == (np.float32, 1.5)
+
+
+def test_many_threads_encode_at_once():
+    """Each has a packer of its own, also while a value is looked at that encodes another."""
+    value = [(n, Decimal(n), {"a": (n,)}) for n in range(50)]
+    expected = encode(value)
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(lambda _: encode(value), range(400))) == {expected}
+    assert decode(encode([Nesting(), 1])) == [Nesting(), 1]

@@ -1,0 +1,374 @@
+"""The database of a state directory: the newest state or one before it is taken, all else refused; migration."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import zlib
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from exop import Application
+from exop.cli.commands.examination import examine, take_as_it_is
+from exop.errors import StateError, StoredStateError
+from exop.runtime.durable import database as module
+from exop.runtime.durable.database import Database, accept
+from exop.runtime.durable.snapshot import Snapshot
+from exop.runtime.durable.store import Store
+from exop.runtime.durable.tables import GenerationFile, build, seal
+from exop.stock.slets import count_up, show
+
+
+def snapshot(name: str = "app", content: bytes = b"content") -> Snapshot:
+    """A checkpoint with one part."""
+    return Snapshot(name, 1, "topology", {"place": "why"}, {("memento", "node"): content})
+
+
+def save(store: Store, name: str = "app") -> None:
+    """Store a small application."""
+    app = Application(name)
+    app.add("console", show, item=app.add("numbers", count_up))
+    store.save(app.build().at(1), active=True)
+
+
+def part(store: Store, name: str = "app") -> bytes | None:
+    """What the checkpoint of an application holds."""
+    found = store.checkpoints.read(name)
+    return found.parts["memento", "node"] if found is not None else None
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """Every file, as bytes."""
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.name != "lock"}
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+def killed_at(monkeypatch: pytest.MonkeyPatch, store: Store, name: str, copy: Path) -> None:
+    """Write a checkpoint, and keep the directory as it is at a failpoint of that."""
+
+    def reached(point: str) -> None:
+        if point == name:
+            shutil.copytree(store.directory, copy)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "failpoint", reached)
+        store.checkpoints.write(snapshot(content=b"newest"))
+
+
+@pytest.fixture
+def store(tmp_path):
+    """A directory with an application and a checkpoint of it."""
+    with closing(Store(tmp_path / "state")) as found:
+        save(found)
+        found.checkpoints.write(snapshot())
+        yield found
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("checkpoint-writing", b"content"), ("generation-written", b"content"), ("generation-committed", b"newest")],
+)
+def test_killed_in_a_transaction_it_has_all_of_it_or_nothing(store, tmp_path, monkeypatch, name, expected):
+    """Before the commit the state before is taken, behind it the new one; each time the next transaction is whole."""
+    copy = tmp_path / "copy"
+    killed_at(monkeypatch, store, name, copy)
+    with closing(Store(copy)) as again:
+        assert part(again) == expected
+        again.checkpoints.write(snapshot(content=b"later"))
+    with closing(Store(copy)) as again:
+        assert part(again) == b"later"
+
+
+def test_a_transaction_that_was_committed_and_is_gone_is_missed(store, tmp_path):
+    """A log that has lost its last frame, or itself, is the state before: the generation file tells it."""
+    for count in range(3):
+        store.checkpoints.write(snapshot(content=b"%d" % count))
+    for damage in ("damaged", "truncated", "lost"):
+        copy = tmp_path / damage
+        shutil.copytree(store.directory, copy)
+        log = copy / "platform.sqlite-wal"
+        whole = log.read_bytes()
+        bad = whole[:-100] + bytes([whole[-100] ^ 1]) + whole[-99:] if damage == "damaged" else whole[:-1]
+        log.write_bytes(bad)
+        if damage == "lost":
+            log.unlink()
+        before = contents(copy)
+        for _ in range(2):
+            with pytest.raises(StateError, match=r"generation \d+ was committed here.*exop state accept"):
+                Store(copy)
+        assert contents(copy) == before
+    accept(tmp_path / "truncated")
+    with closing(Store(tmp_path / "truncated")) as again:
+        assert part(again) == b"1"
+
+
+@pytest.mark.parametrize("name", ["platform.sqlite", "platform.sqlite-wal", "generation"])
+@pytest.mark.parametrize("folded", [True, False])
+def test_an_older_copy_of_one_file_is_never_taken_for_the_newest(store, tmp_path, name, folded):
+    """Each file alone is whole: the generation, the digests and the checksums tell where they are not of one time."""
+    save(store, "other")
+    store.checkpoints.write(snapshot("other", b"x" * 300_000))
+    store.database.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    shutil.copytree(store.directory, tmp_path / "older")
+    store.checkpoints.write(snapshot("other", b"y" * 300_000))
+    if folded:
+        store.database.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    store.checkpoints.write(snapshot(content=b"last"))
+    copy = tmp_path / "mixed"
+    shutil.copytree(store.directory, copy)
+    shutil.copy(tmp_path / "older" / name, copy / name)
+    told = ""
+    try:
+        with closing(Store(copy)) as again:
+            assert part(again) == b"last"
+            assert part(again, "other") == b"y" * 300_000
+    except StateError as problem:
+        told = str(problem)
+    assert "nothing was changed" in told or (name == "platform.sqlite" and not folded)
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty"])
+def test_a_database_that_is_gone_is_no_new_one(tmp_path, damage):
+    """The generation file remembers that there was one, also one without any application."""
+    Store(tmp_path).close()
+    path = tmp_path / "platform.sqlite"
+    path.unlink()
+    if damage == "empty":
+        path.touch()
+    with pytest.raises(StateError, match=r"the generation 1 was committed here, and the database is missing or empty"):
+        Store(tmp_path)
+
+
+def test_killed_while_it_is_made_it_is_made_anew(tmp_path, monkeypatch):
+    """A first start that died before its database was in its place leaves nothing that keeps the next from starting."""
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(Killed))
+        with pytest.raises(Killed):
+            Store(tmp_path)
+    with closing(Store(tmp_path)) as store:
+        save(store)
+
+
+def test_a_start_changes_no_mode_of_the_database(tmp_path):
+    """Killed while it did, it would leave a rollback journal, which keeps everybody who only reads from reading."""
+    build(tmp_path)
+    journaled = (tmp_path / "platform.sqlite").read_bytes()[18:20]
+    assert journaled == b"\2\2", "the file says that it has a log of its changes, not a rollback journal"
+    with closing(Store(tmp_path)):
+        assert (tmp_path / "platform.sqlite").read_bytes()[18:20] == journaled
+
+
+def test_rows_that_do_not_fit_to_their_digest_keep_their_application_down(store):
+    """The other applications are usable; the damaged one is not changed until it is forgotten."""
+    save(store, "other")
+    store.close()
+    with closing(sqlite3.connect(store.database.path, isolation_level=None)) as database:
+        database.execute("UPDATE applications SET active = 0 WHERE name = 'app'")
+    for _ in range(2):
+        with closing(Store(store.directory)) as again:
+            assert [one.active for one in again.applications()] == [True, True]
+            again.set_active("other", active=True)
+            with pytest.raises(StoredStateError, match=r"'app' is damaged.*exop remove app"):
+                again.checkpoints.read("app")
+            with pytest.raises(StateError, match=r"'app' is damaged"):
+                save(again)
+    with closing(Store(store.directory)) as again:
+        again.forget("app")
+    with closing(Store(store.directory)) as again:
+        assert [one.name for one in again.applications()] == ["other"]
+        save(again)
+
+
+def test_plugins_are_under_the_digest_of_all(store):
+    """A folder from which code is loaded is not taken from a damaged row."""
+    store.remember_plugin("weather", Path("/a"))
+    store.close()
+    with closing(sqlite3.connect(store.database.path, isolation_level=None)) as database:
+        database.execute("UPDATE plugins SET folder = '/b'")
+    with pytest.raises(StateError, match="its rows do not fit to their digest"):
+        Store(store.directory)
+
+
+def former(directory: Path) -> None:
+    """What the release before has left: two files, the second one with the checkpoints; one application was removed."""
+    directory.mkdir(mode=0o700)
+    with closing(sqlite3.connect(directory / "platform.sqlite", isolation_level=None)) as database:
+        database.execute("PRAGMA journal_mode = WAL")
+        database.executescript(
+            """
+            CREATE TABLE platform (version INTEGER NOT NULL);
+            CREATE TABLE plugins (name TEXT PRIMARY KEY, folder TEXT NOT NULL);
+            CREATE TABLE applications (
+                name TEXT PRIMARY KEY, revision INTEGER NOT NULL, topology TEXT NOT NULL, active INTEGER NOT NULL);
+            CREATE TABLE components (
+                application TEXT NOT NULL REFERENCES applications(name) ON DELETE CASCADE,
+                node TEXT NOT NULL, slet TEXT NOT NULL, settings TEXT NOT NULL, state TEXT NOT NULL,
+                PRIMARY KEY (application, node));
+            CREATE TABLE wiring (
+                application TEXT NOT NULL REFERENCES applications(name) ON DELETE CASCADE,
+                node TEXT NOT NULL, port TEXT NOT NULL, channel TEXT NOT NULL,
+                PRIMARY KEY (application, node, port));
+            INSERT INTO platform VALUES (1);
+            INSERT INTO plugins VALUES ('weather', '/somewhere/weather');
+            INSERT INTO applications VALUES ('app', 7, 'topology', 1), ('rests', 2, 'other', 0);
+            INSERT INTO components VALUES ('app', 'node', 'slet', '{}', 'active');
+            INSERT INTO wiring VALUES ('app', 'node', 'out', 'channel');
+            """
+        )
+    with closing(sqlite3.connect(directory / "checkpoints.sqlite", isolation_level=None)) as database:
+        database.execute("PRAGMA page_size = 65536")
+        database.execute("PRAGMA journal_mode = WAL")
+        database.executescript(
+            """
+            CREATE TABLE checkpoints (
+                application TEXT PRIMARY KEY, number INTEGER NOT NULL, taken REAL NOT NULL,
+                revision INTEGER NOT NULL, topology TEXT NOT NULL, reasons TEXT NOT NULL);
+            CREATE TABLE parts (
+                application TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, sum INTEGER NOT NULL,
+                content BLOB NOT NULL, PRIMARY KEY (application, kind, name));
+            PRAGMA user_version = 1;
+            INSERT INTO checkpoints VALUES ('app', 41, 1.5, 7, 'topology', '{"place": "why"}'),
+                ('removed', 1, 1.5, 1, 'gone', '{}');
+            """
+        )
+        database.execute("INSERT INTO parts VALUES ('app', 'memento', 'node', ?, ?)", (zlib.crc32(b"held"), b"held"))
+
+
+def check_migrated(directory: Path) -> None:
+    """Everything of the release before is in the one database, and goes on from there."""
+    for _ in range(2):
+        with closing(Store(directory)) as store:
+            found = [(one.name, one.revision, one.topology, one.active) for one in store.applications()]
+            assert found == [("app", 7, "topology", True), ("rests", 2, "other", False)]
+            assert store.plugins() == {"weather": Path("/somewhere/weather")}
+            assert store.checkpoints.number("app") == 41
+            assert store.checkpoints.read("app") == Snapshot(
+                "app", 7, "topology", {"place": "why"}, {("memento", "node"): b"held"}
+            )
+            assert not store.checkpoints.has("removed")
+    assert sorted(contents(directory)) == ["generation", "platform.sqlite"]
+
+
+def test_the_state_of_the_release_before_is_migrated(tmp_path):
+    """Two files become one; the number of the last checkpoint goes on."""
+    former(tmp_path / "state")
+    check_migrated(tmp_path / "state")
+
+
+def test_the_state_of_the_release_before_is_examined_and_accepted(tmp_path):
+    """It is shown with its checkpoints and stays as it is; a copy of it is accepted over a directory that went on."""
+    former(tmp_path / "state")
+    shutil.copytree(tmp_path / "state", tmp_path / "old")
+    Store(tmp_path / "old").close()
+    for path in (tmp_path / "state").iterdir():
+        shutil.copy(path, tmp_path / "old")
+    for name, damaged in (("state", 0), ("old", 1)):
+        before = contents(tmp_path / name)
+        found = examine(tmp_path / name)
+        assert contents(tmp_path / name) == before
+        assert (found["version"], found["generation"], len(found["damage"])) == (1, 0, damaged)
+        shown = [(one["name"], one["checkpoint"] and one["checkpoint"]["number"]) for one in found["applications"]]
+        assert shown == [("app", 41), ("rests", None)]
+        assert take_as_it_is(tmp_path / name) == 0
+        assert examine(tmp_path / name)["damage"] == []
+        check_migrated(tmp_path / name)
+
+
+@pytest.mark.parametrize("place", ["replace", "unlink"])
+def test_a_migration_that_was_killed_begins_again(tmp_path, monkeypatch, place):
+    """Before the new file is in its place the old ones count; behind that the new one does."""
+    former(tmp_path / "state")
+    kept = getattr(Path, place)
+
+    def killing(path: Path, *rest: object, **options: object) -> object:
+        if place == "replace" or path.name == "checkpoints.sqlite":
+            raise Killed
+        return kept(path, *rest, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, place, killing)
+        with pytest.raises(Killed):
+            Store(tmp_path / "state")
+    check_migrated(tmp_path / "state")
+
+
+@pytest.mark.parametrize("name", ["platform.sqlite", "checkpoints.sqlite"])
+@pytest.mark.parametrize("damage", ["gone", "empty", "cut off", "garbage"])
+def test_a_damaged_state_of_the_release_before_is_refused(tmp_path, name, damage):
+    """The error names the file; both stay as they are."""
+    former(tmp_path / "state")
+    path = tmp_path / "state" / name
+    whole = path.read_bytes()
+    path.write_bytes({"cut off": whole[: len(whole) // 2], "garbage": b"x" * 5000}.get(damage, b""))
+    if damage == "gone":
+        path.unlink()
+    before = contents(tmp_path / "state")
+    with pytest.raises(StateError, match=rf"{name} .*nothing was changed"):
+        Store(tmp_path / "state")
+    assert contents(tmp_path / "state") == before
+
+
+def test_an_old_copy_of_the_release_before_is_no_state_of_this_one(tmp_path):
+    """What was restored over a directory that has gone on since is refused."""
+    former(tmp_path / "state")
+    shutil.copytree(tmp_path / "state", tmp_path / "old")
+    Store(tmp_path / "state").close()
+    shutil.copytree(tmp_path / "old", tmp_path / "state", dirs_exist_ok=True)
+    with pytest.raises(StateError, match="is of the release before"):
+        Database(tmp_path / "state")
+
+
+def second(directory: Path) -> None:
+    """Turn a directory into what the release with version 2 has left: each topology was one text."""
+    with closing(sqlite3.connect(directory / "platform.sqlite", isolation_level=None)) as database:
+        database.executescript(
+            """
+            DROP TABLE sections;
+            DROP TABLE applications;
+            CREATE TABLE applications (
+                name TEXT PRIMARY KEY, revision INTEGER NOT NULL, topology TEXT NOT NULL, active INTEGER NOT NULL);
+            INSERT INTO applications VALUES ('app', 7, 'topology', 1), ('hurt', 2, 'other', 0);
+            UPDATE platform SET version = 2;
+            """
+        )
+        with closing(GenerationFile(directory)) as noted:
+            noted.write(seal(database, noted, "app", "hurt")._replace(committed=True))
+        database.execute("UPDATE applications SET topology = 'otter' WHERE name = 'hurt'")
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_topologies_in_one_text_are_migrated(store, monkeypatch, killed):
+    """They are read as they were, the checkpoint too; damage stays damage; killed within, it begins again."""
+    store.checkpoints.write(snapshot())
+    store.close()
+    second(store.directory)
+    if killed:
+        with monkeypatch.context() as patched:
+            patched.setattr(module.tables, "upgrade", lambda *_: (_ for _ in ()).throw(Killed))
+            with pytest.raises(Killed):
+                Store(store.directory)
+    for _ in range(2):
+        with closing(Store(store.directory)) as again:
+            found = {one.name: (one.revision, one.topology, one.active) for one in again.applications()}
+            assert found == {"app": (7, "topology", True), "hurt": (0, "", True)}
+            assert part(again) == b"content"
+            assert "'hurt' is damaged" in again.database.damaged["hurt"]
+    with closing(Store(store.directory)) as again:
+        save(again)
+    with closing(Store(store.directory)) as again:
+        assert "[nodes.console]" in again.applications()[0].topology
+
+
+def test_a_section_that_was_altered_keeps_its_application_down(store):
+    """The digest of an application covers each table of its topology."""
+    save(store)
+    store.close()
+    with closing(sqlite3.connect(store.database.path, isolation_level=None)) as database:
+        database.execute("UPDATE sections SET content = replace(content, 'to', 'ot') WHERE kind = 'nodes'")
+    with closing(Store(store.directory)) as again:
+        assert again.database.damaged.keys() == {"app"}

@@ -1,0 +1,239 @@
+"""Engines that commit by themselves, tied to the platform by what they were given and what they have put out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import field
+from typing import Any
+
+import pytest
+
+from bench.durable_app.engine import Doubled, Summed
+from exop import Application, Committed, EndOfStream, Memento, Platform, Punctuation, hookimpl, slet
+from exop.errors import StoredStateError
+from exop.hooks import Plugins
+from exop.runtime.drivers.engine import EngineDriver
+from exop.runtime.durable.engine_journal import DurableTie, EnginePlaces, LiveTie
+from exop.testing import feed
+from exop.testing.ports import CollectingOutput
+
+
+class Told(CollectingOutput):
+    """A port of a driver, which counts what it sends."""
+
+    def __init__(self, driver: EngineDriver) -> None:
+        super().__init__()
+        self.driver = driver
+
+    def push(self, item: Any) -> None:
+        """Count and keep."""
+        self.driver.count += 1
+        super().push(item)
+
+
+@pytest.fixture
+def places(tmp_path):
+    """A state directory's folders of engines."""
+    return EnginePlaces(tmp_path / "engines")
+
+
+@pytest.fixture
+def tied(places):
+    """Make a tie with one input of single items, as a platform would at its start."""
+    made = []
+
+    def make(held: dict[str, Any] | None = None) -> tuple[DurableTie, Told]:
+        driver = EngineDriver("engine", lambda: None)
+        out = Told(driver)
+        tie = DurableTie(lambda name: places.folder("app", "node", name), {"number": "item"}, {"out": out}, driver)
+        if held is not None:
+            tie.restore(held)
+        tie.open()
+        made.append(tie)
+        return tie, out
+
+    yield make
+    for tie in made:
+        tie.close()
+
+
+def crashed(tie: DurableTie) -> None:
+    """Nothing is left of it but its files."""
+    tie.close()
+
+
+def test_an_engine_answers_in_an_application_and_by_itself():
+    """A slet with a tie is tested and used like any other; in memory, where nothing is durable."""
+    assert feed(Doubled, [1, Punctuation(1), 3]) == [2, Punctuation(1), 6]
+    assert feed(Summed, [1, 2, 3], most=2) == [1, 3, 6]
+
+
+def test_what_was_put_out_is_not_kept():
+    """In memory a tie holds what no batch has, for whoever comes after the engine."""
+    tie, out = LiveTie({"number": "item"}), CollectingOutput()
+    for number in (1, 2, 3):
+        assert tie.take("number", number) == number
+    assert tie.put_out(0, [(out, 10), (out, [20])], {"number": 2}, note="x")
+    assert (out.items, tie.committed) == ([10, 20], Committed(0, {"number": 2}, "x"))
+    assert [*tie.events("number")] == [(2, 3)]
+    assert not tie.put_out(0, [(out, 10)], {"number": 2})
+
+
+def test_rows_of_batches_are_counted_one_by_one():
+    """A batch may be put out in two parts: what is left of it is the rest."""
+    tie = LiveTie({"rows": "batch"})
+    tie.take("rows", [1, 2, 3])
+    tie.take("rows", Punctuation(3))
+    tie.put_out(0, [], {"rows": 2})
+    assert [*tie.events("rows")] == [(2, [3]), (3, Punctuation(3))]
+    tie.put_out(1, [], {"rows": 3})
+    assert [*tie.events("rows")] == [(3, Punctuation(3))]
+
+
+def test_what_is_in_the_log_is_not_taken_again(tied):
+    """After a crash everything is sent again from the checkpoint on; what is in the log is recognized by its number."""
+    tie, _ = tied()
+    tie.take("number", 1)
+    held = tie.capture()
+    tie.take("number", 2)
+    tie.take("number", Punctuation(2))
+    crashed(tie)
+    again, _ = tied(held)
+    assert [*again.events("number", 0)] == [(0, 1), (1, 2), (2, Punctuation(2))]
+    assert again.take("number", 2) is None
+    assert again.take("number", Punctuation(2)) is None
+    assert again.take("number", 4) == 4
+    assert again.take("number", EndOfStream()) == EndOfStream()
+    assert [*again.events("number", 0)][3:] == [(3, 4), (4, EndOfStream())]
+
+
+def test_an_engine_that_is_ahead_of_its_logs_is_refused(tied):
+    """It puts out before it commits: what it has committed and its logs do not have was taken from the disk."""
+    tie, out = tied()
+    for number in (1, 2, 3):
+        tie.take("number", number)
+    assert tie.put_out(0, [(out, 10)], {"number": 2})
+    assert [*tie.events("number", 2)] == [(2, 3)]
+    with pytest.raises(StoredStateError, match=r"come to event 3 of 'number'.*events 0 to 3, and output up to event 2"):
+        next(tie.events("number", 3))
+
+
+def test_what_is_in_the_log_leaves_from_there_and_is_not_asked_for_twice(tied):
+    """The engine is ahead of the checkpoint: its batch is refused, and what it put out leaves once more."""
+    tie, out = tied()
+    tie.begin()
+    for number in (1, 2, 3):
+        tie.take("number", number)
+    assert tie.put_out(0, [(out, 10), (out, Punctuation(1))], {"number": 1})
+    assert tie.settle(5)
+    held = tie.capture()
+    assert tie.put_out(1, [(out, 20)], {"number": 2}, note=7)
+    assert tie.settle(5)
+    crashed(tie)
+    again, fresh = tied(held)
+    assert again.committed == Committed(1, {"number": 2}, 7)
+    again.begin()
+    assert not again.put_out(1, [(fresh, 20)], {"number": 2})
+    assert again.put_out(2, [(fresh, 30)], {"number": 3})
+    assert again.settle(5)
+    assert (out.items, fresh.items) == ([10, Punctuation(1), 20], [20, 30])
+    assert [*again.events("number")] == []
+
+
+def test_a_batch_without_results_counts_too(tied):
+    """How far the engine has come is in the log, whether anything left or not."""
+    tie, _ = tied()
+    held = tie.capture()
+    tie.take("number", 1)
+    tie.put_out(0, [], {"number": 1})
+    crashed(tie)
+    again, out = tied(held)
+    again.begin()
+    assert again.settle(5)
+    assert (again.committed, out.items) == (Committed(0, {"number": 1}), [])
+    assert again.capture()["passed"] == 1
+
+
+def test_a_checkpoint_lets_go_of_what_it_counts(tied):
+    """Only what a recovery could ask for is kept; whole segments go."""
+    tie, out = tied()
+    tie.begin()
+    tie.take("number", 1)
+    tie.put_out(0, [(out, 1)], {"number": 1})
+    assert tie.settle(5)
+    tie.forget("number", 1)
+    tie.confirmed(tie.capture())
+    crashed(tie)
+    again, _ = tied(tie.capture())
+    assert [*again.events("number")] == []
+
+
+def test_a_log_that_is_behind_its_checkpoint_is_refused(tied, places):
+    """Half of a state directory from an older copy would lose items silently."""
+    tie, _ = tied()
+    tie.take("number", 1)
+    held = tie.capture()
+    crashed(tie)
+    places.discard("app")
+    (places.folder("app", "node", "1")).mkdir(parents=True)
+    with pytest.raises(StoredStateError, match="ends at 0, and the checkpoint was taken at 1"):
+        tied(held)
+
+
+def test_folders_that_no_checkpoint_names_are_removed(places):
+    """A successor that was being opened when the platform died leaves nothing behind."""
+    first, second = places.folder("a.b/c", "node"), places.folder("a.b/c", "node")
+    other = places.folder("other", "node")
+    places.keep("a.b/c", [second])
+    assert (first.exists(), second.exists(), other.exists()) == (False, True, True)
+    assert places.folder("a.b/c", "node", second.name) == second
+    assert places.folder("a.b/c", "node").name == "3"
+
+
+class Seen(Memento):
+    """What a sink has seen."""
+
+    items: list[Any] = field(default_factory=list)
+
+
+@slet
+def numbers() -> Iterator[int]:
+    """A source."""
+    yield from range(3)
+
+
+@slet
+def collect(item: Any, seen: Seen) -> None:
+    """Keep what comes."""
+    seen.items.append(item)
+
+
+class Offers:
+    """The slets, as a plugin."""
+
+    @staticmethod
+    @hookimpl
+    def register_slets() -> list[Any]:
+        """All of them."""
+        return [numbers, collect, Summed]
+
+
+@pytest.fixture
+def plugins():
+    """The plugin, loaded."""
+    found = Plugins()
+    found.register("tied", Offers())
+    return found
+
+
+def test_the_folders_of_an_application_go_with_it(tmp_path, plugins):
+    """What an engine has committed belongs to its application: removed, or begun anew, it is gone."""
+    app = Application("a")
+    app.durable(every=60)
+    app.add("seen", collect, item=app.add("sum", Summed, number=app.add("numbers", numbers)))
+    with Platform(state=tmp_path, control=False, plugins=plugins) as platform:
+        platform.apply(app.build())
+        assert platform.wait("a", 10)
+        assert (tmp_path / "engines" / "a" / "sum" / "1" / "engine" / "committed").exists()
+        platform.remove("a")
+        assert not (tmp_path / "engines" / "a").exists()

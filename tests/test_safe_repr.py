@@ -1,0 +1,74 @@
+"""Objects and exceptions of user code as text: whatever their classes do, the text is made, bounded and printable."""
+
+import pytest
+
+from bench.exceptions import HOSTILE
+from exop.safe_repr import add_note, described, indented, message, notes_of, shown, traceback_of
+
+
+@pytest.mark.parametrize("make", HOSTILE.values(), ids=HOSTILE)
+def test_any_exception_has_a_text(make):
+    """Class, message, notes and traceback are told, within bounds and without control characters."""
+    try:
+        raise make()
+    except BaseException as caught:  # noqa: BLE001 (hostile ones are no `Exception` either)
+        error = caught
+    add_note(error, "where it was raised")
+    for text in (described(error), message(error), shown(error), traceback_of(error), *notes_of(error)):
+        assert type(text) is str
+        assert len(text) < 21_000
+        assert "\x1b" not in text
+    assert "test_any_exception_has_a_text" in traceback_of(error)
+
+
+@pytest.mark.parametrize("make", [HOSTILE["frozen"], HOSTILE["closed"]], ids=["frozen", "closed"])
+def test_a_note_is_kept_by_what_refuses_it(make):
+    """An exception with read-only attributes shows its notes as any other does."""
+    error = make()
+    add_note(error, "in the slet 'b'")
+    assert notes_of(error) == ["in the slet 'b'"]
+    assert "in the slet 'b'" in traceback_of(error)
+
+
+def test_notes_that_are_no_list_stay():
+    """What the slet has put there is not replaced."""
+    error = ValueError()
+    error.__notes__ = 7
+    add_note(error, "more")
+    assert (error.__notes__, notes_of(error)) == (7, [])
+
+
+def test_what_cannot_be_shown_is_told():
+    """The class of the object, and the class of what its method raised."""
+    assert described(HOSTILE["closed"]()) == "Closed: (its str() raised SystemExit)"
+    assert shown(HOSTILE["closed"]()) == "Closed (its repr() raised SystemExit)"
+
+
+def test_an_interrupt_of_the_main_thread_passes():
+    """Ctrl-C while a text is made is the user's, and not the object's."""
+
+    class Interrupted:
+        def __repr__(self) -> str:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        shown(Interrupted())
+
+
+def test_control_characters_are_escaped():
+    """What an item holds cannot move the cursor, nor clear the screen, nor ring."""
+    nasty = ValueError("\x1b[2J\x07 a\rb \u202e \x9b line\nline\ttab")
+    assert described(nasty) == "ValueError: \\x1b[2J\\x07 a\\rb \\u202e \\x9b line\nline\ttab"
+    assert "\x1b" not in traceback_of(nasty)
+
+
+def test_what_is_huge_is_shortened():
+    """A message of megabytes is told by its beginning and its length."""
+    huge = ValueError("x" * 3_000_000)
+    assert len(described(huge)) < 1100
+    assert "(3000000 characters)" in described(huge)
+
+
+def test_only_the_first_line_begins_a_line():
+    """Further lines are indented: they cannot pass for lines of their own."""
+    assert indented("one\ntwo\r\nthree") == "one\n    two\\r\n    three"

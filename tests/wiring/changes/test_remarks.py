@@ -1,0 +1,153 @@
+"""What a plan says of openings, before anything was opened and after."""
+
+from collections.abc import Iterator
+from typing import Self
+
+import pytest
+
+from exop import Application, InputPort
+from exop.model.meshes.diff import difference
+from exop.model.slets.slet import Slet, input_port, slet
+from exop.runtime.supervision.budget import Opened
+from exop.wiring.changes.plan import Step
+from exop.wiring.changes.remarks import _of_new, imports_to_open
+
+
+def helper() -> None:
+    """Import what nobody else does."""
+    import this_module_is_not_there.at_all  # noqa: F401
+
+
+class Importing(Slet):
+    """Imports in many ways when it is opened."""
+
+    def __enter__(self) -> Self:
+        import json  # noqa: F401
+
+        from another_that_is_not_there import something  # noqa: F401
+
+        def later() -> None:
+            import one_more_that_is_not_there  # noqa: F401
+
+        self._prepare()
+        helper()
+        return self
+
+    def _prepare(self) -> None:
+        from .siblings_not_there import anything  # noqa: F401
+
+    @input_port
+    def item(self, item: int) -> None:
+        """Import what is no business of the opening."""
+        import not_for_the_opening  # noqa: F401
+
+
+class Opens(Slet):
+    """Has something to open."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    @input_port
+    def item(self, item: int) -> None:
+        """Take one."""
+
+
+class Empty(Slet):
+    """Opens nothing."""
+
+    @input_port
+    def item(self, item: int) -> None:
+        """Take one."""
+
+
+class Heavy(Opens):
+    """Says that it is heavy to open."""
+
+    heavy_opening = True
+
+
+@slet
+def function(item: int) -> None:
+    """Opens nothing."""
+
+
+class Node:
+    """A node with this slet."""
+
+    def __init__(self, thing):
+        self.slet = thing.__slet__
+
+
+def said(thing, last=None):
+    """What a plan says of opening this slet, after such a last opening."""
+    known = {} if last is None else {thing.__slet__.identity: last}
+    return " ".join(_of_new(Step("replace", "node", "", after=Node(thing)), known))
+
+
+def test_nothing_is_said_of_what_opens_nothing():
+    """A function has nothing to open."""
+    assert said(function) == ""
+
+
+@pytest.mark.parametrize(
+    ("thing", "last", "expected"),
+    [
+        (Opens, None, "node opens beside the running stream: time that it waits costs the stream nothing"),
+        (Opens, Opened(5.0, 0.001), "which took 5 s the last time and cost the stream nothing"),
+        (Opens, Opened(6.0, 5.0), "which took 6 s the last time: 5 s of that it computed, sharing the interpreter"),
+        (Heavy, None, "it says of itself that this is heavy"),
+        (Heavy, Opened(6.0, 0.0), "and cost the stream nothing"),
+        (Importing, None, "it imports another_that_is_not_there"),
+    ],
+)
+def test_a_plan_says_what_an_opening_takes(thing, last, expected):
+    """What was measured counts; before that, what the slet says of itself and what its code will import."""
+    assert expected in said(thing, last)
+    assert said(thing, last).startswith("warning: ") == ("sharing the interpreter" in said(thing, last))
+
+
+@slet
+def numbers() -> Iterator[int]:
+    """Emit one."""
+    yield 1
+
+
+@slet
+def doubled(item: int, *, by: int = 2) -> int:
+    """Multiply."""
+    return item * by
+
+
+@slet
+def tripled(item: int) -> int:
+    """Multiply by more."""
+    return item * 3
+
+
+@slet
+def drawn(item: InputPort[int]) -> Iterator[int]:
+    """Pull what is to be multiplied."""
+    yield from (one * 4 for one in item)
+
+
+def test_queues_are_looked_for_only_where_connections_may_differ():
+    """Another function of the same shape, or settings, need none; one that pulls does, and is told of."""
+    app = Application("shapes")
+    app.add("end", function, item=app.add("middle", doubled, item=app.add("numbers", numbers)))
+    mesh = app.build()
+    assert not difference(mesh, mesh.replace("middle", tripled)).reconnects
+    assert not difference(mesh, mesh.configure("middle", by=3)).reconnects
+    assert difference(mesh, mesh.replace("middle", drawn)).reconnects
+    assert difference(mesh, mesh.remove("end")).reconnects
+
+
+def test_what_opening_will_import_is_read_from_its_code():
+    """Imports of `__enter__`, of its own methods and of functions beside it, in full, unless they are there already."""
+    assert sorted(imports_to_open(Importing.__slet__)) == [
+        "another_that_is_not_there",
+        "one_more_that_is_not_there",
+        "tests.wiring.siblings_not_there",
+        "this_module_is_not_there.at_all",
+    ]
+    assert imports_to_open(Empty.__slet__) == []
