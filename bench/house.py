@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import tempfile
 import threading
 from collections import Counter
@@ -15,6 +14,8 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import Any, Final, TypeAlias
 
+import grimp
+
 import exop
 from bench.harness import Result
 from exop import Application, Memento, Platform, hookimpl, slet
@@ -26,6 +27,8 @@ Request: TypeAlias = Callable[[int], Callable[[], object]]
 Condition: TypeAlias = Callable[[], bool]
 #: Each request is carried out so many times.
 TIMES: Final = 5
+#: A module with a single importer and fewer lines than this belongs into its importer.
+SHORT: Final = 60
 #: The folder of the code that is looked at.
 CODE: Final = Path(exop.__file__).parent
 #: The source is asked for a number (`True`), or to come to its safe point; the stream stands still otherwise.
@@ -140,7 +143,7 @@ def measure() -> Iterator[Result]:
 
 
 def sizes() -> Iterator[Result]:
-    """Lines, modules and folders of all the code; lines of each package; the modules with a single importer."""
+    """Lines, modules and folders of all the code; lines of each package and of the tests; import circles."""
     lines = {path.relative_to(CODE).as_posix(): _lines(path) for path in sorted(CODE.rglob("*.py"))}
     packages = Counter[str]()
     for name, number in lines.items():
@@ -148,16 +151,37 @@ def sizes() -> Iterator[Result]:
     yield Result("house/lines", sum(lines.values()), "lines")
     for package, number in sorted(packages.items()):
         yield Result(f"house/lines/{package}", number, "lines")
-    yield Result("house/lines/wiring+runtime", packages["wiring"] + packages["runtime"], "lines")
+    yield Result("house/tests", sum(map(_lines, (CODE.parent / "tests").rglob("*.py"))), "lines")
     yield Result("house/modules", len(lines), "modules")
     yield Result("house/modules/longest", max(lines.values()), "lines")
     folders = Counter(str(Path(name).parent) for name in lines)
     yield Result("house/folders", len(folders), "folders")
     yield Result("house/folders/largest", max(folders.values()), "modules")
-    importers = Counter(imported for name in lines for imported in _imports(CODE / name))
-    single = [name for name in lines if importers[_dotted(name)] == 1]
+    graph = imports()
+    single = [name for name in lines if len(graph.find_modules_that_directly_import(_dotted(name))) == 1]
     yield Result("house/modules/one-importer", len(single), "modules")
-    yield Result("house/modules/one-importer/short", sum(lines[name] < 60 for name in single), "modules")
+    yield Result("house/modules/one-importer/short", sum(lines[name] < SHORT for name in single), "modules")
+    found = circles(graph)
+    yield Result("house/circles", len(found), "circles")
+    yield Result("house/circles/largest", max(map(len, found), default=0), "modules")
+
+
+def imports() -> grimp.ImportGraph:
+    """All imports between our modules, those for type checking and inside of functions included.
+
+    Without the root package: its names are imported on first use, and lead back to all floors.
+    """
+    graph = grimp.build_graph("exop", cache_dir=None)
+    for importer in graph.find_modules_that_directly_import("exop"):
+        graph.remove_import(importer=importer, imported="exop")
+    return graph
+
+
+def circles(graph: grimp.ImportGraph) -> list[set[str]]:
+    """The sets of modules that all import each other, directly or through others of the set."""
+    above = {module: graph.find_downstream_modules(module) for module in graph.modules}
+    found = [{module, *(other for other in above[module] if module in above[other])} for module in graph.modules]
+    return [set(one) for one in {frozenset(one) for one in found if len(one) > 1}]
 
 
 def walks() -> Iterator[Result]:
@@ -242,15 +266,4 @@ def _lines(path: Path) -> int:
 
 
 def _dotted(name: str) -> str:
-    return "exop." + name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-
-
-def _imports(path: Path) -> set[str]:
-    """Every module of ours that a module imports, wherever it does; not the packages that these stand in."""
-    found = set[str]()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return found
+    return f"exop/{name}".removesuffix(".py").removesuffix("/__init__").replace("/", ".")

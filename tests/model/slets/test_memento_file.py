@@ -270,7 +270,7 @@ def test_a_wrong_edit_is_told_with_its_place(fields: dict[str, Any], said: str) 
         (b'{"kind": "exop memento", "format": 2}', "this release reads 1"),
         (b'{"kind": "exop memento", "format": 1}', "no fields, or no version"),
         (pack(Older(), "x"), "it is a Older, and Book has no upgrade"),
-        (exported(Older(), "x")[1], "and the slet keeps a tests.model.test_exported:Book"),
+        (exported(Older(), "x")[1], "and the slet keeps a tests.model.slets.test_memento_file:Book"),
         (edited().replace(b'"version": 2', b'"version": 3'), "version 3 of Book, the code here knows 2"),
         (edited().replace(b'"version": 2', b'"version": 1'), "msgpack of an older version is upgraded"),
         (b'{"kind": ' + b"[" * 100_000, "no JSON"),
@@ -307,7 +307,7 @@ def test_an_older_one_is_upgraded() -> None:
 
 def test_the_same_class_of_another_module_is_taken() -> None:
     """The code moved, or another version of a bundle has it: the fields are what counts."""
-    data = edited().replace(b"tests.model.test_exported:Book", b"elsewhere.v2:Book")
+    data = edited().replace(b"tests.model.slets.test_memento_file:Book", b"elsewhere.v2:Book")
     assert imported(data, Book, "app.node") == FULL
 
 
@@ -331,7 +331,7 @@ def test_a_file_calls_and_imports_nothing(harm: Any, tmp_path: Path, monkeypatch
         data = edited(anything=harm)
     else:
         body = msgpack.packb({"anything": harm})
-        name = "tests.model.test_exported:Book"
+        name = "tests.model.slets.test_memento_file:Book"
         data = msgpack.packb([1, name, 2, {"anything": "Any"}, body])
     with pytest.raises(StoredStateError, match=r"that is no|is not loaded here"):
         imported(data, Book, "app.node")

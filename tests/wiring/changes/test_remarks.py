@@ -147,7 +147,7 @@ def test_what_opening_will_import_is_read_from_its_code():
     assert sorted(imports_to_open(Importing.__slet__)) == [
         "another_that_is_not_there",
         "one_more_that_is_not_there",
-        "tests.wiring.siblings_not_there",
+        "tests.wiring.changes.siblings_not_there",
         "this_module_is_not_there.at_all",
     ]
     assert imports_to_open(Empty.__slet__) == []
