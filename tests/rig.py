@@ -17,7 +17,7 @@ from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.pause import Pause
 from exop.runtime.lifecycle import Event
 from exop.wiring import Deployer, WiringController
-from exop.wiring.graph.circuit import Circuit
+from exop.wiring.graph.wiring_graph import WiringGraph
 
 #: No test waits longer than this for something that has to happen.
 PATIENCE = 60.0
@@ -126,7 +126,7 @@ class Rig:
         assert deployment.wait(PATIENCE), f"{app.name} has not finished"
         return deployment
 
-    def circuit(self, app: Application) -> Circuit:
+    def graph(self, app: Application) -> WiringGraph:
         """The connections of an application of which nothing is opened."""
         mesh = app.build()
         for spec in mesh.channels.values():
@@ -135,7 +135,7 @@ class Rig:
             component = self.manager.create(mesh.name, node, lambda _: None)
             for port, channel in node.ports.items():
                 self.wiring.connect(component, port, channel)
-        return self.wiring.circuit(mesh.name)
+        return self.wiring.graph(mesh.name)
 
     def suspend(self, deployment: Deployment, node: str) -> None:
         """Suspend a node while the application runs."""
@@ -143,7 +143,7 @@ class Rig:
         with parked(deployment):
             one.node = replace(one.node, suspended=True)
             one.on(Event.SUSPEND)
-            self.wiring.bind(deployment, self.wiring.survey(deployment))(None)
+            self.wiring.bind(deployment, self.wiring.whole_region(deployment))(None)
         deployment.settle_workers(PATIENCE)
 
     def resume(self, deployment: Deployment, node: str) -> None:
@@ -152,7 +152,7 @@ class Rig:
         with parked(deployment):
             one.node = replace(one.node, suspended=False)
             one.resume()
-            self.wiring.bind(deployment, self.wiring.survey(deployment))(None)
+            self.wiring.bind(deployment, self.wiring.whole_region(deployment))(None)
         deployment.settle_workers(PATIENCE)
 
     def undeploy(self, deployment: Deployment) -> None:
@@ -167,9 +167,9 @@ class Rig:
         self.wiring.close()
 
 
-def component(rig: Rig, circuit: Circuit, name: str) -> Component:
+def component(rig: Rig, graph: WiringGraph, name: str) -> Component:
     """The component of a node."""
-    return circuit.nodes[name].component
+    return graph.nodes[name].component
 
 
 @contextmanager

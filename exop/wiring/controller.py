@@ -27,22 +27,22 @@ from exop.runtime.drivers.worker import Worker
 from exop.runtime.lifecycle import State
 from exop.wiring.changes.drain import Drain
 from exop.wiring.graph.binding import Compiler
-from exop.wiring.graph.circuit import (
-    Circuit,
-    Join,
-    before_key,
-    channel_key,
-    channel_of,
-    edge_key,
-    in_front_of,
-    inside,
-    read_circuit,
+from exop.wiring.graph.cycles import EndOfCycle
+from exop.wiring.graph.execution_plan import LONG, ExecutionPlan, Part, check_order
+from exop.wiring.graph.region import Region, Wiring, depth, man
+from exop.wiring.graph.wiring_graph import (
+    Edge,
+    WiringGraph,
+    channel_endpoint,
+    channel_of_queue,
+    channel_vertex,
+    edge_queue,
+    input_queue,
+    queue_before,
+    read_graph,
     shifted,
     touched,
 )
-from exop.wiring.graph.cycles import EndOfLoop
-from exop.wiring.graph.execution_plan import LONG, Layout, Part, check_order
-from exop.wiring.graph.region import Region, Wiring, depth, man
 
 if TYPE_CHECKING:
     from exop.wiring.sharing import Sharing
@@ -71,14 +71,14 @@ class WiringController:
         target = None if channel is None else channel_id(component.application, channel)
         self._manager.port(component, port).update({CONNECTED_TO: target})
 
-    def circuit(self, application: str) -> Circuit:
+    def graph(self, application: str) -> WiringGraph:
         """Read the current connections of an application from the registry."""
         ports = [port for port in self._ports.references if port.properties[APPLICATION] == application]
         channels = self._registry.find(CHANNEL, where({APPLICATION: application}))
         # The queues that the wiring itself has inserted are no part of what it is asked to connect.
-        return read_circuit(ports, [one for one in channels if one.properties.get(ORIGIN) != WIRING])
+        return read_graph(ports, [one for one in channels if one.properties.get(ORIGIN) != WIRING])
 
-    def settle(
+    def rebind(
         self,
         deployment: Deployment,
         action: Callable[[], None] = lambda: None,
@@ -93,7 +93,7 @@ class WiringController:
         The *engines* put out what they were given before, and go on afterwards. Raises `WiringError` if connected
         ports do not fit, `PlanError` if a driver does not park, or an engine does not put out everything, in time.
         """
-        region = self.survey(deployment) if nodes is None else self.region(deployment, None, nodes, channels)
+        region = self.whole_region(deployment) if nodes is None else self.region(deployment, None, nodes, channels)
         undo: list[Callable[[], object]] = []
         try:
             with Pause(deployment, timeout, drivers=region.drivers(deployment)) as pause:
@@ -109,44 +109,44 @@ class WiringController:
         """Return the connections that are bound now."""
         return self._bound.get(deployment) or Wiring()
 
-    def survey(self, deployment: Deployment) -> Region:
+    def whole_region(self, deployment: Deployment) -> Region:
         """Read and check all connections of an application, and lay out its drivers; nothing is bound yet."""
-        before, after = self.current(deployment).circuit, self.circuit(deployment.name)
+        before, after = self.current(deployment).graph, self.graph(deployment.name)
         nodes = {*deployment.components, *before.nodes, *after.nodes}
         return self.region(deployment, after, nodes, {*before.channels, *after.channels})
 
     def region(
-        self, deployment: Deployment, circuit: Circuit | None, nodes: Collection[str], channels: Collection[str] = ()
+        self, deployment: Deployment, graph: WiringGraph | None, nodes: Collection[str], channels: Collection[str] = ()
     ) -> Region:
-        """Return what is to be bound anew when *circuit* follows the connections that are bound now, or these stay.
+        """Return what is to be bound anew when *graph* follows the connections that are bound now, or these stay.
 
         The *nodes* get another component, settings, or connections; the *channels* come, go, or get other settings.
         Raises `WiringError` if connected ports do not fit, or streams merge before an engine that is durable.
         """
         before = self.current(deployment)
-        circuit = circuit or before.circuit
-        ends = {name for node in nodes for name in touched(before.circuit, circuit, node)}
-        ends |= {name for name in channels if not (name in before.circuit.channels and name in circuit.channels)}
+        graph = graph or before.graph
+        ends = {name for node in nodes for name in touched(before.graph, graph, node)}
+        ends |= {name for name in channels if not (name in before.graph.channels and name in graph.channels)}
         # The condition of a line that is pending on a channel reads the items as its producers type them.
-        there = [circuit.nodes[node] for node in nodes if node in circuit.nodes]
-        left = {name for one in there for name, _ in one.outputs if circuit.channels[name].asked.pending}
+        there = [graph.nodes[node] for node in nodes if node in graph.nodes]
+        left = {name for one in there for name, _ in one.outputs if graph.channels[name].asked.pending}
         channels = {*channels, *ends, *left}
-        _check_types(circuit, {*channels, *(name for one in there for name in one.ports.values())})
+        _check_types(graph, {*channels, *(name for one in there for name in one.ports.values())})
         if not ends:
-            return Region.around(before, Wiring(circuit, before.layout), nodes, channels)
-        sides = [side.get(name, ()) for side in (before.circuit.producers, circuit.producers) for name in ends]
-        sides += [[join for join in circuit.consumers.get(name, ()) if join.port.pulled] for name in ends]
-        sides += [shifted(before.circuit, circuit, name) for name in ends]
-        nodes = {*nodes, *(join.component.node.name for side in sides for join in side)}
+            return Region.around(before, Wiring(graph, before.execution), nodes, channels)
+        sides = [side.get(name, ()) for side in (before.graph.producers, graph.producers) for name in ends]
+        sides += [[edge for edge in graph.consumers.get(name, ()) if edge.port.pulled] for name in ends]
+        sides += [shifted(before.graph, graph, name) for name in ends]
+        nodes = {*nodes, *(edge.component.node.name for side in sides for edge in side)}
         # Where a long chain is cut does not matter: these queues stay.
         long = (place for place, reason in deployment.reasons.items() if reason == LONG)
-        cuts = {place: LONG for place in long if channel_of(place) not in ends}
-        part = Part(before.circuit, before.layout, circuit, [*nodes, *map(channel_key, ends)], cuts)
+        cuts = {place: LONG for place in long if channel_of_queue(place) not in ends}
+        part = Part(before.graph, before.execution, graph, [*nodes, *map(channel_vertex, ends)], cuts)
         *_, last = regions = [
-            Region.around(before, Wiring(circuit, layout), nodes, channels).laid_out(part)
-            for layout in _layouts(deployment, part, circuit.only((), ends))
+            Region.around(before, Wiring(graph, execution), nodes, channels).laid_out(part)
+            for execution in _executions(deployment, part, graph.only((), ends))
         ]
-        check_order(circuit, last.after.layout)
+        check_order(graph, last.after.execution)
         return replace(last, leaner=tuple(regions[:-1]))
 
     def bind(self, deployment: Deployment, region: Region) -> Complete:
@@ -154,11 +154,11 @@ class WiringController:
 
         No item moves before the returned function is called, so binding the former connections undoes everything.
         """
-        seeds = _find_seeds(deployment, region.circuit)
+        seeds = _find_seeds(deployment, region.graph)
         region = region.chosen(deployment, {*seeds.planted, *seeds.merged, *(place for _, place in seeds.moved)})
         queues = Compiler(deployment, region, self.sharing).compile()
         self._replace_queues(deployment, region, queues)
-        deployment.reasons = region.after.layout.inserted
+        deployment.reasons = region.after.execution.inserted
         leaving = man(deployment, region)
         _watch_loops(deployment, region)
         self._bound[deployment] = region.after
@@ -166,12 +166,12 @@ class WiringController:
 
     def _replace_queues(self, deployment: Deployment, region: Region, queues: dict[str, Buffered]) -> None:
         """Register the inserted queues, and discard those that are not needed; one that holds items stays."""
-        if region.after.layout is region.before.layout:
+        if region.after.execution is region.before.execution:
             return
         there = dict(deployment.inserted)
         for place, queue in deployment.inserted.items():
-            node, _ = node_at(place.rpartition(" -> ")[2], region.before.circuit.nodes)
-            inside = channel_of(place) in region.channels or node in region.nodes
+            node, _ = node_at(place.rpartition(" -> ")[2], region.before.graph.nodes)
+            inside = channel_of_queue(place) in region.channels or node in region.nodes
             if inside and place not in queues and not (queue.entries and node in deployment.components):
                 self._manager.destroy_channel(deployment.name, queue)
                 del there[place]
@@ -185,7 +185,7 @@ class WiringController:
         self._ports.close()
 
 
-def _layouts(deployment: Deployment, part: Part, ends: Circuit) -> list[Layout]:
+def _executions(deployment: Deployment, part: Part, ends: WiringGraph) -> list[ExecutionPlan]:
     """Lay out a part of an application whose connections change at the channels *ends*, the leanest way first.
 
     The last one has all queues that stand, and those that a newcomer may need: which of them hold or get something is
@@ -195,8 +195,10 @@ def _layouts(deployment: Deployment, part: Part, ends: Circuit) -> list[Layout]:
     standing = part.possible({**dict.fromkeys(filled, "it holds items"), **deployment.reasons})
     if deployment.started is None:
         return [part.laid_out(standing)]
-    newcomers = [in_front_of(ends, name, join) for name, join in _fed(ends) if deployment.joined.get(join.name) != name]
-    newcomers += [before_key(name) for name in ends.channels if name in deployment.merges]
+    newcomers = [
+        queue_before(ends, name, edge) for name, edge in _fed(ends) if deployment.joined.get(edge.name) != name
+    ]
+    newcomers += [input_queue(name) for name in ends.channels if name in deployment.merges]
     late = part.possible(dict.fromkeys(newcomers, "connected while the stream runs"))
     found = [part.laid_out({})]
     for queues in (standing, {**standing, **late}):
@@ -207,35 +209,35 @@ def _layouts(deployment: Deployment, part: Part, ends: Circuit) -> list[Layout]:
 
 def _watch_loops(deployment: Deployment, region: Region) -> None:
     """Watch the cycles; those in which nothing has changed keep their watchers."""
-    there = (one for one in deployment.loops if isinstance(one, EndOfLoop))
+    there = (one for one in deployment.loops if isinstance(one, EndOfCycle))
     kept = {one.loop: one for one in there if one.touched.isdisjoint({*region.nodes, *region.channels})}
-    fresh = [loop for loop in map(tuple, region.after.layout.loops) if loop not in kept]
-    deployment.loops = [*kept.values(), *(EndOfLoop(deployment, region.after.circuit, loop) for loop in fresh)]
+    fresh = [loop for loop in map(tuple, region.after.execution.loops) if loop not in kept]
+    deployment.loops = [*kept.values(), *(EndOfCycle(deployment, region.after.graph, loop) for loop in fresh)]
 
 
 def _complete(
     deployment: Deployment, region: Region, seeds: Seeds, leaving: Collection[Worker], drivers: Parked
 ) -> None:
     """Move what waits to where the new connections lead; nothing can fail here."""
-    circuit, joined = region.circuit, deployment.joined
-    _open_anew(deployment, circuit)
-    deployment.inlets.assign(partial(depth, region.after.circuit, region.after.layout), leaving, drivers)
+    graph, joined = region.graph, deployment.joined
+    _open_anew(deployment, graph)
+    deployment.inlets.assign(partial(depth, region.after.graph, region.after.execution), leaving, drivers)
     for worker in leaving:
         worker.serve(())
-    for name, join in region.before.circuit.joins(region.channels):
-        if joined.get(join.name) == name:
-            del joined[join.name]
-    joined |= {join.name: name for name, join in circuit.joins(circuit.channels)}
-    queues = {name: queue for name, queue in circuit.channels.items() if isinstance(queue, Buffered)}
+    for name, edge in region.before.graph.edges(region.channels):
+        if joined.get(edge.name) == name:
+            del joined[edge.name]
+    joined |= {edge.name: name for name, edge in graph.edges(graph.channels)}
+    queues = {name: queue for name, queue in graph.channels.items() if isinstance(queue, Buffered)}
     seeds.plant(queues | deployment.inserted, deployment.merges)
     for name in deployment.merges.keys() & region.channels:
         deployment.merges[name].forget()
 
 
-def _check_types(circuit: Circuit, channels: Iterable[str]) -> None:
+def _check_types(graph: WiringGraph, channels: Iterable[str]) -> None:
     for name in channels:
-        for producer, consumer in product(circuit.producers.get(name, ()), circuit.consumers.get(name, ())):
-            reason = unfit_join(type(circuit.channels[name]), producer.port.type, consumer.port)
+        for producer, consumer in product(graph.producers.get(name, ()), graph.consumers.get(name, ())):
+            reason = unfit_join(type(graph.channels[name]), producer.port.type, consumer.port)
             if reason:
                 raise WiringError(f"{producer.name} cannot feed {consumer.name} through {name!r}: {reason}")
 
@@ -271,35 +273,35 @@ class Seeds:
             queues[place].restore({"entries": [("control", mark) for mark in merge.take_due()]})
 
 
-def _find_seeds(deployment: Deployment, circuit: Circuit) -> Seeds:
+def _find_seeds(deployment: Deployment, graph: WiringGraph) -> Seeds:
     """Find what a change of connections makes necessary; nothing is in flight."""
     seeds = Seeds()
     if deployment.started is None:
         return seeds
-    for name, join in _fed(circuit):
-        if deployment.joined.get(join.name) != name and (entries := _for_newcomer(deployment, circuit, name, join)):
-            seeds.planted.setdefault(in_front_of(circuit, name, join), []).extend(entries)
-    for name, joins in circuit.producers.items():
+    for name, edge in _fed(graph):
+        if deployment.joined.get(edge.name) != name and (entries := _for_newcomer(deployment, graph, name, edge)):
+            seeds.planted.setdefault(queue_before(graph, name, edge), []).extend(entries)
+    for name, edges in graph.producers.items():
         known = deployment.joined if name in deployment.merges else {}
-        over = [one.name for one in joins if one.component.status is State.ENDED and known.get(one.name) != name]
+        over = [one.name for one in edges if one.component.status is State.ENDED and known.get(one.name) != name]
         seeds.ended[name] = over
         merge = deployment.merges.get(name)
-        if joins and merge is not None and merge.due_with([join.name for join in joins], over):
-            seeds.merged[name if circuit.channels[name].buffered else before_key(name)] = merge
-    seeds.moved = [*_homeless(deployment, circuit)]
+        if edges and merge is not None and merge.due_with([edge.name for edge in edges], over):
+            seeds.merged[name if graph.channels[name].buffered else input_queue(name)] = merge
+    seeds.moved = [*_homeless(deployment, graph)]
     return seeds
 
 
-def _fed(circuit: Circuit) -> Iterator[tuple[str, Join]]:
-    return ((name, join) for name, joins in circuit.consumers.items() for join in joins)
+def _fed(graph: WiringGraph) -> Iterator[tuple[str, Edge]]:
+    return ((name, edge) for name, edges in graph.consumers.items() for edge in edges)
 
 
-def _open_anew(deployment: Deployment, circuit: Circuit) -> None:
+def _open_anew(deployment: Deployment, graph: WiringGraph) -> None:
     """Forget the progress of the old streams of ports that are connected elsewhere now."""
-    moved = [join for name, join in _fed(circuit) if deployment.joined.get(join.name, name) != name]
-    deployment.inlets.drop_marks([join.name for join in moved])
-    for join in moved:
-        component, port = join.component, join.port.name
+    moved = [edge for name, edge in _fed(graph) if deployment.joined.get(edge.name, name) != name]
+    deployment.inlets.drop_marks([edge.name for edge in moved])
+    for edge in moved:
+        component, port = edge.component, edge.port.name
         if component.status is not State.ENDED:
             component.ended.discard(port)
             component.merge.open_anew(port)
@@ -307,35 +309,35 @@ def _open_anew(deployment: Deployment, circuit: Circuit) -> None:
                 component.pulled[port].ended = False
 
 
-def _for_newcomer(deployment: Deployment, circuit: Circuit, name: str, join: Join) -> list[tuple[str, Any]]:
+def _for_newcomer(deployment: Deployment, graph: WiringGraph, name: str, edge: Edge) -> list[tuple[str, Any]]:
     """The entries (`item`, `batch` or `control`, and the payload) for a port that is connected anew."""
-    channel, producers = circuit.channels[name], circuit.producers[name]
-    if join.port.pulled and channel.pull_mode == "read":
+    channel, producers = graph.channels[name], graph.producers[name]
+    if edge.port.pulled and channel.pull_mode == "read":
         return []
-    kept = () if join.port.pulled else channel.kept_for(join.name)
+    kept = () if edge.port.pulled else channel.kept_for(edge.name)
     entries = [("control" if isinstance(one, CONTROL) else "item", one) for one in kept]
     ended = producers and all(producer.component.status is State.ENDED for producer in producers)
-    if ended and not _end_comes(deployment, circuit, name):
+    if ended and not _end_comes(deployment, graph, name):
         entries.append(("control", EndOfStream()))
     return entries
 
 
-def _end_comes(deployment: Deployment, circuit: Circuit, name: str) -> bool:
+def _end_comes(deployment: Deployment, graph: WiringGraph, name: str) -> bool:
     """Whether the end of the stream is still in front of the channel: in a queue, or in flight at a driver."""
-    channel, before = circuit.channels[name], deployment.inserted.get(before_key(name))
+    channel, before = graph.channels[name], deployment.inserted.get(input_queue(name))
     queues = [one for one in (channel, before) if isinstance(one, Buffered)]
     if any(("control", EndOfStream()) in queue.capture()["entries"] for queue in queues):
         return True
-    places = {f"channel {name}", inside(name), *(join.name for join in circuit.producers[name])}
+    places = {f"channel {name}", channel_endpoint(name), *(edge.name for edge in graph.producers[name])}
     return any(isinstance(work.payload, EndOfStream) for place in places for work in deployment.inlets.at(place))
 
 
-def _homeless(deployment: Deployment, circuit: Circuit) -> Iterator[tuple[QueueChannel, str]]:
+def _homeless(deployment: Deployment, graph: WiringGraph) -> Iterator[tuple[QueueChannel, str]]:
     """The inserted queues that hold something, and whose port is connected elsewhere now."""
-    there = {edge_key(name, join) for name, join in _fed(circuit)} | {before_key(name) for name in circuit.channels}
+    there = {edge_queue(name, edge) for name, edge in _fed(graph)} | {input_queue(name) for name in graph.channels}
     # A port that pulls knows its earlier queues itself.
-    joins = {join.name: (name, join) for name, join in _fed(circuit) if not join.port.pulled}
+    edges = {edge.name: (name, edge) for name, edge in _fed(graph) if not edge.port.pulled}
     for place, queue in deployment.inserted.items():
-        found = joins.get(place.rpartition(" -> ")[2]) if place not in there else None
+        found = edges.get(place.rpartition(" -> ")[2]) if place not in there else None
         if found is not None and isinstance(queue, QueueChannel) and queue.entries:
-            yield queue, in_front_of(circuit, *found)
+            yield queue, queue_before(graph, *found)

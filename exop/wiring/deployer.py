@@ -52,7 +52,7 @@ class Deployer:
                 from exop.runtime.durable.snapshot import restore_contents, restore_states
 
                 restore_states(deployment, snapshot)
-            self._wiring.bind(deployment, self._wiring.survey(deployment))(None)
+            self._wiring.bind(deployment, self._wiring.whole_region(deployment))(None)
             if snapshot is not None:
                 restore_contents(deployment, snapshot)
             undo.callback(deployment.stop)

@@ -22,7 +22,7 @@ from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.values.columns import is_columns
 from exop.runtime.dataflow.entry import Entry, LateEntry
 from exop.safe_repr import class_of, shown
-from exop.wiring.graph.circuit import Join
+from exop.wiring.graph.wiring_graph import Edge
 
 #: The number of shared items that are known at a time, the newest ones, and of values that are compared of one item.
 ITEMS: Final = 10_000
@@ -67,7 +67,7 @@ class _Known:
 
     item: Any
     channel: str
-    joins: tuple[Join, ...]
+    edges: tuple[Edge, ...]
     values: dict[str, object]
     inside: list[str] = field(default_factory=list)
 
@@ -87,9 +87,9 @@ class Sharing:
                 self._compare(one)
             return [*self._found.values()]
 
-    def guard(self, join: Join, channel: str, kind: str, joins: Iterable[Join], entry: Entry) -> Entry:
+    def guard(self, edge: Edge, channel: str, kind: str, edges: Iterable[Edge], entry: Entry) -> Entry:
         """Return the way into a port that compares every item before and after the call."""
-        readers = tuple(joins)
+        readers = tuple(edges)
         shares = len(readers) > 1 or kind in KEEPING
 
         def checked(push: Callable[[Any], None]) -> Callable[[Any], None]:
@@ -100,14 +100,14 @@ class Sharing:
                     known = [one for part in _parts(payload) if (one := self._known.get(id(part))) is not None]
                     for one in known:
                         self._compare(one)
-                        one.inside.append(join.name)
+                        one.inside.append(edge.name)
                 try:
                     push(payload)
                 finally:
                     with self._lock:
                         for one in known:
-                            self._compare(one, (join.name,))
-                            one.inside.remove(join.name)
+                            self._compare(one, (edge.name,))
+                            one.inside.remove(edge.name)
 
             return check
 
@@ -120,10 +120,10 @@ class Sharing:
         guarded.stand_at(entry.place)
         return guarded
 
-    def _share(self, payload: Any, channel: str, joins: tuple[Join, ...]) -> None:
+    def _share(self, payload: Any, channel: str, edges: tuple[Edge, ...]) -> None:
         for part in _parts(payload):
             if id(part) not in self._known:
-                self._known[id(part)] = _Known(part, channel, joins, values_of(part))
+                self._known[id(part)] = _Known(part, channel, edges, values_of(part))
         while len(self._known) > ITEMS:
             self._known.popitem(last=False)
 
@@ -133,10 +133,10 @@ class Sharing:
         if now == one.values:
             return
         change, one.values = _change(one.values, now), now
-        readers = tuple(join.name for join in one.joins)
-        pulling = tuple(join.name for join in one.joins if join.port.pulled)
+        readers = tuple(edge.name for edge in one.edges)
+        pulling = tuple(edge.name for edge in one.edges if edge.port.pulled)
         ports = by or tuple(one.inside) or pulling or (f"the producer of {one.channel}",)
-        application = one.joins[0].component.application
+        application = one.edges[0].component.application
         alteration = Alteration(application, ports, one.channel, readers, shown(one.item, 200), change)
         if self._found.setdefault((application, ports, one.channel), alteration) is alteration:
             logger("exop.sharing").warning(str(alteration))

@@ -103,7 +103,7 @@ def late_and_not_counted(patch: pytest.MonkeyPatch) -> None:
 
 def items_tell_the_time_too(patch: pytest.MonkeyPatch) -> None:
     """A window follows the times of items although punctuations come."""
-    patch.setattr(channels, "unpunctuated", lambda circuit, name: ([join.name for join in circuit.producers[name]], []))
+    patch.setattr(channels, "unpunctuated", lambda graph, name: ([edge.name for edge in graph.producers[name]], []))
 
 
 @pytest.mark.parametrize(

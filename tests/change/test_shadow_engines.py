@@ -230,11 +230,11 @@ def test_an_engine_that_breaks_on_trial(platform):
 def test_an_engine_that_pushes_while_it_is_handed_an_item_is_untied_at_once(platform, monkeypatch):
     """Its upstream driver waits in the push while the trial ends: the engine puts out what it has before."""
     errors: list[PlanError] = []
-    settle = WiringController.settle
+    rebind = WiringController.rebind
 
     def settling(*args: Any, **how: Any) -> None:
         try:
-            settle(*args, **how, timeout=PATIENCE)
+            rebind(*args, **how, timeout=PATIENCE)
         except PlanError as error:
             errors.append(error)
             raise
@@ -252,7 +252,7 @@ def test_an_engine_that_pushes_while_it_is_handed_an_item_is_untied_at_once(plat
 
     seen: list[int] = []
     platform.apply(chain("app", rows, Direct, writing(seen, [])).build())
-    monkeypatch.setattr(WiringController, "settle", settling)
+    monkeypatch.setattr(WiringController, "rebind", settling)
     for _ in range(10):
         with pytest.raises(ShadowFailed):
             platform.plan(platform.mesh("app").replace("b", native_wrong)).apply(shadow=Shadow(items=50, seconds=20))

@@ -13,7 +13,7 @@ from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.dataflow.entry import items_of
 from exop.runtime.deployment import Deployment
 from exop.runtime.metrics import counts_of
-from exop.wiring.graph.circuit import before_key, channel_at, port_at
+from exop.wiring.graph.wiring_graph import channel_of_endpoint, input_queue, port_of_endpoint
 from tests.rig import PATIENCE, eventually, parked
 
 
@@ -230,7 +230,7 @@ def balances(deployment: Deployment) -> Iterator[tuple[tuple[str, ...], int]]:
             shares.setdefault(group, []).append((node.name, port))
         for ports in shares.values():
             inside = {f"{node}.{port}" for node, port in ports}
-            queues = [deployment.channels[name], inserted.get(before_key(name))]
+            queues = [deployment.channels[name], inserted.get(input_queue(name))]
             queues += [inserted.get(f"{name} -> {place}") for place in inside]
             for node, port in ports:
                 pulled = deployment.components[node].pulled.get(port)
@@ -239,7 +239,8 @@ def balances(deployment: Deployment) -> Iterator[tuple[tuple[str, ...], int]]:
             flying = sum(
                 items_of(work.way, work.payload)
                 for _, work in deployment.inlets.waiting()
-                if channel_at(work.entry.place) == name or port_at(work.entry.place) in {*inside, *places}
+                if channel_of_endpoint(work.entry.place) == name
+                or port_of_endpoint(work.entry.place) in {*inside, *places}
             )
             taken = sum(counts[node].get(("in", port), 0) for node, port in ports)
             yield (name, *sorted(places), *sorted(inside)), out - taken - held - flying

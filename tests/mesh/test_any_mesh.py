@@ -75,7 +75,7 @@ def disturb(platform, made, name, action, which):
         elif action == "replace" and made.kinds[node] not in ("engine", "engine_source"):
             platform.plan(platform.mesh(name).replace(node, made.twin(node))).apply()
         elif action == "settle":
-            platform.wiring.settle(deployment, timeout=PATIENCE)
+            platform.wiring.rebind(deployment, timeout=PATIENCE)
         elif action == "look":
             platform.status(name)
     except LifecycleError:

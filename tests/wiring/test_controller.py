@@ -64,10 +64,10 @@ def test_a_connection_that_somebody_else_has_set_is_followed(rig):
     deployment = rig.deploy(chain())
     registration = rig.manager.port(deployment.components["sink"], "item")
     registration.update({"connected-to": "chain/numbers"})
-    (join,) = [one for one in rig.wiring.circuit("chain").consumers["numbers"] if one.name == "sink.item"]
-    assert join.component is deployment.components["sink"]
-    assert rig.wiring.circuit("other").channels == {}
-    rig.wiring.settle(deployment, timeout=PATIENCE)
+    (edge,) = [one for one in rig.wiring.graph("chain").consumers["numbers"] if one.name == "sink.item"]
+    assert edge.component is deployment.components["sink"]
+    assert rig.wiring.graph("other").channels == {}
+    rig.wiring.rebind(deployment, timeout=PATIENCE)
     assert deployment.joined["sink.item"] == "numbers"
 
 
@@ -81,10 +81,10 @@ def test_types_that_do_not_fit_are_refused_and_nothing_is_bound(rig):
     deployment = rig.deploy(app)
     rig.wiring.connect(deployment.components["texts"], "item", "numbers")
     with pytest.raises(WiringError, match=r"numbers\.out cannot feed texts\.item through 'numbers': int leaves, str"):
-        rig.wiring.settle(deployment, timeout=PATIENCE)
+        rig.wiring.rebind(deployment, timeout=PATIENCE)
     deployment.end_sources()
     rig.wiring.connect(deployment.components["texts"], "item", "words")
-    rig.wiring.settle(deployment, timeout=PATIENCE)
+    rig.wiring.rebind(deployment, timeout=PATIENCE)
     assert deployment.wait(PATIENCE)
     assert seen == list(range(len(seen)))
 
@@ -99,9 +99,9 @@ def test_a_direct_cycle_made_at_run_time_is_refused(rig):
     deployment = rig.deploy(app)
     rig.wiring.connect(deployment.components["a"], "item", "b")
     with pytest.raises(WiringError, match="contains no queue"):
-        rig.wiring.settle(deployment, timeout=PATIENCE)
+        rig.wiring.rebind(deployment, timeout=PATIENCE)
     rig.wiring.connect(deployment.components["a"], "item", "start")
-    rig.wiring.settle(deployment, timeout=PATIENCE)
+    rig.wiring.rebind(deployment, timeout=PATIENCE)
 
 
 def test_taken_away_nothing_is_left_in_the_registry(rig):

@@ -94,8 +94,8 @@ def test_a_replacement_shares_all_that_stays(running):
     platform = running(40)
 
     def whole():
-        mesh, circuit = platform.mesh("grown"), platform.wiring.current(platform.deployment("grown")).circuit
-        kept = (mesh.nodes, mesh.channels, circuit.nodes, circuit.channels, circuit.producers, circuit.consumers)
+        mesh, graph = platform.mesh("grown"), platform.wiring.current(platform.deployment("grown")).graph
+        kept = (mesh.nodes, mesh.channels, graph.nodes, graph.channels, graph.producers, graph.consumers)
         return [id(entries.base) for entries in kept]
 
     before = whole()

@@ -89,7 +89,7 @@ def test_nothing_is_opened(tmp_path: Path) -> None:
 
 
 def test_a_mesh_that_cannot_be_is_refused() -> None:
-    """The preview checks first: a cycle without a queue has no layout."""
+    """The preview checks first: a cycle without a queue has no execution."""
     spec = pass_on.__slet__  # type: ignore[attr-defined]
     sink = show.__slet__  # type: ignore[attr-defined]
     nodes = {

@@ -40,8 +40,8 @@ from exop.wiring.changes.partitions import move_keys
 from exop.wiring.changes.plan import Plan, Step
 from exop.wiring.changes.successors import Leavers, Successors, report
 from exop.wiring.controller import WiringController
-from exop.wiring.graph.circuit import inside
 from exop.wiring.graph.region import Region
+from exop.wiring.graph.wiring_graph import channel_endpoint
 from exop.wiring.shadow.follower import Companions, Undo
 
 
@@ -202,13 +202,13 @@ class Change:
             elif step.verb == "remove":
                 placed[step.node] = None
         new, gone = self._successors.channels, [spec.name for spec in changes.channels_removed]
-        circuit = self.wiring.current(self.deployment).circuit.patched(placed, new.values(), gone)
+        graph = self.wiring.current(self.deployment).graph.patched(placed, new.values(), gone)
         channels = {*gone, *new, *(channel.name for _, channel in changes.channels_changed)}
         for before, after in changes.changed:  # nothing is pushed into what is read, or made anew, in the cut
             if new_version(before, after):
                 channels.update(after.inputs().values())
         channels.update(*(rebuild.channels for rebuild in self._successors.rebuilds.values()))
-        return self.wiring.region(self.deployment, circuit, {step.node for step in self.plan.steps}, channels)
+        return self.wiring.region(self.deployment, graph, {step.node for step in self.plan.steps}, channels)
 
     def _restarted(self) -> list[Component]:
         """The functions that are iterated anew, from their memento, to get new settings."""
@@ -317,7 +317,7 @@ class Change:
         """Post the unsent output of the slets that leave to where it leads now."""
         old, inlets = self._old, self.deployment.inlets
         for name in self._closed:
-            there = Entry(NOWHERE.push, NOWHERE.push_batch, NOWHERE.control, place=inside(name))
+            there = Entry(NOWHERE.push, NOWHERE.push_batch, NOWHERE.control, place=channel_endpoint(name))
             inlets.post([Call(there, "push", None, call=self.deployment.channels[name].send_closed)])
         for component in self._restarted():
             if isinstance(component.driver, SourceDriver):

@@ -23,8 +23,8 @@ from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.source import SourceDriver
 from exop.wiring.changes.plan import Plan
-from exop.wiring.graph.circuit import Circuit, Join, channel_at, port_at
 from exop.wiring.graph.region import Region
+from exop.wiring.graph.wiring_graph import Edge, WiringGraph, channel_of_endpoint, port_of_endpoint
 
 Undo: TypeAlias = Callable[[], object]
 
@@ -51,7 +51,7 @@ def check_channels(mesh: Mesh, kinds: Mapping[str, type[Channel]], changes: Diff
         _check_settings(old or channel, channel, kinds)
 
 
-def unpunctuated(circuit: Circuit, channel: str) -> tuple[list[str], Collection[str]]:
+def unpunctuated(graph: WiringGraph, channel: str) -> tuple[list[str], Collection[str]]:
     """Return the producers of a channel (`node.port`) from which no punctuations can come, and the channels upstream
     on which that depends.
 
@@ -62,7 +62,7 @@ def unpunctuated(circuit: Circuit, channel: str) -> tuple[list[str], Collection[
     todo = [channel]
 
     def follows(name: str) -> bool:
-        kind = circuit.channels[name]
+        kind = graph.channels[name]
         return name != channel and isinstance(kind, WindowChannel) and timed_by(kind) is not None
 
     while todo:
@@ -71,7 +71,7 @@ def unpunctuated(circuit: Circuit, channel: str) -> tuple[list[str], Collection[
         if follows(name):
             feeds[name] = {}
         else:
-            feeds[name] = {join.name: _awaited(circuit, join) for join in circuit.producers[name]}
+            feeds[name] = {edge.name: _awaited(graph, edge) for edge in graph.producers[name]}
             todo += (one for awaited in feeds[name].values() for one in awaited or ())
     punctuated, found = set[str](), -1
 
@@ -86,15 +86,15 @@ def unpunctuated(circuit: Circuit, channel: str) -> tuple[list[str], Collection[
     return [producer for producer, awaited in feeds[channel].items() if not comes(awaited)], feeds.keys()
 
 
-def _awaited(circuit: Circuit, join: Join) -> list[str] | None:
+def _awaited(graph: WiringGraph, edge: Edge) -> list[str] | None:
     """Return the channels by which punctuations reach an output past its slet; `None` if the slet makes them."""
-    spec = join.component.spec
-    if join.port.type.punctuation:
+    spec = edge.component.spec
+    if edge.port.type.punctuation:
         return None
     if spec.own_driver or any(port.type.punctuation for port in spec.inputs):
         return []
-    inputs = circuit.nodes[join.component.node.name].inputs
-    taken = {name for name, _ in inputs if spec.iterated and circuit.channels[name].pull_mode == "take"}
+    inputs = graph.nodes[edge.component.node.name].inputs
+    taken = {name for name, _ in inputs if spec.iterated and graph.channels[name].pull_mode == "take"}
     return [name for name, into in inputs if not into.port.pulled or name in taken]
 
 
@@ -103,8 +103,8 @@ def tell_unpunctuated(deployment: Deployment, region: Region) -> None:
 
     Only the windows are looked at that depend on a channel in the region of a change.
     """
-    before, after, index = region.before.circuit, region.after.circuit, deployment.windows
-    vertices = (one for circuit in (before, after) for one in map(circuit.nodes.get, region.nodes) if one is not None)
+    before, after, index = region.before.graph, region.after.graph, deployment.windows
+    vertices = (one for graph in (before, after) for one in map(graph.nodes.get, region.nodes) if one is not None)
     places = {*region.channels, *(name for vertex in vertices for name, _ in vertex.outputs)}
     for name in sorted({window for place in places for window in (place, *index.get(place, ()))}):
         channel = after.channels.get(name) or before.channels.get(name)
@@ -123,10 +123,10 @@ def tell_unpunctuated(deployment: Deployment, region: Region) -> None:
             logger("exop.wiring").warning(_lack(channel, channel.warned), application=deployment.name)
 
 
-def lacking(circuit: Circuit) -> Iterator[str]:
+def lacking(graph: WiringGraph) -> Iterator[str]:
     """Describe each window by time to which no punctuations come from a producer, and the cure."""
-    for name, channel in circuit.channels.items():
-        if isinstance(channel, WindowChannel) and _timed(channel) and (producers := unpunctuated(circuit, name)[0]):
+    for name, channel in graph.channels.items():
+        if isinstance(channel, WindowChannel) and _timed(channel) and (producers := unpunctuated(graph, name)[0]):
             yield _lack(channel, producers)
 
 
@@ -257,9 +257,9 @@ class _Contents:
         return bool(found) and found <= set(self.nodes)
 
     def _leads_to_them(self, place: str) -> bool:
-        target = port_at(place)
+        target = port_of_endpoint(place)
         if not target:
-            return channel_at(place) in self._channels
+            return channel_of_endpoint(place) in self._channels
         name, port = node_at(target, self.mesh.nodes)
         node = self.mesh.nodes.get(name)
         if node is not None and port in node.outputs():

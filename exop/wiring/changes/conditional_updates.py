@@ -167,6 +167,6 @@ class Aftermath:
         nodes, channels = deployment.ledger.watched(pending=False)
         try:
             if nodes or channels:
-                self._wiring.settle(deployment, timeout=BRIEF, nodes=nodes, channels=channels)
+                self._wiring.rebind(deployment, timeout=BRIEF, nodes=nodes, channels=channels)
         except ExopError as problem:  # a driver that does not park in time: the guard stays until the next change
             logger("exop.lines").debug("a guard stays", application=self._deployment.name, problem=str(problem))

@@ -26,8 +26,16 @@ from exop.runtime.drivers.pause import Pause
 from exop.runtime.lifecycle import State
 from exop.runtime.supervision.failure_policy import anchor
 from exop.safe_repr import RAISED, described
-from exop.wiring.graph.circuit import Circuit, Join, before_key, channel_at, edge_key, port_at, shifted
 from exop.wiring.graph.region import Region, Wiring, depth
+from exop.wiring.graph.wiring_graph import (
+    Edge,
+    WiringGraph,
+    channel_of_endpoint,
+    edge_queue,
+    input_queue,
+    port_of_endpoint,
+    shifted,
+)
 
 
 @dataclass
@@ -50,11 +58,11 @@ class Drain:
         A worker may drain queues of several streams, and sources may begin between these: a queue is emptied when all
         that is upstream of the queue itself is closed.
         """
-        layout, emptied = self.region.before.layout, list(self._emptied())
+        execution, emptied = self.region.before.execution, list(self._emptied())
         steps: list[tuple[float, Driver, Callable[[], None] | None]] = []
         for queue, leaving in emptied:
             if (worker := queue.worker) is not None:
-                rank = layout.rank(queue.name) if queue.name in layout.groups else worker.rank
+                rank = execution.rank(queue.name) if queue.name in execution.groups else worker.rank
                 steps.append((max(rank, worker.rank), worker, partial(self._drain, worker, [(queue, leaving)])))
         leaving_drivers = [(one, one.driver) for one in self.old if one.driver is not None]
         steps += [(driver.rank, driver, partial(self._stop, one, driver)) for one, driver in leaving_drivers]
@@ -71,52 +79,52 @@ class Drain:
                 if worker is not None and worker in self.pause.drivers:
                     self._drain(worker, [one for one in emptied if one[0].worker is worker])
 
-    def _emptied(self) -> Iterator[tuple[Buffered, list[Join]]]:
+    def _emptied(self) -> Iterator[tuple[Buffered, list[Edge]]]:
         """The queues that have to be empty, each with the ports that leave it."""
-        before, after, inserted = self.region.before.circuit, self.region.after.circuit, self.pause.deployment.inserted
+        before, after, inserted = self.region.before.graph, self.region.after.graph, self.pause.deployment.inserted
         for name in self.region.channels:
-            there = {join.name for join in after.consumers.get(name, ())}
-            leaving = [join for join in before.consumers.get(name, ()) if join.name not in there]
-            removed = [join for join in leaving if join.component.node.name not in after.nodes]
+            there = {edge.name for edge in after.consumers.get(name, ())}
+            leaving = [edge for edge in before.consumers.get(name, ()) if edge.name not in there]
+            removed = [edge for edge in leaving if edge.component.node.name not in after.nodes]
             gone, channel = name not in after.channels, before.channels.get(name)
             if isinstance(channel, Buffered) and leaving and (gone or len(removed) < len(leaving) or not there):
                 yield channel, leaving
-            places = [(before_key(name), leaving)] if gone else []
-            gone_ports = [join for join in leaving if not _has_port(after, join)]
-            sharing = [join for join in shifted(before, after, name) if join not in gone_ports]
-            self._sharing |= {join.name for join in shifted(before, after, name)}
-            places += [(edge_key(name, join), [join]) for join in (*gone_ports, *sharing)]
-            yield from ((inserted[place], joins) for place, joins in places if place in inserted)
+            places = [(input_queue(name), leaving)] if gone else []
+            gone_ports = [edge for edge in leaving if not _has_port(after, edge)]
+            sharing = [edge for edge in shifted(before, after, name) if edge not in gone_ports]
+            self._sharing |= {edge.name for edge in shifted(before, after, name)}
+            places += [(edge_queue(name, edge), [edge]) for edge in (*gone_ports, *sharing)]
+            yield from ((inserted[place], edges) for place, edges in places if place in inserted)
         for component in self.old:  # what it has taken is not in the queue any more
             vertex = before.nodes.get(component.node.name)
-            for join in (join for _, join in (vertex.inputs if vertex is not None else ()) if join.port.pulled):
-                queue = component.pulled[join.port.name].queue
-                if queue is not None and not _has_port(after, join):
-                    yield queue, [join]
+            for edge in (edge for _, edge in (vertex.inputs if vertex is not None else ()) if edge.port.pulled):
+                queue = component.pulled[edge.port.name].queue
+                if queue is not None and not _has_port(after, edge):
+                    yield queue, [edge]
 
-    def _drain(self, worker: Driver, queues: list[tuple[Buffered, list[Join]]]) -> None:
+    def _drain(self, worker: Driver, queues: list[tuple[Buffered, list[Edge]]]) -> None:
         """Let the worker of these queues empty them; the drivers that push into them are parked.
 
         Other queues of the worker may lead into these: it takes nothing from them meanwhile.
         """
         self.pause.close([worker])
         self.pause.wait_parked()
-        ended = (all(join.component.status is State.ENDED for join in leaving) for _, leaving in queues)
+        ended = (all(edge.component.status is State.ENDED for edge in leaving) for _, leaving in queues)
         kept = [pair for pair, over in zip(queues, ended, strict=True) if not (pair[0].left or over)]
         if any(_filled(*one) for one in kept):
             self._let_empty(worker, kept)
         for queue, leaving in kept:
-            there = self.region.after.circuit.nodes
-            stay = [join for join in leaving if join.component.node.name in there or join.name in self._sharing]
-            if _filled(queue, leaving) and (stay or not all(join.component.helpless for join in leaving)):
-                names = ", ".join(join.name for join in leaving)
+            there = self.region.after.graph.nodes
+            stay = [edge for edge in leaving if edge.component.node.name in there or edge.name in self._sharing]
+            if _filled(queue, leaving) and (stay or not all(edge.component.helpless for edge in leaving)):
+                names = ", ".join(edge.name for edge in leaving)
                 why = worker.held_by or f"it was not emptied within {self.pause.timeout:g} s"
                 raise PlanError(
                     f"the queue {queue.name!r} holds {queue.depth} items on their way to {names}, which would be lost "
                     f"({why}); repair or resume that first, or let the queue run empty"
                 )
 
-    def _let_empty(self, worker: Driver, queues: list[tuple[Buffered, list[Join]]]) -> None:
+    def _let_empty(self, worker: Driver, queues: list[tuple[Buffered, list[Edge]]]) -> None:
         """Let a parked driver work on nothing but these queues, until they are empty or it can do no more.
 
         It waits for no room: the driver that makes room may wait for a slet that is repaired after the change.
@@ -143,7 +151,7 @@ class Drain:
             try:
                 quiesce(self.pause, component, driver)
             except PlanError as problem:
-                if component.tie is None or component.node.name not in self.region.after.circuit.nodes:
+                if component.tie is None or component.node.name not in self.region.after.graph.nodes:
                     raise
                 # The input that it has not put out is known, and goes to its successor.
                 logger("exop.wiring").warning(
@@ -154,29 +162,29 @@ class Drain:
         self.opened(component)
 
 
-def _has_port(circuit: Circuit, join: Join) -> bool:
+def _has_port(graph: WiringGraph, edge: Edge) -> bool:
     """Whether the node of a port is there and still has it: a member of a family may go alone."""
-    vertex = circuit.nodes.get(join.component.node.name)
-    return vertex is not None and join.port.name in vertex.component.spec.ports
+    vertex = graph.nodes.get(edge.component.node.name)
+    return vertex is not None and edge.port.name in vertex.component.spec.ports
 
 
-def _filled(queue: Buffered, leaving: Iterable[Join]) -> bool:
+def _filled(queue: Buffered, leaving: Iterable[Edge]) -> bool:
     """Whether a queue holds anything, or a port that pulls from it, and leaves, has taken what its slet has not had."""
-    ports = (join.component.pulled[join.port.name] for join in leaving if join.port.pulled)
+    ports = (edge.component.pulled[edge.port.name] for edge in leaving if edge.port.pulled)
     return bool(queue.entries) or any(port.unfinished for port in ports)
 
 
 def check_ends(region: Region) -> None:
     """Raise `PlanError` if a producer would be connected to a slet that has passed the end of its stream on."""
-    before, after = region.before.circuit, region.after.circuit
+    before, after = region.before.graph, region.after.graph
     for name in region.channels:
-        known = {join.name for _, join in before.joins((name,))}
-        ended = [join for join in after.consumers.get(name, ()) if join.component.status is State.ENDED]
+        known = {edge.name for _, edge in before.edges((name,))}
+        ended = [edge for edge in after.consumers.get(name, ()) if edge.component.status is State.ENDED]
         going = [one for one in after.producers.get(name, ()) if one.component.status is not State.ENDED]
-        for producer, join in product(going, ended):
-            if join.name not in known or producer.name not in known:
+        for producer, edge in product(going, ended):
+            if edge.name not in known or producer.name not in known:
                 raise PlanError(
-                    f"the stream has ended at {join.name}: {producer.name} cannot be connected to it any more; "
+                    f"the stream has ended at {edge.name}: {producer.name} cannot be connected to it any more; "
                     f"connect it to another node"
                 )
 
@@ -220,16 +228,16 @@ def check_inlets(inlets: Inlets, drivers: Collection[Driver], region: Region) ->
 
     Only a node that cannot work itself is removed with the work that waits for it.
     """
-    before, after = region.before.circuit, region.after.circuit
-    sharing = {join.name for name in region.channels for join in shifted(before, after, name)}
+    before, after = region.before.graph, region.after.graph
+    sharing = {edge.name for name in region.channels for edge in shifted(before, after, name)}
     for driver, work in inlets.waiting(drivers):
-        channel, port = channel_at(work.entry.place), port_at(work.entry.place)
+        channel, port = channel_of_endpoint(work.entry.place), port_of_endpoint(work.entry.place)
         node, end = node_at(port, before.nodes)
         if channel and port:  # a window; its port may leave the channel only with its slet
-            lost = node in after.nodes and all(join.name != port for join in after.consumers.get(channel, ()))
+            lost = node in after.nodes and all(edge.name != port for edge in after.consumers.get(channel, ()))
         elif channel:
             readers = before.consumers.get(channel, ())
-            lost = channel not in after.channels and any(join.component.node.name in after.nodes for join in readers)
+            lost = channel not in after.channels and any(edge.component.node.name in after.nodes for edge in readers)
         else:  # work at an output goes to the places behind it
             stays = node in after.nodes
             one = before.nodes[node].component if node in before.nodes and not stays else None
@@ -300,7 +308,7 @@ def take_over(component: Component, successor: Component, inlets: Inlets, wiring
     _give_input(component, successor, inlets)
     if component.driver is not None and successor.driver is None and successor.pusher is not None:
         # One driver has both now: the output that was posted, and the input.
-        inlets.put_in_order(partial(depth, wiring.circuit, wiring.layout), successor.pusher)
+        inlets.put_in_order(partial(depth, wiring.graph, wiring.execution), successor.pusher)
 
 
 def _give_input(component: Component, successor: Component, inlets: Inlets) -> None:

@@ -36,7 +36,7 @@ from exop.runtime.metrics import ComponentMetrics
 from exop.runtime.supervision.interrupts import check_interrupt
 from exop.safe_repr import described
 from exop.wiring.changes.plan import Plan, Step
-from exop.wiring.graph.circuit import before_key, inside
+from exop.wiring.graph.wiring_graph import channel_endpoint, input_queue
 
 #: The number of rows to replay at a time.
 LOT: Final = 5000
@@ -252,8 +252,13 @@ class Rebuild:
         gaps: list[Gap] = []
         for leg in reversed(way):
             channel, edge = self._deployment.channels[leg.channel], f"{leg.channel} -> {leg.to}"
-            front = [leg.source, f"channel {leg.channel}", inside(leg.channel), f"window {leg.channel} | {leg.to}"]
-            buffers = [leg.channel, before_key(leg.channel)]
+            front = [
+                leg.source,
+                f"channel {leg.channel}",
+                channel_endpoint(leg.channel),
+                f"window {leg.channel} | {leg.to}",
+            ]
+            buffers = [leg.channel, input_queue(leg.channel)]
             if not leg.source:
                 front, buffers = [], []
             if isinstance(channel, WindowChannel):

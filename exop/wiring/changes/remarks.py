@@ -21,8 +21,8 @@ from exop.runtime.supervision.budget import Opened
 from exop.safe_repr import shown
 from exop.wiring.changes.channels import check_channels, lacking
 from exop.wiring.changes.plan import Plan, Step
-from exop.wiring.graph.circuit import Circuit, edge_key
-from exop.wiring.graph.execution_plan import lay_out
+from exop.wiring.graph.execution_plan import plan_execution
+from exop.wiring.graph.wiring_graph import WiringGraph, edge_queue
 
 #: An opening that computes for so many seconds is worth a warning.
 NOTICED = 0.1
@@ -36,11 +36,11 @@ def notes(
     components, inserted = deployment.components, deployment.inserted
 
     def remarks(plan: Plan) -> Iterator[str]:
-        circuit = made(plan.after, kinds) if plan.changes.reconnects or plan.changes.channels_changed else Circuit()
-        for place, reason in _queues(circuit).items():
+        graph = made(plan.after, kinds) if plan.changes.reconnects or plan.changes.channels_changed else WiringGraph()
+        for place, reason in _queues(graph).items():
             if place not in inserted:
                 yield f"insert a queue at {place}: {reason}"
-        yield from map("warning: {}".format, lacking(circuit))
+        yield from map("warning: {}".format, lacking(graph))
         yield from _drained(plan, deployment, kinds)
         for step in plan.steps:
             component = components.get(step.node)
@@ -173,23 +173,23 @@ def preview(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> tuple[dict[str, s
     check(mesh, kinds)
     check_durable(mesh, has_state=True)
     check_channels(mesh, kinds)
-    circuit = made(mesh, kinds)
-    return _queues(circuit), list(lacking(circuit))
+    graph = made(mesh, kinds)
+    return _queues(graph), list(lacking(graph))
 
 
-def made(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> Circuit:
+def made(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> WiringGraph:
     """Return the connections of a mesh that was checked; its components are made, but neither opened nor registered."""
     placed = {name: (Component(name, mesh.name, node, lambda _: None), node.ports) for name, node in mesh.nodes.items()}
-    return Circuit().patched(placed, [make_channel(kinds, spec) for spec in mesh.channels.values()])
+    return WiringGraph().patched(placed, [make_channel(kinds, spec) for spec in mesh.channels.values()])
 
 
-def _queues(circuit: Circuit) -> dict[str, str]:
+def _queues(graph: WiringGraph) -> dict[str, str]:
     """Return the queues that the wiring would insert: the reasons by place."""
-    inserted = dict(lay_out(circuit).inserted)
-    for name, joins in circuit.consumers.items():
-        channel = circuit.channels[name]
-        if channel.pull_mode == "take" and not (isinstance(channel, Buffered) and len(joins) == 1):
-            for join in joins:
-                if join.port.pulled:
-                    inserted.setdefault(edge_key(name, join), PULLS)
+    inserted = dict(plan_execution(graph).inserted)
+    for name, edges in graph.consumers.items():
+        channel = graph.channels[name]
+        if channel.pull_mode == "take" and not (isinstance(channel, Buffered) and len(edges) == 1):
+            for edge in edges:
+                if edge.port.pulled:
+                    inserted.setdefault(edge_queue(name, edge), PULLS)
     return inserted

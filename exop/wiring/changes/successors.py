@@ -265,7 +265,7 @@ def leave(follower: Follower, deployment: Deployment, manager: ComponentManager,
         engines = [leader] if leader.spec.own_driver else []
         # Where a driver does not park now, the tap goes when the wiring is bound the next time.
         with suppress(PlanError), deployment.changing:
-            wiring.settle(deployment, follower.tap.untie, engines, nodes=[leader.node.name])
+            wiring.rebind(deployment, follower.tap.untie, engines, nodes=[leader.node.name])
         follower.tap.untie()
     try:
         if deployment.components.get(component.node.name) is not component:

@@ -1,4 +1,4 @@
-"""Compiling a circuit: every output port is bound straight to its followers; nothing is looked up per item."""
+"""Compiling a graph: every output port is bound straight to its followers; nothing is looked up per item."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from exop.runtime.dataflow.entry import NOWHERE, Control, Entry, Late, LateEntry
 from exop.runtime.deployment import Deployment
 from exop.runtime.supervision.failure_policy import Producer, Producers, careful, refusal
 from exop.wiring.changes.channels import tell_unpunctuated
-from exop.wiring.graph.circuit import Join, before_key, edge_key, groups, in_front_of, inside
 from exop.wiring.graph.region import Region
+from exop.wiring.graph.wiring_graph import Edge, channel_endpoint, edge_queue, groups, input_queue, queue_before
 
 if TYPE_CHECKING:
     from exop.wiring.sharing import Sharing
@@ -36,8 +36,8 @@ class Compiler:
         self.deployment = deployment
         self.sharing = sharing
         self.region = region
-        self.circuit = region.after.circuit
-        self.layout = region.after.layout
+        self.graph = region.after.graph
+        self.execution = region.after.execution
         self.queues: dict[str, Buffered] = {}
         self._places: dict[str, Entry] = {}
         self._channels: dict[str, Entry] = {}
@@ -47,19 +47,19 @@ class Compiler:
 
     def compile(self) -> dict[str, Buffered]:
         """Bind everything; return the inserted queues that are in use there, by place."""
-        region, nodes, order = self.region, self.circuit.nodes, self.layout.order
+        region, nodes, order = self.region, self.graph.nodes, self.execution.order
         tell_unpunctuated(self.deployment, region)
         # Downstream first: the followers of a slet are bound when its turn comes; long chains need no deep stack.
         for node in sorted((node for node in region.nodes if node in nodes), key=order.__getitem__, reverse=True):
             self._bind(nodes[node].component)
         for name in region.channels:
-            if name in self.circuit.channels:
+            if name in self.graph.channels:
                 self._channel(name)
-        for name, join in region.fed:
-            if join.port.pulled:
-                self._pulled(name, join)
+        for name, edge in region.fed:
+            if edge.port.pulled:
+                self._pulled(name, edge)
             else:
-                self._feed(self._queue(edge_key(name, join)), name, join)
+                self._feed(self._queue(edge_queue(name, edge)), name, edge)
         while self._later:
             self._later.pop()()
         for component in region.components:
@@ -85,22 +85,22 @@ class Compiler:
         if node in self._bound or node not in self.region.nodes:
             return
         self._bound.add(node)
-        vertex = self.circuit.nodes[node]
-        for name, join in vertex.inputs:  # first: a slet that waits for what it reads is shut
-            if join.port.pulled and self.circuit.channels[name].pull_mode == "read":
-                self._pulled(name, join)
+        vertex = self.graph.nodes[node]
+        for name, edge in vertex.inputs:  # first: a slet that waits for what it reads is shut
+            if edge.port.pulled and self.graph.channels[name].pull_mode == "read":
+                self._pulled(name, edge)
         pending = component.node.pending
         if pending or component.watch is not None:
             ledger = self.deployment.ledger
             component.watch = (component.watch or NodeWatch(component, ledger)) if pending else None
             ledger.watch(component, component.watch)
-        to = {join.port.name: self._leaving(component, join.port.name, name) for name, join in vertex.outputs}
+        to = {edge.port.name: self._leaving(component, edge.port.name, name) for name, edge in vertex.outputs}
         component.bind(to if component.tap is None else component.tap.outlets(to))
 
     def _leaving(self, component: Component, port: str, channel: str) -> Entry:
         """The entry for an output port: that of its channel; the control items of several producers are merged."""
         entry, merge = self._channel(channel), self._merge(channel)
-        me, kind = f"{component.node.name}.{port}", self.circuit.channels[channel]
+        me, kind = f"{component.node.name}.{port}", self.graph.channels[channel]
         if merge is not None:
             entry = self._at(self._merged(me, entry, merge), me)
         return self._at(followed(kind, me, entry), me) if isinstance(kind, WindowChannel) else entry
@@ -119,11 +119,11 @@ class Compiler:
 
     def _merge(self, channel: str) -> ControlMerge | None:
         """The merge of a channel's producers; once made, it stays, since it notes which of them have ended."""
-        joins = self.circuit.producers[channel]
-        if len(joins) < 2 and channel not in self.deployment.merges:
+        edges = self.graph.producers[channel]
+        if len(edges) < 2 and channel not in self.deployment.merges:
             return None
         if channel not in self._merges:
-            producers = [join.name for join in joins]
+            producers = [edge.name for edge in edges]
             merge = self._merges[channel] = self.deployment.merges.setdefault(channel, ControlMerge())
             merge.expect(producers)
         return self._merges[channel]
@@ -143,13 +143,13 @@ class Compiler:
             return self._channels[name]
         if name not in self.region.channels:
             return self.deployment.places[f"channel {name}"]
-        channel = self.circuit.channels[name]
+        channel = self.graph.channels[name]
         if channel.buffered:
             entry = self._channels[name] = self._at(channel.entry(()), f"channel {name}")
             self._later.append(lambda: channel.entry(self._outlets(name)))
             return entry
-        if before_key(name) in self.layout.inserted:
-            before = self._queue(before_key(name))
+        if input_queue(name) in self.execution.inserted:
+            before = self._queue(input_queue(name))
             entry = self._channels[name] = self._at(before.entry(()), f"channel {name}")
             self._later.append(lambda: before.entry([Outlet(name, self._looking(name, self._into(channel, name)))]))
             return entry
@@ -158,11 +158,11 @@ class Compiler:
 
     def _looking(self, name: str, entry: Entry) -> Entry:
         """The way into a channel behind the watch of its pending lines, if there are any."""
-        ledger, channel = self.deployment.ledger, self.circuit.channels[name]
+        ledger, channel = self.deployment.ledger, self.graph.channels[name]
         if not channel.asked.pending:
             ledger.watch(channel, None)
             return entry
-        carried = [join.port.type for join in self.circuit.producers[name]]
+        carried = [edge.port.type for edge in self.graph.producers[name]]
         subject = carried[0] if len(carried) == 1 else PortType()
         watch = ChannelWatch(channel, ledger, item_names(name, subject))
         ledger.watch(channel, watch)
@@ -176,14 +176,15 @@ class Compiler:
         if not channel.serial:
             return entry
         if not entry.place:
-            entry.stand_at(inside(name))  # an item that waits for the channel finds it again
-        guarded = self.circuit.producers[name]
+            entry.stand_at(channel_endpoint(name))  # an item that waits for the channel finds it again
+        guarded = self.graph.producers[name]
         return self._at(
-            careful(channel, entry, inside(name), self._producers(name)) if guarded else entry, inside(name)
+            careful(channel, entry, channel_endpoint(name), self._producers(name)) if guarded else entry,
+            channel_endpoint(name),
         )
 
     def _producers(self, name: str) -> Producers:
-        ports = [(join.component.node.name, join.port.name) for join in self.circuit.producers[name]]
+        ports = [(edge.component.node.name, edge.port.name) for edge in self.graph.producers[name]]
         deployment = self.deployment
 
         def producers() -> list[Producer]:  # a successor of one does not bind the channel anew
@@ -193,77 +194,77 @@ class Compiler:
 
     def _outlets(self, name: str) -> list[Outlet]:
         """The ways out of a channel: into each port, and into the groups that share its partitions."""
-        channel, joins = self.circuit.channels[name], self.circuit.consumers[name]
-        channel.readers([join.name for join in joins if join.port.pulled])
-        found = {join.name: outlet for join in joins if (outlet := self._outlet(name, join)) is not None}
+        channel, edges = self.graph.channels[name], self.graph.consumers[name]
+        channel.readers([edge.name for edge in edges if edge.port.pulled])
+        found = {edge.name: outlet for edge in edges if (outlet := self._outlet(name, edge)) is not None}
         shares = [
-            {join.component.node.name: found.pop(join.name).entry for join in members}
-            for members in groups(self.circuit, name).values()
+            {edge.component.node.name: found.pop(edge.name).entry for edge in members}
+            for members in groups(self.graph, name).values()
         ]
         if shares and channel.partitioning is not None:
-            refuse = refusal(channel, inside(name), self._producers(name))
-            routed = self._at(route(channel.partitioning, shares, refuse), inside(name))
+            refuse = refusal(channel, channel_endpoint(name), self._producers(name))
+            routed = self._at(route(channel.partitioning, shares, refuse), channel_endpoint(name))
             found[routed.place] = Outlet(routed.place, routed)
         return [*found.values()]
 
-    def _outlet(self, channel: str, join: Join) -> Outlet | None:
+    def _outlet(self, channel: str, edge: Edge) -> Outlet | None:
         """The way from a channel to one port; none to a port that reads the contents of the channel."""
-        place = in_front_of(self.circuit, channel, join) if join.port.pulled else edge_key(channel, join)
-        if join.component.node.name not in self.region.nodes and place in self.deployment.inserted:
+        place = queue_before(self.graph, channel, edge) if edge.port.pulled else edge_queue(channel, edge)
+        if edge.component.node.name not in self.region.nodes and place in self.deployment.inserted:
             there = self.deployment.places.get(f"queue {place}")  # its worker runs meanwhile
-            if there is not None and (join.port.pulled or place in self.layout.inserted):
-                return Outlet(join.name, self._at(there, self._queue(place).name))
-        if join.port.pulled:
-            return self._pulled(channel, join)
-        if place not in self.layout.inserted:
-            self._bind(join.component)
-            return Outlet(join.name, self._way(channel, join))
+            if there is not None and (edge.port.pulled or place in self.execution.inserted):
+                return Outlet(edge.name, self._at(there, self._queue(place).name))
+        if edge.port.pulled:
+            return self._pulled(channel, edge)
+        if place not in self.execution.inserted:
+            self._bind(edge.component)
+            return Outlet(edge.name, self._way(channel, edge))
         queue = self._queue(place)
-        self._later.append(lambda: self._feed(queue, channel, join))
-        return Outlet(join.name, self._at(queue.entry(()), f"queue {queue.name}"))
+        self._later.append(lambda: self._feed(queue, channel, edge))
+        return Outlet(edge.name, self._at(queue.entry(()), f"queue {queue.name}"))
 
-    def _way(self, channel: str, join: Join) -> Entry:
-        stays = join.component.node.name not in self.region.nodes and not self.circuit.channels[channel].asked.pending
+    def _way(self, channel: str, edge: Edge) -> Entry:
+        stays = edge.component.node.name not in self.region.nodes and not self.graph.channels[channel].asked.pending
         if stays and self.sharing is None:
-            return self.deployment.places[join.name]
-        entry = way_into(join.component, join.port)
+            return self.deployment.places[edge.name]
+        entry = way_into(edge.component, edge.port)
         if self.sharing is not None:
-            shared = groups(self.circuit, channel).values()
-            mates = {one.name for members in shared if join in members for one in members if one is not join}
-            readers = [one for one in self.circuit.consumers[channel] if one.name not in mates]
-            entry = self.sharing.guard(join, channel, self.circuit.channels[channel].kind, readers, entry)
+            shared = groups(self.graph, channel).values()
+            mates = {one.name for members in shared if edge in members for one in members if one is not edge}
+            readers = [one for one in self.graph.consumers[channel] if one.name not in mates]
+            entry = self.sharing.guard(edge, channel, self.graph.channels[channel].kind, readers, entry)
         self._places[entry.place] = entry
         return entry
 
-    def _feed(self, queue: Buffered, channel: str, join: Join) -> None:
-        self._bind(join.component)
-        queue.entry([Outlet(join.name, self._way(channel, join))])
+    def _feed(self, queue: Buffered, channel: str, edge: Edge) -> None:
+        self._bind(edge.component)
+        queue.entry([Outlet(edge.name, self._way(channel, edge))])
 
-    def _pulled(self, name: str, join: Join) -> Outlet | None:
-        port, channel = join.component.pulled[join.port.name], self.circuit.channels[name]
+    def _pulled(self, name: str, edge: Edge) -> Outlet | None:
+        port, channel = edge.component.pulled[edge.port.name], self.graph.channels[name]
         if channel.pull_mode == "read":
             port.connect(channel, None)
             if not channel.filled:
-                channel.awaited[join.name] = join.component.wake
+                channel.awaited[edge.name] = edge.component.wake
             return None
-        place = in_front_of(self.circuit, name, join)
+        place = queue_before(self.graph, name, edge)
         if place == name and isinstance(channel, Buffered):
             port.connect(channel, channel)
             return None
         queue = self._queue(place)
         port.connect(channel, queue)
-        return Outlet(join.name, self._at(queue.entry(()), f"queue {queue.name}"))
+        return Outlet(edge.name, self._at(queue.entry(()), f"queue {queue.name}"))
 
 
 def _places(region: Region) -> Iterator[str]:
     """The places that were in a region; a slet that is not bound anew keeps the ways into its ports."""
-    circuit = region.before.circuit
-    for name, join in circuit.joins(region.channels):
-        if join.component.node.name in region.nodes:
-            yield join.name
-        yield from (f"window {name} | {join.name}", f"queue {edge_key(name, join)}")
+    graph = region.before.graph
+    for name, edge in graph.edges(region.channels):
+        if edge.component.node.name in region.nodes:
+            yield edge.name
+        yield from (f"window {name} | {edge.name}", f"queue {edge_queue(name, edge)}")
     for name in region.channels:
-        yield from (f"channel {name}", inside(name), f"queue {before_key(name)}")
+        yield from (f"channel {name}", channel_endpoint(name), f"queue {input_queue(name)}")
 
 
 def _controlled(entry: Entry, control: Control, late: Late) -> Entry:

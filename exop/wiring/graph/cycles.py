@@ -10,28 +10,28 @@ from exop.runtime.channels.queue import Buffered
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.lifecycle import State
-from exop.wiring.graph.circuit import Circuit, Join, before_key, edge_key
+from exop.wiring.graph.wiring_graph import Edge, WiringGraph, edge_queue, input_queue
 
 
-class EndOfLoop:
+class EndOfCycle:
     """Watches one cycle; a driver that has nothing to do calls it, and calls what it returns.
 
     Each member of a cycle waits for the end of the one before it. Once all that feeds the cycle has ended and nothing
     moves inside, the end is sent into its queues, and what its slets emit then does not go round once more.
     """
 
-    def __init__(self, deployment: Deployment, circuit: Circuit, loop: tuple[str, ...]) -> None:
+    def __init__(self, deployment: Deployment, graph: WiringGraph, loop: tuple[str, ...]) -> None:
         self._deployment = deployment
         self.loop = loop
-        self._members = members = [circuit.nodes[name].component for name in loop]
-        feeding = [(channel, join) for member in members for channel, join in circuit.nodes[member.node.name].inputs]
-        producers = (join.component for channel, _ in feeding for join in circuit.producers[channel])
+        self._members = members = [graph.nodes[name].component for name in loop]
+        feeding = [(channel, edge) for member in members for channel, edge in graph.nodes[member.node.name].inputs]
+        producers = (edge.component for channel, _ in feeding for edge in graph.producers[channel])
         self._feeders = {one for one in producers if one.node.name not in loop}
-        self._places = {*inner_places(circuit, loop)}
-        for channel, join in feeding:
-            self._places |= {channel, before_key(channel), edge_key(channel, join)}
+        self._places = {*inner_places(graph, loop)}
+        for channel, edge in feeding:
+            self._places |= {channel, input_queue(channel), edge_queue(channel, edge)}
         self.touched = {*loop, *(feeder.node.name for feeder in self._feeders), *(channel for channel, _ in feeding)}
-        self._cut = [*_where_to_cut(circuit, loop)]
+        self._cut = [*_where_to_cut(graph, loop)]
         self._turn = threading.Lock()
         self._done = False
 
@@ -66,19 +66,19 @@ class EndOfLoop:
             done, self._done = self._done, True
         if done:
             return
-        for join in self._cut:
-            join.component.to[join.port.name].control(EndOfStream())
+        for edge in self._cut:
+            edge.component.to[edge.port.name].control(EndOfStream())
 
 
-def _where_to_cut(circuit: Circuit, loop: Collection[str]) -> Iterator[Join]:
+def _where_to_cut(graph: WiringGraph, loop: Collection[str]) -> Iterator[Edge]:
     """The outputs that push into the queues of a cycle; an engine sends its end itself."""
-    for name in _inner_channels(circuit, loop):
-        producers = [join for join in circuit.producers[name] if join.component.node.name in loop]
-        if circuit.channels[name].buffered and not any(join.component.spec.own_driver for join in producers):
+    for name in _inner_channels(graph, loop):
+        producers = [edge for edge in graph.producers[name] if edge.component.node.name in loop]
+        if graph.channels[name].buffered and not any(edge.component.spec.own_driver for edge in producers):
             yield from producers
 
 
-def find_loops(circuit: Circuit, order: Iterable[str]) -> list[list[str]]:
+def find_cycles(graph: WiringGraph, order: Iterable[str]) -> list[list[str]]:
     """The cycles, each as the nodes that reach each other (Kosaraju's algorithm).
 
     *order* has all nodes and channels from upstream to downstream. A slet that feeds itself is a cycle, too.
@@ -90,21 +90,21 @@ def find_loops(circuit: Circuit, order: Iterable[str]) -> list[list[str]]:
             if (one := todo.pop()) not in seen:
                 seen.add(one)
                 group.append(one)
-                todo += circuit.upstream(one)
+                todo += graph.upstream(one)
         if len(group) > 1:
-            members = [one for one in group if one in circuit.nodes]
-            loops.append(sorted(members, key=lambda name: circuit.nodes[name].rank))
+            members = [one for one in group if one in graph.nodes]
+            loops.append(sorted(members, key=lambda name: graph.nodes[name].rank))
     return loops
 
 
-def _inner_channels(circuit: Circuit, loop: Collection[str]) -> list[str]:
+def _inner_channels(graph: WiringGraph, loop: Collection[str]) -> list[str]:
     """The channels by which the members of a loop reach each other."""
-    found = dict.fromkeys(name for node in loop for name, _ in circuit.nodes[node].outputs)
-    return [name for name in found if any(join.component.node.name in loop for join in circuit.consumers[name])]
+    found = dict.fromkeys(name for node in loop for name, _ in graph.nodes[node].outputs)
+    return [name for name in found if any(edge.component.node.name in loop for edge in graph.consumers[name])]
 
 
-def inner_places(circuit: Circuit, loop: Collection[str]) -> Iterator[str]:
+def inner_places(graph: WiringGraph, loop: Collection[str]) -> Iterator[str]:
     """The places inside a loop where queues may stand, and its buffered channels."""
-    for name in _inner_channels(circuit, loop):
-        yield from (name, before_key(name)) if circuit.channels[name].buffered else (before_key(name),)
-        yield from (edge_key(name, join) for join in circuit.consumers[name] if join.component.node.name in loop)
+    for name in _inner_channels(graph, loop):
+        yield from (name, input_queue(name)) if graph.channels[name].buffered else (input_queue(name),)
+        yield from (edge_queue(name, edge) for edge in graph.consumers[name] if edge.component.node.name in loop)

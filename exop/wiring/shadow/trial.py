@@ -239,7 +239,7 @@ class Run:
         engines = [trial.leader for trial in self.trials if trial.leader.spec.own_driver]
         nodes = [trial.leader.node.name for trial in self.trials]
         with self.deployment.changing:
-            self.wiring.settle(self.deployment, self._begin, engines, nodes=nodes)
+            self.wiring.rebind(self.deployment, self._begin, engines, nodes=nodes)
         for trial in self.trials:
             trial.make()
         for trial in self.trials:

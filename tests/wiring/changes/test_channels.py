@@ -154,7 +154,7 @@ def test_a_change_looks_at_the_windows_that_it_touches(platform, monkeypatch):
     """Among many windows, at those whose punctuations pass what changes."""
     looked: list[str] = []
     monkeypatch.setattr(
-        channels, "unpunctuated", lambda circuit, name: (looked.append(name), unpunctuated(circuit, name))[1]
+        channels, "unpunctuated", lambda graph, name: (looked.append(name), unpunctuated(graph, name))[1]
     )
     app, gate = Application("app"), Gate()
 

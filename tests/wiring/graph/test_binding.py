@@ -78,7 +78,7 @@ def test_binding_anew_keeps_what_queues_hold(rig):
     gate.somebody_waits()
     gate.open()
     for _ in range(20):
-        rig.wiring.settle(deployment, timeout=PATIENCE)
+        rig.wiring.rebind(deployment, timeout=PATIENCE)
     assert deployment.wait(PATIENCE)
     assert seen == list(range(100))
 
@@ -142,7 +142,7 @@ def test_what_waits_in_front_of_a_port_goes_with_it(rig):
     eventually(lambda: before.depth == 50)
     rig.wiring.connect(deployment.components["slow"], "left", "c")
     gate.open()
-    rig.wiring.settle(deployment, timeout=PATIENCE)
+    rig.wiring.rebind(deployment, timeout=PATIENCE)
     assert deployment.wait(PATIENCE)
     assert [one for one in seen if isinstance(one, int)] == list(range(50))
     assert before.metrics()["dropped"] == 0
@@ -166,7 +166,7 @@ def test_a_consumer_that_comes_after_the_end_is_told_so(rig):
     deployment = rig.deploy(app)
     eventually(lambda: str(deployment.components["numbers"].status) == "ended")
     rig.wiring.connect(deployment.components["late"], "item", "numbers")
-    rig.wiring.settle(deployment, timeout=PATIENCE)
+    rig.wiring.rebind(deployment, timeout=PATIENCE)
     eventually(lambda: str(deployment.components["late"].status) == "ended")
     gate.open()
     assert deployment.wait(PATIENCE)
@@ -256,7 +256,7 @@ def test_a_producer_that_leaves_holds_nobody_back(rig):
     deployment = rig.deploy(app)
     eventually(lambda: str(deployment.components["one"].status) == "ended")
     rig.wiring.connect(deployment.components["endless"], "out", None)
-    rig.wiring.settle(deployment, timeout=PATIENCE)
+    rig.wiring.rebind(deployment, timeout=PATIENCE)
     eventually(lambda: seen == [1, EndOfStream()] or seen == [1, Punctuation(1), EndOfStream()])
     gate.open()
     assert deployment.wait(PATIENCE)
@@ -276,7 +276,7 @@ def test_workers_come_and_go_with_their_queues(rig):
     gate.somebody_waits()
     gate.somebody_waits()  # both
     rig.wiring.connect(deployment.components["both"], "right", "b")
-    rig.wiring.settle(deployment, timeout=PATIENCE)
+    rig.wiring.rebind(deployment, timeout=PATIENCE)
     assert len(deployment.workers) == 1
     assert all(worker.alive for worker in deployment.workers.values())
     gate.open()
@@ -306,7 +306,7 @@ def test_a_held_item_goes_on_by_the_way_there_is_then(rig):
     it = deployment.components["careful"]
     eventually(lambda: str(it.status) == "failed")
     rig.wiring.connect(it, "out", "other")
-    rig.wiring.settle(deployment, timeout=PATIENCE)
+    rig.wiring.rebind(deployment, timeout=PATIENCE)
     it.resume()
     eventually(lambda: after == [1, 2])
     assert before == [0]
@@ -338,7 +338,7 @@ def test_a_worker_that_leaves_hands_its_work_to_the_one_that_has_its_queues_then
     deployment = rig.deploy(app)
     eventually(lambda: len(deployment.failures()) == 2)
     rig.wiring.connect(deployment.components["both"], "right", "s2")
-    rig.wiring.settle(deployment, timeout=PATIENCE)
+    rig.wiring.rebind(deployment, timeout=PATIENCE)
     (worker,) = deployment.workers.values()
     assert [runner for runner, _ in deployment.inlets.waiting()] == [worker, worker]
     assert len(deployment.failures()) == 2

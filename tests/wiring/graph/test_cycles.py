@@ -10,7 +10,7 @@ import pytest
 from exop import Application, EndOfStream, InputPort, OutputPort, Slet, input_port, slet
 from exop.runtime.drivers.base import current_driver
 from exop.stock.slets import count_up
-from exop.wiring.graph.cycles import EndOfLoop, find_loops
+from exop.wiring.graph.cycles import EndOfCycle, find_cycles
 from tests.rig import PATIENCE, Two, collector, eventually, same, source_of
 
 
@@ -34,8 +34,8 @@ def test_loops_are_found(rig):
     app.add("c", same, item=back, out=own)
     app.add("d", countdown, item=own, out=own)
     app.add("sink", collector([]), item=own)
-    circuit = rig.circuit(app)
-    assert names(find_loops(circuit, circuit.ordered())) == [["a", "b"], ["d"]]
+    graph = rig.graph(app)
+    assert names(find_cycles(graph, graph.ordered())) == [["a", "b"], ["d"]]
 
 
 def looped(name, capacity, numbers=20):
@@ -60,7 +60,7 @@ def test_a_cycle_ends_when_nothing_moves_in_it_any_more(rig, capacity):
 def test_a_worker_that_is_taken_off_its_thread_before_it_sends_the_end(rig, monkeypatch):
     """It finds out again that the cycle has come to its end, when it has a thread."""
     asked, app = [], looped("off", 10)[0]
-    found = EndOfLoop.__call__
+    found = EndOfCycle.__call__
 
     def ask(self):
         todo = found(self)
@@ -69,7 +69,7 @@ def test_a_worker_that_is_taken_off_its_thread_before_it_sends_the_end(rig, monk
             current_driver().yield_soon()
         return todo
 
-    monkeypatch.setattr(EndOfLoop, "__call__", ask)
+    monkeypatch.setattr(EndOfCycle, "__call__", ask)
     rig.run(app)
     assert len(asked) == 1
 

@@ -8,7 +8,7 @@ import pytest
 
 from exop import Application, InputPort, OutputPort, Slet, input_port, slet
 from exop.stock.slets import count_up
-from exop.wiring.graph.execution_plan import LONGEST_CHAIN, lay_out
+from exop.wiring.graph.execution_plan import LONGEST_CHAIN, plan_execution
 from exop.wiring.graph.region import depth
 from tests.rig import Two, same
 
@@ -20,12 +20,12 @@ def sink(item: Any) -> None:
 
 def laid_out(rig, app):
     """Lay out an application."""
-    return lay_out(rig.circuit(app))
+    return plan_execution(rig.graph(app))
 
 
-def drivers_of(layout, name):
+def drivers_of(execution, name):
     """Who runs a node."""
-    return layout.runs[name]
+    return execution.runs[name]
 
 
 def test_where_one_driver_comes_no_queue_is_needed(rig):
@@ -34,9 +34,9 @@ def test_where_one_driver_comes_no_queue_is_needed(rig):
     at = app.add("numbers", count_up, to=3)
     left, right = app.add("left", same, item=at), app.add("right", same, item=at)
     app.add("sink", sink, item=app.add("both", Two, left=left, right=right))
-    layout = laid_out(rig, app)
-    assert layout.inserted == {}
-    assert [kind for kind, _ in drivers_of(layout, "sink")] == ["source"]
+    execution = laid_out(rig, app)
+    assert execution.inserted == {}
+    assert [kind for kind, _ in drivers_of(execution, "sink")] == ["source"]
 
 
 def test_where_two_drivers_meet_in_a_slet_its_ports_get_queues_with_one_worker(rig):
@@ -44,10 +44,10 @@ def test_where_two_drivers_meet_in_a_slet_its_ports_get_queues_with_one_worker(r
     app = Application("meet")
     one, other = app.add("one", count_up, to=3), app.add("other", count_up, to=3)
     app.add("both", Two, left=one, right=other)
-    layout = laid_out(rig, app)
-    assert set(layout.inserted) == {"one -> both.left", "other -> both.right"}
-    assert all("several drivers meet in both" in reason for reason in layout.inserted.values())
-    assert {"one -> both.left", "other -> both.right"} in layout.groups.values()
+    execution = laid_out(rig, app)
+    assert set(execution.inserted) == {"one -> both.left", "other -> both.right"}
+    assert all("several drivers meet in both" in reason for reason in execution.inserted.values())
+    assert {"one -> both.left", "other -> both.right"} in execution.groups.values()
 
 
 def test_the_queue_stands_where_the_drivers_meet_first(rig):
@@ -70,9 +70,9 @@ def test_a_channel_that_keeps_something_is_pushed_into_by_one_driver(rig, settin
     app.add("one", count_up, to=3, out=kept)
     app.add("other", count_up, to=3, out=kept)
     app.add("sink", sink, item=kept)
-    layout = laid_out(rig, app)
-    assert set(layout.inserted) == {"-> kept"}
-    assert "push into kept" in layout.inserted["-> kept"]
+    execution = laid_out(rig, app)
+    assert set(execution.inserted) == {"-> kept"}
+    assert "push into kept" in execution.inserted["-> kept"]
 
 
 def test_a_queue_that_was_asked_for_is_enough(rig):
@@ -82,9 +82,9 @@ def test_a_queue_that_was_asked_for_is_enough(rig):
     app.add("one", count_up, to=3, out=joined)
     app.add("other", count_up, to=3, out=joined)
     app.add("sink", sink, item=joined)
-    layout = laid_out(rig, app)
-    assert layout.inserted == {}
-    assert set(layout.groups.values()) == {frozenset({"joined"})}
+    execution = laid_out(rig, app)
+    assert execution.inserted == {}
+    assert set(execution.groups.values()) == {frozenset({"joined"})}
 
 
 def test_queues_that_meet_far_downstream_share_a_worker(rig):
@@ -114,9 +114,9 @@ def test_a_queue_and_a_direct_connection_that_meet(rig):
     app.add("one", count_up, to=3, out=queue)
     direct = app.add("other", count_up, to=3)
     app.add("both", Two, left=queue, right=direct)
-    layout = laid_out(rig, app)
-    assert set(layout.inserted) == {"other -> both.right"}
-    assert {"q", "other -> both.right"} in layout.groups.values()
+    execution = laid_out(rig, app)
+    assert set(execution.inserted) == {"other -> both.right"}
+    assert {"q", "other -> both.right"} in execution.groups.values()
 
 
 def test_the_queues_of_one_cycle_share_a_worker(rig):
@@ -126,9 +126,9 @@ def test_the_queues_of_one_cycle_share_a_worker(rig):
     app.add("numbers", count_up, to=3, out=start)
     app.add("a", Two, left=start, right=back, out=forth)
     app.add("b", same, item=forth, out=back)
-    layout = laid_out(rig, app)
-    assert {"start", "forth", "back"} in layout.groups.values()
-    assert [sorted(loop) for loop in layout.loops] == [["a", "b"]]
+    execution = laid_out(rig, app)
+    assert {"start", "forth", "back"} in execution.groups.values()
+    assert [sorted(loop) for loop in execution.loops] == [["a", "b"]]
 
 
 def test_long_chains_are_split(rig):
@@ -137,9 +137,9 @@ def test_long_chains_are_split(rig):
     at = app.add("numbers", count_up, to=3)
     for number in range(3 * LONGEST_CHAIN):
         at = app.add(f"s{number}", same, item=at)
-    layout = laid_out(rig, app)
-    assert len(layout.inserted) == 3
-    assert all("slets long" in reason for reason in layout.inserted.values())
+    execution = laid_out(rig, app)
+    assert len(execution.inserted) == 3
+    assert all("slets long" in reason for reason in execution.inserted.values())
 
 
 def test_the_longest_way_counts_where_ways_of_different_lengths_meet(rig):
@@ -152,9 +152,9 @@ def test_the_longest_way_counts_where_ways_of_different_lengths_meet(rig):
     at = app.add("both", Two, left=short, right=at)
     for number in range(10):
         at = app.add(f"t{number}", same, item=at)
-    layout = laid_out(rig, app)
-    assert len(layout.inserted) == 1
-    assert next(iter(layout.inserted)).startswith("t")
+    execution = laid_out(rig, app)
+    assert len(execution.inserted) == 1
+    assert next(iter(execution.inserted)).startswith("t")
 
 
 def test_a_slet_that_pulls_is_its_own_driver(rig):
@@ -169,9 +169,9 @@ def test_a_slet_that_pulls_is_its_own_driver(rig):
     app.add("numbers", count_up, to=3, out=queue)
     at = app.add("puller", puller, item=queue)
     app.add("sink", sink, item=at)
-    layout = laid_out(rig, app)
-    assert layout.groups == {}
-    assert [kind for kind, _ in drivers_of(layout, "sink")] == ["source"]
+    execution = laid_out(rig, app)
+    assert execution.groups == {}
+    assert [kind for kind, _ in drivers_of(execution, "sink")] == ["source"]
 
 
 def test_an_engine_pushes_as_a_driver_of_its_own(rig):
@@ -187,9 +187,9 @@ def test_an_engine_pushes_as_a_driver_of_its_own(rig):
     app = Application("engine")
     at = app.add("numbers", count_up, to=3)
     app.add("sink", sink, item=app.add("engine", Engine, item=at))
-    layout = laid_out(rig, app)
-    assert [kind for kind, _ in drivers_of(layout, "engine")] == ["source"]
-    assert [kind for kind, _ in drivers_of(layout, "sink")] == ["engine"]
+    execution = laid_out(rig, app)
+    assert [kind for kind, _ in drivers_of(execution, "engine")] == ["source"]
+    assert [kind for kind, _ in drivers_of(execution, "sink")] == ["engine"]
 
 
 def test_no_queue_stands_behind_a_window_from_which_its_slet_evicts(rig):
@@ -199,9 +199,9 @@ def test_no_queue_stands_behind_a_window_from_which_its_slet_evicts(rig):
     app.add("one", count_up, to=3, out=window)
     other = app.add("other", count_up, to=3)
     app.add("both", Two, left=window, right=other)
-    layout = laid_out(rig, app)
-    assert set(layout.inserted) == {"-> w", "other -> both.right"}
-    assert {"-> w", "other -> both.right"} in layout.groups.values()
+    execution = laid_out(rig, app)
+    assert set(execution.inserted) == {"-> w", "other -> both.right"}
+    assert {"-> w", "other -> both.right"} in execution.groups.values()
 
 
 def test_queues_are_ordered_from_upstream_to_downstream(rig):
@@ -210,8 +210,8 @@ def test_queues_are_ordered_from_upstream_to_downstream(rig):
     start, back = app.channel("start", kind="queue"), app.channel("back", kind="queue")
     app.add("numbers", count_up, to=3, out=start)
     app.add("b", same, item=app.add("a", Two, left=start, right=back), out=back)
-    layout = laid_out(rig, app)
-    assert layout.rank("start") <= layout.rank("back")
+    execution = laid_out(rig, app)
+    assert execution.rank("start") <= execution.rank("back")
 
 
 def test_a_queue_in_front_of_slets_that_pull_is_behind_what_pushes_into_it(rig):
@@ -226,9 +226,9 @@ def test_a_queue_in_front_of_slets_that_pull_is_behind_what_pushes_into_it(rig):
     app.add("numbers", count_up, to=3, out=queue)
     for name in ("one", "other"):
         app.add(f"{name}-sink", sink, item=app.add(name, pulls, items=queue))
-    layout = laid_out(rig, app)
-    source, readers = ([layout.order[name] for name in names] for names in (["numbers"], ["one", "other"]))
-    assert source[0] < layout.rank("queue") < min(readers)
+    execution = laid_out(rig, app)
+    source, readers = ([execution.order[name] for name in names] for names in (["numbers"], ["one", "other"]))
+    assert source[0] < execution.rank("queue") < min(readers)
 
 
 def test_a_queue_that_stands_stays_while_its_place_is_there(rig):
@@ -236,9 +236,9 @@ def test_a_queue_that_stands_stays_while_its_place_is_there(rig):
     app = Application("stand")
     at = app.add("numbers", count_up, to=3)
     app.add("sink", sink, item=at)
-    circuit = rig.circuit(app)
-    layout = lay_out(circuit, {"numbers -> sink.item": "it was needed", "gone -> sink.item": "no more"})
-    assert layout.inserted == {"numbers -> sink.item": "it was needed"}
+    graph = rig.graph(app)
+    execution = plan_execution(graph, {"numbers -> sink.item": "it was needed", "gone -> sink.item": "no more"})
+    assert execution.inserted == {"numbers -> sink.item": "it was needed"}
 
 
 def test_the_distance_of_a_place_in_a_cycle_that_is_entered_in_its_middle(rig):
@@ -248,9 +248,9 @@ def test_the_distance_of_a_place_in_a_cycle_that_is_entered_in_its_middle(rig):
     app.add("numbers", count_up, to=3, out=entry)
     app.add("second", Two, left=entry, right=forth, out=back)
     app.add("first", same, item=back, out=forth)
-    layout = laid_out(rig, app)
-    assert not layout.inserted
-    far = partial(depth, rig.wiring.circuit(app.name), layout)
+    execution = laid_out(rig, app)
+    assert not execution.inserted
+    far = partial(depth, rig.wiring.graph(app.name), execution)
     assert 0 < far("first.item") < far("first.out") < far("channel forth") < far("second.right") == far("second.left")
     assert far("nowhere.x") == 0
 
@@ -261,8 +261,8 @@ def test_the_distances_around_a_channel_that_keeps_something(rig):
     window = app.channel("w", kind="window", count=2)
     app.add("first", same, item=app.add("numbers", count_up, to=3), out=window)
     app.add("sink", sink, item=window)
-    layout = laid_out(rig, app)
-    far = partial(depth, rig.wiring.circuit(app.name), layout)
+    execution = laid_out(rig, app)
+    far = partial(depth, rig.wiring.graph(app.name), execution)
     places = ["numbers.out", "first.item", "first.out", "channel w", "into w", "window w | sink.item", "sink.item"]
     assert sorted(places, key=far) == places
     assert len({*map(far, places)}) == len(places)

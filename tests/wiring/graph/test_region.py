@@ -16,9 +16,15 @@ from exop.runtime.channels.window import WindowChannel
 from exop.runtime.dataflow.entry import NOWHERE
 from exop.runtime.drivers.base import Driver
 from exop.wiring.changes.channels import unpunctuated
-from exop.wiring.graph import execution_plan as layout
-from exop.wiring.graph.circuit import before_key, channel_at, channel_of, edge_key, port_at
-from exop.wiring.graph.execution_plan import lay_out
+from exop.wiring.graph import execution_plan
+from exop.wiring.graph.execution_plan import plan_execution
+from exop.wiring.graph.wiring_graph import (
+    channel_of_endpoint,
+    channel_of_queue,
+    edge_queue,
+    input_queue,
+    port_of_endpoint,
+)
 from tests.change.test_any_change import GOOD_REASONS, Unopened, refused_behind_the_bind, refusing
 from tests.change.tools import Position
 from tests.rig import eventually, parked, same, threads_leave
@@ -217,7 +223,7 @@ def test_what_is_patched_equals_what_is_read_from_scratch(platform, monkeypatch,
 
     Where queues cut long chains, only the places between two of them are laid out anew.
     """
-    monkeypatch.setattr(layout, "LONGEST_CHAIN", longest)
+    monkeypatch.setattr(execution_plan, "LONGEST_CHAIN", longest)
     seen, chance = branches(platform), random.Random(seed)
     for number in range(12):
         mesh = platform.mesh("branches")
@@ -259,49 +265,51 @@ def compare(platform: Platform) -> None:
     """Everything that was patched is what a survey of the whole application finds."""
     deployment = platform.deployment("branches")
     with deployment.changing, parked(deployment):
-        now, fresh = platform.wiring.current(deployment), platform.wiring.circuit("branches")
-        assert shape(now.circuit) == shape(fresh)
-        anew = lay_out(now.circuit, now.layout.inserted)
+        now, fresh = platform.wiring.current(deployment), platform.wiring.graph("branches")
+        assert shape(now.graph) == shape(fresh)
+        anew = plan_execution(now.graph, now.execution.inserted)
         for what in ("inserted", "groups", "runs"):
-            assert getattr(now.layout, what) == getattr(anew, what), what
+            assert getattr(now.execution, what) == getattr(anew, what), what
         for what in ("depths", "order", "first"):
-            assert getattr(now.layout, what).keys() == getattr(anew, what).keys(), what
-        needed = {place for place, reason in lay_out(fresh).inserted.items() if reason != layout.LONG}
-        assert layout.LONG in deployment.reasons.values() or needed <= deployment.inserted.keys()
-        steps = [(one, further) for one in now.layout.order for further in fresh.downstream(one)]
-        assert now.layout.loops or all(now.layout.order[one] < now.layout.order[further] for one, further in steps)
-        assert {min(group) for group in now.layout.groups.values()} == deployment.workers.keys()
-        for group in now.layout.groups.values():
+            assert getattr(now.execution, what).keys() == getattr(anew, what).keys(), what
+        needed = {place for place, reason in plan_execution(fresh).inserted.items() if reason != execution_plan.LONG}
+        assert execution_plan.LONG in deployment.reasons.values() or needed <= deployment.inserted.keys()
+        steps = [(one, further) for one in now.execution.order for further in fresh.downstream(one)]
+        assert now.execution.loops or all(
+            now.execution.order[one] < now.execution.order[further] for one, further in steps
+        )
+        assert {min(group) for group in now.execution.groups.values()} == deployment.workers.keys()
+        for group in now.execution.groups.values():
             worker = deployment.workers[min(group)]
-            callers = [join.component.driver for one in group for join in fresh.producers[channel_of(one)]]
-            assert now.layout.loops or all(one is None or one.rank < worker.rank for one in callers)
+            callers = [edge.component.driver for one in group for edge in fresh.producers[channel_of_queue(one)]]
+            assert now.execution.loops or all(one is None or one.rank < worker.rank for one in callers)
             queues = [deployment.inserted.get(name) or deployment.channels[name] for name in group]
             assert {queue.worker for queue in queues} == {deployment.workers[min(group)]}
         for name, component in deployment.components.items():
-            runners = {key[1] for key in now.layout.runs.get(name, ()) if key[0] == "source"}
+            runners = {key[1] for key in now.execution.runs.get(name, ()) if key[0] == "source"}
             own = {deployment.components[source].driver for source in runners}
             assert not own or component.runner in own
             assert component.runner in deployment.drivers()
-            keys = now.layout.runs.get(name, set())
+            keys = now.execution.runs.get(name, set())
             assert component.pusher in {driver_of(deployment, key) for key in keys or {("source", "")}}
-            check_compiled(deployment, now.circuit, component)
-        for name, one in now.circuit.channels.items():
+            check_compiled(deployment, now.graph, component)
+        for name, one in now.graph.channels.items():
             if isinstance(one, WindowChannel):
                 assert one.unpunctuated == frozenset(unpunctuated(fresh, name)[0]), name
             else:
                 check_channel(deployment, now, name)
         for place in deployment.places:
-            assert not channel_at(place) or channel_at(place) in fresh.channels, place
-            assert not port_at(place) or port_at(place).partition(".")[0] in fresh.nodes, place
+            assert not channel_of_endpoint(place) or channel_of_endpoint(place) in fresh.channels, place
+            assert not port_of_endpoint(place) or port_of_endpoint(place).partition(".")[0] in fresh.nodes, place
 
 
-def check_compiled(deployment: Any, circuit: Any, component: Any) -> None:
+def check_compiled(deployment: Any, graph: Any, component: Any) -> None:
     """What leads out of a component and into it is what is compiled at those places now."""
     node, places = component.node.name, deployment.places
-    for channel, join in circuit.nodes[node].outputs:
-        assert component.to[join.port.name] is places.get(join.name, places[f"channel {channel}"])
-    for _, join in circuit.nodes[node].inputs:
-        link = places[join.name].link if join.name in places else None
+    for channel, edge in graph.nodes[node].outputs:
+        assert component.to[edge.port.name] is places.get(edge.name, places[f"channel {channel}"])
+    for _, edge in graph.nodes[node].inputs:
+        link = places[edge.name].link if edge.name in places else None
         if link is not None:
             assert link.metrics is component.metrics
             assert link.to is component.to.get("out", NOWHERE)
@@ -317,24 +325,24 @@ def driver_of(deployment: Any, key: tuple[str, str]) -> Driver | None:
 
 def check_channel(deployment: Any, wiring: Any, name: str) -> None:
     """A channel, and the queues at it, lead to what is compiled at the ports of its consumers now."""
-    places, channel = deployment.places, wiring.circuit.channels[name]
+    places, channel = deployment.places, wiring.graph.channels[name]
     expected = []
-    for join in wiring.circuit.consumers[name]:
-        queue = deployment.inserted.get(edge_key(name, join))
-        expected.append(places[join.name] if queue is None else places[f"queue {queue.name}"])
+    for edge in wiring.graph.consumers[name]:
+        queue = deployment.inserted.get(edge_queue(name, edge))
+        expected.append(places[edge.name] if queue is None else places[f"queue {queue.name}"])
         if queue is not None:
-            assert queue.deliver is places[join.name], join.name
+            assert queue.deliver is places[edge.name], edge.name
     there = channel.deliver if channel.buffered else places[f"channel {name}"]
-    if before_key(name) not in wiring.layout.inserted and len(expected) > 1:
+    if input_queue(name) not in wiring.execution.inserted and len(expected) > 1:
         assert [*there.targets] == expected, name
-    elif before_key(name) not in wiring.layout.inserted:
+    elif input_queue(name) not in wiring.execution.inserted:
         assert [there] == expected or there is NOWHERE or not expected, name
 
 
-def shape(circuit: Any) -> Any:
+def shape(graph: Any) -> Any:
     """The connections, whatever their order."""
     ports = [
-        {name: {(join.name, join.component) for join in joins} for name, joins in side.items()}
-        for side in (circuit.producers, circuit.consumers)
+        {name: {(edge.name, edge.component) for edge in edges} for name, edges in side.items()}
+        for side in (graph.producers, graph.consumers)
     ]
-    return circuit.channels, ports, {name: (one.component, {**one.ports}) for name, one in circuit.nodes.items()}
+    return graph.channels, ports, {name: (one.component, {**one.ports}) for name, one in graph.nodes.items()}

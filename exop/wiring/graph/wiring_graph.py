@@ -25,7 +25,7 @@ CHANNEL: Final = "channel:"
 
 
 @dataclass(frozen=True)
-class Join:
+class Edge:
     """One port of a component at a channel."""
 
     component: Component
@@ -46,38 +46,38 @@ class Vertex:
     rank: int
 
     @cached_property
-    def inputs(self) -> list[tuple[str, Join]]:
+    def inputs(self) -> list[tuple[str, Edge]]:
         """The channels that feed it, each with the port that it feeds."""
-        joins = (Join(self.component, port) for port in self.component.spec.inputs if port.name in self.ports)
-        return [(self.ports[join.port.name], join) for join in joins]
+        edges = (Edge(self.component, port) for port in self.component.spec.inputs if port.name in self.ports)
+        return [(self.ports[edge.port.name], edge) for edge in edges]
 
     @cached_property
-    def outputs(self) -> list[tuple[str, Join]]:
+    def outputs(self) -> list[tuple[str, Edge]]:
         """The channels into which it pushes, each with the port by which it does."""
-        joins = (Join(self.component, port) for port in self.component.spec.outputs if port.name in self.ports)
-        return [(self.ports[join.port.name], join) for join in joins]
+        edges = (Edge(self.component, port) for port in self.component.spec.outputs if port.name in self.ports)
+        return [(self.ports[edge.port.name], edge) for edge in edges]
 
     @cached_property
     def upstream(self) -> list[str]:
         """The channels that feed it, as vertices."""
-        return [channel_key(name) for name, _ in self.inputs]
+        return [channel_vertex(name) for name, _ in self.inputs]
 
     @cached_property
     def downstream(self) -> list[str]:
         """The channels into which it pushes, as vertices."""
-        return [channel_key(name) for name, _ in self.outputs]
+        return [channel_vertex(name) for name, _ in self.outputs]
 
 
 @dataclass(frozen=True)
-class Circuit:
+class WiringGraph:
     """The ports at each channel, and the channels of each component, by name.
 
     `ranks` is the last rank of a component.
     """
 
     channels: Entries[Channel] = field(default_factory=lambda: Entries({}))
-    producers: Entries[list[Join]] = field(default_factory=lambda: Entries({}))
-    consumers: Entries[list[Join]] = field(default_factory=lambda: Entries({}))
+    producers: Entries[list[Edge]] = field(default_factory=lambda: Entries({}))
+    consumers: Entries[list[Edge]] = field(default_factory=lambda: Entries({}))
     nodes: Entries[Vertex] = field(default_factory=lambda: Entries({}))
     ranks: int = 0
 
@@ -86,7 +86,7 @@ class Circuit:
         components: Mapping[str, tuple[Component, Mapping[str, str]] | None],
         opened: Iterable[Channel] = (),
         closed: Iterable[str] = (),
-    ) -> Circuit:
+    ) -> WiringGraph:
         """Return a copy with other components and connections at some nodes (`None`: none), and other channels.
 
         The copy shares what stays; a successor has the rank of its predecessor.
@@ -104,15 +104,15 @@ class Circuit:
             ranks += node not in nodes
             nodes[node] = Vertex(component, dict(found), self.nodes[node].rank if node in nodes else ranks)
 
-        def rank(join: Join) -> int:
-            node = join.component.node.name
+        def rank(edge: Edge) -> int:
+            node = edge.component.node.name
             return (nodes.get(node) or self.nodes[node]).rank
 
         for vertex in filter(None, nodes.values()):
-            for side, joins in ((consumers, vertex.inputs), (producers, vertex.outputs)):
-                for channel, join in joins:
-                    insort_right(side[channel], join, key=rank)
-        return Circuit(
+            for side, edges in ((consumers, vertex.inputs), (producers, vertex.outputs)):
+                for channel, edge in edges:
+                    insort_right(side[channel], edge, key=rank)
+        return WiringGraph(
             self.channels.edited(channels | gone),
             self.producers.edited(producers | gone),
             self.consumers.edited(consumers | gone),
@@ -120,17 +120,17 @@ class Circuit:
             ranks,
         )
 
-    def only(self, nodes: Iterable[str], channels: Iterable[str]) -> Circuit:
+    def only(self, nodes: Iterable[str], channels: Iterable[str]) -> WiringGraph:
         """These nodes and channels, as far as it has them, with all ports at the channels."""
         channels = [name for name in channels if name in self.channels]
-        return Circuit(
+        return WiringGraph(
             Entries({name: self.channels[name] for name in channels}),
             Entries({name: self.producers[name] for name in channels}),
             Entries({name: self.consumers[name] for name in channels}),
             Entries({node: self.nodes[node] for node in nodes if node in self.nodes}),
         )
 
-    def part(self, places: Collection[str]) -> Circuit:
+    def part(self, places: Collection[str]) -> WiringGraph:
         """Those of these nodes and channels (`channel:name`) that it has."""
         nodes, channels = self.named(places)
         return self.only(sorted(nodes, key=lambda node: self.nodes[node].rank), channels)
@@ -143,38 +143,38 @@ class Circuit:
     def queues(self, place: str) -> Iterator[str]:
         """Yield the places for queues directly in front of a node or channel (`channel:name`), and a channel's own."""
         if place in self.nodes:
-            yield from (edge_key(name, join) for name, join in self.nodes[place].inputs)
+            yield from (edge_queue(name, edge) for name, edge in self.nodes[place].inputs)
         elif (name := place.removeprefix(CHANNEL)) in self.channels:
-            yield from (name, before_key(name))
+            yield from (name, input_queue(name))
 
     def around(self, place: str, cuts: Container[str]) -> Iterator[str]:
         """Yield what direct calls connect with a node or channel (`channel:name`) if queues stand at the *cuts*."""
         vertex, name = self.nodes.get(place), place.removeprefix(CHANNEL)
         if vertex is not None:
-            pushed = (one for one, _ in vertex.outputs if not (self.channels[one].buffered or before_key(one) in cuts))
-            yield from map(channel_key, (*self.direct(place, cuts), *pushed))
+            pushed = (one for one, _ in vertex.outputs if not (self.channels[one].buffered or input_queue(one) in cuts))
+            yield from map(channel_vertex, (*self.direct(place, cuts), *pushed))
         elif name in self.channels:
-            fed = (join for join in self.consumers[name] if not (join.port.pulled or edge_key(name, join) in cuts))
-            yield from (*self.callers(name, cuts), *(join.component.node.name for join in fed))
+            fed = (edge for edge in self.consumers[name] if not (edge.port.pulled or edge_queue(name, edge) in cuts))
+            yield from (*self.callers(name, cuts), *(edge.component.node.name for edge in fed))
 
     def upstream(self, place: str) -> list[str]:
         """The channels that feed a node, or the nodes that push into a channel (`channel:name`)."""
         vertex = self.nodes.get(place)
         if vertex is not None:
             return vertex.upstream
-        return [join.component.node.name for join in self.producers.get(place.removeprefix(CHANNEL), ())]
+        return [edge.component.node.name for edge in self.producers.get(place.removeprefix(CHANNEL), ())]
 
     def downstream(self, place: str) -> list[str]:
         """The channels into which a node pushes, or the nodes that a channel (`channel:name`) feeds."""
         vertex = self.nodes.get(place)
         if vertex is not None:
             return vertex.downstream
-        return [join.component.node.name for join in self.consumers.get(place.removeprefix(CHANNEL), ())]
+        return [edge.component.node.name for edge in self.consumers.get(place.removeprefix(CHANNEL), ())]
 
     def ordered(self) -> list[str]:
         """All nodes and channels from upstream to downstream; the edges that close cycles are ignored."""
         sources = [name for name, vertex in self.nodes.items() if not vertex.component.spec.inputs]
-        todo = [*sources, *self.nodes, *map(channel_key, self.channels)][::-1]
+        todo = [*sources, *self.nodes, *map(channel_vertex, self.channels)][::-1]
         seen: set[str] = set()
         order: dict[str, None] = {}
         while todo:
@@ -188,22 +188,22 @@ class Circuit:
 
     def direct(self, node: str, inserted: Container[str]) -> list[str]:
         """The channels that call a node, with no inserted queue between."""
-        joins = self.nodes[node].inputs if node in self.nodes else ()
-        return [name for name, join in joins if not (join.port.pulled or edge_key(name, join) in inserted)]
+        edges = self.nodes[node].inputs if node in self.nodes else ()
+        return [name for name, edge in edges if not (edge.port.pulled or edge_queue(name, edge) in inserted)]
 
     def callers(self, channel: str, inserted: Container[str]) -> list[str]:
         """The nodes that call a channel, and through it what it leads to: none if a queue stands there."""
-        if self.channels[channel].buffered or before_key(channel) in inserted:
+        if self.channels[channel].buffered or input_queue(channel) in inserted:
             return []
-        return [join.component.node.name for join in self.producers[channel]]
+        return [edge.component.node.name for edge in self.producers[channel]]
 
-    def joins(self, channels: Iterable[str]) -> Iterator[tuple[str, Join]]:
+    def edges(self, channels: Iterable[str]) -> Iterator[tuple[str, Edge]]:
         """The ports at those of these channels that it has, each with its channel."""
         for name in channels:
-            yield from ((name, join) for join in (*self.producers.get(name, ()), *self.consumers.get(name, ())))
+            yield from ((name, edge) for edge in (*self.producers.get(name, ()), *self.consumers.get(name, ())))
 
 
-def read_circuit(ports: Iterable[ServiceReference], channels: Iterable[ServiceReference]) -> Circuit:
+def read_graph(ports: Iterable[ServiceReference], channels: Iterable[ServiceReference]) -> WiringGraph:
     """Resolve `connected-to`: from each port to its channel; both in the order of their registration."""
     by_id: dict[object, Channel] = {reference.properties[INSTANCE]: reference.service for reference in channels}
     connected: dict[str, tuple[Component, dict[str, str]]] = {}
@@ -212,37 +212,37 @@ def read_circuit(ports: Iterable[ServiceReference], channels: Iterable[ServiceRe
         if channel is not None:
             live: LivePort = reference.service
             connected.setdefault(live.component.id, (live.component, {}))[1][live.spec.name] = channel.name
-    return Circuit().patched({one[0].node.name: one for one in connected.values()}, by_id.values())
+    return WiringGraph().patched({one[0].node.name: one for one in connected.values()}, by_id.values())
 
 
-def groups(circuit: Circuit, channel: str) -> dict[tuple[str, str], list[Join]]:
+def groups(graph: WiringGraph, channel: str) -> dict[tuple[str, str], list[Edge]]:
     """The ports that share the partitions of a channel, by group and port."""
-    found: dict[tuple[str, str], list[Join]] = {}
-    if channel in circuit.channels and circuit.channels[channel].partitioning is not None:
-        for join in circuit.consumers[channel]:
-            if join.component.node.group is not None:
-                found.setdefault((join.component.node.group, join.port.name), []).append(join)
+    found: dict[tuple[str, str], list[Edge]] = {}
+    if channel in graph.channels and graph.channels[channel].partitioning is not None:
+        for edge in graph.consumers[channel]:
+            if edge.component.node.group is not None:
+                found.setdefault((edge.component.node.group, edge.port.name), []).append(edge)
     return found
 
 
-def shifted(before: Circuit, after: Circuit, channel: str) -> list[Join]:
+def shifted(before: WiringGraph, after: WiringGraph, channel: str) -> list[Edge]:
     """The ports at a channel that share its partitions with other ports, or others, after a change, also elsewhere."""
-    found: list[Join] = []
-    for (group, port), joins in groups(before, channel).items():
-        stay = [vertex for join in joins if (vertex := after.nodes.get(join.component.node.name)) is not None]
+    found: list[Edge] = []
+    for (group, port), edges in groups(before, channel).items():
+        stay = [vertex for edge in edges if (vertex := after.nodes.get(edge.component.node.name)) is not None]
         places = dict.fromkeys((channel, *(vertex.ports[port] for vertex in stay if port in vertex.ports)))
         now = {name: groups(after, name).get((group, port), ()) for name in places}
         names = {one.name for members in now.values() for one in members}
         shares = {after.channels[name].partitioning for name, members in now.items() if members}
-        if names and (names != {one.name for one in joins} or shares != {before.channels[channel].partitioning}):
-            found += joins
+        if names and (names != {one.name for one in edges} or shares != {before.channels[channel].partitioning}):
+            found += edges
     return found
 
 
-def touched(before: Circuit, after: Circuit, node: str) -> set[str]:
+def touched(before: WiringGraph, after: WiringGraph, node: str) -> set[str]:
     """The channels at which the ports of a node come, go, or become others.
 
-    There is none where a successor has the same ports, and no layout can tell it from its predecessor.
+    There is none where a successor has the same ports, and no execution can tell it from its predecessor.
     """
     old, new = before.nodes.get(node), after.nodes.get(node)
     if old is None or new is None or not _alike(old.component, new.component):
@@ -256,8 +256,10 @@ def _alike(old: Component, new: Component) -> bool:
     return old is new or (not driven and old.spec.shape == new.spec.shape)
 
 
-def connected(circuits: Sequence[Circuit], places: Iterable[str], cuts: Container[str] | None = None) -> KeysView[str]:
-    """All nodes and channels (`channel:name`) that are connected with these in one of the circuits.
+def connected(
+    graphs: Sequence[WiringGraph], places: Iterable[str], cuts: Container[str] | None = None
+) -> KeysView[str]:
+    """All nodes and channels (`channel:name`) that are connected with these in one of the graphs.
 
     With *cuts*, these are what direct calls connect if queues stand there.
     """
@@ -265,31 +267,31 @@ def connected(circuits: Sequence[Circuit], places: Iterable[str], cuts: Containe
     while todo:
         if (place := todo.pop()) not in found:
             found[place] = None
-            for circuit in circuits:
+            for graph in graphs:
                 if cuts is not None:
-                    todo += circuit.around(place, cuts)
+                    todo += graph.around(place, cuts)
                 else:
-                    todo += circuit.upstream(place)
-                    todo += circuit.downstream(place)
+                    todo += graph.upstream(place)
+                    todo += graph.downstream(place)
     return found.keys()
 
 
-def channel_key(channel: str) -> str:
+def channel_vertex(channel: str) -> str:
     """The name of a channel among the vertices of the graph."""
     return f"{CHANNEL}{channel}"
 
 
-def edge_key(channel: str, join: Join) -> str:
+def edge_queue(channel: str, edge: Edge) -> str:
     """The place of a queue between a channel and one port."""
-    return f"{channel} -> {join.name}"
+    return f"{channel} -> {edge.name}"
 
 
-def before_key(channel: str) -> str:
+def input_queue(channel: str) -> str:
     """The place of a queue in front of a channel."""
     return f"-> {channel}"
 
 
-def channel_of(queue: str) -> str:
+def channel_of_queue(queue: str) -> str:
     """The channel at whose place a queue stands, or the buffered channel of that name."""
     return queue.removeprefix("-> ").partition(" -> ")[0]
 
@@ -297,42 +299,42 @@ def channel_of(queue: str) -> str:
 def behind(queue: str, places: Container[str]) -> str:
     """The node or channel (`channel:name`) of *places* in front of which a queue stands, or the buffered channel."""
     channel, _, port = queue.rpartition(" -> ")
-    return node_at(port, places)[0] if channel else channel_key(queue.removeprefix("-> "))
+    return node_at(port, places)[0] if channel else channel_vertex(queue.removeprefix("-> "))
 
 
-def inside(channel: str) -> str:
+def channel_endpoint(channel: str) -> str:
     """The place of the way into a channel that keeps something, behind any queue in front of it."""
     return f"into {channel}"
 
 
-def port_at(place: str) -> str:
+def port_of_endpoint(place: str) -> str:
     """The only port (`node.port`) to which a place leads; empty for a channel."""
     if place.startswith(("channel ", "into ")):
         return ""
     return place.rpartition(" | " if place.startswith("window ") else " -> ")[2]
 
 
-def channel_at(place: str) -> str:
+def channel_of_endpoint(place: str) -> str:
     """The channel into which a place leads, or into one of whose windows; empty for a port."""
     kind, _, name = place.partition(" ")
     return name.rpartition(" | ")[0] if kind == "window" else name if kind in ("channel", "into") else ""
 
 
-def in_front_of(circuit: Circuit, channel: str, join: Join) -> str:
+def queue_before(graph: WiringGraph, channel: str, edge: Edge) -> str:
     """The place of a queue in front of a port; a port that pulls alone from a queue channel has no other queue.
 
     It stands before a live channel, which shares its window with its slet, since that evicts from it.
     """
-    found = circuit.channels[channel]
-    if join.port.pulled:
-        return channel if found.buffered and len(circuit.consumers[channel]) == 1 else edge_key(channel, join)
-    return before_key(channel) if found.live else edge_key(channel, join)
+    found = graph.channels[channel]
+    if edge.port.pulled:
+        return channel if found.buffered and len(graph.consumers[channel]) == 1 else edge_queue(channel, edge)
+    return input_queue(channel) if found.live else edge_queue(channel, edge)
 
 
-def possible(circuit: Circuit, places: Container[str], queues: Mapping[str, str]) -> dict[str, str]:
+def possible(graph: WiringGraph, places: Container[str], queues: Mapping[str, str]) -> dict[str, str]:
     """Those of these queues that the wiring can insert in front of one of these nodes and channels (`channel:name`)."""
     here, there = {queue: why for queue, why in queues.items() if behind(queue, places) in places}, set[str]()
-    for name in {channel_of(queue) for queue in here} & circuit.channels.keys():
-        there |= {edge_key(name, join) for join in circuit.consumers[name] if not join.port.pulled}
-        there |= set() if circuit.channels[name].buffered else {before_key(name)}
+    for name in {channel_of_queue(queue) for queue in here} & graph.channels.keys():
+        there |= {edge_queue(name, edge) for edge in graph.consumers[name] if not edge.port.pulled}
+        there |= set() if graph.channels[name].buffered else {input_queue(name)}
     return {queue: why for queue, why in here.items() if queue in there}
