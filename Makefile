@@ -1,4 +1,4 @@
-# Two commands do everything on a fresh machine: `make demo` and `make test`. Both create the virtual environment first.
+# `make demo` and `make test` work on a fresh machine: every target creates the virtual environment first.
 
 PYTHON ?= python3
 VENV   := .venv
@@ -11,7 +11,7 @@ CAMPAIGNS := $(basename $(notdir $(wildcard $(addprefix bench/,damage.py event_t
 RUNS      ?= 1000
 RECORDS   := .campaigns
 
-.PHONY: help demo test test-all lint types bench clean
+.PHONY: help demo test test-all lint types bench docs clean
 
 help:            ## what there is to make
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -46,8 +46,13 @@ bench: $(READY)  ## the overhead of a hop, of the registry, and of starting a co
 	$(BIN)/python -m bench registry
 	$(BIN)/python -m bench start
 
+docs: $(READY)   ## the documentation as a site, in docs/_build (half a minute the first time)
+	$(PIP) install -e '.[docs]'
+	$(BIN)/python -m sphinx -q -W --keep-going docs docs/_build
+	@echo "docs/_build/index.html"
+
 clean:           ## remove what was made here
-	rm -rf $(VENV) $(RECORDS) demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(RECORDS) demo docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(READY): pyproject.toml plugins/exop-spark/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.snippets import ROOT, Snippet, pages, same, snippets
+from tests.docs.snippets import FENCE, ROOT, Snippet, pages, same, snippets
 
 IDS = [page.relative_to(ROOT).as_posix() for page in pages()]
 WITH_STORY = [page for page in pages() if any(one.language in ("python", "console") for one in snippets(page))]
@@ -90,11 +91,26 @@ def test_what_is_toml_can_be_read(page):
 
 @pytest.mark.parametrize("page", pages(), ids=IDS)
 def test_links_lead_somewhere(page):
-    """Every link to a page or file of the project has its target."""
-    for text in page.read_text(encoding="utf-8").split("](")[1:]:
-        target = text.split(")")[0].split("#")[0]
-        if target and "://" not in target:
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+    """Every link to a page or file of the project has its target, and every anchor its heading."""
+    for link in re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", page.read_text(encoding="utf-8"))):
+        path, _, anchor = link.partition("#")
+        if "://" not in link:
+            target = page.parent / path if path else page
+            assert target.exists(), f"{page.name} links to {link}"
+            assert not anchor or anchor in anchors(target), f"{page.name} links to {link}"
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub and MyST make them."""
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_start_page_lists_every_page():
+    """The navigation of the site is read from these lists, so a page that is missing there cannot be found."""
+    listed = re.findall(r"^- \[.*?\]\((.*?)\)", (ROOT / "docs" / "index.md").read_text(encoding="utf-8"), re.MULTILINE)
+    found = [path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")]
+    assert sorted([*listed, "index.md"]) == sorted(found)
 
 
 @pytest.mark.parametrize("page", pages(), ids=IDS)

@@ -1,0 +1,93 @@
+"""Sphinx configuration of the site: `make docs` builds it from the Markdown pages, which are readable without it.
+
+The navigation is read from the lists of index.md. A comment `<!-- picture: floors -->` in a page becomes a picture of
+the packages in their layers, drawn from import-linter's contract and the first lines of the packages' docstrings.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import textwrap
+import tomllib
+from html import escape
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+
+project = "ExoP"
+author = "the authors of ExoP"
+extensions = ["myst_parser"]
+myst_heading_anchors = 4
+myst_enable_extensions = ["deflist"]
+exclude_patterns = ["_build"]
+nitpicky = True
+html_theme = "furo"
+html_title = "ExoP"
+html_show_copyright = False
+html_copy_source = False
+
+WIDTH, LINE, PAD = 860, 17, 10
+FLOORS = "<!-- picture: floors -->"
+
+
+def setup(app: Any) -> None:
+    """Hook into Sphinx: `prepare` sees each page before it is parsed."""
+    app.connect("source-read", prepare)
+
+
+def prepare(_app: Any, name: str, source: list[str]) -> None:
+    """Add to a page what only the site has: the navigation, and the picture."""
+    if name == "index":
+        source[0] += "\n" + navigation(source[0])
+    if FLOORS in source[0]:
+        source[0] = source[0].replace(FLOORS, floors())
+
+
+def navigation(text: str) -> str:
+    """One hidden table of contents for each heading of the start page that has a list of pages."""
+    trees = []
+    for part in text.split("\n## ")[1:]:
+        heading, _, body = part.partition("\n")
+        pages = re.findall(r"^- \[.*?\]\(([\w/-]+)\.md\)", body, re.MULTILINE)
+        trees.append("\n".join(["```{toctree}", ":hidden:", f":caption: {heading}", "", *pages, "```"]))
+    return "\n\n".join(trees)
+
+
+def floors() -> str:
+    """The packages of exop/ as SVG, a layer above those that it may import."""
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
+    parts, top = list[str](), 0
+    for layer in contract["layers"]:
+        names = [name.strip() for name in layer.split("|")]
+        width = (WIDTH - PAD * (len(names) - 1)) // len(names)
+        texts = [box_text(ROOT / "exop" / name, width) for name in names]
+        height = (1 + max(map(len, texts))) * LINE + 2 * PAD
+        for number, (name, lines) in enumerate(zip(names, texts, strict=True)):
+            parts += box(name, lines, number * (width + PAD), top, width, height)
+        top += height + PAD
+    return (
+        f'<div><svg viewBox="0 0 {WIDTH} {top}" width="100%" role="img" font-size="13" fill="currentColor" '
+        f'aria-label="The packages of ExoP in layers">{"".join(parts)}</svg></div>'
+    )
+
+
+def box_text(path: Path, width: int) -> list[str]:
+    """The lines of a box: the first sentence of the docstring, then the folders in the package."""
+    home = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    first = (ast.get_docstring(ast.parse(home.read_text())) or "").split("\n\n")[0].replace("`", "")
+    inner = ", ".join(sorted(one.parent.name for one in path.glob("*/__init__.py")))
+    columns = (width - 2 * PAD) // 8
+    return [*textwrap.wrap(" ".join(first.split()), columns), *textwrap.wrap(inner and f"folders: {inner}", columns)]
+
+
+def box(name: str, lines: list[str], left: int, top: int, width: int, height: int) -> list[str]:
+    """One package: a frame, its name, and its text."""
+    frame = f'<rect x="{left}" y="{top}" width="{width}" height="{height}" rx="5"'
+    rows = [
+        f'<text x="{left + PAD}" y="{top + PAD + 12 + number * LINE}">{escape(line)}</text>'
+        for number, line in enumerate(["", *lines])
+    ]
+    rows[0] = f'<text x="{left + PAD}" y="{top + PAD + 12}" font-weight="bold">{escape(name)}</text>'
+    return [f'{frame} fill="none" stroke="currentColor" stroke-opacity=".4"/>', *rows]
