@@ -1,4 +1,4 @@
-"""The base library of slets and channels, registered through the same hooks as anyone's."""
+"""The base library of slets and channels, registered through the same hooks as those of any plugin."""
 
 from typing import Any
 

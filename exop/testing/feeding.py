@@ -14,16 +14,15 @@ from exop.model.values.columns import is_columns
 from exop.runtime.dataflow.batches import to_columns, to_items
 from exop.runtime.dataflow.binding import bind_function
 from exop.safe_repr import add_note, shown
-from exop.testing.instances import entered
-from exop.testing.ports import PATIENCE, CollectingOutput, GivenInput
+from exop.testing.instances import PATIENCE, CollectingOutput, GivenInput, entered
 
 
 def feed(slet: Any, items: Iterable[Any] = (), /, **given: Any) -> list[Any]:
-    """Run a slet over *items* and return what leaves by `out`, in order.
+    """Run a slet over *items* and return its output at `out`, in order.
 
-    The slet sees what it would see in a mesh: single items, lists or columns, whatever its port is typed; control items
-    if its type names them, and then the end of the stream last. Punctuations that it does not see are passed on.
-    A source is run to its end. An exception of the slet leaves `feed`, with the item noted.
+    The slet receives the items as in a mesh: single items, lists or columns, by the type of its port; control items if
+    that type names them, the end of the stream last. Other punctuations are passed on. A source runs to its end. An
+    exception of the slet leaves `feed` with a note that shows the item.
 
     Args:
         slet: A `@slet` function or a `Slet` class with at most one input port.
@@ -31,7 +30,7 @@ def feed(slet: Any, items: Iterable[Any] = (), /, **given: Any) -> list[Any]:
         given: Settings, and a memento under its name (a new one otherwise).
 
     Raises:
-        SletError: a slet with several inputs: use `open` and call its methods.
+        SletError: the slet has several inputs; use `open` and call its methods.
     """
     spec = spec_of(slet)
     inputs = [*spec.inputs, *(family for family in spec.families if family.direction == "in")]
@@ -75,19 +74,22 @@ def _fed_class(spec: SletSpec, instance: Any, items: Iterable[Any]) -> list[Any]
 def _fed(
     spec: SletSpec, call: Callable[[Any], Any], items: Iterable[Any], pushed: CollectingOutput | None = None
 ) -> list[Any]:
-    """Call a slet for each item; what it has *pushed* by `out` leaves before what it returns."""
+    """Call a slet for each item; the items *pushed* to `out` come before the returned ones."""
     port, left, ended = spec.inputs[0], list[Any](), False
+    returns = spec.results[port.name]
 
     def take(item: Any) -> None:
         result = call(entering(port, item))
-        found = [*result] if spec.results[port.name] == "many" else result
+        results = [*result] if returns == "many" else [] if returns == "none" else [result]
         left.extend(pushed.taken() if pushed is not None else ())
-        left.extend(_results(spec, port, found))
+        left.extend(leaving(spec, results))
 
     for number, item in enumerate(items, 1):
         ended = ended or isinstance(item, EndOfStream)
-        if isinstance(item, CONTROL) and not _sees(port, item):
-            left += [] if isinstance(item, EndOfStream) else [item]
+        if isinstance(item, EndOfStream) and not port.type.end:
+            continue
+        if isinstance(item, Punctuation) and not port.type.punctuation:
+            left.append(item)
             continue
         try:
             take(item)
@@ -99,26 +101,16 @@ def _fed(
     return left
 
 
-def _sees(port: PortSpec, mark: Punctuation | EndOfStream) -> bool:
-    return port.type.punctuation if isinstance(mark, Punctuation) else port.type.end
-
-
 def entering(port: PortSpec, item: Any) -> Any:
-    """An item in the form that the port wants: alone, in a list, in columns."""
+    """Return an item in the form of the port: alone, in a list, in columns."""
     if isinstance(item, CONTROL) or port.type.form == "item":
         return item
     rows = item if isinstance(item, list) or is_columns(item) else [item]
     return to_columns(rows, port.type) if port.type.form == "columns" else to_items(rows, port.type.item)
 
 
-def _results(spec: SletSpec, port: PortSpec, result: Any) -> list[Any]:
-    if spec.results[port.name] == "none" or result is None:
-        return []
-    return leaving(spec, result if spec.results[port.name] == "many" else [result])
-
-
 def leaving(spec: SletSpec, payloads: Iterable[Any]) -> list[Any]:
-    """Return the output item by item: lists of a batch port are opened; pauses and the end are no items."""
+    """Return the output item by item: lists of a batch port are flattened; `None` and the end are left out."""
     batches = any(port.name == OUT and port.type.form == "batch" for port in spec.outputs)
     left: list[Any] = []
     for payload in payloads:

@@ -1,34 +1,123 @@
-"""`open`: an instance of a class slet, entered, with its ports and memento."""
+"""`open`: an instance of a class slet, entered, with its memento and with ports that collect, or hold given items."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from itertools import islice
+from typing import Any, Final, TypeVar
 
 from exop.errors import SletError
+from exop.model.items import EndOfStream
 from exop.model.slets.memento import Memento
-from exop.model.slets.ports import OutputPorts
+from exop.model.slets.ports import InputPort, OutputPort, OutputPorts
 from exop.model.slets.slet import Slet, spec_of
 from exop.model.slets.spec import SletSpec
+from exop.runtime.channels.base import Channel
 from exop.runtime.dataflow.binding import families
 from exop.runtime.durable.engine_journal import LiveTie
-from exop.testing.ports import CollectingOutput, CollectingOutputs, GivenInput
 
 S = TypeVar("S", bound=Slet)
+T = TypeVar("T")
+
+#: The seconds to wait for a slet with a driver of its own.
+PATIENCE: Final = 30.0
+
+
+class CollectingOutput(OutputPort[Any]):
+    """An output port that keeps the pushed items.
+
+    Attributes:
+        items: The items, those of batches one by one; record batches whole; punctuations in their place.
+        ended: The slet has ended this output.
+        error: The error that the slet has reported by `fail`.
+    """
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+        self.ended = False
+        self.error: BaseException | None = None
+        self._done = threading.Event()
+
+    def push(self, item: Any) -> None:
+        """Keep one item, or a control item."""
+        if isinstance(item, EndOfStream):
+            self.end()
+        else:
+            self.items.append(item)
+
+    def push_batch(self, batch: Any) -> None:
+        """Keep the items of a list, or a record batch."""
+        self.items.extend(batch if isinstance(batch, list) else [batch])
+
+    def end(self) -> None:
+        """Note the end of the stream."""
+        self.ended = True
+        self._done.set()
+
+    def fail(self, error: BaseException) -> None:
+        """Note that the slet broke."""
+        self.error = error
+        self._done.set()
+
+    def taken(self) -> list[Any]:
+        """Remove and return the items collected so far."""
+        taken, self.items = self.items, []
+        return taken
+
+    def wait(self, timeout: float = PATIENCE) -> bool:
+        """Wait until a slet with a driver of its own has ended its output, or failed; return whether it has in time."""
+        return self._done.wait(timeout)
+
+
+class CollectingOutputs(OutputPorts[Any]):
+    """A family of collecting outputs; a member is made at its first use."""
+
+    def __missing__(self, name: str) -> OutputPort[Any]:
+        return self.setdefault(name, CollectingOutput())
+
+
+class GivenInput(InputPort[Any]):
+    """An input port for slets that pull: it holds the given items, or reads a channel."""
+
+    def __init__(self, name: str, given: Iterable[Any] | Channel = ()) -> None:
+        self._name = name
+        self._channel = given if isinstance(given, Channel) else None
+        self._rest: Iterator[Any] = iter(()) if isinstance(given, Channel) else iter(given)
+
+    def pull(self, most: int = 1024, wait: bool = True) -> list[Any]:
+        """Return the next items, or the content of the channel."""
+        return self._channel.read(self._name) if self._channel is not None else list(islice(self._rest, most))
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._rest
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or self._channel is None:
+            raise AttributeError(
+                f"{name}: give the port a channel that has it: open(…, port=TableChannel('rows', key='id'))"
+            )
+        return getattr(self._channel, name)
+
+
+def collected(port: OutputPort[T]) -> list[T]:
+    """Return the items that a slet from `open` has pushed to an output port: `collected(match.refused)`."""
+    assert isinstance(port, CollectingOutput), "collected() takes a port of an instance that exop.testing.open has made"
+    return port.items
 
 
 @contextmanager
 def open(slet: type[S], /, **given: Any) -> Iterator[S]:  # noqa: A001 (it opens a slet)
     """Make an instance of a `Slet` class with its ports and memento, enter it, and exit it at the end of the block.
 
-    Output ports collect what is pushed (see `collected`). *given* are the settings, converted and checked as anywhere;
-    a memento under the name of its field; for each input port that the slet pulls its items, or a channel; for a family
-    the names of its members (further outputs come with the first push), with what is pulled by name.
+    Output ports collect the pushed items (see `collected`). *given* holds the settings, converted and checked as in a
+    mesh; a memento under the name of its field; the items, or a channel, of each input port that the slet pulls; the
+    names of the members of a family (further outputs are made with the first push), with the items of those it pulls.
 
     Raises:
         SletError: it is no class slet.
-        UnknownName, SettingError: a setting that there is not, or does not fit.
+        UnknownName, SettingError: a setting is unknown, or does not fit its type.
     """
     spec = spec_of(slet)
     if not spec.is_class:
@@ -40,7 +129,7 @@ def open(slet: type[S], /, **given: Any) -> Iterator[S]:  # noqa: A001 (it opens
 
 @contextmanager
 def entered(spec: SletSpec, memento: Memento | None, given: dict[str, Any]) -> Iterator[Any]:
-    """An instance of any class slet with this memento (a new one if `None`), while the block runs."""
+    """Yield an entered instance of any class slet with this memento (a new one if `None`)."""
     instance = _instance(spec, memento, given)
     instance.__enter__()
     try:
@@ -75,7 +164,7 @@ def _instance(spec: SletSpec, memento: Memento | None, given: dict[str, Any]) ->
 
 
 def outputs_of(instance: Any, spec: SletSpec) -> dict[str, CollectingOutput]:
-    """The ports by which an instance pushes, by name, with the members of its families."""
+    """Return the output ports of an instance by name, with the members of its families."""
     found = {port.name: getattr(instance, port.name, None) for port in spec.outputs}
     found |= getattr(instance, "outputs", {})
     for family in (one.family for one in spec.families if one.direction == "out"):

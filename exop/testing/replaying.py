@@ -19,8 +19,7 @@ from exop.model.values.class_names import named
 from exop.runtime.dataflow.binding import bind_function, bind_method
 from exop.runtime.supervision.failure_state import FailedItem
 from exop.testing.feeding import entering, leaving
-from exop.testing.instances import entered, outputs_of
-from exop.testing.ports import CollectingOutput, GivenInput
+from exop.testing.instances import CollectingOutput, GivenInput, entered, outputs_of
 
 
 def replay(
@@ -29,7 +28,7 @@ def replay(
     """Try a failed item again: open its slet, restore the memento, push the item.
 
     Args:
-        file: What `exop item export` has written, or what `platform.kept_item()` or `dead_letters()` gives.
+        file: A file that `exop item export` has written, or an item of `platform.kept_item()` or `dead_letters()`.
         slet: The slet to try; by default the one for which the item has failed.
         memento: The state to try it with; by default the one that is in the file, or a new one if there is none.
 
@@ -37,7 +36,7 @@ def replay(
         The items that leave by `out`; of a slet with further outputs, those of each port by its name.
 
     Raises:
-        Exception: whatever the slet raises.
+        Exception: the exception of the slet.
         StoredStateError: the file is damaged, or the slet, the item or the memento are of code that is not here.
         SletError: the slet has a driver of its own.
         UnknownName: the slet has no such port.
@@ -67,7 +66,7 @@ def replay(
 def _opened(
     failed: FailedItem, spec: SletSpec, state: Memento | None, settings: dict[str, Any]
 ) -> Iterator[tuple[Callable[..., Any], Callable[[], Mapping[str, CollectingOutput]]]]:
-    """The slet, open: what is to be called, and what returns the ports by which it pushes."""
+    """Open the slet; yield the function to call, and one that returns its output ports."""
     pulled: Mapping[str, Any] = failed.item if not failed.port and isinstance(failed.item, Mapping) else {}
     if not spec.is_class:
         ports = [GivenInput(port.name, pulled.get(port.name, ())) for port in spec.inputs if port.pulled]
@@ -87,7 +86,7 @@ def _port(failed: FailedItem, spec: SletSpec) -> PortSpec:
 
 
 def _state(failed: FailedItem, spec: SletSpec) -> Memento | None:
-    """The memento that was exported, as the class of the slet that is tried."""
+    """Return the exported memento as an instance of the class that the tried slet keeps."""
     if spec.state is None:
         return None
     if failed.memento is None:
@@ -96,11 +95,11 @@ def _state(failed: FailedItem, spec: SletSpec) -> Memento | None:
 
 
 def _original(failed: FailedItem) -> SletSpec:
-    """The slet for which the item has failed: where its code stands, else as an installed plugin offers it."""
-    with suppress(StoredStateError, SletError):  # it has been moved, perhaps: its identity still holds
+    """Return the slet for which the item has failed: by the place of its code, else from an installed plugin."""
+    with suppress(StoredStateError, SletError):  # the code may have moved, while its identity still holds
         if failed.code is not None:
             return spec_of(named(failed.code))
-    # Plugins are looked for only where the code is not found by its name.
+    # Imported lazily: plugins are loaded only where the code is not found by its name.
     from exop.runtime.catalog import known_slets
 
     slets = known_slets().slets

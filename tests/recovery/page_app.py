@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from exop import Application, Memento, Platform, Slet, hookimpl, input_port, slet
-from exop.stock.files import Position
+from exop.stock.sources import Position
 from tests.docs.snippets import ROOT, snippets
 
 NAME = "page"

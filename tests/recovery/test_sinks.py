@@ -15,8 +15,7 @@ import pytest
 
 from bench.cases import failures
 from bench.kills import Run
-from exop.stock.parquet import WriteParquet
-from exop.stock.sqlite import WriteSqlite
+from exop.stock.sinks import WriteParquet, WriteSqlite
 from exop.testing import open as opened
 from tests.recovery.page_app import SIZE, WriteLots
 

@@ -13,7 +13,8 @@ from exop.remoting.api import transfers as pieces_module
 from exop.remoting.api.remote_platform import RemotePlatform, as_memento
 from exop.remoting.api.served import MOST_HEAVY
 from exop.remoting.api.transfers import LARGEST, MOST, PIECE, TOGETHER, Pieces
-from exop.stock.slets import Position, Written, count_up
+from exop.stock.sinks import Written
+from exop.stock.sources import Position, count_up
 
 
 def test_taken_and_restored(remote: RemotePlatform) -> None:

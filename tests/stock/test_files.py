@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from exop.stock.files import Position, read_csv, read_lines
+from exop.stock.sources import Position, read_csv, read_lines
 from exop.testing import check_source, feed
 
 
@@ -35,8 +35,8 @@ def test_rows_without_a_head(tmp_path):
 
 @pytest.mark.parametrize("line", ["1", "1,2,3"])
 def test_a_row_that_does_not_fit_is_an_error(tmp_path, line):
-    """Too few or too many fields: nobody guesses which ones."""
+    """Too few or too many fields are refused."""
     path = tmp_path / "in.csv"
     path.write_text(f"a,b\n0,0\n{line}\n", encoding="utf-8")
-    with pytest.raises(ValueError, match="line 3: it has not as many fields"):
+    with pytest.raises(ValueError, match="line 3: it needs as many fields"):
         feed(read_csv, path=path)

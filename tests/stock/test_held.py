@@ -13,9 +13,7 @@ import pytest
 
 from exop import Application, EndOfStream, Platform
 from exop.errors import ComponentFailed
-from exop.stock.held import Held
-from exop.stock.parquet import WriteParquet
-from exop.stock.sqlite import WriteSqlite
+from exop.stock.sinks import Held, WriteParquet, WriteSqlite
 from exop.testing import feed
 from exop.testing import open as opened
 from tests.rig import PATIENCE

@@ -11,8 +11,8 @@ from exop import Application, EndOfStream, Platform, Punctuation
 from exop.errors import ComponentFailed, MeshError, StateError, StoredStateError
 from exop.runtime.log.disk import DiskLog
 from exop.runtime.log.memory import Retention
-from exop.stock.log_reader import LogReader
-from exop.stock.logs import Offset, read_log
+from exop.runtime.log.reader import LogReader
+from exop.stock.sources import Offset, read_log
 from exop.testing import check_source, feed
 from tests.rig import PATIENCE, collector, eventually
 

@@ -13,7 +13,8 @@ from exop.hooks import Plugins
 from exop.model.meshes.mesh import Node
 from exop.model.slets.slet import spec_of
 from exop.stock import register_channels, register_slets
-from exop.stock.slets import STOCK, Split, WriteLines, Written, count_up, pass_on, read_lines, show
+from exop.stock.sinks import Written
+from exop.stock.slets import STOCK, Split, WriteLines, count_up, pass_on, read_lines, show
 from exop.testing import check_source, collected, feed
 from exop.testing import open as open_slet
 from tests.change.tools import Tap

@@ -27,8 +27,8 @@ from exop.remoting.transport.codec import pack as sent
 from exop.remoting.transport.codec import unpack as received
 from exop.runtime.log.disk import DiskLog
 from exop.runtime.log.memory import Retention
+from exop.runtime.log.reader import LogReader
 from exop.runtime.supervision.failure_state import FailedItem
-from exop.stock.log_reader import LogReader
 
 T = TypeVar("T")
 

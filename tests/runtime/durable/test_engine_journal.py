@@ -15,7 +15,7 @@ from exop.hooks import Plugins
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.durable.engine_journal import DurableTie, EnginePlaces, LiveTie
 from exop.testing import feed
-from exop.testing.ports import CollectingOutput
+from exop.testing.instances import CollectingOutput
 
 
 class Told(CollectingOutput):

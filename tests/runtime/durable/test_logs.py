@@ -15,7 +15,7 @@ from exop.errors import StateError, StoredStateError
 from exop.hooks import Plugins
 from exop.model.values.decoding import decode
 from exop.runtime.log.disk import DiskLog
-from exop.stock.log_reader import LogReader
+from exop.runtime.log.reader import LogReader
 from tests.rig import eventually
 
 

@@ -16,7 +16,7 @@ from exop import EndOfStream, Punctuation
 from exop.errors import MeshError, NotStorable, StateError, StoredStateError
 from exop.runtime.log.disk import DiskLog
 from exop.runtime.log.memory import MemoryLog, Position, Retention, flat
-from exop.stock.log_reader import LogReader
+from exop.runtime.log.reader import LogReader
 from tests.rig import PATIENCE
 from tests.runtime.log.breaking import BreakingFile, BreakingFiles, Crash
 

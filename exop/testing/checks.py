@@ -1,37 +1,44 @@
-"""`check_source`: every cut of an α-slet."""
+"""`check_source` tries every cut of an α-slet; `check_sharing` finds slets that alter items which others get, too."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from exop.errors import SletError
 from exop.model.slets.memento import Memento
 from exop.model.slets.slet import spec_of
 from exop.model.slets.spec import SletSpec
 from exop.runtime.dataflow.binding import bind_function
+from exop.safe_repr import shown
 from exop.testing.instances import entered
+
+if TYPE_CHECKING:
+    from exop.app import Application
+
+
+#: The most characters of an item in a message.
+MOST: Final = 200
 
 
 def check_source(source: Any, *, items: int | Sequence[Any] | None = None, **given: Any) -> list[Any]:
-    """Try every cut of an α-slet: a successor that starts with the memento of that moment goes on with the next item.
+    """Try every cut of an α-slet: a successor from the memento of that moment gives the items that followed.
 
-    The source is run once; after every item its memento is copied. From each copy a successor is started, and has to
-    give exactly the items that followed. This is what the platform relies on when it replaces, moves or recovers a
-    source: an α-slet updates its position *before* it yields the item.
+    The source runs once, and its memento is copied after every item. A platform relies on these cuts when it replaces,
+    moves or recovers a source: an α-slet updates its position *before* it yields the item.
 
     Args:
         source: The α-slet.
-        items: How many items to look at (needed for a source that does not end), or exactly those it has to give.
+        items: The number of items to look at (needed for a source that does not end), or the items that it must give.
         given: Settings, and a memento under its name to start from.
 
     Returns:
         The items of the uncut run.
 
     Raises:
-        AssertionError: a cut loses, doubles or changes items; the message says where, and why that usually is.
-        SletError: it is no α-slet that the platform drives.
+        AssertionError: a cut loses, doubles or changes items; the message names the place and the usual cause.
+        SletError: it has an input, or a driver of its own.
     """
     spec = spec_of(source)
     if spec.inputs or not spec.iterated:
@@ -41,7 +48,7 @@ def check_source(source: Any, *, items: int | Sequence[Any] | None = None, **giv
     most = len(items) + 1 if isinstance(items, Sequence) else items
     cuts, uncut, ended = _run(spec, start, given, most)
     if isinstance(items, Sequence):
-        assert _same(uncut, list(items)), f"{spec.name} gave {_shown(uncut)}, not {_shown(list(items))}"
+        assert _same(uncut, list(items)), f"{spec.name} gave {shown(uncut, MOST)}, not {shown([*items], MOST)}"
     for number, memento in cuts:
         following = uncut[number:]
         _, found, _ = _run(spec, memento, given, len(following) + ended)
@@ -49,10 +56,34 @@ def check_source(source: Any, *, items: int | Sequence[Any] | None = None, **giv
     return uncut
 
 
+def check_sharing(app: Application) -> dict[str, Any]:
+    """Run an application whose sources end, and check that no slet alters an item that other slets receive, too.
+
+    Items are compared before and after every call, which takes far longer than most calls.
+
+    Returns:
+        The report of the run, as `app.run()` gives it.
+
+    Raises:
+        AssertionError: a slet alters a shared item; the message names it, the channel, the readers and the change.
+        ComponentFailed: a slet could not open, or raised.
+    """
+    # The other helpers need no platform.
+    from exop.platform import Platform
+    from exop.wiring.sharing import Sharing
+
+    with Platform() as platform:
+        platform.wiring.sharing = Sharing()
+        report = app.run(platform)
+        found = platform.wiring.sharing.found()
+    assert not found, "\n".join(map(str, found))
+    return report
+
+
 def _run(
     spec: SletSpec, start: Memento | None, given: dict[str, Any], most: int | None
 ) -> tuple[list[tuple[int, Memento | None]], list[Any], bool]:
-    """Run a source from *start* up to *most* items: the mementos by number of items before them, the items, the end."""
+    """Run a source up to *most* items; return each memento with the number of items before it, the items, the end."""
     memento = _copy(start) if start is not None else spec.state[1]() if spec.state else None
     cuts = [(0, _copy(memento))]
     items: list[Any] = []
@@ -74,7 +105,7 @@ def _run(
 
 @contextmanager
 def _iterated(spec: SletSpec, memento: Memento | None, given: dict[str, Any]) -> Iterator[tuple[Iterator[Any], Any]]:
-    """The iterator of a source with this memento, and its instance if it is a class."""
+    """Yield the iterator of a source with this memento, and its instance if it is a class."""
     if spec.is_class:
         with entered(spec, memento, dict(given)) as instance:
             yield iter(instance), instance
@@ -87,10 +118,10 @@ def _copy(memento: Memento | None) -> Memento | None:
 
 
 def _difference(spec: SletSpec, uncut: list[Any], number: int, found: list[Any]) -> str:
-    """Why a cut is wrong, in words."""
+    """Describe a wrong cut and its usual cause."""
     following, before = uncut[number:], uncut[max(0, number - 1) :]
-    place = f"{spec.name}, cut after item {number}" + (f" ({_shown(uncut[number - 1])})" if number else "")
-    seen = f"the successor gives {_shown(found[:3])}, what follows is {_shown(following[:3])}"
+    place = f"{spec.name}, cut after item {number}" + (f" ({shown(uncut[number - 1], MOST)})" if number else "")
+    seen = f"the successor gives {shown(found[:3], MOST)}, what follows is {shown(following[:3], MOST)}"
     if spec.state is None:
         why = "it has no memento, so every successor starts again: give it a parameter typed as a Memento"
     elif number and found and _same(found, before[: len(found)]):
@@ -103,7 +134,7 @@ def _difference(spec: SletSpec, uncut: list[Any], number: int, found: list[Any])
 
 
 def _same(one: list[Any], other: list[Any]) -> bool:
-    """Equal, also where items are arrays or record batches."""
+    """Compare items, which may be arrays or record batches."""
     if len(one) != len(other):
         return False
     for left, right in zip(one, other, strict=True):
@@ -111,8 +142,3 @@ def _same(one: list[Any], other: list[Any]) -> bool:
         if not bool(equal.all() if hasattr(equal, "all") else equal):
             return False
     return True
-
-
-def _shown(value: Any, most: int = 200) -> str:
-    text = repr(value)
-    return text if len(text) <= most else f"{text[:most]}…"

@@ -1,4 +1,4 @@
-"""`LogReader`: reads a log on disk while another process writes it; changes nothing."""
+"""`LogReader`: reads a log on disk while another process appends to it."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class _ReadOnly(Files):
 
 
 class LogReader:
-    """Reads rows from any offset, as far as they are there whole, and count.
+    """Reads rows from any offset, up to the last checkpoint of the writer, or the last whole frame.
 
     Raises:
-        StateError: there is no log.
+        StateError: the folder holds no log.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -54,11 +54,7 @@ class LogReader:
 
     @property
     def start(self) -> int:
-        """The oldest offset that is kept.
-
-        Raises:
-            StoredStateError: older rows are gone that were not given up.
-        """
+        """The oldest offset kept; a `StoredStateError` says that older rows are lost, and not out of retention."""
         found = min(self._bases(), default=0)
         check_start(self._folder, self._files, found)
         return found
@@ -68,23 +64,23 @@ class LogReader:
         """The position up to which the last checkpoint of a durable application counts; `None`: everything counts."""
         try:
             return settled(self._folder, self._files)
-        except FileNotFoundError:  # removed between two looks
+        except FileNotFoundError:  # removed meanwhile
             return None
 
     def read(self, offset: int, most: int) -> list[Any]:
-        """Return the rows from *offset* on that are there, at most so many; see `events`."""
+        """Return up to *most* rows from *offset* on; see `events`."""
         return [one for one in flat(self.events(Position(offset), most)[0]) if not isinstance(one, CONTROL)][:most]
 
     def events(self, place: Position, most: int) -> tuple[list[Any], Position]:
-        """Return what stands from *place* on, in batches of at least so many events together, and the place behind.
+        """Return the events from *place* on in whole batches, until they are *most* or more, and the place behind them.
 
         Raises:
-            MeshError: they are not kept any more.
+            MeshError: events from *place* on are no longer kept.
             StoredStateError: the log is damaged, or of another release.
         """
         found: list[Frame] = []
         start, bound, count = place.offset, self.committed, 0
-        if (place, bound) != self._next:  # what was read beyond a checkpoint may have been taken back since
+        if (place, bound) != self._next:  # rows behind a checkpoint may have been taken back since
             self._ahead = self._frames(start, bound)
         self._next, at = None, (place.offset, place.marks)
         for frame in self._ahead:
@@ -104,9 +100,9 @@ class LogReader:
         return contents(found, start, at[0]), Position(*at)
 
     def _frames(self, offset: int, bound: Position | None) -> Iterator[Frame]:
-        """Yield the frames from a row on, and from the control items before it, which may be in the segment before.
+        """Yield the frames from a row on, with the control items before it, which may be in the segment before.
 
-        A place where they end before *bound*, or in front of a whole one, is damaged.
+        The log is damaged if the frames end before *bound*, or in front of a whole frame.
         """
         bases = self._bases()
         if bases and offset < bases[0]:
@@ -116,7 +112,7 @@ class LogReader:
         for base in (base for base in bases if base >= first):
             if self._segment is not None and base > reached:
                 raise self._segment.damaged(f"damaged at row {reached}")
-            with suppress(FileNotFoundError):  # given up between two looks
+            with suppress(FileNotFoundError):  # removed meanwhile
                 if self._segment is None or self._segment.base != base or self._segment.replaced:
                     self._leave()
                     self._segment = Segment(self._files, self._folder / f"{base:020d}{SUFFIX}")

@@ -1,0 +1,358 @@
+"""The stock sinks: `write_lines`, and those that write with checkpoints: `write_sqlite` and `write_parquet`."""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from abc import ABC, abstractmethod
+from dataclasses import field
+from datetime import date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Self
+
+from exop.errors import StoredStateError
+from exop.model.items import EndOfStream
+from exop.model.slets.memento import Memento
+from exop.model.slets.slet import Slet, input_port
+from exop.runtime.dataflow.batches import as_row
+
+#: The table of the lots that are in the other tables.
+NOTES = "exop_lots"
+
+
+class Written(Memento):
+    """The bytes of the output file that this slet has written."""
+
+    size: int = 0
+
+
+class WriteLines(Slet, name="write_lines"):
+    """Write every item as a line of a text file; others can read it within a second.
+
+    The first line, or the end of the stream, truncates the file at the size in the memento: to nothing for a new slet;
+    for a successor, or after a crash, to the lines that were counted, so that no line is in the file twice.
+    """
+
+    path: Path
+    written: Written
+    encoding: str = "utf-8"
+
+    def __enter__(self) -> WriteLines:
+        self._file = os.fdopen(os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o666), "wb")
+        self._placed = False
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._file.close()
+
+    @input_port
+    def item(self, item: Any | EndOfStream) -> None:
+        """Take one item."""
+        if not self._placed:
+            self._place()
+        if isinstance(item, EndOfStream):
+            self._file.flush()
+        else:
+            self.written.size += self._file.write(f"{item}\n".encode(self.encoding))
+
+    def _place(self) -> None:
+        """Truncate the file to the counted bytes; with the first item, when no predecessor writes any more."""
+        there = os.fstat(self._file.fileno()).st_size
+        if there < self.written.size:
+            raise OSError(f"{self.path} has {there} bytes, and {self.written.size} were written to it: put it back")
+        self._file.truncate(self.written.size)
+        self._file.seek(self.written.size)
+        self._placed = True
+
+    def flush(self) -> None:
+        """Hand buffered lines to the operating system, before a checkpoint counts them."""
+        self._file.flush()
+
+    def make_visible(self) -> None:
+        """Let others read the buffered lines; the lock of the file protects against `item`."""
+        self._file.flush()
+
+    def sync(self) -> None:
+        """Force the file to the disk."""
+        os.fsync(self._file.fileno())
+
+
+class Held(Memento):
+    """The rows that are not written yet.
+
+    Attributes:
+        run: Identifies this stream among others that write to the same place.
+        number: The number of the last lot; a lot is written whole, once.
+        rows: The rows since.
+        sealed: The rows of the last lot, until they are written.
+    """
+
+    run: str = ""
+    number: int = 0
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    sealed: list[dict[str, Any]] = field(default_factory=list)
+
+
+class HoldingSink(Slet, ABC):
+    """Writes rows in lots, each exactly once: with every checkpoint, or after `lot` rows where none are taken.
+
+    A lot is part of the memento until it is written. After a crash, the memento holds the lot of the last checkpoint,
+    whose number tells whether it is written already.
+    """
+
+    held: Held
+    lot: int = 1000
+
+    def __enter__(self) -> Self:
+        self._turn = threading.Lock()
+        self._written_here = False
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        # After a replacement, the memento belongs to the successor, and `flush` has written the rows of this slet.
+        if self._written_here and not self.checkpointed:
+            self._write_all()
+
+    @abstractmethod
+    def put_out(self, run: str, number: int, rows: list[dict[str, Any]]) -> None:
+        """Write a lot with its number, atomically."""
+
+    @abstractmethod
+    def last_out(self, run: str) -> int:
+        """Return the number of the last lot of a stream that is written; 0 if none is."""
+
+    def is_out(self, run: str, number: int) -> bool:
+        """Whether a lot is written."""
+        return self.last_out(run) >= number
+
+    def check_place(self, place: object) -> None:
+        """Refuse to go on from a checkpoint that is older than the rows at *place*; called at the end of `__enter__`.
+
+        Raises:
+            StoredStateError: *place* holds a lot of a later checkpoint, whose rows would come a second time.
+        """
+        out = self.last_out(self.held.run) if self.held.run else 0
+        if out > self.held.number:
+            raise StoredStateError(
+                what=f"the checkpoint with the lot {self.held.number} of the rows for {place}",
+                problem=f"the lot {out} is there already, so the checkpoint is not the newest",
+                cure=f"restore the state directory and {place} from copies of the same time, or remove the application",
+            )
+
+    def check(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Return the row to write, or refuse one that could not be written, while its item is handled."""
+        return row
+
+    def take(self, item: Any) -> None:
+        """Take one item, or the end of the stream."""
+        if isinstance(item, EndOfStream):
+            self.flush()
+            return
+        rows = self.held.rows
+        rows.append(self.check(row_of(item)))
+        self._written_here = True
+        if not self.checkpointed and len(rows) >= self.lot:
+            self._write_all()
+
+    def flush(self) -> None:
+        """Write the remaining rows if no checkpoints are taken."""
+        if not self.checkpointed:
+            self._write_all()
+            self._written_here = False
+
+    def prepare_checkpoint(self, number: int) -> None:
+        """Make the rows so far the lot of this checkpoint."""
+        self._seal()
+
+    def commit_checkpoint(self, number: int) -> None:
+        """Write the lot of this checkpoint, which is committed."""
+        self._write_sealed()
+
+    def _write_all(self) -> None:
+        self._seal()
+        self._write_sealed()
+
+    def _seal(self) -> None:
+        held = self.held
+        with self._turn:
+            if held.sealed and self.is_out(held.run, held.number):
+                held.sealed = []  # it was written before the crash
+            # With the first checkpoint, before the first row: a recovery from it recognizes later lots as its own.
+            held.run = held.run or uuid.uuid4().hex
+            if held.rows:
+                held.number += 1
+                held.sealed, held.rows = held.sealed + held.rows, []
+
+    def _write_sealed(self) -> None:
+        held = self.held
+        with self._turn:
+            if held.sealed:
+                if not self.is_out(held.run, held.number):
+                    self.put_out(held.run, held.number, held.sealed)
+                held.sealed = []
+
+
+def row_of(item: Any) -> dict[str, Any]:
+    """Return an item as a row: its fields, or one field called `value`."""
+    try:
+        return as_row(item)
+    except TypeError:
+        return {"value": item}
+
+
+class WriteParquet(HoldingSink, name="write_parquet"):
+    """Write the items as rows of Parquet files in a folder: their fields are the columns.
+
+    In a durable application, each checkpoint with new items makes one file, exactly once; otherwise every `lot` items
+    make one. Files are named `RUN-NUMBER.parquet`, and never change.
+    """
+
+    path: Path
+    lot: int = 100_000
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self._arrow, self._parquet = _libraries()
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.check_place(self.path)
+        return self
+
+    @input_port
+    def item(self, item: Any | EndOfStream) -> None:
+        """Take one item."""
+        self.take(item)
+
+    def put_out(self, run: str, number: int, rows: list[dict[str, Any]]) -> None:
+        """Write the file under another name, and rename it when it is on the disk."""
+        place = self._place(run, number)
+        unfinished = place.with_name(f".{place.name}.unfinished")
+        self._parquet.write_table(self._arrow.Table.from_pylist(rows), unfinished)
+        for path in (unfinished, self.path):
+            number_of_file = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(number_of_file)
+            finally:
+                os.close(number_of_file)
+            if path is unfinished:
+                os.replace(unfinished, place)
+
+    def last_out(self, run: str) -> int:
+        """Return the number of the last file."""
+        names = (path.stem.partition("-")[2] for path in self.path.glob(f"{run[:8]}-*.parquet"))
+        return max((int(number) for number in names if number.isdecimal()), default=0)
+
+    def is_out(self, run: str, number: int) -> bool:
+        """Whether the file exists."""
+        return self._place(run, number).exists()
+
+    def _place(self, run: str, number: int) -> Path:
+        return self.path / f"{run[:8]}-{number:08d}.parquet"
+
+
+def _libraries() -> tuple[Any, Any]:
+    """Return the optional libraries `pyarrow` and `pyarrow.parquet`, or raise `ImportError`."""
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError as problem:
+        cure = "install it with: pip install 'exop[columns]'"
+        raise ImportError(f"write_parquet needs pyarrow, which is not installed; {cure}") from problem
+    return pa, parquet
+
+
+class WriteSqlite(HoldingSink, name="write_sqlite"):
+    """Write every item as a row of a table: its fields are the columns, a plain value is the column `value`.
+
+    A missing table is created for the first row. In a durable application, rows are inserted with the checkpoints,
+    exactly once; otherwise after every `lot` rows.
+    """
+
+    path: Path
+    table: str = "items"
+
+    def __enter__(self) -> Self:
+        # Imported lazily: only applications that write to SQLite need it.
+        import sqlite3
+
+        super().__enter__()
+        self._database = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None)
+        try:
+            self._columns = self._read_columns()
+            self.check_place(f"the table {self.table} of {self.path}")
+        except BaseException:
+            self._database.close()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        try:
+            super().__exit__(*exc)
+        finally:
+            self._database.close()
+
+    @input_port
+    def item(self, item: Any | EndOfStream) -> None:
+        """Take one item."""
+        self.take(item)
+
+    def check(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Compare the row with the columns of the table, and create the table if needed."""
+        if not self._columns:
+            with self._turn:
+                columns = ", ".join(map(_quoted, row))
+                self._database.execute(f"CREATE TABLE IF NOT EXISTS {_quoted(self.table)} ({columns})")
+                self._columns = self._read_columns()
+        if strange := [name for name in row if name not in self._columns]:
+            raise ValueError(
+                f"the table {self.table} of {self.path} has no column {', '.join(strange)}; "
+                f"it has {', '.join(self._columns)}"
+            )
+        return {name: _cell(name, value) for name, value in row.items()}
+
+    def put_out(self, run: str, number: int, rows: list[dict[str, Any]]) -> None:
+        """Insert the rows, and the number of their lot, in one transaction."""
+        execute = self._database.execute
+        execute("BEGIN IMMEDIATE")
+        try:
+            for row in rows:
+                names, marks = ", ".join(map(_quoted, row)), ", ".join("?" * len(row))
+                execute(f"INSERT INTO {_quoted(self.table)} ({names}) VALUES ({marks})", tuple(row.values()))
+            columns = "sink TEXT, run TEXT, number INTEGER, PRIMARY KEY (sink, run)"
+            execute(f"CREATE TABLE IF NOT EXISTS {NOTES} ({columns})")
+            execute(f"INSERT OR REPLACE INTO {NOTES} VALUES (?, ?, ?)", (self.table, run, number))
+            execute("COMMIT")
+        except BaseException:
+            if self._database.in_transaction:
+                execute("ROLLBACK")
+            raise
+
+    def last_out(self, run: str) -> int:
+        """Return the number that was inserted with the last rows."""
+        if not self._names(NOTES):
+            return 0
+        query = f"SELECT number FROM {NOTES} WHERE sink = ? AND run = ?"
+        found = self._database.execute(query, (self.table, run)).fetchone()
+        return int(found[0]) if found is not None else 0
+
+    def _read_columns(self) -> list[str]:
+        return self._names(self.table)
+
+    def _names(self, table: str) -> list[str]:
+        return [row[1] for row in self._database.execute(f"PRAGMA table_info({_quoted(table)})")]
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _cell(name: str, value: Any) -> Any:
+    """Return a value in a type of SQLite."""
+    if value is None or isinstance(value, (int, float, str, bytes)):
+        return value
+    if isinstance(value, (datetime, date, time)):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    raise TypeError(f"the column {name} cannot hold a {type(value).__name__}; make it a number, a text or bytes before")
