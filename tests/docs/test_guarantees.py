@@ -19,7 +19,7 @@ STOCK_KILLS = "recovery/test_stock.py::test_killed_at_a_failpoint"
 GOING_ON = "runtime/durable/test_going_on.py::"
 HELD = "stock/test_held.py::"
 LINES = "stock/test_slets.py::test_lines_go_on_where_the_memento_ends"
-SOURCES = "testing/test_sources.py::test_the_stock_sources_pass_at_every_cut"
+SOURCES = "testing/test_checks.py::test_the_stock_sources_pass_at_every_cut"
 ROAD = "recovery/test_linear_road.py::test_every_answer_is_there_once"
 ENGINES = "../plugins/exop-spark/tests/test_durable.py::"
 
@@ -48,7 +48,7 @@ PROOFS = {
     "`stock:read_lines`": [STOCK_KILLS, SOURCES],
     "`stock:read_csv`": [STOCK_KILLS, "stock/test_files.py::test_reading_rows"],
     "`stock:read_log`": [STOCK_KILLS, "stock/test_logs.py::test_what_is_not_kept_any_more_is_an_error"],
-    "with its position in its memento": [KILLS, "testing/test_sources.py::test_a_wrong_source_is_told_with_the_reason"],
+    "with its position in its memento": [KILLS, "testing/test_checks.py::test_a_wrong_source_is_told_with_the_reason"],
     "several items per position": [GOING_ON + "test_several_items_per_position"],
     "without a memento": [GOING_ON + "test_a_source_without_a_memento_begins_anew"],
     # Slets
