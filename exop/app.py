@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from exop.errors import MeshError, UnknownName
 from exop.model.meshes.checks import check, check_group, check_join
-from exop.model.meshes.conditional_updates import own_channels
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
 from exop.model.slets.ports import OUT
 from exop.model.slets.slet import spec_of
@@ -216,7 +215,7 @@ class Application:
                 )
         if name in self._mesh.nodes:
             raise MeshError(f"{self.name} has a node {name!r} already; choose another name")
-        own = own_channels(self._mesh, name, [port.name for port in spec.outputs if port.name not in ports])
+        own = self._mesh.own_channels(name, [port.name for port in spec.outputs if port.name not in ports])
         ports |= own
         if care.on_error is not None and care.on_error not in POLICIES:
             raise UnknownName(place=name, kind="policy", name=care.on_error, known=POLICIES)

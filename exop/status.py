@@ -7,8 +7,8 @@ from functools import cache
 from typing import Any
 
 from exop.model.items import CONTROL
-from exop.model.meshes.conditional_updates import Line
 from exop.model.meshes.mesh import Mesh
+from exop.model.meshes.nodes import Line
 from exop.model.meshes.partitions import ranges, ranges_text
 from exop.runtime.channels.base import Channel
 from exop.runtime.channels.queue import Buffered, QueueChannel

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from exop.model.items import EndOfStream, Punctuation
 from exop.model.meshes.condition import PUNCTUATION, Names, read_condition
-from exop.model.meshes.conditional_updates import Line, Place, fired, node_names, without
+from exop.model.meshes.conditional_updates import Place, fired, node_names, without
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
+from exop.model.meshes.nodes import Line
 from exop.model.slets.ports import PortSpec, PortType
 from exop.runtime.channels.base import Channel, channel_settings
 from exop.runtime.dataflow.batches import cut, to_items, weight

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from exop.errors import ExopError, PlanError
 from exop.logs import logger
-from exop.model.meshes.nodes import missing, touched
+from exop.model.meshes.entries import missing, touched
 
 if TYPE_CHECKING:
     from exop.model.meshes.mesh import Mesh

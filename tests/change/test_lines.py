@@ -10,7 +10,7 @@ import pytest
 
 from exop import Application, Batch, InputPort, OutputPort, Punctuation, Shadow, Slet, input_port, slet
 from exop.errors import ConditionError, MeshError, PlanError, SettingError, StaleMesh, UnknownName
-from exop.model.meshes.conditional_updates import Line
+from exop.model.meshes.nodes import Line
 from exop.runtime.conditional_updates import Firing
 from tests.change.tools import (
     Position,

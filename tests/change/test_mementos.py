@@ -183,7 +183,7 @@ def test_what_is_no_state_of_the_slet_is_refused(platform):
         platform.memento("app", "b")
     with pytest.raises(MeshError, match=r"app\.b: plain keeps no memento"):
         platform.restore("app", "b", Sum())
-    with pytest.raises(MeshError, match=r"app\.c: noting keeps a Seen, and this is a Sum"):
+    with pytest.raises(MeshError, match=r"app\.c: noting keeps a Seen, not a Sum"):
         platform.restore("app", "c", Sum())
     with pytest.raises(StoredStateError, match=r"app\.c cannot be taken over: items\[1\] is 'x' \(str\), not int"):
         platform.restore("app", "c", Seen(items=[1, "x"]))

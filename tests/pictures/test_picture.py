@@ -3,6 +3,7 @@
 import pytest
 
 from exop.app import Application
+from exop.pictures.drawing import draw
 from exop.pictures.picture import Picture, Shown
 from exop.stock.slets import count_up, pass_on, show
 
@@ -41,7 +42,7 @@ def test_a_partitioned_channel_is_drawn_with_its_field_and_its_groups() -> None:
     app.add("all", show, item=numbers)
     picture = Picture.of_mesh(app.build())
     for form in ("mermaid", "dot", "svg"):
-        text = picture.draw(form)
+        text = draw(picture, form)
         assert "direct by real" in text
         assert text.count("group g") >= 2
     data = picture.as_data()
@@ -60,7 +61,7 @@ def test_ports_stand_on_arrows_where_there_are_several() -> None:
 
 def test_mermaid(picture: Picture) -> None:
     """Roles have their brackets and colours, kinds their name, inserted queues a dashed arrow."""
-    text = picture.draw("mermaid")
+    text = draw(picture, "mermaid")
     assert text.startswith("flowchart LR\n")
     assert '(["α one<br/>' in text
     assert '["π pass<br/>' in text
@@ -71,7 +72,7 @@ def test_mermaid(picture: Picture) -> None:
 
 def test_dot(picture: Picture) -> None:
     """The same for Graphviz."""
-    text = picture.draw("dot")
+    text = draw(picture, "dot")
     assert text.startswith('digraph "drawn" {')
     assert 'c1 -> n3 [label="queue", style=dashed]' in text
     assert "shape=cylinder" in text
@@ -82,9 +83,9 @@ def test_names_cannot_break_a_picture() -> None:
     """Quotes, brackets and bars in names stay text."""
     nodes = {'a"]|<b>\\': Shown("alpha", "x:y", {}, {"out": "c"})}
     picture = Picture('"p"', nodes, {"c": "queue"})
-    assert '"]|<b>' not in picture.draw("mermaid")
-    assert "a#quot;]#124;#lt;b#gt;" in picture.draw("mermaid")
-    assert 'α a\\"]|<b>\\\\\\nx:y' in picture.draw("dot")
+    assert '"]|<b>' not in draw(picture, "mermaid")
+    assert "a#quot;]#124;#lt;b#gt;" in draw(picture, "mermaid")
+    assert 'α a\\"]|<b>\\\\\\nx:y' in draw(picture, "dot")
 
 
 def test_from_a_status() -> None:

@@ -49,8 +49,10 @@ def describe(target: str, /, *, where: Where = HERE, load: Load = (), json: Json
 
 def slet_facts(spec: Any) -> dict[str, Any]:
     """Return the facts of a slet that does not run."""
+    from exop.model.slets.described import describe
+
     text = guarantee(spec.on_error, atomic=spec.atomic, state=spec.state is not None)
-    return {**spec.described(), "guarantee": text, "here": spec.is_here}
+    return {**describe(spec), "guarantee": text, "here": spec.is_here}
 
 
 def guarantee(policy: str, *, atomic: bool, state: bool) -> str:

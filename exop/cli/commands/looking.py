@@ -97,7 +97,9 @@ def mesh(
     if isinstance(drawn, str):
         print(drawn, end="")
     elif chosen in ("mermaid", "dot", "svg"):
-        print(drawn.draw(chosen), end="")
+        from exop.pictures.drawing import draw
+
+        print(draw(drawn, chosen), end="")
     else:
         print_json(drawn.as_data())
     return DONE

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeVar
 
 from exop.errors import UnknownName
+from exop.model.meshes.entries import missing, touched
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
-from exop.model.meshes.nodes import missing, touched
 
 T = TypeVar("T")
 

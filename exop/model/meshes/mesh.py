@@ -3,178 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from types import MappingProxyType
-from typing import Any, Final, Literal, Self, TypeVar, cast
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self, cast
 
 from exop.errors import MeshError, UnknownName
-from exop.model.meshes import conditional_updates as lines
-from exop.model.meshes.conditional_updates import Line, inherited, own_channels, retyped, unread
-from exop.model.meshes.nodes import Ends, Entries
+from exop.model.meshes import topology
+from exop.model.meshes.condition import read_condition
+from exop.model.meshes.conditional_updates import inherited, item_names, line_for
+from exop.model.meshes.entries import Entries
+from exop.model.meshes.nodes import NOTHING, ChannelSpec, Graph, Line, Node, entry
 from exop.model.slets.memento import Memento
-from exop.model.slets.ports import PortType
+from exop.model.slets.ports import OUT, PortType
 from exop.model.slets.slet import spec_of
-from exop.model.slets.spec import DEAD, Policy, SletSpec, unfit_bounds
+from exop.model.slets.spec import DEAD, SletSpec
 from exop.pictures.notebook import picture_of, size
 
-T = TypeVar("T")
-DIRECT = "direct"
-
-_NONE: Final[Mapping[str, Any]] = MappingProxyType({})
-
-
-def checked_name(what: str, name: object) -> None:
-    """Refuse a name that could not stand in an identifier (`application/node#1`, `node.port`) or in a topology file.
-
-    Raises:
-        MeshError: it is empty, or holds another sign than letters, digits, '-', '_' and '.'.
-    """
-    if not isinstance(name, str) or not name or not all(letter.isalnum() or letter in "-_." for letter in name):
-        raise MeshError(f"{name!r} is no name for {what}; use letters, digits, '-', '_' and '.'")
-
-
-def _frozen(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A read-only copy; one that is read-only already is shared."""
-    return mapping if type(mapping) is MappingProxyType else MappingProxyType(dict(mapping))
-
-
-@dataclass(frozen=True)
-class ChannelSpec:
-    """A channel as it is asked for: its name, its kind and the kind's settings.
-
-    `pending` are the settings that take effect at a point in the stream, one after the other; `close_windows` says of
-    a change that is about to be made that it closes the open windows.
-    """
-
-    name: str
-    kind: str = DIRECT
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    pending: tuple[Line, ...] = ()
-    close_windows: bool = False
-
-    def __post_init__(self) -> None:
-        checked_name("a channel", self.name)
-        object.__setattr__(self, "settings", _frozen(self.settings))
-
-    def with_settings(self, settings: Mapping[str, Any]) -> ChannelSpec:
-        """The channel with these settings set; the others stay as they are."""
-        return replace(self, settings={**self.settings, **settings})
-
-
-@dataclass(frozen=True)
-class Node:
-    """One slet of a mesh: what runs there, how it is configured, and which channel each port is connected to.
-
-    `settings` are complete; `given` names those that were set explicitly. The others have the slet's defaults, and a
-    successor takes its own. A setting that differs from its default counts as given. `pending` are the settings that
-    take effect at a point in the stream, one after the other. `taken` are the types of the inputs, where the ports of
-    the slet depend on them and they are known; the mesh sets them. `slet` has the ports for these settings and types.
-    The nodes of a `group` share the partitions of what they read.
-    """
-
-    name: str
-    slet: SletSpec
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    ports: Mapping[str, str] = field(default_factory=dict)
-    host: str | None = None
-    suspended: bool = False
-    on_error: Policy | None = None
-    lose_state: bool = False
-    rebuild: Literal["log"] | None = None
-    timeout: float | None = None
-    dead_letters: int | None = None
-    memento: Memento | None = None
-    pending: tuple[Line, ...] = ()
-    given: frozenset[str] = frozenset()
-    taken: Mapping[str, PortType] = field(default_factory=lambda: _NONE)
-    group: str | None = None
-
-    def __post_init__(self) -> None:
-        checked_name("a node", self.name)
-        checked_name("a group", self.group or "none")
-        problem = unfit_bounds(self.timeout, self.dead_letters)
-        if problem is not None:
-            raise MeshError(f"{self.name}: {problem}")
-        object.__setattr__(self, "settings", _frozen(self.settings))
-        object.__setattr__(self, "ports", _frozen(self.ports))
-        spec = self.slet.setting_aside(DEAD in self.ports)
-        if spec.sets_aside and spec.own_driver:
-            raise MeshError(
-                f"{self.name}: {spec.identity} pushes from threads of its own, and cannot push its dead letters "
-                f"into a channel; give a number, dead_letters={spec.dead_letters}, and see `exop item list`"
-            )
-        object.__setattr__(self, "taken", self.taken if spec.derives else _NONE)
-        spec = spec.specialised(self.name, self.settings, self.taken).connected(self.ports)
-        object.__setattr__(self, "slet", spec.bound(self.taken))
-        known = self.slet.settings
-        given = {name for name, value in self.settings.items() if name in known and not known[name].is_default(value)}
-        object.__setattr__(self, "given", frozenset(given | (self.given & self.settings.keys())))
-
-    @property
-    def policy(self) -> Policy:
-        """The treatment of an item for which the slet raises."""
-        return self.on_error or ("dead-letter" if self.slet.sets_aside else self.slet.on_error)
-
-    @property
-    def patience(self) -> float | None:
-        """The seconds that an item may take before that is reported; `None`: without limit."""
-        return (self.slet.timeout if self.timeout is None else self.timeout) or None
-
-    @property
-    def letters(self) -> int:
-        """The maximum number of failed items that are kept, when they are set aside."""
-        return self.slet.dead_letters if self.dead_letters is None else self.dead_letters
-
-    def with_settings(self, settings: Mapping[str, Any]) -> Node:
-        """The node with these settings set; the others stay as they are.
-
-        Raises:
-            UnknownName, SettingError: as `SletSpec.configured`.
-        """
-        complete = self.slet.configured(self.name, {**self.settings, **settings})
-        return replace(self, settings=complete, given=self.given | settings.keys())
-
-    def set_settings(self) -> dict[str, Any]:
-        """The settings that were set explicitly, by name."""
-        return {name: value for name, value in self.settings.items() if name in self.given}
-
-    def private_settings(self) -> dict[str, Any]:
-        """The settings as one running instance gets them: it may alter its copies, and never the mesh."""
-        return {name: self.slet.settings[name].private(value) for name, value in self.settings.items()}
-
-    def inputs(self) -> dict[str, str]:
-        """The channel of each input port."""
-        return {port.name: self.ports[port.name] for port in self.slet.inputs if port.name in self.ports}
-
-    def outputs(self) -> dict[str, str]:
-        """The channel of each output port."""
-        return {port.name: self.ports[port.name] for port in self.slet.outputs if port.name in self.ports}
+__all__ = ["ChannelSpec", "Mesh", "Node"]
 
 
 @dataclass(frozen=True, repr=False)
-class Mesh:
-    """An application as a value. Every edit returns a new mesh; nothing happens until it is applied.
-
-    `revision` is the one the platform gave this mesh when it was read; 0 for a mesh that never ran. `durable` is the
-    number of seconds between two checkpoints; `None`: none are taken.
-    """
-
-    name: str
-    nodes: Mapping[str, Node] = field(default_factory=lambda: Entries({}))
-    channels: Mapping[str, ChannelSpec] = field(default_factory=lambda: Entries({}))
-    revision: int = 0
-    durable: float | None = None
-
-    def __post_init__(self) -> None:
-        checked_name("an application", self.name)
-        if self.durable is not None and not (type(self.durable) in (int, float) and 0 < self.durable < float("inf")):
-            raise MeshError(
-                f"{self.name}: a checkpoint cannot be taken every {self.durable!r} seconds; give a number > 0"
-            )
-        for section in ("nodes", "channels"):
-            if not isinstance(found := getattr(self, section), Entries):
-                object.__setattr__(self, section, Entries(dict(found)))
+class Mesh(Graph):
+    """An application as a value. Every edit returns a new mesh; nothing happens until it is applied."""
 
     def __repr__(self) -> str:
         revision = f" rev {self.revision}" if self.revision else ""
@@ -182,18 +31,6 @@ class Mesh:
 
     def _repr_svg_(self) -> str:
         return picture_of(self)
-
-    def node(self, name: str) -> Node:
-        """The node called *name*; `UnknownName` if there is none."""
-        return _known(f"the mesh {self.name!r}", "node", self.nodes, name)
-
-    def channel(self, name: str) -> ChannelSpec:
-        """The channel called *name*.
-
-        Raises:
-            UnknownName: there is none; the error names the known ones.
-        """
-        return _known(f"the mesh {self.name!r}", "channel", self.channels, name)
 
     def at(self, revision: int) -> Self:
         """The same mesh as revision *revision*."""
@@ -254,7 +91,7 @@ class Mesh:
         given = {key: value for key, value in node.set_settings().items() if key in spec.settings} | settings
         complete = spec.configured(name, given)
         spec = spec.specialised(name, complete, node.taken).connected(node.ports)
-        leaves = unread(self, node, spec) if spec.specialises else ()
+        leaves = self._unread(node, spec) if spec.specialises else ()
         for port in (port for port in node.ports if port not in leaves):
             _known_ports(f"{name}: the successor {spec.name}", spec, [port])
             if node.slet.ports[port].direction != spec.ports[port].direction:
@@ -278,8 +115,8 @@ class Mesh:
         """
         if not after.slet.specialises:
             return self._with(after)
-        gone, known = unread(self, before, after.slet), {**before.slet.ports, **after.ports}
-        own = own_channels(self, before.name, [port.name for port in after.slet.outputs if port.name not in known])
+        gone, known = self._unread(before, after.slet), {**before.slet.ports, **after.ports}
+        own = self.own_channels(before.name, [port.name for port in after.slet.outputs if port.name not in known])
         ports = {port: to for port, to in after.ports.items() if port not in gone} | own
         mesh = self.edited(channels={channel: ChannelSpec(channel) for channel in own.values()})
         return mesh._with(replace(after, ports=ports))._without_orphans(before)
@@ -292,9 +129,62 @@ class Mesh:
         """
         return self._with(replace(self.node(name), host=to))
 
-    configure = lines.configure
-    configure_channel = lines.configure_channel
-    restore = lines.restore
+    def configure(self, name: str, /, *, when: str | None = None, close_windows: bool = False, **settings: Any) -> Self:
+        """Change settings of a node, or of a channel that has the name.
+
+        With *when*, a condition on the items (`"report.time >= 3600"`), they take effect exactly at the first item for
+        which it holds, behind the lines that are pending already. Without it they take effect now, and what was
+        pending is cancelled.
+
+        Raises:
+            UnknownName: no such node, or no such setting.
+            SettingError: a value does not fit.
+            ConditionError: *when* is no condition on the node's items.
+            MeshError: a port that the slet has no more with these settings is connected to something.
+        """
+        if name not in self.nodes and name in self.channels:
+            return self.configure_channel(name, when=when, close_windows=close_windows, **settings)
+        node = self.node(name)
+        if close_windows:
+            raise MeshError(f"{name} is a slet, which has no open windows; configure the window channel before it")
+        if when is not None:
+            line = line_for(node, when, settings, self.types_into(node))
+            return self.edited({name: replace(node, pending=(*node.pending, line))})
+        return self.fitted(node, replace(node.with_settings(settings), pending=()))
+
+    def configure_channel(
+        self, name: str, /, *, when: str | None = None, close_windows: bool = False, **settings: Any
+    ) -> Self:
+        """Change settings of a channel, at once or *when* a condition on its items (`"item.time >= 3600"`) holds.
+
+        The open windows of a window channel run to their end as they are; with *close_windows* what is in them leaves
+        at that point, and the new ones begin there.
+
+        Raises:
+            UnknownName: no such channel.
+            ConditionError: *when* is no condition on the channel's items.
+        """
+        channel = self.channel(name)
+        if when is None:
+            now = replace(channel.with_settings(settings), pending=(), close_windows=close_windows)
+            return self.edited(channels={name: now})
+        if not settings and not close_windows:
+            raise MeshError(f"{name}: nothing is to change when {when}; name a setting")
+        condition = read_condition(when, item_names(name, self.pushed(name) or PortType()))
+        line = Line(condition.text, settings, close_windows)
+        return self.edited(channels={name: replace(channel, pending=(*channel.pending, line))})
+
+    def restore(self, name: str, memento: Memento, /) -> Self:
+        """Give a node another state; the slet is exchanged for one like it, which begins with a copy of *memento*.
+
+        Raises:
+            UnknownName: there is no such node.
+            MeshError: its slet keeps no memento, or one of another class.
+            StoredStateError: a value in it is not of its field's type.
+        """
+        node = self.node(name)
+        node.slet.check_memento(f"{self.name}.{name}", memento)
+        return self.edited({name: replace(node, memento=memento.copied())})
 
     def suspend(self, name: str) -> Self:
         """Stop handing items to a node; they wait upstream."""
@@ -320,18 +210,10 @@ class Mesh:
         left = {port: to for port, to in {**node.ports, **names}.items() if to is not None}
         return mesh._with(replace(node, ports=left))._without_orphans(node)
 
-    def producers(self, channel: str) -> list[tuple[Node, str]]:
-        """The output ports connected to a channel."""
-        return [(self.nodes[node], port) for node, port in self._ends.outputs.get(channel, ())]
-
-    def consumers(self, channel: str) -> list[tuple[Node, str]]:
-        """The input ports connected to a channel."""
-        return [(self.nodes[node], port) for node, port in self._ends.inputs.get(channel, ())]
-
     def edited(
         self,
-        nodes: Mapping[str, Node | None] = _NONE,
-        channels: Mapping[str, ChannelSpec | None] = _NONE,
+        nodes: Mapping[str, Node | None] = NOTHING,
+        channels: Mapping[str, ChannelSpec | None] = NOTHING,
         *,
         alone: bool = False,
         **fields: Any,
@@ -351,35 +233,83 @@ class Mesh:
             made.__dict__["_ends"] = self._ends.after(made.nodes, {name: self.nodes.get(name) for name in nodes})
         found = {name for name, node in nodes.items() if node is not None and node.slet.derives}
         made.__dict__["special"] = self.special.difference(nodes).union(found)
-        return made if alone or not made.special else cast("Self", retyped(made, self, nodes, channels))
+        return made if alone or not made.special else made._retyped(self, nodes, channels)
 
-    @cached_property
-    def special(self) -> frozenset[str]:
-        """The nodes whose ports depend on their settings and inputs; an edit hands them on."""
-        return frozenset(name for name, node in self.nodes.items() if node.slet.derives)
+    def own_channels(self, node: str, ports: Iterable[str]) -> dict[str, str]:
+        """Return the names of new channels for outputs of a node for which none are given, by port."""
+        found = {port: node if port == OUT else f"{node}.{port}" for port in ports}
+        for port in (port for port, channel in found.items() if channel in self.channels):
+            cure = f"call the node otherwise, or name a channel for its output {port!r}"
+            raise MeshError(f"{self.name} has a channel {found[port]!r} already; {cure}")
+        return found
 
-    @cached_property
-    def _ends(self) -> Ends:
-        """The ports at each channel; an edit hands them on."""
-        return Ends.of(self.nodes)
+    def _unread(self, before: Node, spec: SletSpec) -> tuple[str, ...]:
+        """Return the connected ports of a node that *spec* lacks: outputs that nothing reads; others are refused."""
+        gone = tuple(port for port in before.ports if port not in spec.ports)
+        for port in gone:
+            channel, cure = before.ports[port], "remove what it feeds, or connect it elsewhere, first"
+            readers = ", ".join(f"{node.name}.{end}" for node, end in self.consumers(channel))
+            ends = f"feeds {readers} through {channel!r}" if readers else ""
+            if before.slet.ports[port].direction == "in":
+                ends, cure = f"takes from the channel {channel!r}", f"remove {before.name}, and add it again"
+            if ends:
+                known = ", ".join(spec.ports)
+                raise MeshError(
+                    f"{before.name}.{port} {ends}, and with the new settings {spec.name} has no such port "
+                    f"(it has {known}); {cure}"
+                )
+        return gone
+
+    def _retyped(self, before: Mesh, nodes: Iterable[str], channels: Iterable[str]) -> Self:
+        """The mesh with the ports that its slets have with the types of their inputs, after an edit of these names."""
+        found, edits = {*nodes}, [node for one in (before, self) for name in nodes if (node := one.nodes.get(name))]
+        ends = {*channels, *(to for node in edits for to in node.outputs().values())}
+        mesh = self
+        for _ in range(len(self.special) + 1):
+            found |= {node.name for channel in ends for node, _ in mesh.consumers(channel)}
+            edited: dict[str, Node | None] = {}
+            for node in (mesh.nodes[name] for name in sorted(found & self.special)):
+                types = mesh.types_into(node)
+                if _with_origins(types) != _with_origins(node.taken):
+                    edited[node.name] = replace(node, taken=types)
+            if not edited:
+                return mesh
+            mesh, found = mesh.edited(edited, alone=True), set()
+            ends = {to for name in edited for to in mesh.nodes[name].outputs().values()}
+        names = ", ".join(edited)
+        raise MeshError(f"the types of {names} depend on each other along a cycle, and never settle; declare one")
 
     def to_toml(self) -> str:
         """The mesh as a topology file."""
-        from exop.model.meshes.topology import to_toml
+        return topology.to_toml(self)
 
-        return to_toml(self)
+    @classmethod
+    def from_toml(cls, text: str, catalog: Mapping[str, SletSpec]) -> Self:
+        """Read a topology file.
 
-    @staticmethod
-    def from_toml(text: str, catalog: Mapping[str, SletSpec]) -> Mesh:
-        """Read a topology file; *catalog* resolves the names of its slets (`platform.slets()` gives one)."""
-        from exop.model.meshes.topology import from_toml
+        Args:
+            text: The content of the file.
+            catalog: The slets by identity (`plugin:name`), as `platform.slets()` gives them. A slet that is not in it
+                stands in the mesh by the description that the file has of it.
 
-        return from_toml(text, catalog)
+        Raises:
+            MeshError: the text is no TOML, lacks a table, or holds a value of another kind than its key takes.
+            StoredStateError: the description of a slet is damaged.
+            UnknownName, SettingError: as when the mesh is built in code.
+        """
+        found = topology.read(text, catalog)
+        mesh = cls(found.name, {}, found.channels, durable=found.durable)
+        for node in found.nodes:
+            mesh = mesh.add(node)
+        # Last: the conditions name ports, whose types are known by now.
+        for configure, name, settings in found.updates:
+            mesh = getattr(mesh, configure)(name, **settings)
+        return mesh
 
     def _with(self, node: Node) -> Self:
         """The mesh with *node* in the place of its name."""
         for port, channel in node.ports.items():
-            _known(f"{node.name}.{port}: the mesh {self.name!r}", "channel", self.channels, channel)
+            entry(f"{node.name}.{port}: the mesh {self.name!r}", "channel", self.channels, channel)
         return self.edited({node.name: node})
 
     def _without_orphans(self, before: Node) -> Self:
@@ -388,10 +318,8 @@ class Mesh:
         return self.edited(channels=dict.fromkeys(left))
 
 
-def _known(place: str, kind: str, known: Mapping[str, T], name: str) -> T:
-    if name not in known:
-        raise UnknownName(place=place, kind=kind, name=name, known=known)
-    return known[name]
+def _with_origins(types: Mapping[str, PortType]) -> dict[str, tuple[PortType, str]]:
+    return {port: (one, one.origin) for port, one in types.items()}
 
 
 def _known_ports(place: str, slet: SletSpec, ports: Iterable[str]) -> None:

@@ -1,127 +1,176 @@
-"""The nodes and channels of a mesh, and the ports at each channel: an edit or comparison costs what was edited."""
+"""Slets and channels as a mesh has them: configured, and connected by their ports."""
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
-from dataclasses import dataclass
-from itertools import compress, count, islice
-from operator import is_not
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import count
+from types import MappingProxyType
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
-if TYPE_CHECKING:
-    from exop.model.meshes.mesh import Node
+from exop.errors import MeshError, UnknownName
+from exop.model.meshes.entries import Entries
+from exop.model.slets.memento import Memento
+from exop.model.slets.ports import WINDOW, PortType
+from exop.model.slets.spec import DEAD, Policy, SletSpec, unfit_bounds
 
 T = TypeVar("T")
-#: The number of edited entries up to which copies share the entries of the mapping that was edited.
-SHARED: Final = 64
-_MISSING: Final[Any] = object()
+DIRECT: Final = "direct"
+#: The kinds of channels whose consumers take what is pushed, of the same type.
+_PASSING: Final = (DIRECT, "queue", "log", "latch", "table")
+NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
-class Entries(Mapping[str, T]):
-    """A mapping, as the entries of another one and the few that were edited since.
-
-    Edited entries keep their places, and new ones stand at the end.
+@dataclass(frozen=True)
+class Line:
+    """Settings that take effect at the first item for which a condition holds.
 
     Attributes:
-        base, edits: The entries before the edits, and the edited ones; neither is ever altered.
+        when: The condition, as text.
+        settings: What is set then; the other settings stay.
+        close_windows: Of a window channel: what is in the open windows then is sent, and they begin anew.
     """
 
-    __slots__ = ("base", "edits")
+    when: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    close_windows: bool = False
 
-    def __init__(self, base: dict[str, T], edits: dict[str, T] | None = None) -> None:
-        self.base = base
-        self.edits = edits or {}
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "settings", MappingProxyType(dict(self.settings)))
 
-    def edited(self, changes: Mapping[str, T | None]) -> Entries[T]:
-        """Return a copy with other values for some names; `None` removes a name."""
-        if not changes:
-            return self
-        edits: dict[str, Any] = {**self.edits, **changes}
-        if None in changes.values():
-            return Entries({name: one for name, one in (self.base | edits).items() if one is not None})
-        return Entries(self.base, edits) if len(edits) <= SHARED else Entries(self.base | edits)
-
-    def __getitem__(self, name: str) -> T:
-        found = self.edits.get(name, _MISSING)
-        return self.base[name] if found is _MISSING else found
-
-    def get(self, name: str, default: Any = None) -> T | Any:
-        """The value of a name, or *default*."""
-        found = self.edits.get(name, _MISSING)
-        return self.base.get(name, default) if found is _MISSING else found
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.base or name in self.edits
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.whole())
-
-    def __len__(self) -> int:
-        return len(self.base) + len(self.added())
-
-    def __reversed__(self) -> Iterator[str]:
-        return reversed(self.whole())
-
-    def keys(self) -> KeysView[str]:
-        """The names."""
-        return self.whole().keys()
-
-    def items(self) -> ItemsView[str, T]:
-        """The names and values."""
-        return self.whole().items()
-
-    def values(self) -> ValuesView[T]:
-        """The values."""
-        return self.whole().values()
-
-    def __repr__(self) -> str:
-        return repr(self.whole())
-
-    def added(self) -> dict[str, T]:
-        """Return the new entries, in their order."""
-        return {name: one for name, one in self.edits.items() if name not in self.base}
-
-    def whole(self) -> dict[str, T]:
-        """Return all entries; the result must not be altered."""
-        return self.base | self.edits if self.edits else self.base
+    def __str__(self) -> str:
+        changes = ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
+        close = ", open windows closed" if self.close_windows else ""
+        return f"{changes or 'nothing'}{close} when {self.when}"
 
 
-def touched(before: Mapping[str, T], after: Mapping[str, T]) -> list[str]:
-    """Return the names whose values in *after* are other objects than in *before*; new ones in the order of *after*."""
-    pair = _related(before, after)
-    old, new = (_whole(before), _whole(after)) if pair is None else (pair[0].edits, pair[1].edits)
-    found = list(compress(new, map(is_not, map(old.get, new), new.values())))
-    if pair is None:
-        return found
-    found += [name for name in old if name not in new]
-    return [name for name in found if name in after and after[name] is not before.get(name)]
+def check_name(what: str, name: object) -> None:
+    """Refuse a name that could not stand in an identifier (`application/node#1`, `node.port`) or in a topology file.
+
+    Raises:
+        MeshError: it is empty, or holds another sign than letters, digits, '-', '_' and '.'.
+    """
+    if not isinstance(name, str) or not name or not all(letter.isalnum() or letter in "-_." for letter in name):
+        raise MeshError(f"{name!r} is no name for {what}; use letters, digits, '-', '_' and '.'")
 
 
-def missing(before: Mapping[str, T], after: Mapping[str, T]) -> list[str]:
-    """Return the names in *before* that are not in *after*."""
-    pair = _related(before, after)
-    old, new = (_whole(before), _whole(after)) if pair is None else (pair[0].edits, after)
-    return [name for name in old if name not in new]
+def _frozen(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A read-only copy; one that is read-only already is shared."""
+    return mapping if type(mapping) is MappingProxyType else MappingProxyType(dict(mapping))
 
 
-def keeps_order(before: Mapping[str, T], after: Mapping[str, T]) -> bool:
-    """Whether the names that stay are in the same order in *after*, and the new ones stand behind them."""
-    pair = _related(before, after)
-    old, new = (_whole(before), _whole(after)) if pair is None else (pair[0].added(), pair[1].added())
-    kept = [name for name in old if name in new]
-    return [*islice(new, len(kept))] == kept
+@dataclass(frozen=True)
+class ChannelSpec:
+    """A channel as it is asked for: its name, its kind and the kind's settings.
+
+    `pending` are the settings that take effect at a point in the stream, one after the other; `close_windows` says of
+    a change that is about to be made that it closes the open windows.
+    """
+
+    name: str
+    kind: str = DIRECT
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    pending: tuple[Line, ...] = ()
+    close_windows: bool = False
+
+    def __post_init__(self) -> None:
+        check_name("a channel", self.name)
+        object.__setattr__(self, "settings", _frozen(self.settings))
+
+    def with_settings(self, settings: Mapping[str, Any]) -> ChannelSpec:
+        """The channel with these settings set; the others stay as they are."""
+        return replace(self, settings={**self.settings, **settings})
 
 
-def _whole(mapping: Mapping[str, T]) -> Mapping[str, T]:
-    """The mapping in a form that is read without a loop in Python."""
-    return mapping.whole() if isinstance(mapping, Entries) else mapping
+@dataclass(frozen=True)
+class Node:
+    """One slet of a mesh: what runs there, how it is configured, and which channel each port is connected to.
 
+    `settings` are complete; `given` names those that were set explicitly. The others have the slet's defaults, and a
+    successor takes its own. A setting that differs from its default counts as given. `pending` are the settings that
+    take effect at a point in the stream, one after the other. `taken` are the types of the inputs, where the ports of
+    the slet depend on them and they are known; the mesh sets them. `slet` has the ports for these settings and types.
+    The nodes of a `group` share the partitions of what they read.
+    """
 
-def _related(before: Mapping[str, T], after: Mapping[str, T]) -> tuple[Entries[T], Entries[T]] | None:
-    """Return both, if they share all entries but those that were edited."""
-    if isinstance(before, Entries) and isinstance(after, Entries) and before.base is after.base:
-        return before, after
-    return None
+    name: str
+    slet: SletSpec
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    ports: Mapping[str, str] = field(default_factory=dict)
+    host: str | None = None
+    suspended: bool = False
+    on_error: Policy | None = None
+    lose_state: bool = False
+    rebuild: Literal["log"] | None = None
+    timeout: float | None = None
+    dead_letters: int | None = None
+    memento: Memento | None = None
+    pending: tuple[Line, ...] = ()
+    given: frozenset[str] = frozenset()
+    taken: Mapping[str, PortType] = field(default_factory=lambda: NOTHING)
+    group: str | None = None
+
+    def __post_init__(self) -> None:
+        check_name("a node", self.name)
+        check_name("a group", self.group or "none")
+        problem = unfit_bounds(self.timeout, self.dead_letters)
+        if problem is not None:
+            raise MeshError(f"{self.name}: {problem}")
+        object.__setattr__(self, "settings", _frozen(self.settings))
+        object.__setattr__(self, "ports", _frozen(self.ports))
+        spec = self.slet.setting_aside(DEAD in self.ports)
+        if spec.sets_aside and spec.own_driver:
+            raise MeshError(
+                f"{self.name}: {spec.identity} pushes from threads of its own, and cannot push its dead letters "
+                f"into a channel; give a number, dead_letters={spec.dead_letters}, and see `exop item list`"
+            )
+        object.__setattr__(self, "taken", self.taken if spec.derives else NOTHING)
+        spec = spec.specialised(self.name, self.settings, self.taken).connected(self.ports)
+        object.__setattr__(self, "slet", spec.bound(self.taken))
+        known = self.slet.settings
+        given = {name for name, value in self.settings.items() if name in known and not known[name].is_default(value)}
+        object.__setattr__(self, "given", frozenset(given | (self.given & self.settings.keys())))
+
+    @property
+    def policy(self) -> Policy:
+        """The treatment of an item for which the slet raises."""
+        return self.on_error or ("dead-letter" if self.slet.sets_aside else self.slet.on_error)
+
+    @property
+    def patience(self) -> float | None:
+        """The seconds that an item may take before that is reported; `None`: without limit."""
+        return (self.slet.timeout if self.timeout is None else self.timeout) or None
+
+    @property
+    def letters(self) -> int:
+        """The maximum number of failed items that are kept, when they are set aside."""
+        return self.slet.dead_letters if self.dead_letters is None else self.dead_letters
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Node:
+        """The node with these settings set; the others stay as they are.
+
+        Raises:
+            UnknownName, SettingError: as `SletSpec.configured`.
+        """
+        complete = self.slet.configured(self.name, {**self.settings, **settings})
+        return replace(self, settings=complete, given=self.given | settings.keys())
+
+    def set_settings(self) -> dict[str, Any]:
+        """The settings that were set explicitly, by name."""
+        return {name: value for name, value in self.settings.items() if name in self.given}
+
+    def private_settings(self) -> dict[str, Any]:
+        """The settings as one running instance gets them: it may alter its copies, and never the mesh."""
+        return {name: self.slet.settings[name].private(value) for name, value in self.settings.items()}
+
+    def inputs(self) -> dict[str, str]:
+        """The channel of each input port."""
+        return {port.name: self.ports[port.name] for port in self.slet.inputs if port.name in self.ports}
+
+    def outputs(self) -> dict[str, str]:
+        """The channel of each output port."""
+        return {port.name: self.ports[port.name] for port in self.slet.outputs if port.name in self.ports}
 
 
 #: The ports at each channel, as (node, port).
@@ -168,3 +217,85 @@ class Ends:
 def _ports(node: Node | None) -> tuple[dict[str, str], dict[str, str]]:
     """The channels of the output and of the input ports of a node."""
     return ({}, {}) if node is None else (node.outputs(), node.inputs())
+
+
+@dataclass(frozen=True, repr=False)
+class Graph:
+    """The nodes and channels of an application, and how they are connected: the part of a mesh without its edits.
+
+    `revision` is the one the platform gave this mesh when it was read; 0 for a mesh that never ran. `durable` is the
+    number of seconds between two checkpoints; `None`: none are taken.
+    """
+
+    name: str
+    nodes: Mapping[str, Node] = field(default_factory=lambda: Entries({}))
+    channels: Mapping[str, ChannelSpec] = field(default_factory=lambda: Entries({}))
+    revision: int = 0
+    durable: float | None = None
+
+    def __post_init__(self) -> None:
+        check_name("an application", self.name)
+        if self.durable is not None and not (type(self.durable) in (int, float) and 0 < self.durable < float("inf")):
+            raise MeshError(
+                f"{self.name}: a checkpoint cannot be taken every {self.durable!r} seconds; give a number > 0"
+            )
+        for section in ("nodes", "channels"):
+            if not isinstance(found := getattr(self, section), Entries):
+                object.__setattr__(self, section, Entries(dict(found)))
+
+    def node(self, name: str) -> Node:
+        """The node called *name*; `UnknownName` if there is none."""
+        return entry(f"the mesh {self.name!r}", "node", self.nodes, name)
+
+    def channel(self, name: str) -> ChannelSpec:
+        """The channel called *name*.
+
+        Raises:
+            UnknownName: there is none; the error names the known ones.
+        """
+        return entry(f"the mesh {self.name!r}", "channel", self.channels, name)
+
+    def producers(self, channel: str) -> list[tuple[Node, str]]:
+        """The output ports connected to a channel."""
+        return [(self.nodes[node], port) for node, port in self._ends.outputs.get(channel, ())]
+
+    def consumers(self, channel: str) -> list[tuple[Node, str]]:
+        """The input ports connected to a channel."""
+        return [(self.nodes[node], port) for node, port in self._ends.inputs.get(channel, ())]
+
+    def pushed(self, channel: str) -> PortType | None:
+        """The type that the producers of a channel push; `None` if it is not known, or there are several."""
+        found = [(node.slet.ports[port].type, f"{node.name}.{port}") for node, port in self.producers(channel)]
+        if not found or any(one != found[0][0] for one, _ in found):
+            return None
+        return replace(found[0][0], origin=", ".join(origin for _, origin in found))
+
+    def types_into(self, node: Node) -> dict[str, PortType]:
+        """The types of the items that come to the inputs of a node, as far as they are known; `Any` in a family."""
+        found = {}
+        for port, to in node.inputs().items():
+            channel = self.channels.get(to)
+            known = channel is not None and channel.kind in (*_PASSING, WINDOW)
+            if channel is not None and known and (sent := self.pushed(to)) is not None:
+                whole = channel.kind in _PASSING or node.slet.ports[port].pulled
+                found[port] = sent if whole else sent.windowed
+            elif node.slet.ports[port].member:
+                found[port] = PortType()
+        return found
+
+    @cached_property
+    def special(self) -> frozenset[str]:
+        """The nodes whose ports depend on their settings and inputs; an edit hands them on."""
+        return frozenset(name for name, node in self.nodes.items() if node.slet.derives)
+
+    @cached_property
+    def _ends(self) -> Ends:
+        """The ports at each channel; an edit hands them on."""
+        return Ends.of(self.nodes)
+
+
+def entry(place: str, kind: str, known: Mapping[str, T], name: str) -> T:
+    """The entry of this name, or an `UnknownName` that lists the known ones."""
+    if name not in known:
+        raise UnknownName(place=place, kind=kind, name=name, known=known)
+    return known[name]

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from exop.errors import MeshError
+from exop.model.meshes.entries import touched
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
-from exop.model.meshes.nodes import touched
 from exop.model.slets.spec import SletSpec
 
 T = TypeVar("T", Node, ChannelSpec)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from exop.errors import MeshError, UnknownName
-from exop.model.meshes.mesh import DIRECT, ChannelSpec, Mesh, Node
+from exop.model.meshes.nodes import DIRECT, ChannelSpec, Graph, Node
 from exop.model.slets.spec import POLICIES, SletSpec
 from exop.model.types.conversion import written
 from exop.model.values.depth import read_toml
@@ -33,7 +33,7 @@ _KINDS: Final[dict[type, str]] = {
 }
 
 
-def to_toml(mesh: Mesh) -> str:
+def to_toml(mesh: Graph) -> str:
     """Write a mesh: one table per channel and per node, with the settings that were set explicitly.
 
     Raises:
@@ -45,7 +45,7 @@ def to_toml(mesh: Mesh) -> str:
     return known["_toml"]
 
 
-def sections(mesh: Mesh) -> Iterator[tuple[str, str]]:
+def sections(mesh: Graph) -> Iterator[tuple[str, str]]:
     """The tables of the topology file of a mesh, in order: the kind and the name of each."""
     yield "application", ""
     yield from (("channels", name) for name in mesh.channels)
@@ -54,7 +54,7 @@ def sections(mesh: Mesh) -> Iterator[tuple[str, str]]:
     yield from (("slets", identity) for identity in dict.fromkeys(absent))
 
 
-def section_text(mesh: Mesh, kind: str, name: str) -> str:
+def section_text(mesh: Graph, kind: str, name: str) -> str:
     """Write one of these tables.
 
     Raises:
@@ -65,9 +65,11 @@ def section_text(mesh: Mesh, kind: str, name: str) -> str:
 
     document = tomlkit.document()
     if kind == "slets":
+        from exop.model.slets.described import describe
+
         # One line of JSON: TOML has no null.
         spec = next(node.slet for node in mesh.nodes.values() if node.slet.identity == name)
-        document["slets"] = {name: {"described": json_text(spec.described(), indent=None)}}
+        document["slets"] = {name: {"described": json_text(describe(spec), indent=None)}}
     elif kind == "application":
         document["application"] = {"name": mesh.name} | ({} if mesh.durable is None else {"durable": mesh.durable})
     else:
@@ -78,16 +80,18 @@ def section_text(mesh: Mesh, kind: str, name: str) -> str:
     return tomlkit.dumps(document)
 
 
-def from_toml(text: str, catalog: Mapping[str, SletSpec]) -> Mesh:
-    """Read a topology file; *catalog* maps the identity of each slet (`plugin:name`) to its specification.
+class Topology(NamedTuple):
+    """The content of a topology file; `updates` are calls of the edits of a mesh: method, name, keywords."""
 
-    A slet that is not in the catalog stands in the mesh by the description that the file has of it.
+    name: str
+    durable: float | None
+    channels: dict[str, ChannelSpec]
+    nodes: list[Node]
+    updates: list[tuple[str, str, dict[str, Any]]]
 
-    Raises:
-        MeshError: the text is no TOML, lacks a table, or holds a value of another kind than its key wants.
-        StoredStateError: the description of a slet is none.
-        UnknownName, SettingError: as when the mesh is built in code.
-    """
+
+def read(text: str, catalog: Mapping[str, SletSpec]) -> Topology:
+    """Read a topology file; see `Mesh.from_toml`."""
     try:
         document = read_toml(text)
     except ValueError as problem:
@@ -103,10 +107,7 @@ def from_toml(text: str, catalog: Mapping[str, SletSpec]) -> Mesh:
     nodes = [_node(key, table, catalog) for key, table in _tables(document, "nodes")]
     # Outputs bring a direct channel of their own where none is declared, whatever the order of the tables.
     made = {to: ChannelSpec(to) for node in nodes for to in node.outputs().values() if to not in declared}
-    mesh = Mesh(name, {}, {**declared, **made}, durable=application.get("durable"))
-    for node in nodes:
-        mesh = mesh.add(node)
-    return _with_lines(mesh, document)
+    return Topology(name, application.get("durable"), {**declared, **made}, nodes, [*_updates(document)])
 
 
 def _described(document: Mapping[str, Any], catalog: Mapping[str, SletSpec]) -> dict[str, SletSpec]:
@@ -163,8 +164,8 @@ def _node(name: str, table: Mapping[str, Any], catalog: Mapping[str, SletSpec]) 
     )
 
 
-def _with_lines(mesh: Mesh, document: Mapping[str, Any]) -> Mesh:
-    """Add the pending lines, as `configure` does: what their conditions name is known by now."""
+def _updates(document: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """The pending conditional updates, each as a call of an edit of the mesh."""
     for section, configure in (("nodes", "configure"), ("channels", "configure_channel")):
         for name, table in _tables(document, section):
             place = f"[{section}.{name}]"
@@ -175,8 +176,7 @@ def _with_lines(mesh: Mesh, document: Mapping[str, Any]) -> Mesh:
                     raise MeshError(f'{place}: a pending line lacks its condition; write when = "…"')
                 settings = {**found.get("settings", {}), **_unset(f"{place}: pending", found)}
                 close = {"close_windows": True} if found.get("close_windows") else {}
-                mesh = getattr(mesh, configure)(name, when=found["when"], **close, **settings)
-    return mesh
+                yield configure, name, {"when": found["when"], **close, **settings}
 
 
 def _tables(document: Mapping[str, Any], section: str) -> list[tuple[str, dict[str, Any]]]:
@@ -220,12 +220,12 @@ def _unset(place: str, table: Mapping[str, Any]) -> dict[str, None]:
     )
 
 
-def _channel_table(mesh: Mesh, channel: ChannelSpec) -> dict[str, Any]:
+def _channel_table(mesh: Graph, channel: ChannelSpec) -> dict[str, Any]:
     settings = _settings(mesh, channel.name, channel.settings)
     return {"kind": channel.kind, **settings.pop("settings", {}), **settings, **_pending(mesh, channel)}
 
 
-def _node_table(mesh: Mesh, node: Node) -> dict[str, Any]:
+def _node_table(mesh: Graph, node: Node) -> dict[str, Any]:
     keys = ("host", "group", "suspended", "on_error", "timeout", "dead_letters")
     found = {key: getattr(node, key) for key in keys}
     care = {key: value for key, value in found.items() if value is not None and value is not False}
@@ -235,7 +235,7 @@ def _node_table(mesh: Mesh, node: Node) -> dict[str, Any]:
     return {"slet": node.slet.identity, **care, **unset, "ports": dict(node.ports), **settings, **_pending(mesh, node)}
 
 
-def _pending(mesh: Mesh, there: Node | ChannelSpec) -> dict[str, Any]:
+def _pending(mesh: Graph, there: Node | ChannelSpec) -> dict[str, Any]:
     lines = [
         {"when": line.when, **_settings(mesh, there.name, line.settings)}
         | ({"close_windows": True} if line.close_windows else {})
@@ -244,7 +244,7 @@ def _pending(mesh: Mesh, there: Node | ChannelSpec) -> dict[str, Any]:
     return {"pending": lines} if lines else {}
 
 
-def _settings(mesh: Mesh, place: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(mesh: Graph, place: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as TOML has them, and the names of those that are `None`; either is left out if it is empty."""
     found = {
         key: written(f"{mesh.name}: the setting {place}.{key}", value)

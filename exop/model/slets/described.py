@@ -39,8 +39,9 @@ class _Text(str):
         return str(self)
 
 
-def described(spec: SletSpec) -> dict[str, Any]:
-    """Return the plain data of a slet, as JSON and msgpack have it."""
+def describe(spec: SletSpec) -> dict[str, Any]:
+    """Return ports, settings, memento and a fingerprint of the code as plain data, as JSON and msgpack have it."""
+    spec = spec.declared()
     return {
         "format": FORMAT,
         "slet": spec.identity,

@@ -7,16 +7,13 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
-from exop.errors import MeshError, SletError, StoredStateError
+from exop.errors import SletError, StoredStateError
 from exop.model.types.assignable import misfit
 from exop.model.types.description import type_of
 from exop.model.values.depth import parts_of
 from exop.safe_repr import RAISED, described, shown
-
-if TYPE_CHECKING:
-    from exop.model.slets.spec import SletSpec
 
 M = TypeVar("M", bound="Memento")
 
@@ -111,32 +108,6 @@ def _check_typed(cls: type) -> None:
 def refused(place: str, problem: str, cure: str) -> StoredStateError:
     """The error of what was stored, or is imported, and cannot be a memento."""
     return StoredStateError(what=place, problem=problem, cure=cure)
-
-
-def check_memento(place: str, slet: SletSpec, memento: Memento) -> None:
-    """Refuse a state that a slet cannot work with.
-
-    Raises:
-        MeshError: it keeps none, or one of another class.
-        StoredStateError: a value in it is not of its field's type.
-    """
-    kind = memento_of(place, slet)
-    if not isinstance(memento, kind):
-        given = type(memento).__qualname__
-        raise MeshError(f"{place}: {slet.name} keeps a {kind.__qualname__}, and this is a {given}")
-    check_fields({name: getattr(memento, name) for name in type_of(kind).fields}, kind, place)
-
-
-def memento_of(place: str, slet: SletSpec) -> type[Memento]:
-    """The class of the state that a slet keeps.
-
-    Raises:
-        MeshError: it keeps none.
-    """
-    if slet.state is None:
-        why = "; what its engine keeps, the platform cannot read" if getattr(slet.factory, "keeps_own_state", 0) else ""
-        raise MeshError(f"{place}: {slet.name} keeps no memento{why}")
-    return slet.state[1]
 
 
 def check_fields(fields: Mapping[str, Any], kind: type[Memento], place: str) -> None:

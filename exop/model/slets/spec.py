@@ -11,9 +11,10 @@ from typing import Any, Final, Literal, cast
 
 from exop.errors import MeshError, SletError, UnknownName
 from exop.model.items import DeadLetter
-from exop.model.slets.memento import Memento
+from exop.model.slets.memento import Memento, check_fields
 from exop.model.slets.ports import PortSpec, PortType, derived, is_generic, port_type
 from exop.model.slets.settings import Setting, configured
+from exop.model.types.description import type_of
 from exop.safe_repr import RAISED, described
 
 __all__ = ["DEAD_LETTERS", "POLICIES", "Policy", "Result", "Role", "Setting", "SletSpec", "configured"]
@@ -228,15 +229,35 @@ class SletSpec:
             results=declared | results,
         )
 
-    def described(self) -> dict[str, Any]:
-        """Return ports, settings, memento and a fingerprint of the code as plain data, which a platform without the
-        code can show and forward.
-        """
-        # Imported lazily: most slets are never described.
-        from exop.model.slets.described import described
-
+    def declared(self) -> SletSpec:
+        """The slet as its code declares it: without members of families, dead letters and types derived from inputs."""
         plain = self.setting_aside(False).connected(())
-        return described(replace(plain, outputs=plain._declared))
+        return replace(plain, outputs=plain._declared)
+
+    def memento_class(self, place: str) -> type[Memento]:
+        """The class of the state that the slet keeps.
+
+        Raises:
+            MeshError: it keeps none; *place* is named.
+        """
+        if self.state is None:
+            own = getattr(self.factory, "keeps_own_state", False)
+            why = "; the platform cannot read the state that its engine keeps" if own else ""
+            raise MeshError(f"{place}: {self.name} keeps no memento{why}")
+        return self.state[1]
+
+    def check_memento(self, place: str, memento: Memento) -> None:
+        """Refuse a state that the slet cannot work with.
+
+        Raises:
+            MeshError: it keeps none, or one of another class.
+            StoredStateError: a value in it is not of the type of its field.
+        """
+        kind = self.memento_class(place)
+        if not isinstance(memento, kind):
+            given = type(memento).__qualname__
+            raise MeshError(f"{place}: {self.name} keeps a {kind.__qualname__}, not a {given}")
+        check_fields({name: getattr(memento, name) for name in type_of(kind).fields}, kind, place)
 
     @property
     def is_here(self) -> bool:

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from exop.errors import NotStorable, StoredStateError
 from exop.model.slets.memento import Memento, check_fields, refused, upgraded
 from exop.model.types.description import type_of
-from exop.model.types.fields import filled
+from exop.model.types.instances import filled
 from exop.model.values.class_names import Declared, class_named, name_of
 from exop.model.values.decoding import decode
 from exop.model.values.encoding import encode

@@ -9,10 +9,12 @@ from __future__ import annotations
 import collections.abc
 import dataclasses
 import enum
+import sys
 import types
 import typing
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -123,10 +125,8 @@ class Type:
         """The fields of a record, and the columns of a declared schema, by name."""
         if self.kind not in ("record", "columns"):
             return {}
-        # Imported lazily: it imports this module.
-        from exop.model.types.fields import columns_of, fields_of
-
-        return columns_of(self.schema or ()) if self.kind == "columns" else fields_of(self.cls)
+        found = map(_column, self.schema or ()) if self.kind == "columns" else _fields(self.cls)
+        return {field.name: field for field in found}
 
     @property
     def annotated(self) -> Any:
@@ -362,3 +362,86 @@ def built(
 #: The type that takes everything, and one of which nothing is known.
 ANY: Final = type_of(Any)
 OPEN: Final = built("open", "Any")
+
+
+def _fields(kind: Any) -> Iterator[Field]:
+    hints, absent = _hints(kind), dataclasses.MISSING
+    if dataclasses.is_dataclass(kind):
+        for one in dataclasses.fields(kind):
+            required = one.default is absent and one.default_factory is absent
+            yield Field(one.name, type_of(hints[one.name]), required, one.init, _written(one.type))
+        return
+    if typing.is_typeddict(kind):
+        names = tuple(kind.__annotations__)
+        # Python itself does not see `NotRequired` in an annotation that is text.
+        optional = {name for name in names if typing.get_origin(hints[name]) is typing.NotRequired}
+        defaults: Mapping[str, Any] = dict.fromkeys(kind.__optional_keys__ | optional)
+    elif hasattr(kind, "__struct_fields__"):
+        names = kind.__struct_fields__
+        found = kind.__struct_defaults__
+        named = zip(names[len(names) - len(found) :], found, strict=True)
+        defaults = {name: one for name, one in named if "nodefault" not in type(one).__name__.lower()}
+    else:
+        names, defaults = kind._fields, kind._field_defaults
+    for name in names:
+        wanted = type_of(hints[name])
+        yield Field(name, wanted, name not in defaults, written=wanted.name)
+
+
+def _hints(kind: Any) -> Mapping[str, Any]:
+    """Resolve the annotations of a class, by field; one that cannot be resolved stays open, under its text."""
+    found: dict[str, Any] = defaultdict(lambda: OPEN)
+    with suppress(*_UNRESOLVED):
+        return found | typing.get_type_hints(kind, include_extras=True)
+    for base in reversed(kind.__mro__):
+        known = dict(vars(sys.modules.get(base.__module__, types)))
+        for name, one in vars(base).get("__annotations__", {}).items():
+            found[name] = built("open", one) if isinstance(one, str) else OPEN
+            holder = types.SimpleNamespace(__annotations__={name: one})
+            with suppress(*_UNRESOLVED):
+                found |= typing.get_type_hints(holder, known, dict(vars(base)), include_extras=True)
+    return found
+
+
+_UNRESOLVED: Final = (NameError, TypeError, AttributeError, SyntaxError)
+
+
+def _written(annotation: Any) -> str:
+    """An annotation as it stands in the source, or nearly so: stored mementos carry it."""
+    plain = isinstance(annotation, type) and not typing.get_args(annotation)
+    return annotation if isinstance(annotation, str) else annotation.__qualname__ if plain else str(annotation)
+
+
+#: The types of Arrow by the beginning of their name.
+_ARROW: Final[dict[str, type]] = {
+    **dict.fromkeys(("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"), int),
+    **dict.fromkeys(("halffloat", "float", "double"), float),
+    **dict.fromkeys(("string", "large_string", "string_view"), str),
+    **dict.fromkeys(("binary", "large_binary", "binary_view", "fixed_size_binary"), bytes),
+    **dict.fromkeys(("date32", "date64"), date),
+    **dict.fromkeys(("time32", "time64"), time),
+    **dict.fromkeys(("decimal32", "decimal64", "decimal128", "decimal256"), Decimal),
+    "bool": bool,
+    "timestamp": datetime,
+    "duration": timedelta,
+}
+
+
+def _column(column: Any) -> Field:
+    """A field of an Arrow schema; one that may be null says so in its type."""
+    return Field(column.name, _of_arrow(column.type), not column.nullable, written=str(column.type))
+
+
+def _of_arrow(arrow: Any) -> Type:
+    text = str(arrow)
+    head = text.partition("[")[0].partition("(")[0].partition("<")[0]
+    if head in _ARROW:
+        return Type("scalar", text, _ARROW[head], text, identity=type_of(_ARROW[head]).identity)
+    if head == "dictionary":
+        return _of_arrow(arrow.value_type)
+    if head in ("list", "large_list", "fixed_size_list", "list_view"):
+        return built("list", text, list, identity="builtins:list", arguments=(_of_arrow(arrow.value_type),))
+    if head == "struct":
+        columns = [_column(arrow.field(place)) for place in range(arrow.num_fields)]
+        return built("record", text, dict, identity="builtins:dict", fields=columns)
+    return Type("none" if head == "null" else "open", text)

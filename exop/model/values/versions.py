@@ -16,7 +16,7 @@ from typing import Any, Final
 from exop.errors import StoredStateError
 from exop.model.items import Batch
 from exop.model.types.description import Type, is_named_tuple, type_of
-from exop.model.types.fields import filled, filled_tuple
+from exop.model.types.instances import filled, filled_tuple
 
 ROOT: Final = "exop_bundles"
 #: Values that hold no others; what an annotation says of them is enough.

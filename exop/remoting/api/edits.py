@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 
 from exop.errors import MeshError, SettingError, UnknownName
-from exop.model.meshes.conditional_updates import own_channels
 from exop.model.meshes.diff import MARKS
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
 from exop.model.slets.ports import node_at
@@ -154,7 +153,7 @@ class Add(Edit, frozen=True, tag="add"):
                 raise MeshError(
                     f"{self.node}.{port.name} is connected to nothing; give {port.name}=CHANNEL: {channels}"
                 )
-        fresh = own_channels(mesh, self.node, [port.name for port in spec.outputs if port.name not in ports])
+        fresh = mesh.own_channels(self.node, [port.name for port in spec.outputs if port.name not in ports])
         with _telling(spec):
             own = {name: text for name, text in self.given.items() if name not in spec.ports}
             group = None if "group" in spec.settings else own.pop("group", None)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeA
 
 from exop.errors import PlanError
 from exop.model.meshes.mesh import Mesh
-from exop.model.slets.memento import Memento, memento_of
+from exop.model.slets.memento import Memento
 from exop.remoting.api.remote_bundles import BundleManagement
 from exop.remoting.transport.limits import MIB
 from exop.remoting.transport.operation import LONG, operation
@@ -101,14 +101,16 @@ class Management(BundleManagement, Generic[AnyPlan]):
 
         Where the ports depend on settings, a description has those of all nodes.
         """
+        from exop.model.slets.described import describe
+
         found: dict[str, dict[str, Any]] = {}
         for slet in (node.slet for node in self.mesh(application).nodes.values()):
             if slet.identity not in found:
-                found[slet.identity] = slet.described()
+                found[slet.identity] = describe(slet)
             elif slet.specialises:
                 ports = found[slet.identity]["ports"]
                 known = {port["port"] for port in ports}
-                ports += [port for port in slet.described()["ports"] if port["port"] not in known]
+                ports += [port for port in describe(slet)["ports"] if port["port"] not in known]
         return found
 
     def services(self, query: str = "") -> Iterable[dict[str, Any]]:
@@ -252,7 +254,7 @@ class Management(BundleManagement, Generic[AnyPlan]):
         from exop.model.slets.memento_file import imported
 
         mesh, place = self.mesh(application), f"{application}.{node}"
-        memento = imported(data, memento_of(place, mesh.node(node).slet), place)
+        memento = imported(data, mesh.node(node).slet.memento_class(place), place)
         return self._planned(mesh.restore(node, memento))
 
     @operation(role="operate", patience=LONG)

@@ -15,7 +15,6 @@ from exop.model.meshes.diff import marked, marks_of
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.proof import Shadow, as_shadow
 from exop.model.meshes.resolve import resolved, with_full_paths
-from exop.model.slets.memento import memento_of
 from exop.model.slets.memento_file import imported
 from exop.model.slets.stored_memento import pack
 from exop.model.types.conversion import written
@@ -97,7 +96,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
             mesh = marked(mesh, {name: marks})
             if given.memento is not None:
                 place = f"{mesh.name}.{name}"
-                kind = memento_of(place, mesh.node(name).slet)
+                kind = mesh.node(name).slet.memento_class(place)
                 mesh = mesh.restore(name, imported(fetch(given.memento), kind, place))
         return mesh.at(revision)
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from exop.errors import StateError
+from exop.model.meshes.entries import keeps_order, missing, touched
 from exop.model.meshes.mesh import Mesh
-from exop.model.meshes.nodes import keeps_order, missing, touched
 from exop.model.meshes.topology import section_text, sections
 from exop.runtime.log.files import DISK
 from exop.runtime.log.segment import replace_file

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 from exop.errors import PlanError
 from exop.logs import logger
 from exop.model.meshes.diff import Difference
+from exop.model.meshes.entries import touched
 from exop.model.meshes.mesh import ChannelSpec, Mesh
-from exop.model.meshes.nodes import touched
 from exop.model.slets.handover import new_version
 from exop.model.slets.ports import node_at
 from exop.model.values.versions import Mover, NoVersion, package_of

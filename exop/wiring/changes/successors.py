@@ -13,7 +13,7 @@ from typing import Final
 from exop.errors import ComponentFailed, NotStorable, PlanError
 from exop.logs import logger
 from exop.model.slets.handover import HandOver
-from exop.model.slets.memento import Memento, memento_of
+from exop.model.slets.memento import Memento
 from exop.runtime.channels.base import Channel
 from exop.runtime.component import Component
 from exop.runtime.component_manager import ComponentManager
@@ -195,7 +195,7 @@ def capture(deployment: Deployment, node: str, timeout: float = PATIENCE) -> Mem
     """
     found: list[Callable[[], Memento]] = []
     with deployment.changing:
-        memento_of(f"{deployment.name}.{node}", deployment.mesh.node(node).slet)
+        deployment.mesh.node(node).slet.memento_class(f"{deployment.name}.{node}")
         component = deployment.components[node]
         outside = [component.driver] if isinstance(component.driver, SourceDriver) else []
         running = (component.driver, component.pusher, *component.pullers)
@@ -212,7 +212,7 @@ def copied(component: Component, timeout: float) -> Callable[[], Memento]:
     It is as a checkpoint would bring it back: an object to which two fields refer becomes two.
     """
     # Imported lazily: only this needs the encoding.
-    from exop.model.types.fields import filled
+    from exop.model.types.instances import filled
     from exop.model.values.decoding import decode
     from exop.model.values.encoding import encode, fields_of
 

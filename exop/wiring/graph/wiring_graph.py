@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Final
 
-from exop.model.meshes.nodes import Entries
+from exop.model.meshes.entries import Entries
 from exop.model.properties import CONNECTED_TO, INSTANCE
 from exop.model.slets.ports import PortSpec, node_at
 from exop.registry import ServiceReference

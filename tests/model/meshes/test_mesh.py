@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from exop import Application, Mesh, OutputPorts, Slet, input_port, slet
 from exop.errors import ConditionError, MeshError, SettingError, SletError, UnknownName, WiringError
-from exop.model.meshes import conditional_updates as lines
 from exop.model.meshes.checks import check
 from exop.model.meshes.conditional_updates import fired
 from exop.model.meshes.diff import difference
 from exop.model.meshes.mesh import ChannelSpec, Node
+from exop.model.slets.described import describe
 from exop.model.slets.ports import PortSpec, PortType
 from exop.model.slets.slet import spec_of
 from exop.runtime.channels import BUILT_IN
@@ -359,14 +359,14 @@ def test_an_edit_looks_at_the_slets_that_its_types_reach():
             item = app.add(f"{chain}-{number}", "stock:pass_on", item=item)
         app.add(f"{chain}-sink", "stock:show", item=item)
     mesh, asked = app.build(), list[str]()
-    types_into = lines.types_into
+    types_into = Mesh.types_into
 
     def counted(mesh, node):
         asked.append(node.name)
         return types_into(mesh, node)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lines, "types_into", counted)
+        patch.setattr(Mesh, "types_into", counted)
         edited = mesh.replace("7-source", words_of, lose_state=True)
         assert asked == ["7-0", "7-1", "7-2"]
         assert edited.nodes["7-2"].slet.ports["out"].type.item is str
@@ -395,7 +395,7 @@ def test_members_of_a_family_have_the_type_that_comes():
     assert mesh.nodes["spread"].slet.ports["to.a"].type.item is int
     mesh = mesh.rewire("spread", **{"to.b": ChannelSpec("b")}).replace("numbers", words_of, lose_state=True)
     assert [port.type.item for port in mesh.nodes["spread"].slet.outputs] == [str, str]
-    assert [port["type"] for port in mesh.nodes["spread"].slet.described()["ports"]][:2] == ["T", "T"]
+    assert [port["type"] for port in describe(mesh.nodes["spread"].slet)["ports"]][:2] == ["T", "T"]
 
 
 def catalog_of(mesh: Mesh) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exop.model.meshes.nodes import SHARED, Entries, keeps_order, missing, touched
+from exop.model.meshes.entries import SHARED, Entries, keeps_order, missing, touched
 
 NAMES = st.sampled_from([f"n{number}" for number in range(9)])
 #: An edit of a few entries; `None` removes one.

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from exop import Application, Batch, Memento, OutputPort, OutputPorts, Punctuation, Slet, input_port, slet
 from exop.errors import MeshError, SettingError, StoredStateError, UnknownName, WiringError
 from exop.model.meshes.mesh import Mesh
-from exop.model.slets.described import absent
+from exop.model.slets.described import absent, describe
 from exop.model.slets.slet import spec_of
 from exop.model.slets.spec import SletSpec
 from exop.runtime.catalog import known_slets
@@ -64,7 +64,7 @@ class Wide(Slet, on_error="retry", atomic=True, timeout=2.0):
 
 def travelled(spec: SletSpec) -> SletSpec:
     """The slet where its code is not."""
-    return absent(json.loads(json.dumps(spec.described())))
+    return absent(json.loads(json.dumps(describe(spec))))
 
 
 SLETS = [spec_of(Wide).of("roads"), *known_slets().slets.values()]
@@ -74,8 +74,8 @@ SLETS = [spec_of(Wide).of("roads"), *known_slets().slets.values()]
 def test_a_slet_travels(spec: SletSpec) -> None:
     """All that a signature says is there, and it is forwarded as it came; nothing else is promised."""
     there = travelled(spec)
-    assert there.described() == spec.described()
-    assert msgpack.unpackb(msgpack.packb(spec.described())) == spec.described()
+    assert describe(there) == describe(spec)
+    assert msgpack.unpackb(msgpack.packb(describe(spec))) == describe(spec)
     assert (there.identity, there.role, there.shape, there.doc) == (spec.identity, spec.role, spec.shape, spec.doc)
     assert [str(one) for one in there.settings.values()] == [str(one) for one in spec.settings.values()]
     for one, other in zip((there, there.connected(["to.a"])), (spec, spec.connected(["to.a"])), strict=True):
@@ -94,7 +94,7 @@ def test_a_slet_travels(spec: SletSpec) -> None:
 
 def test_the_memento_has_its_version_and_fields() -> None:
     """And a fingerprint that changes with them."""
-    found = spec_of(Wide).described()
+    found = describe(spec_of(Wide))
     assert (found["state"]["version"], found["memento"]) == (3, "Seen")
     kind = travelled(spec_of(Wide)).state
     assert kind is not None
@@ -130,7 +130,7 @@ ports = {item = "quick"}
 
 def kept() -> Mesh:
     """A mesh with a slet whose code is not here."""
-    known = {**known_slets().slets, "roads:wide": absent(spec_of(Wide).described() | {"slet": "roads:wide"})}
+    known = {**known_slets().slets, "roads:wide": absent(describe(spec_of(Wide)) | {"slet": "roads:wide"})}
     return Mesh.from_toml(TOML, known)
 
 
@@ -169,7 +169,7 @@ def test_where_its_code_is_the_description_is_not_looked_at() -> None:
 )
 def test_it_does_not_run_here(identity: str, cure: str) -> None:
     """A plan that starts it is refused by name, with the cure."""
-    spec = absent(spec_of(Wide).described() | {"slet": identity})
+    spec = absent(describe(spec_of(Wide)) | {"slet": identity})
     app = Application("roads")
     app.add("wide", spec, car=app.channel("cars"), limit=1)
     with pytest.raises(MeshError) as caught:
@@ -181,7 +181,7 @@ def test_it_does_not_run_here(identity: str, cure: str) -> None:
 
 def test_joins_are_checked() -> None:
     """By the fields that it describes: the error names the field, both types and both ports."""
-    data = json.loads(json.dumps(spec_of(Wide).described()))
+    data = json.loads(json.dumps(describe(spec_of(Wide))))
     schema = data["ports"][0]["schema"]
     app = Application("roads")
     passing = app.add("cars", cars)
@@ -203,7 +203,7 @@ JSON = st.recursive(
 @given(st.data())
 def test_hostile_descriptions(data: st.DataObject) -> None:
     """Whatever is changed in one, it is an error by name or a slet that can be shown."""
-    found: Any = json.loads(json.dumps(spec_of(Wide).described()))
+    found: Any = json.loads(json.dumps(describe(spec_of(Wide))))
     holder, key = found, data.draw(st.sampled_from(sorted(found)))
     while isinstance(holder[key], (dict, list)) and holder[key] and data.draw(st.booleans()):
         holder = holder[key]
@@ -214,7 +214,7 @@ def test_hostile_descriptions(data: st.DataObject) -> None:
     except StoredStateError as error:
         assert "the description of a" in str(error)  # noqa: PT017 (either is right)
         return
-    assert spec.described()
+    assert describe(spec)
     assert all(map(str, [*spec.settings.values(), *(port.type for port in spec.ports.values())]))
 
 

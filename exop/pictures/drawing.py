@@ -1,18 +1,27 @@
-"""The picture of a mesh as SVG: complete in itself, without another program, script, font or network."""
+"""Pictures of meshes as text for Mermaid and Graphviz, and as SVG without scripts, fonts or network."""
 
 from __future__ import annotations
 
 import unicodedata
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from itertools import pairwise
-from typing import Final
+from typing import Final, Literal
 
-from exop.pictures.picture import CHANNEL, ROLES, Link, Picture
+from exop.pictures.picture import Link, Picture
 from exop.safe_repr import clean
 
+Format = Literal["mermaid", "dot", "svg"]
+
+#: By role: the letter of the paper, the brackets of Mermaid, the shape of DOT, the colour.
+ROLES: Final = {
+    "alpha": ("α", '(["', '"])', "cds", "#d5f0d5"),
+    "pi": ("π", '["', '"]', "box", "#dce8fa"),
+    "omega": ("ω", '[["', '"]]', "box3d", "#fae0cc"),
+}
+CHANNEL: Final = "#f2f2f2"
 #: Sizes in pixels: of a box and of the free space around it, and how much room a passing arrow takes.
 HEIGHT: Final = 44
 GAP_X, GAP_Y, PASS = 56, 22, 20
@@ -22,6 +31,65 @@ TIP: Final = 8
 LONGEST: Final = 30
 MARKED: Final = "#c0392b"
 STYLE: Final = 'style="max-width:100%;height:auto" font-family="system-ui, sans-serif"'
+
+
+def draw(picture: Picture, form: Format) -> str:
+    """The picture as text of another program, or as SVG."""
+    return _DRAWN[form](picture)
+
+
+def to_mermaid(picture: Picture) -> str:
+    """A Mermaid flow chart, as GitHub and many editors show it."""
+    ids = _ids(picture)
+    lines = ["flowchart LR"]
+    for name, node in picture.nodes.items():
+        letter, opening, closing, _, _ = ROLES[node.role]
+        label = f"{letter} {_mermaid(name)}<br/><small>{_mermaid(node.slet)}</small>"
+        lines.append(f"  {ids[name]}{opening}{label}{closing}:::{node.role}")
+    for channel in picture.drawn():
+        label = f"{_mermaid(channel)}<br/><small>{_mermaid(picture.kind(channel))}</small>"
+        lines.append(f'  {ids[f"channel {channel}"]}[("{label}")]:::channel')
+    for link in picture.links():
+        text, arrow = _mermaid(link.text), "-.->" if link.queued else "-->"
+        lines.append(f"  {ids[link.source]} {arrow}{f'|{text}|' if text else ''} {ids[link.target]}")
+    for role, (_, _, _, _, colour) in ROLES.items():
+        lines.append(f"  classDef {role} fill:{colour},stroke:#555,color:#111")
+    lines.append(f"  classDef channel fill:{CHANNEL},stroke:#999,color:#111")
+    return "\n".join(lines) + "\n"
+
+
+def to_dot(picture: Picture) -> str:
+    """A graph for Graphviz: `exop mesh APP --format dot | dot -Tsvg`."""
+    ids = _ids(picture)
+    lines = [f"digraph {_quoted(picture.name)} {{", "  rankdir=LR", '  node [fontname="sans-serif", style=filled]']
+    for name, node in picture.nodes.items():
+        letter, _, _, shape, colour = ROLES[node.role]
+        label = _quoted(f"{letter} {name}\n{node.slet}")
+        lines.append(f'  {ids[name]} [label={label}, shape={shape}, fillcolor="{colour}"]')
+    for channel in picture.drawn():
+        label = _quoted(f"{channel}\n{picture.kind(channel)}")
+        lines.append(f'  {ids[f"channel {channel}"]} [label={label}, shape=cylinder, fillcolor="{CHANNEL}"]')
+    for link in picture.links():
+        label = f"label={_quoted(link.text)}" if link.text else ""
+        style = ", ".join(filter(None, (label, "style=dashed" if link.queued else "")))
+        lines.append(f"  {ids[link.source]} -> {ids[link.target]}{f' [{style}]' if style else ''}")
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _ids(picture: Picture) -> dict[str, str]:
+    """Identifiers that no name can break."""
+    names = {name: f"n{number}" for number, name in enumerate(picture.nodes, 1)}
+    return names | {f"channel {name}": f"c{number}" for number, name in enumerate(picture.drawn(), 1)}
+
+
+def _mermaid(text: str) -> str:
+    escaped = text.replace("&", "#amp;").replace('"', "#quot;").replace("<", "#lt;").replace(">", "#gt;")
+    return escaped.replace("|", "#124;")
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
 
 
 @dataclass(frozen=True)
@@ -260,3 +328,6 @@ def _cut_before(text: str) -> str:
 
 def _text(text: str) -> str:
     return escape(clean(text))
+
+
+_DRAWN: Final[dict[Format, Callable[[Picture], str]]] = {"mermaid": to_mermaid, "dot": to_dot, "svg": to_svg}

@@ -1,0 +1,120 @@
+"""Mappings that share the entries that an edit leaves alone: an edit or a comparison costs what was edited."""
+
+from __future__ import annotations
+
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
+from itertools import compress, islice
+from operator import is_not
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+#: The number of edited entries up to which copies share the entries of the mapping that was edited.
+SHARED: Final = 64
+_MISSING: Final[Any] = object()
+
+
+class Entries(Mapping[str, T]):
+    """A mapping, as the entries of another one and the few that were edited since.
+
+    Edited entries keep their places, and new ones stand at the end.
+
+    Attributes:
+        base, edits: The entries before the edits, and the edited ones; neither is ever altered.
+    """
+
+    __slots__ = ("base", "edits")
+
+    def __init__(self, base: dict[str, T], edits: dict[str, T] | None = None) -> None:
+        self.base = base
+        self.edits = edits or {}
+
+    def edited(self, changes: Mapping[str, T | None]) -> Entries[T]:
+        """Return a copy with other values for some names; `None` removes a name."""
+        if not changes:
+            return self
+        edits: dict[str, Any] = {**self.edits, **changes}
+        if None in changes.values():
+            return Entries({name: one for name, one in (self.base | edits).items() if one is not None})
+        return Entries(self.base, edits) if len(edits) <= SHARED else Entries(self.base | edits)
+
+    def __getitem__(self, name: str) -> T:
+        found = self.edits.get(name, _MISSING)
+        return self.base[name] if found is _MISSING else found
+
+    def get(self, name: str, default: Any = None) -> T | Any:
+        """The value of a name, or *default*."""
+        found = self.edits.get(name, _MISSING)
+        return self.base.get(name, default) if found is _MISSING else found
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.base or name in self.edits
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.whole())
+
+    def __len__(self) -> int:
+        return len(self.base) + len(self.added())
+
+    def __reversed__(self) -> Iterator[str]:
+        return reversed(self.whole())
+
+    def keys(self) -> KeysView[str]:
+        """The names."""
+        return self.whole().keys()
+
+    def items(self) -> ItemsView[str, T]:
+        """The names and values."""
+        return self.whole().items()
+
+    def values(self) -> ValuesView[T]:
+        """The values."""
+        return self.whole().values()
+
+    def __repr__(self) -> str:
+        return repr(self.whole())
+
+    def added(self) -> dict[str, T]:
+        """Return the new entries, in their order."""
+        return {name: one for name, one in self.edits.items() if name not in self.base}
+
+    def whole(self) -> dict[str, T]:
+        """Return all entries; the result must not be altered."""
+        return self.base | self.edits if self.edits else self.base
+
+
+def touched(before: Mapping[str, T], after: Mapping[str, T]) -> list[str]:
+    """Return the names whose values in *after* are other objects than in *before*; new ones in the order of *after*."""
+    pair = _related(before, after)
+    old, new = (_whole(before), _whole(after)) if pair is None else (pair[0].edits, pair[1].edits)
+    found = list(compress(new, map(is_not, map(old.get, new), new.values())))
+    if pair is None:
+        return found
+    found += [name for name in old if name not in new]
+    return [name for name in found if name in after and after[name] is not before.get(name)]
+
+
+def missing(before: Mapping[str, T], after: Mapping[str, T]) -> list[str]:
+    """Return the names in *before* that are not in *after*."""
+    pair = _related(before, after)
+    old, new = (_whole(before), _whole(after)) if pair is None else (pair[0].edits, after)
+    return [name for name in old if name not in new]
+
+
+def keeps_order(before: Mapping[str, T], after: Mapping[str, T]) -> bool:
+    """Whether the names that stay are in the same order in *after*, and the new ones stand behind them."""
+    pair = _related(before, after)
+    old, new = (_whole(before), _whole(after)) if pair is None else (pair[0].added(), pair[1].added())
+    kept = [name for name in old if name in new]
+    return [*islice(new, len(kept))] == kept
+
+
+def _whole(mapping: Mapping[str, T]) -> Mapping[str, T]:
+    """The mapping in a form that is read without a loop in Python."""
+    return mapping.whole() if isinstance(mapping, Entries) else mapping
+
+
+def _related(before: Mapping[str, T], after: Mapping[str, T]) -> tuple[Entries[T], Entries[T]] | None:
+    """Return both, if they share all entries but those that were edited."""
+    if isinstance(before, Entries) and isinstance(after, Entries) and before.base is after.base:
+        return before, after
+    return None
