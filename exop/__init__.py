@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from exop.model.items import Batch, DeadLetter, EndOfStream, Punctuation
     from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
     from exop.model.meshes.partitions import Keyed
-    from exop.model.meshes.proof import Shadow
+    from exop.model.meshes.shadow import Shadow
     from exop.model.slets.memento import Memento
     from exop.model.slets.ports import InputPort, InputPorts, OutputPort, OutputPorts
     from exop.model.slets.slet import Slet, input_port, slet
@@ -47,7 +47,7 @@ _HOMES = {
     "Platform": "exop.platform",
     "Punctuation": "exop.model.items",
     "ServiceRegistry": "exop.registry",
-    "Shadow": "exop.model.meshes.proof",
+    "Shadow": "exop.model.meshes.shadow",
     "Slet": "exop.model.slets.slet",
     "Tie": "exop.model.slets.tie",
     "connect": "exop.remoting.api.remote_platform",

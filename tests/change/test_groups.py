@@ -626,7 +626,7 @@ def test_a_predecessor_that_is_kept_is_closed_when_partitions_move(platform):
         with pytest.raises(PlanError, match="keep a predecessor in a change of its own"):
             platform.plan(mesh.replace("a", summing)).apply(keep=60)
         plan = platform.plan(mesh)
-        assert "a: the predecessor that is kept behind it is closed: no rollback to it any more" in plan.notes
+        assert "a: the predecessor that is kept as a standby is closed: no rollback to it any more" in plan.notes
         plan.apply()
         assert "kept" not in platform.status("app")
         tap.let(20)

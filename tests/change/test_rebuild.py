@@ -10,7 +10,7 @@ import pytest
 from exop import Application, Batch, Memento, Platform, Punctuation, Slet, input_port, slet
 from exop.errors import NotRebuildable, PlanError
 from exop.model.meshes.mesh import ChannelSpec, Node
-from exop.model.meshes.proof import Shadow
+from exop.model.meshes.shadow import Shadow
 from exop.model.slets.slet import spec_of
 from tests.change.tools import Tap, changed, end, endless, finish, grows, suspended, whole, writing
 from tests.rig import eventually
@@ -602,7 +602,7 @@ def test_it_is_not_proven_by_a_shadow():
     tap = Tap()
     with Platform() as platform:
         mesh = platform.apply(kept_line(tap.source(), []).build()).replace("sum", remembering, rebuild="log")
-        with pytest.raises(PlanError, match="cannot be proven"):
+        with pytest.raises(PlanError, match="cannot be compared"):
             platform.plan(mesh).apply(shadow=Shadow(items=1))
         tap.shut()
         finish(platform, "line")

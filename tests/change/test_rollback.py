@@ -138,7 +138,7 @@ def test_its_time_comes_to_an_end(platform):
     keep(platform, summing_too, seconds=0.05)
     eventually(lambda: kept(platform) is None, "the end of its time")
     eventually(lambda: platform.deployment("app").components["b"].tap is None, "the end of the tap")
-    with pytest.raises(PlanError, match="no predecessor that runs behind it.*replace it back"):
+    with pytest.raises(PlanError, match="no predecessor that runs on as a standby.*replace it back"):
         platform.rollback("app", "b")
     with pytest.raises(UnknownName, match="'d'"):
         platform.rollback("app", "d")
@@ -254,7 +254,7 @@ def test_one_that_cannot_keep_up(platform, monkeypatch):
 
     @slet
     def slow(x: int) -> int:
-        if going.is_set() and threading.current_thread().name.endswith("(behind)"):
+        if going.is_set() and threading.current_thread().name.endswith("(follower)"):
             threading.Event().wait(0.5)
         return x
 
@@ -283,7 +283,7 @@ def test_what_cannot_be_kept_says_so(platform):
     platform.apply(chain("app", endless, plain, writing([])).build())
     mesh = platform.mesh("app")
     for edit, why in (
-        (mesh.replace("c", writing([])), "go on doing so behind its successor.*replace it back"),
+        (mesh.replace("c", writing([])), "go on doing so as a standby.*replace it back"),
         (mesh.suspend("b"), "no predecessor to keep"),
     ):
         with pytest.raises(PlanError, match=why):
@@ -314,7 +314,7 @@ def test_back_behind_a_line_that_took_effect_in_both(platform):
 
     @slet
     def lagging(x: int, *, by: int = 1) -> int:
-        if x == 40 and threading.current_thread().name.endswith("(behind)"):
+        if x == 40 and threading.current_thread().name.endswith("(follower)"):
             going.pass_through()
         return x * by
 
@@ -367,7 +367,7 @@ def test_new_settings_end_it(platform, when):
     platform.apply(chain("app", endless, scaling, writing(seen)).build())
     keep(platform, scaling_too)
     plan = platform.plan(platform.mesh("app").configure("b", by=2, when=when))
-    assert "b: the predecessor that is kept behind it is closed" in str(plan)
+    assert "b: the predecessor that is kept as a standby is closed" in str(plan)
     plan.apply()
     assert kept(platform) is None
     with pytest.raises(PlanError, match="replace it back"):

@@ -738,8 +738,8 @@ def test_what_cannot_be_proven_says_so(platform):
     mesh = platform.mesh("app")
     for node, other, why in (
         ("a", endless_too, "is a source"),
-        ("b", calling, "outside of the mesh, and"),
-        ("c", plain, "takes items by itself"),
+        ("b", calling, "outside of the mesh, which would"),
+        ("c", plain, "pulls its items"),
     ):
         with pytest.raises(PlanError, match=why):
             platform.plan(mesh.replace(node, other)).proven(TWENTY)
@@ -828,4 +828,4 @@ def test_the_plan_shows_the_shadow():
         platform.apply(chain("app", endless, plain, writing([])).build())
         plan = platform.plan(platform.mesh("app").replace("b", skipping)).proven(Shadow(items=5), 30)
         assert "shadow b: beside the old one, on the same items, for 5 items, within 60 s" in str(plan)
-        assert "keep the predecessor of b behind it for 30 s (exop rollback app.b)" in str(plan)
+        assert "keep the predecessor of b as a standby for 30 s (exop rollback app.b)" in str(plan)

@@ -16,7 +16,7 @@ from exop.errors import (
 )
 from exop.hooks import Plugins
 from exop.model.meshes.mesh import Mesh
-from exop.model.meshes.proof import Shadow
+from exop.model.meshes.shadow import Shadow
 from exop.remoting.api import tasks
 from exop.remoting.api.remote_platform import RemotePlatform
 from exop.remoting.api.served import MOST_PLANS, Shelf
@@ -278,10 +278,10 @@ def test_a_diverted_path_is_meant_from_the_client(remote: RemotePlatform, monkey
 
 
 def test_a_proof_travels(remote: RemotePlatform) -> None:
-    """A shadow is data, except for a comparison of the caller's; what cannot be proven is refused there."""
+    """A shadow is data, except for a comparison of the caller's; a plan that replaces nothing is refused there."""
     mesh = remote.mesh("numbers")
     plan = remote.plan(mesh.configure("numbers", step=2))
-    with pytest.raises(PlanError, match="replaces no slet: nothing is to be proven"):
+    with pytest.raises(PlanError, match="replaces no slet: there is nothing to compare"):
         plan.apply(shadow=Shadow(items=5, divert={"path": Path("x")}))
     with pytest.raises(PlanError, match="a comparison is code, and code does not travel"):
         plan.apply(shadow=Shadow(items=5, compare=lambda one, other: True))

@@ -114,7 +114,7 @@ class Proof:
         Raises:
             BuilderError, PlanError: it is no time, or no number of items.
         """
-        from exop.model.meshes.proof import Shadow
+        from exop.model.meshes.shadow import Shadow
         from exop.remoting.api.wire_types import as_proof
 
         if self.divert and self.shadow is None:

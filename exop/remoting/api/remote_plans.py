@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from exop.model.meshes.diff import without_marks
 from exop.model.meshes.mesh import Mesh
-from exop.model.meshes.proof import Shadow
+from exop.model.meshes.shadow import Shadow
 from exop.pictures.notebook import as_text, picture_of
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import msgspec
 from exop.errors import PlanError, SettingError, UnknownName
 from exop.model.meshes.diff import marked, marks_of
 from exop.model.meshes.mesh import Mesh
-from exop.model.meshes.proof import Shadow, as_shadow
 from exop.model.meshes.resolve import resolved, with_full_paths
+from exop.model.meshes.shadow import Shadow, as_shadow
 from exop.model.slets.memento_file import imported
 from exop.model.slets.stored_memento import pack
 from exop.model.types.conversion import written
@@ -204,7 +204,7 @@ class Begun(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Proof(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A shadow (`exop.model.meshes.proof`), where it says items or seconds, and for how long predecessors are kept.
+    """A shadow (`exop.model.meshes.shadow`), where it says items or seconds, and for how long predecessors are kept.
 
     Relative paths in `divert` are meant from `folder`, the working directory of the client.
     """

@@ -38,11 +38,11 @@ from exop.wiring.changes.conditional_updates import caught_up, may_fire, remembe
 from exop.wiring.changes.drain import Drain, check_ends, check_inlets, check_left, check_level, put_out, take_over
 from exop.wiring.changes.partitions import move_keys
 from exop.wiring.changes.plan import Plan, Step
-from exop.wiring.changes.successors import Leavers, Successors, report
+from exop.wiring.changes.successors import Leavers, Successors, Undo, report
 from exop.wiring.controller import WiringController
 from exop.wiring.graph.region import Region
 from exop.wiring.graph.wiring_graph import channel_endpoint
-from exop.wiring.shadow.follower import Companions, Undo
+from exop.wiring.shadow.follower import Followers
 
 
 class Phase(StrEnum):
@@ -73,7 +73,7 @@ class Change:
     manager: ComponentManager
     wiring: WiringController
     plan: Plan
-    beside: Companions = field(default_factory=Companions)
+    followers: Followers = field(default_factory=Followers)
     phase: Phase = Phase.NEW
     error: BaseException | None = None
     _turn: threading.RLock = field(default_factory=threading.RLock)
@@ -86,7 +86,8 @@ class Change:
 
     def __post_init__(self) -> None:
         self.name, self.target, self.timeout = self.deployment.name, self.plan.after, self.plan.patience
-        self._successors = Successors(self.deployment, self.manager, self.plan, self._undo, self.beside)
+        ready = {node: one.component for node, one in self.followers.ready.items()}
+        self._successors = Successors(self.deployment, self.manager, self.plan, self._undo, ready)
         leaving = (step.node for step in self.plan.steps if step.verb in ("replace", "remove"))
         self._old = old = [self.deployment.components[node] for node in leaving]
         outside = [one.driver for one in (*old, *self._restarted()) if isinstance(one.driver, SourceDriver)]
@@ -180,7 +181,7 @@ class Change:
         """Close all drivers; those that run beside the mesh do the last items, and park, too."""
         collect_young()
         self.pause.close()
-        for one in self.beside.ready.values():
+        for one in self.followers.ready.values():
             one.come_to_rest(self.pause)
 
     def _connect(self) -> Region:
@@ -221,7 +222,7 @@ class Change:
         try:
             check_inlets(self.deployment.inlets, drivers, region)
             check_left(old, self._successors.made)
-            self._successors.states |= {node: one.take_over(undo) for node, one in self.beside.ready.items()}
+            self._successors.states |= {node: one.take_over(undo) for node, one in self.followers.ready.items()}
             move_contents(self.deployment, self.plan, drivers, undo)
             self._swap(region)
             mesh = self._caught_up()
@@ -248,7 +249,7 @@ class Change:
         """Return the target mesh with the settings that have taken effect by themselves since the plan was made."""
         since, undo = self.plan.before.revision, self._undo_cut
         _, mesh = caught_up(self.plan.after, since, self.deployment)
-        mesh = settle(self.deployment, self.beside.ready.values(), since, mesh, undo)
+        mesh = settle(self.deployment, self.followers.ready.values(), since, mesh, undo)
         self._closed = settle_channels(self.deployment, mesh, self.plan.changes, undo)
         return mesh
 
@@ -284,8 +285,8 @@ class Change:
                 made.muted = True
                 self._muted.append(made)
                 now[name] = self._successors.succeed(steps[name][0], components.get(name))
-                if name in self.beside.keeps:
-                    self.beside.kept[name] = self.beside.keeps[name](components[name], made, self._undo_cut)
+                if name in self.followers.keep:
+                    self.followers.kept[name] = self.followers.keep[name](components[name], made, self._undo_cut)
             else:
                 self._alter(now[name], steps[name])
         for move in self.plan.moves:
@@ -326,7 +327,7 @@ class Change:
             driver, successor = component.driver, self._successors.made.get(component.node.name)
             if driver is None:
                 continue
-            stays = component.node.name in self.beside.keeps
+            stays = component.node.name in self.followers.keep
             unsent = [*component.surrender(), *([] if stays else put_out(component))]
             send = partial(_send_for, inlets, component, successor)
             if isinstance(driver, EngineDriver):
@@ -339,11 +340,11 @@ class Change:
                 send(work)
         for component in old:
             successor = self._successors.made.get(component.node.name)
-            if successor is not None and component.node.name not in self.beside.ready:  # they have had all of it
+            if successor is not None and component.node.name not in self.followers.ready:  # they have had all of it
                 take_over(component, successor, inlets, self.wiring.current(self.deployment))
-        for one in self.beside.ready.values():  # the punctuations that neither slet has sent
+        for one in self.followers.ready.values():  # the punctuations that neither slet has sent
             to = one.component.to
-            inlets.post(Work(to[port], "control", mark) for port, mark in one.owed() if port in to)
+            inlets.post(Work(to[port], "control", mark) for port, mark in one.unsent() if port in to)
         for component in old:
             self.deployment.let_go(component)
 
@@ -362,7 +363,7 @@ class Change:
             component.begin()
         self.deployment.settle_workers(self.timeout)
         self._unmute()
-        leaving = (one for one in self._old if one.node.name not in self.beside.keeps)
+        leaving = (one for one in self._old if one.node.name not in self.followers.keep)
         self._leavers = Leavers(self.deployment, self.manager, leaving)
         for channel in self._removed:
             self.manager.destroy_channel(self.deployment.name, channel)

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import reduce
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from exop.errors import ExopError, StaleMesh
 from exop.logs import logger
@@ -16,10 +16,9 @@ from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver
 from exop.wiring.changes.plan import Plan, make_plan
+from exop.wiring.changes.successors import Undo
 from exop.wiring.controller import WiringController
-
-if TYPE_CHECKING:
-    from exop.wiring.shadow.follower import Follower, Undo
+from exop.wiring.shadow.follower import Follower
 
 #: Seconds that drivers may take to park so that superfluous guards are compiled out.
 BRIEF: Final = 0.1

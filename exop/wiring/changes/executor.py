@@ -15,11 +15,13 @@ from exop.errors import ExopError, PlanError, StateError
 from exop.model.meshes.checks import check_durable
 from exop.model.meshes.diff import unmarked
 from exop.model.meshes.mesh import Mesh
+from exop.model.meshes.shadow import check_catching_up
 from exop.runtime.component import Component
 from exop.runtime.component_manager import ComponentManager
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.durable.failpoints import failpoint
+from exop.runtime.lifecycle import State
 from exop.runtime.supervision.interrupts import held
 from exop.wiring.changes.change import Change
 from exop.wiring.changes.conditional_updates import renewed
@@ -27,9 +29,9 @@ from exop.wiring.changes.partitions import check_pause
 from exop.wiring.changes.plan import Plan, Step
 from exop.wiring.changes.successors import LONGER, capture, taken
 from exop.wiring.controller import WiringController
-from exop.wiring.shadow.checks import check_catching
-from exop.wiring.shadow.standby import Shadows, Standby
-from exop.wiring.shadow.trial import Run
+from exop.wiring.shadow.follower import Standby
+from exop.wiring.shadow.shadows import Shadows
+from exop.wiring.shadow.trial import Trials
 
 if TYPE_CHECKING:
     from exop.wiring.applications import Applications
@@ -69,13 +71,13 @@ class Changes:
             return self._make(name, self.change(plan, runs.get(name)), turn, runs)
 
     @contextmanager
-    def followed(self, plans: Sequence[Plan]) -> Iterator[Mapping[str, Run]]:
+    def followed(self, plans: Sequence[Plan]) -> Iterator[Mapping[str, Trials]]:
         """Let successors that are on trial, or take long to make their states, run beside the old slets.
 
         Yields the runs by application; until the block ends, these applications accept no other change. Raises
         `PlanError` if a hand-over would stop the stream for longer than allowed, or a successor may not take over.
         """
-        runs: dict[str, Run] = {}
+        runs: dict[str, Trials] = {}
         for plan in plans:
             self._check_caller(plan.after.name)
         slow = [self._slow(plan) for plan in plans]
@@ -180,7 +182,7 @@ class Changes:
             raise PlanError(f"a slet of {application!r} cannot change its own application; do it from another thread")
 
     @contextmanager
-    def turns_of(self, *applications: str, runs: Mapping[str, Run] | None = None) -> Iterator[None]:
+    def turns_of(self, *applications: str, runs: Mapping[str, Trials] | None = None) -> Iterator[None]:
         """Hold the turns of applications in one order for all callers, who so never wait for each other in a circle.
 
         Raises `PlanError` as `turn` does, or if a successor runs beside one of them, and not in *runs*.
@@ -191,7 +193,7 @@ class Changes:
                 self.shadows.check_free(name, (runs or {}).get(name))
             yield
 
-    def change(self, plan: Plan, run: Run | None = None, back: Standby | None = None) -> Change | None:
+    def change(self, plan: Plan, run: Trials | None = None, back: Standby | None = None) -> Change | None:
         """Return the change of a plan, in the caller's turn; `None` if there is nothing to do.
 
         Raises `StaleMesh` or `PlanError` if the application was changed or removed meanwhile, or has finished.
@@ -204,14 +206,14 @@ class Changes:
             raise finished(plan.after.name)
         if not plan:
             return None
-        beside = self.shadows.companions(plan, run, back)
+        followers = self.shadows.followers(plan, run, back)
         nodes, channels = plan.changes.nodes, plan.changes.channels
         after = unmarked(plan.after, [one.name for one in nodes], [one.name for one in channels])
         after = after.at(plan.before.revision + 1)
         check_durable(
             after, has_state=self._running.store is not None, nodes=None if plan.before.durable is None else nodes
         )
-        return Change(running, self._manager, self._wiring, dataclasses.replace(plan, after=after), beside)
+        return Change(running, self._manager, self._wiring, dataclasses.replace(plan, after=after), followers)
 
     def check_there(self, change: Change) -> None:
         """Refuse to go on if the application of a change was removed or changed while the change was prepared."""
@@ -224,7 +226,7 @@ class Changes:
         running = change.deployment
         running.last_change = running.mesh.revision, change.pause.seconds
         failpoint("change-made")
-        self.shadows.made(running, change.plan, change.beside)
+        self.shadows.made(running, change.plan, change.followers)
         unstored = self._running.changed(running)
         plan, paused = change.plan, round(change.pause.seconds * 1e3, 3)
         facts = {} if plan.shadow is None else {"proof": self.shadows.status(plan.after.name).get("shadow")}
@@ -238,7 +240,7 @@ class Changes:
         self._running.settled(change.deployment)
 
     def _make(
-        self, name: str, change: Change | None, turn: ExitStack | None = None, runs: Mapping[str, Run] | None = None
+        self, name: str, change: Change | None, turn: ExitStack | None = None, runs: Mapping[str, Trials] | None = None
     ) -> Mesh:
         """Make one change, in one's *turn*, which is left while slets open: the driver that parks last commits it."""
         if change is not None:
@@ -308,8 +310,12 @@ def _obstacle(plan: Plan, step: Step, old: Component) -> PlanError | None:
     """Return the reason why a successor cannot catch up beside the old slet."""
     if plan.shadow is not None:
         return PlanError(f"{step.node}: the one on trial does not take over, since its settings are diverted")
+    assert step.before is not None
+    assert step.after is not None
+    if old.status is not State.ACTIVE:
+        return PlanError(f"{step.node} is {old.status}: its successor cannot catch up beside it")
     try:
-        check_catching(plan, step, old)
+        check_catching_up(plan.after, step.before, step.after)
     except PlanError as reason:
         return reason
     return None

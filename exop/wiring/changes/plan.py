@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import TIMEOUT_MAX
@@ -11,7 +11,7 @@ from typing import Final, Literal
 from exop.errors import PlanError, SettingError
 from exop.model.meshes.diff import Difference, SettingChange, difference, setting_changes
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
-from exop.model.meshes.proof import Shadow, as_shadow
+from exop.model.meshes.shadow import Replaced, Shadow, as_shadow, check_keep
 from exop.model.slets.handover import HandOver, field_changes, hand_over
 from exop.model.slets.slet import Slet
 from exop.pictures.notebook import as_text, picture_of
@@ -126,16 +126,31 @@ class Plan:
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """Remarks beyond the steps: queues that are inserted, items or state that are lost, steps that take long."""
-        if self.shadow is None and self.keep is None:
-            return self.remarks(self)
-        # Imported lazily: only plans with a proof need it.
-        from exop.wiring.shadow.checks import told
+        return *self.remarks(self), *self._followers()
 
-        return *self.remarks(self), *told(self)
+    def _followers(self) -> Iterator[str]:
+        """Describe the trials before the change, and the predecessors that it keeps."""
+        shadow = self.shadow
+        for step in self.replacements:
+            if shadow is not None:
+                yield f"shadow {step.node}: beside the old one, on the same items, for {shadow}"
+                yield (
+                    "    copy the state → compare outputs, errors, times → equal: take over; else: close, the old stays"
+                )
+                for name, value in shadow.diverted(step.node).items():
+                    yield f"    with {name}={value!r} meanwhile; then a new one takes over, with the state as above"
+            if self.keep is not None:
+                node = f"{self.after.name}.{step.node}"
+                yield f"keep the predecessor of {step.node} as a standby for {self.keep:g} s (exop rollback {node})"
 
     def noting(self, notes: Sequence[str]) -> Plan:
         """The plan with further notes before its own."""
         return replace(self, remarks=lambda plan: (*notes, *self.remarks(plan)))
+
+    @property
+    def replacements(self) -> list[Step]:
+        """The steps that put another slet in a node's place."""
+        return [step for step in self.steps if step.verb == "replace"]
 
     @property
     def patience(self) -> float:
@@ -154,13 +169,14 @@ class Plan:
 
         Raises `PlanError` if something in it cannot run beside the mesh.
         """
-        # Imported lazily: only plans with a proof need it.
-        from exop.wiring.shadow.checks import check_keep, check_shadow
-
+        replaced: Replaced = [(one.before, one.after) for one in self.replacements if one.before and one.after]
         if shadow is not None:
-            check_shadow(self, as_shadow(shadow))
+            as_shadow(shadow).check(self.after, replaced)
         if keep is not None:
-            check_keep(self, keep)
+            check_keep(self.after, replaced, keep)
+            if self.moves:
+                group = self.moves[0].group
+                raise PlanError(f"partitions of the group {group!r} move: keep a predecessor in a change of its own")
         return replace(self, shadow=shadow, keep=keep)
 
     def bounded(self, timeout: float | None = None, pause: float | None = None, *, stall: bool = False) -> Plan:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
-from exop.errors import ComponentFailed, NotStorable, PlanError
+from exop.errors import ComponentFailed, NotStorable
 from exop.logs import logger
 from exop.model.slets.handover import HandOver
 from exop.model.slets.memento import Memento
@@ -29,8 +28,8 @@ from exop.runtime.supervision.interrupts import check_interrupt
 from exop.safe_repr import RAISED, described, message
 from exop.wiring.changes.plan import Plan, Step
 from exop.wiring.changes.rebuild import Rebuild
-from exop.wiring.controller import WiringController
-from exop.wiring.shadow.follower import Companions, Follower, Undo
+
+Undo: TypeAlias = Callable[[], object]
 
 #: Seconds that a hand-over may take at least in the cut, however short it was when it was tried.
 LONGER: Final = 1.0
@@ -40,14 +39,15 @@ LONGER: Final = 1.0
 class Successors:
     """The slets that a plan adds to a deployment; `undo` collects what gives them up again.
 
-    `states` has those that successors got before the cut, `rebuilds` those that are made out of a log.
+    `ready` has the followers that take over, `states` the states that successors got before the cut, `rebuilds` the
+    states that are made out of a log.
     """
 
     deployment: Deployment
     manager: ComponentManager
     plan: Plan
     undo: list[Undo]
-    beside: Companions = field(default_factory=Companions)
+    ready: Mapping[str, Component] = field(default_factory=dict)
     made: dict[str, Component] = field(default_factory=dict)
     channels: dict[str, Channel] = field(default_factory=dict)
     states: dict[str, Memento | None] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Successors:
     def create(self) -> None:
         """Make the components that are new."""
         name, durable = self.deployment.name, self.plan.after.durable is not None
-        self.made |= {node: one.component for node, one in self.beside.ready.items()}
+        self.made |= self.ready
         for step in self.plan.steps:
             if step.verb in ("add", "replace") and step.after is not None and step.node not in self.made:
                 changed, timeout = self.deployment.changed, self.plan.timeout
@@ -79,7 +79,7 @@ class Successors:
     def open(self) -> None:
         """Open the components that may open while the old ones work."""
         for step in self.plan.steps:
-            if step.node in self.made.keys() - self.beside.ready and not _opens_late(step):
+            if step.node in self.made.keys() - self.ready and not _opens_late(step):
                 check_interrupt()
                 self.made[step.node].enter(self.plan.timeout)
                 if step.after is not None and step.after.rebuild is not None:
@@ -253,26 +253,6 @@ def discard(
         manager.destroy(component)
         if component.tie is not None and component.tie.place is not None:
             deployment.retired.append(component.tie.place)
-
-
-def leave(follower: Follower, deployment: Deployment, manager: ComponentManager, wiring: WiringController) -> str:
-    """Untie a follower, and close it unless it has taken its leader's place; returns what went wrong."""
-    follower.stop()
-    leader, component = follower.leader, follower.component
-
-    stays = deployment.components.get(leader.node.name) is leader
-    if stays and not deployment.finished.is_set() and follower.tap.tied:
-        engines = [leader] if leader.spec.own_driver else []
-        # Where a driver does not park now, the tap goes when the wiring is bound the next time.
-        with suppress(PlanError), deployment.changing:
-            wiring.rebind(deployment, follower.tap.untie, engines, nodes=[leader.node.name])
-        follower.tap.untie()
-    try:
-        if deployment.components.get(component.node.name) is not component:
-            discard(deployment, manager, component)
-    except Exception as error:  # noqa: BLE001 (whatever a slet does when it closes)
-        return described(error)
-    return ""
 
 
 class Leavers:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, NamedTuple
 
 from exop.model.items import CONTROL
-from exop.model.meshes.proof import TRIFLE
+from exop.model.meshes.shadow import NOISE
 from exop.model.values.columns import is_columns
 from exop.runtime.dataflow.batches import as_row
 from exop.runtime.metrics import quantiles
@@ -190,7 +190,7 @@ class Comparison:
         self.times: dict[Side, deque[float]] = {"old": deque(maxlen=4096), "new": deque(maxlen=4096)}
         self._turn = threading.Lock()
 
-    def put_out(self, side: Side, item: int, port: str, payload: Any, whole: bool) -> None:
+    def add_output(self, side: Side, item: int, port: str, payload: Any, whole: bool) -> None:
         """Note an output for item number *item*; *whole*: a list is a batch of items, and not one item."""
         if port in self.ports:
             self.ports[port].add(side, item, payload, whole=whole)
@@ -200,7 +200,7 @@ class Comparison:
         """The number of outputs that were compared and equal; control items do not count."""
         return sum(streams.compared for streams in self.ports.values())
 
-    def raised(self, item: int, port: str, old: BaseException | None, new: BaseException | None) -> None:
+    def compare_errors(self, item: int, port: str, old: BaseException | None, new: BaseException | None) -> None:
         """Compare the errors of both for an item."""
         self.errors["old"] += old is not None
         self.errors["new"] += new is not None
@@ -241,7 +241,7 @@ class Comparison:
         if min(len(old), len(new)) < ENOUGH:
             return None
         before, now = old[len(old) // 2], new[len(new) // 2]
-        if now <= before * slower + TRIFLE:
+        if now <= before * slower + NOISE:
             return None
         return (
             f"too slow: {now * 1000:.3g} ms an item in the median, the old one {before * 1000:.3g} ms "

@@ -1,67 +1,75 @@
-"""Components that run behind others: they repeat the others' calls, and can take their places."""
+"""Followers: components that repeat the calls of a leader on copies of its items, and may take its place.
+
+A predecessor that is kept after a replacement is a `Standby`: a follower of its successor.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
-from exop.errors import ComponentFailed
+from exop.errors import ComponentFailed, PlanError
 from exop.model.items import Punctuation
+from exop.model.meshes.mesh import Node
 from exop.model.slets.memento import Memento
 from exop.runtime.channels.base import ControlMerge
 from exop.runtime.component import Component
+from exop.runtime.component_manager import ComponentManager
 from exop.runtime.dataflow.compiler import way_into
 from exop.runtime.dataflow.entry import Entry, Unwind
+from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Halted, acting_as, current_driver
 from exop.runtime.drivers.pause import Pause
 from exop.runtime.drivers.source import ThreadDriver
+from exop.runtime.lifecycle import State
 from exop.runtime.metrics import ComponentMetrics
+from exop.runtime.supervision.failure_state import DeadLetters
 from exop.safe_repr import RAISED, class_of, described, message
 from exop.wiring.changes.drain import quiesce
+from exop.wiring.changes.successors import Undo, discard
+from exop.wiring.controller import WiringController
 from exop.wiring.shadow.comparison import SIDES, Comparison
 from exop.wiring.shadow.taps import Call, FollowerTap, LeaderTap
 from exop.wiring.sharing import copies_freely, independent
 
-if TYPE_CHECKING:
-    from exop.wiring.shadow.standby import Standby
-
-Undo = Callable[[], object]
-
-#: Items that may wait for a follower.
+#: The maximum number of items that wait for a follower.
 CAPACITY = 4096
-#: Items that may be left when a follower takes over: the stream stands still for those.
+#: The maximum number of items that are left when a follower takes over: the stream stands still for those.
 NEAR: Final = 32
-#: Seconds for which the leader waits at most for a follower that is CAPACITY items behind; then it is given up.
+#: Seconds for which the leader waits for a follower that lags by CAPACITY items; after that it stops following.
 PATIENCE = 1.0
 #: Seconds that the copy of an item may take: the stream stands still meanwhile.
 COPYING: Final = 1.0
-#: Seconds for which the leader waits at a time for one that catches up.
+#: Seconds for which the leader waits at a time while it is throttled.
 MOMENT: Final = 0.02
-#: Seconds that a follower that is given up may take to leave its slet; after that it is closed all the same.
+#: Seconds that a stopped follower may take to return from its slet before it is closed.
 LEAVING = 3.0
 
 
 class Follower(ThreadDriver):
-    """Runs one component behind another, on copies of its items, in a thread of its own; it may take its place.
+    """Runs one component as the follower of another one, in a thread of its own.
 
     Attributes:
-        lost: The reason why it cannot follow any more; it does nothing then.
-        items, held: The number of items that it has processed; seconds for which the leader had to wait.
-        slowing: The leader waits for a moment at a time, and then puts half as many items as this one has processed
-            meanwhile: so this one catches up, and the stream goes on.
-        news: Called when there is nothing to do, or it is lost.
-        since: The revision of the mesh when it was tied: lines that took effect later concern it, too.
-        seconds: The time for its last items when it takes over.
+        lost: The reason why it has stopped following; `None` while it follows.
+        items: The number of processed items.
+        held: Seconds for which the leader had to wait.
+        throttling: The leader waits for a moment at a time, and then puts half as many items as were processed
+            meanwhile, so that this one catches up while the stream goes on.
+        on_progress: Called when no calls are left, or following has stopped.
+        since: The revision of the mesh when it was attached: later conditional updates apply to it, too.
+        seconds: The time limit for its last items when it takes over.
     """
 
     def __init__(
         self, leader: Component, component: Component, compared: Comparison | None = None, *, copies: bool = True
     ) -> None:
-        super().__init__(f"{component.application}.{component.node.name} (behind)")
+        super().__init__(f"{component.application}.{component.node.name} (follower)")
         self.leader = leader
         self.component = component
         self.calls: deque[Call] = deque()
@@ -69,77 +77,94 @@ class Follower(ThreadDriver):
         self.lost: str | None = None
         self.items = self.since = 0
         self.held = self.seconds = 0.0
-        self.slowing = False
-        self.news: Callable[[], object] = lambda: None
+        self.throttling = False
+        self.on_progress: Callable[[], object] = lambda: None
         self._put = self._allowed = 0
-        self._seen, self._moved = -1, 0.0  # the items that were done, and since when no more are
+        self._seen, self._moved = -1, 0.0  # the number of processed items, and the time of its last change
         self._wakes: list[Callable[[], None]] = []
-        self._ways: dict[str, Entry] = {}
-        old, new = (partial(compared.put_out, side) if compared else None for side in SIDES)
-        self.tap = LeaderTap(leader, self.put, old, self._copied if copies else lambda one: one)
+        self._entries: dict[str, Entry] = {}
+        old, new = (partial(compared.add_output, side) if compared else None for side in SIDES)
+        self.tap = LeaderTap(leader, self.put, old, self._copied if copies else lambda item: item)
         self._tap = FollowerTap(component, new)
 
     def done(self, call: Call, tap: FollowerTap) -> None:
-        """Look at a call that it has done: it has lost an item if it raised where its leader did not."""
+        """Handle the outcome of a call: the follower has lost an item if it raised and the leader did not."""
         if tap.error is not None and call.error is None and self.component.node.policy not in ("skip", "dead-letter"):
             self.give_up(f"it raised {class_of(tap.error)} for item {call.item}: {message(tap.error)}")
 
-    def full(self) -> str | None:
-        """Return the reason not to wait for it where it is as far behind as it may be."""
+    def overrun(self) -> str | None:
+        """Return the reason why the leader must not wait although the follower lags by its whole capacity."""
         return None
 
     def check(self) -> None:
-        """Refuse to take over if it is not fit for that; it has done all that its leader has."""
+        """Refuse to take over if it is not fit for that; all calls of the leader are processed."""
 
-    def owed(self) -> list[tuple[str, Punctuation]]:
-        """Return the punctuations, by port, that the leader has not sent yet, and that this one has dropped."""
+    def unsent(self) -> list[tuple[str, Punctuation]]:
+        """Return the punctuations, by port, that this one has dropped and the leader has not sent yet."""
         return []
 
     def attach(self) -> None:
-        """Compile the ways into the component: its outputs are dropped. Nothing is in flight in it."""
+        """Compile the entries of the component, whose outputs are dropped; nothing is in flight in it."""
         component = self.component
         component.tap = self._tap
         component.bind(self._tap.outlets({}))
-        self._ways = {port.name: way_into(component, port) for port in component.spec.inputs}
+        self._entries = {port.name: way_into(component, port) for port in component.spec.inputs}
 
     def put(self, call: Call) -> None:
-        """Hand over a call; called by the leader's driver, which waits when there is too much to do."""
+        """Hand over a call in the leader's driver, which waits if the follower lags too much."""
         if self.lost is not None:
             return
         self.calls.append(call)
         self._put += call.rows
         if self.sleeping:
             self.wake()
-        if self.behind >= self.capacity or (self.slowing and self._put >= self._allowed):
+        if self.lag >= self.capacity or (self.throttling and self._put >= self._allowed):
             self._wait_for_room()
 
     @property
-    def behind(self) -> int:
+    def lag(self) -> int:
         """The number of items that wait."""
         return self._put - self.items
 
     def too_slow(self) -> str:
-        """Return the reason to give it up when PATIENCE is over."""
-        return f"too slow: it was {self.behind} items behind, and did not catch up within {PATIENCE:g} s"
+        """Return the reason to stop following when PATIENCE is over."""
+        return f"too slow: it was {self.lag} items behind, and did not catch up within {PATIENCE:g} s"
 
     def limit(self, capacity: int) -> None:
-        """Let so many items wait from now on; beyond that the leader waits, for a short time."""
-        self.slowing, self.capacity = False, capacity
+        """Let this number of items wait from now on; beyond it the leader waits for a short time."""
+        self.throttling, self.capacity = False, capacity
 
     def give_up(self, problem: str) -> None:
-        """Follow no more."""
+        """Stop following."""
         if self.lost is None:
             self.lost = problem
             self.calls.clear()
-            self._let_on()
-            self.news()
+            self._release_leader()
+            self.on_progress()
 
     def stop(self) -> None:
-        """Follow no more, and leave; the leader's tap is without effect from now on."""
+        """Stop following and leave; the leader's tap is without effect from now on."""
         self.tap.open = False
         self.give_up("it was stopped")
         self.halt()
         self.join(LEAVING)
+
+    def leave(self, deployment: Deployment, manager: ComponentManager, wiring: WiringController) -> str:
+        """Stop following, and close the component unless it has taken its leader's place; return what went wrong."""
+        self.stop()
+        leader, component, running = self.leader, self.component, deployment.components
+        if running.get(leader.node.name) is leader and not deployment.finished.is_set() and self.tap.attached:
+            engines = [leader] if leader.spec.own_driver else []
+            # If a driver does not park now, the tap goes when the wiring is bound the next time.
+            with suppress(PlanError), deployment.changing:
+                wiring.rebind(deployment, self.tap.detach, engines, nodes=[leader.node.name])
+            self.tap.detach()
+        try:
+            if running.get(component.node.name) is not component:
+                discard(deployment, manager, component)
+        except Exception as error:  # noqa: BLE001 (whatever a slet does when it closes)
+            return described(error)
+        return ""
 
     def run(self) -> None:
         """Process the calls handed over until asked to leave."""
@@ -152,11 +177,11 @@ class Follower(ThreadDriver):
                 self.busy = False
             else:
                 self.rest()
-                self.news()
+                self.on_progress()
                 self.doze(lambda: not self.calls)
 
     def come_to_rest(self, pause: Pause) -> None:
-        """Catch up, put out everything, and park, while the others are being parked."""
+        """Process what is left, put out everything, and park, while the other drivers are being parked."""
         component, self.seconds = self.component, pause.timeout
         if component.spec.own_driver and component.driver is not None:
             pause.wait_parked()
@@ -167,14 +192,14 @@ class Follower(ThreadDriver):
         pause.close([self])
 
     def take_over(self, undo: list[Undo]) -> Memento | None:
-        """Do what is left, and be ready for the leader's place; returns the state. Everything is parked."""
+        """Process the last items and get ready for the leader's place; everything is parked. Returns the state."""
         if self.calls:
             self._do_rest()
-        component, node, status = self.component, self.component.node, self.component.status
-        merge, ended, dead = component.merge, component.ended, component.trouble.dead
+        component = self.component
+        node, status, restore = component.node, component.status, _restoring(component)
 
         def back() -> None:
-            component.merge, component.ended, component.trouble.dead = merge, ended, dead
+            restore()
             component.muted, component.node = False, node
             component.become(status)
             self.attach()
@@ -183,7 +208,7 @@ class Follower(ThreadDriver):
         self.check()
         component.flush()
         component.tap, component.left = None, False
-        component.metrics = ComponentMetrics()  # calls beside the mesh do not count
+        component.metrics = ComponentMetrics()  # calls of a follower do not count
         return component.state
 
     def _do_rest(self) -> None:
@@ -201,48 +226,48 @@ class Follower(ThreadDriver):
     def _do_next(self) -> None:
         try:
             call = self.calls.popleft()
-        except IndexError:  # it was given up meanwhile
+        except IndexError:  # following stopped meanwhile
             return
         self._tap.begin(call.item)
         try:
             way = "control" if call.control else "push" if call.port.type.form == "item" else "push_batch"
-            getattr(self._ways[call.port.name], way)(call.payload)
+            getattr(self._entries[call.port.name], way)(call.payload)
             self.done(call, self._tap)
         except Halted:
             raise
-        except (Exception, Unwind) as error:  # noqa: BLE001 (whatever it is, it is the follower's and not the stream's)
+        except (Exception, Unwind) as error:  # noqa: BLE001 (any failure is the follower's and not the stream's)
             self.give_up(f"it could not take item {call.item}: {described(error)}")
         self.items += call.rows
-        if self._wakes and self.behind <= self.capacity // 2:
-            self._let_on()
+        if self._wakes and self.lag <= self.capacity // 2:
+            self._release_leader()
 
     def _wait_for_room(self) -> None:
-        """Wait, in the leader's driver, until half of it is done, unless that one has to come to its safe point.
+        """Wait, in the leader's driver, until half of the capacity is free, unless the driver has to park.
 
-        One that is catching up and has done no item for PATIENCE hangs in it: the leader runs at its own pace then.
+        A throttled leader does not wait for a follower that has processed no item for PATIENCE: it hangs.
         """
         driver, now = current_driver(), time.monotonic()
         if self.items != self._seen:
             self._seen, self._moved = self.items, now
-        problem = self.full() if self.behind >= self.capacity else None
+        problem = self.overrun() if self.lag >= self.capacity else None
         if problem is not None:
             self.give_up(problem)
-        if driver is None or self.lost is not None or (self.slowing and now - self._moved >= PATIENCE):
+        if driver is None or self.lost is not None or (self.throttling and now - self._moved >= PATIENCE):
             return
 
         def ready() -> bool:
-            enough = NEAR if self.slowing else self.capacity // 2
-            return self.behind <= enough or self.lost is not None or self.left or driver.hurried
+            enough = NEAR if self.throttling else self.capacity // 2
+            return self.lag <= enough or self.lost is not None or self.left or driver.hurried
 
         self._wakes.append(driver.wake)
-        driver.wait_for(ready, MOMENT if self.slowing else PATIENCE)
+        driver.wait_for(ready, MOMENT if self.throttling else PATIENCE)
         self.held += time.monotonic() - now
-        if self.slowing:
+        if self.throttling:
             self._allowed = self._put + max(1, (self.items - self._seen) // 2)
         elif not ready():
             self.give_up(self.too_slow())
 
-    def _let_on(self) -> None:
+    def _release_leader(self) -> None:
         wakes, self._wakes = self._wakes, []
         for wake in wakes:
             wake()
@@ -255,7 +280,7 @@ class Follower(ThreadDriver):
             if copies_freely(value):
                 return independent(value)
             return leader.user.run(leader, "copying an item", partial(independent, value), COPYING)
-        except RAISED as error:  # an item that cannot be copied: the stream goes on without the copy
+        except RAISED as error:  # the stream goes on without the copy
             self.give_up(
                 f"an item cannot be copied ({described(error)}); "
                 f"if no slet alters the items that it gets or has put out, say Shadow(copy=False)"
@@ -263,22 +288,122 @@ class Follower(ThreadDriver):
             return value
 
 
-def as_far(component: Component, leader: Component) -> None:
-    """Let a component know how far its leader's inputs have come, without sharing anything with it."""
+class Standby(Follower):
+    """A predecessor that runs on as the follower of its successor; made while everything is parked.
+
+    Args:
+        shares: The successor has got the predecessor's state by reference, so this one continues with a copy.
+        seconds: The time limit for that copy.
+        over: Called in a thread of its own when the standby's time is up, or it has stopped following.
+    """
+
+    def __init__(
+        self,
+        predecessor: Component,
+        successor: Component,
+        undo: list[Undo],
+        *,
+        shares: bool,
+        seconds: float,
+        over: Callable[[Standby], None],
+    ) -> None:
+        if predecessor.status is not State.ACTIVE:
+            problem = f"{successor.node.name} is {predecessor.status}: it cannot run on as a standby"
+            raise PlanError(f"{problem}; make the change without keeping it")
+        super().__init__(successor, predecessor)
+        self.until = 0.0
+        self._over = over
+        self._ended = threading.Event()
+        restore, tap = _restoring(predecessor), predecessor.tap  # perhaps the tap of its own standby
+
+        def drop() -> None:
+            restore()
+            predecessor.tap = tap
+            self.tap.detach()
+
+        undo.append(drop)
+        copy_progress(predecessor, predecessor)
+        predecessor.trouble.dead = DeadLetters()
+        if shares and predecessor.state is not None:
+            copy = predecessor.state.copied
+            predecessor.adopt(predecessor.user.run(predecessor, "taking the memento", copy, seconds))
+        self.tap.attach()
+        self.attach()
+
+    @property
+    def node(self) -> Node:
+        """The node with which it takes over: its own settings, connected and suspended as the successor is."""
+        now = self.leader.node
+        return replace(self.component.node, ports=now.ports, suspended=now.suspended)
+
+    def run_on(self, seconds: float) -> None:
+        """Run on for *seconds*."""
+        self.until = time.time() + seconds
+        self.component.proceed()  # it has put out everything in order to be replaced
+        self.start()
+        threading.Thread(target=self._wait, args=(seconds,), name=f"exop {self.name} until", daemon=True).start()
+
+    def _wait(self, seconds: float) -> None:
+        self._ended.wait(seconds)
+        self._over(self)
+
+    def give_up(self, problem: str) -> None:
+        """Stop following."""
+        super().give_up(problem)
+        self._ended.set()
+
+    def take_over(self, undo: list[Undo]) -> Memento | None:
+        """Come back to the successor's connections, suspended if the successor is."""
+        state = super().take_over(undo)
+        self.component.node = self.node
+        return state
+
+    def check(self) -> None:
+        """Refuse if it has not followed to the last item."""
+        if self.lost is not None or self.component.status is not State.ACTIVE:
+            why = self.lost or f"it is {self.component.status}"
+            raise PlanError(f"the predecessor of {self.node.name} cannot take over again: {why}; replace it back")
+
+    def plain(self) -> dict[str, Any]:
+        """Return its status as plain data."""
+        return {
+            "slet": self.component.spec.identity,
+            "until": time.strftime("%H:%M:%S", time.localtime(self.until)),
+            "left_s": round(max(0.0, self.until - time.time()), 1),
+            "behind": self.lag,
+            "items": self.items,
+            "problem": self.lost,
+        }
+
+
+@dataclass
+class Followers:
+    """The followers that a change concerns, by node.
+
+    Attributes:
+        ready: Followers that take their leaders' places, with states of their own, instead of newly made successors.
+        keep: Makes a standby of the predecessor of a node, for the nodes whose predecessors are kept.
+        kept: The standbys that were made.
+    """
+
+    ready: Mapping[str, Follower] = field(default_factory=dict)
+    keep: Mapping[str, Callable[[Component, Component, list[Undo]], Standby]] = field(default_factory=dict)
+    kept: dict[str, Standby] = field(default_factory=dict)
+
+
+def copy_progress(component: Component, leader: Component) -> None:
+    """Set how far the inputs of a component have come to a copy of the leader's progress."""
     component.merge = ControlMerge()
     component.merge.restore(leader.merge.capture())
     component.ended = set(leader.ended)
     component.expect()
 
 
-@dataclass
-class Companions:
-    """The components beside the mesh that a change concerns, by node.
+def _restoring(component: Component) -> Undo:
+    """Return an undo that restores the progress and the dead letters that a component has now."""
+    merge, ended, dead = component.merge, component.ended, component.trouble.dead
 
-    Those that are `ready` take a place, with a state of their own, instead of a successor that is newly made. `keeps`
-    ties predecessors that run on to their successors; they are `kept` then.
-    """
+    def restore() -> None:
+        component.merge, component.ended, component.trouble.dead = merge, ended, dead
 
-    ready: Mapping[str, Follower] = field(default_factory=dict)
-    keeps: Mapping[str, Callable[[Component, Component, list[Undo]], Standby]] = field(default_factory=dict)
-    kept: dict[str, Standby] = field(default_factory=dict)
+    return restore

@@ -1,4 +1,4 @@
-"""The taps on a leader, whose outputs count, and on its follower: they record calls of a slet and their outputs."""
+"""Taps on a leader and on its follower: they record the calls of a slet, with the outputs of each call."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from exop.runtime.drivers.base import Halted
 
 #: Port and payload of an output, and whether that is a batch or columns.
 Output: TypeAlias = tuple[str, Any, bool]
-#: Takes an output behind the number of the item that caused it.
-Left: TypeAlias = Callable[[int, str, Any, bool], object]
+#: Called with the number of the item that caused an output, and the output.
+OnOutput: TypeAlias = Callable[[int, str, Any, bool], object]
 
 
 class Call(NamedTuple):
-    """One call of a slet, or the way of a `control` item through its component, whether the slet sees it or not."""
+    """One call of a slet; or a `control` item that passes its component, whether the slet sees it or not."""
 
     item: int
     port: PortSpec
@@ -34,33 +34,33 @@ class Call(NamedTuple):
 
 
 class LeaderTap(Tap):
-    """Hands on the calls of the leader and their outputs, as soon as the outcome is known.
+    """Passes each call of the leader to *put*, as soon as its outcome is known, and before that its outputs to *left*.
 
-    It does not hand on a call for which the leader is suspended, or that is going to be tried again. *put* takes each
-    call behind its outputs; *left* takes these, if they are needed; *copied* copies a value that may be altered.
+    A call for which the leader is suspended, or that is going to be retried, is not passed. *copied* copies a value
+    that slets may alter.
     """
 
     def __init__(
-        self, leader: Component, put: Callable[[Call], None], left: Left | None, copied: Callable[[Any], Any]
+        self, leader: Component, put: Callable[[Call], None], left: OnOutput | None, copied: Callable[[Any], Any]
     ) -> None:
         self.open = True
         self.items = 0
-        self.inner: Tap | None = None  # another one on the same leader
+        self.inner: Tap | None = None  # another tap on the same leader
         self._leader, self._put, self._left, self._copied = leader, put, left, copied
-        self._inside = self._stuck = False  # a control item is under way; the slet has raised, and will try again
+        self._inside = self._stuck = False  # a control item passes; the slet has raised, and retries
         self._error: BaseException | None = None
 
     @property
-    def tied(self) -> bool:
-        """Whether it is on its leader; the ways have to be bound for it to take effect."""
+    def attached(self) -> bool:
+        """Whether it is on its leader; it takes effect when the entries are bound again."""
         return self in self._all()
 
-    def tie(self) -> None:
-        """Put it on its leader, around those that are there."""
+    def attach(self) -> None:
+        """Put it on its leader, around the taps that are there."""
         self.inner, self._leader.tap = self._leader.tap, self
 
-    def untie(self) -> None:
-        """Take it away from its leader, if it is there."""
+    def detach(self) -> None:
+        """Remove it from its leader, if it is there."""
         if self._leader.tap is self:
             self._leader.tap = self.inner
         for tap in self._all():
@@ -73,7 +73,7 @@ class LeaderTap(Tap):
             tap = tap.inner
 
     def around(self, port: PortSpec, call: Callable[[Any], Any], *, lazy: bool) -> Callable[[Any], Any]:
-        """Copy the item before the call, which may alter it; hand it on behind the call."""
+        """Copy the item before the call, which may alter it; pass the copy on after the call."""
         call = call if self.inner is None else self.inner.around(port, call, lazy=lazy)
         clock, leader, copied = time.perf_counter, self._leader, self._copied
         whole = any(one.type.form != "item" for one in leader.spec.outputs if one.name == OUT)
@@ -112,11 +112,11 @@ class LeaderTap(Tap):
         self.items += rows
         if control and self._inside:
             self._error = error
-        else:  # a control item that is tried once more goes on its way through the component later
+        else:  # a control item that is retried passes the component later
             self._put(Call(number, port, item, error, took, rows, control))
 
     def control(self, port: PortSpec, control: Control) -> Control:
-        """Hand a control item on, behind all outputs that it causes."""
+        """Pass a control item on after all outputs that it causes."""
         control = control if self.inner is None else self.inner.control(port, control)
 
         def tapped(mark: Punctuation | EndOfStream) -> None:
@@ -134,7 +134,7 @@ class LeaderTap(Tap):
         return tapped
 
     def forwarded(self, mark: Punctuation | EndOfStream) -> None:
-        """Note that it leaves by every port, behind the slet's outputs for it."""
+        """Note that it leaves by every port, after the slet's outputs for it."""
         if self.inner is not None:
             self.inner.forwarded(mark)
         for port in self._leader.spec.outputs:
@@ -153,21 +153,21 @@ class LeaderTap(Tap):
 
 
 class FollowerTap(Tap):
-    """Records error and seconds of the call that the follower was handed; *left*, if given, takes its outputs."""
+    """Records the error and the seconds of a call of the follower; *left*, if given, gets its outputs."""
 
-    def __init__(self, follower: Component, left: Left | None) -> None:
+    def __init__(self, follower: Component, left: OnOutput | None) -> None:
         self._follower = follower
         self._left = left
         self.begin(0)
 
     def begin(self, item: int) -> None:
-        """Begin with the call for item number *item*."""
+        """Begin to record the call for item number *item*."""
         self.item = item
         self.error: BaseException | None = None
         self.took = 0.0
 
     def around(self, port: PortSpec, call: Callable[[Any], Any], *, lazy: bool) -> Callable[[Any], Any]:
-        """Note errors; no policy is asked, since the item is the leader's."""
+        """Note errors; the failure policy is not asked, since the item is the leader's."""
         clock, follower = time.perf_counter, self._follower
 
         def tapped(payload: Any) -> Any:
@@ -188,18 +188,16 @@ class FollowerTap(Tap):
 
     def outlets(self, to: Mapping[str, Entry]) -> Mapping[str, Entry]:
         """Drop all outputs."""
-        left, ports = self._left, self._follower.spec.outputs
-        return (
-            {} if left is None else {port.name: listening(NOWHERE, partial(self._leaves, port.name)) for port in ports}
-        )
+        ports = self._follower.spec.outputs if self._left is not None else ()
+        return {port.name: listening(NOWHERE, partial(self._leaves, port.name)) for port in ports}
 
     def _leaves(self, port: str, payload: Any, *, whole: bool = False) -> None:
-        if self._left is not None and payload is not None:  # it is none where a call has raised
+        if self._left is not None and payload is not None:  # `None` where a call has raised
             self._left(self.item, port, payload, whole)
 
 
 def listening(entry: Entry, noted: Callable[..., object]) -> Entry:
-    """Return a way into *entry* that notes everything that enters; with `whole=True` batches and columns."""
+    """Return an entry in front of *entry* that notes everything that enters; with `whole=True` batches and columns."""
 
     def push(item: Any) -> None:
         noted(item)

@@ -1,4 +1,4 @@
-"""Successors that run beside their predecessors until they take over: they catch up, and may be on trial."""
+"""Trials: successors that run as followers of their predecessors until they take over, compared or only catching up."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from exop.errors import ExopError, PlanError, ShadowFailed
 from exop.model.items import Punctuation
-from exop.model.meshes.proof import Shadow
+from exop.model.meshes.shadow import Shadow
 from exop.model.slets.memento import Memento
 from exop.model.slets.spec import Role
 from exop.runtime.channels.base import LOWEST
@@ -23,24 +23,23 @@ from exop.runtime.supervision.interrupts import check_interrupt
 from exop.safe_repr import add_note, shown
 from exop.wiring.changes.conditional_updates import fired_beside
 from exop.wiring.changes.plan import Plan, Step
-from exop.wiring.changes.successors import copied, leave, taken
+from exop.wiring.changes.successors import copied, taken
 from exop.wiring.controller import WiringController
-from exop.wiring.shadow.checks import replacements
 from exop.wiring.shadow.comparison import Comparison, Difference, same
-from exop.wiring.shadow.follower import CAPACITY, NEAR, PATIENCE, Follower, as_far
+from exop.wiring.shadow.follower import CAPACITY, NEAR, PATIENCE, Follower, copy_progress
 from exop.wiring.shadow.taps import Call, FollowerTap
 
-#: Seconds between two looks whether the old slets still run.
+#: Seconds between two checks that the old slets still run.
 GLANCE: Final = 0.05
-#: Items that may wait while the state of a successor is made; they are kept in memory.
+#: The maximum number of items that wait in memory while the state of a successor is made.
 MOST: Final = 1_000_000
-#: Calls after which outputs are compared, at the latest.
+#: The number of calls after which outputs are compared, at the latest.
 AT_ONCE: Final = 32
 #: The phase of the calls of `compare` and `__eq__` that a change waits for.
 COMPARING: Final = "being compared"
 #: Why nothing can run beside a slet that is not active.
 IDLE: Final = "nothing can be compared; repair or resume it, or replace it as it is"
-#: Why a successor does not take over that puts out nothing, as its predecessor does.
+#: Why a successor without any output, like its predecessor, does not take over.
 NO_OUTPUT: Final = (
     "no output was compared, because neither has put out anything; give it more time or more items, or allow it for a "
     "slet that may put out nothing: Shadow(allow_no_output=True) (--allow-no-output)"
@@ -50,8 +49,8 @@ NO_OUTPUT: Final = (
 class Trial(Follower):
     """A successor that makes its state from a copy while the stream runs, and follows until it takes over.
 
-    With a *shadow* it is compared with its predecessor; where its effects are `diverted`, another one takes over then.
-    Without one it only catches up.
+    With a *shadow* it is compared with its predecessor; if its effects are `diverted`, a new one takes over afterwards.
+    Without a shadow it only catches up.
     """
 
     def __init__(self, step: Step, old: Component, new: Component, shadow: Shadow | None) -> None:
@@ -68,8 +67,8 @@ class Trial(Follower):
         super().__init__(old, new, compared, copies=shadow is None or shadow.copy)
         self.capacity = MOST
 
-    def tie(self, seconds: float) -> None:
-        """Copy the state within so many seconds, and keep the items that come from now on; everything is parked."""
+    def begin_following(self, seconds: float) -> None:
+        """Copy the state within *seconds*, and record the items that come from now on; everything is parked."""
         old, self.seconds = self.leader, seconds
         if self._upgrades and old.state is not None:
             self._copy = copied(old, seconds)
@@ -77,11 +76,11 @@ class Trial(Follower):
             old.flush()
             copy = old.user.run(old, "taking the memento", old.state.copied, seconds)
             self._copy = lambda: copy
-        as_far(self.component, old)
-        self.tap.tie()
+        copy_progress(self.component, old)
+        self.tap.attach()
 
-    def make(self) -> None:
-        """Make the state out of the copy in time, and begin with the items that have come since."""
+    def make_state(self) -> None:
+        """Make the state from the copy within the time limit, and begin with the items that have come since."""
         if self.step.state is not None:
             state = taken(self.step.state, self.component, self._copy(), self.seconds, interruptible=True)
             if state is not None:
@@ -89,45 +88,45 @@ class Trial(Follower):
         self._copy = lambda: None
         self.attach()
         self.component.begin()
-        # The old slet waits for one on trial only where that is far behind because of its state.
-        self.slowing = self.shadow is None or (self._upgrades and self.behind > CAPACITY // 2)
-        if not self.slowing:
+        # The leader waits for a successor on trial only if making the state has left it far behind.
+        self.throttling = self.shadow is None or (self._upgrades and self.lag > CAPACITY // 2)
+        if not self.throttling:
             self.limit(CAPACITY)
         self._begun = time.monotonic()
         self.start()
 
     def done(self, call: Call, tap: FollowerTap) -> None:
-        """Compare the outcomes of both for an item."""
+        """Compare the outcomes of both slets for a call."""
         if self.shadow is None:
             super().done(call, tap)
             return
-        found = self.comparison
+        comparison = self.comparison
         if self.in_step and not call.control:
-            found.times["old"].append(call.took)
-            found.times["new"].append(tap.took)
+            comparison.times["old"].append(call.took)
+            comparison.times["new"].append(tap.took)
         if call.error is not None or tap.error is not None:
-            found.raised(call.item, call.port.name, call.error, tap.error)
+            comparison.compare_errors(call.item, call.port.name, call.error, tap.error)
         if self.in_step and (not self.calls or self.items % AT_ONCE == 0):
-            found.match()
-        if found.found:
-            self.news()
+            comparison.match()
+        if comparison.found:
+            self.on_progress()
 
-    def full(self) -> str | None:
-        """Do not wait while the state is made, nor for one that is too slow."""
-        return f"it is {self.behind} items behind" if self.capacity == MOST else self._slow()
+    def overrun(self) -> str | None:
+        """Return the reason why the leader does not wait: the state is still being made, or the slet is too slow."""
+        return f"it is {self.lag} items behind" if self.capacity == MOST else self._slow()
 
     def _slow(self) -> str | None:
-        """Return the reason if it is too slow; the time that an engine takes for an item is not known."""
+        """Return the reason if it is too slow; the time of an engine per item is not known."""
         return self.comparison.slow(self.shadow.slower) if self.shadow is not None and self.in_step else None
 
     def _unproven(self) -> str | None:
-        """Return the reason if no output was compared, unless it is a sink, or the shadow allows that."""
+        """Return the reason if no output was compared, unless it is a sink or the shadow allows that."""
         shadow, sink = self.shadow, self.component.spec.role is Role.OMEGA
         proven = shadow is None or self.comparison.compared or shadow.allow_no_output or sink
         return None if proven else NO_OUTPUT
 
-    def lacks(self, *, over: bool = True) -> str | None:
-        """Return what the trial lacks; until its time is *over*, one that is to last for a time lacks that."""
+    def unfinished(self, *, over: bool = True) -> str | None:
+        """Return why the trial is not finished; one that is to last for a time is so when its time is *over*."""
         if self.shadow is None:
             return None
         came, asked = self.items, self.shadow.items
@@ -138,7 +137,7 @@ class Trial(Follower):
         return self._unproven() if self.in_step else None
 
     def obstacle(self) -> str | None:
-        """Return the reason why it cannot take over, as far as that is known."""
+        """Return the reason, as far as it is known, why the successor cannot take over."""
         old, new = self.leader, self.component
         if not self.in_step:  # the driver of the new one compares those in step
             self._compare()
@@ -161,7 +160,7 @@ class Trial(Follower):
             raise self.failed(problem)
 
     def _compare(self, *, last: bool = False) -> None:
-        """Compare the outputs so far; at the *last* time all that is left, and the mementos of sinks."""
+        """Compare the outputs so far; the *last* time all that are left, and the mementos of sinks."""
         old, new = self.leader, self.component
 
         def compare() -> None:
@@ -173,18 +172,18 @@ class Trial(Follower):
 
         new.user.run(new, COMPARING, compare, self.seconds, interruptible=not last)
 
-    def owed(self) -> list[tuple[str, Punctuation]]:
+    def unsent(self) -> list[tuple[str, Punctuation]]:
         """Return the successor's punctuations that its predecessor, an engine, has not sent yet."""
         found = []
         for port, streams in self.comparison.ports.items() if not self.in_step else ():
             old, new = streams.last.get("old"), streams.last.get("new")
-            told = old.time if isinstance(old, Punctuation) else LOWEST
-            if isinstance(new, Punctuation) and new.time > told:
+            sent = old.time if isinstance(old, Punctuation) else LOWEST
+            if isinstance(new, Punctuation) and new.time > sent:
                 found.append((port, new))
         return found
 
     def failed(self, problem: str) -> ExopError:
-        """Return the error with the reason why it does not take over."""
+        """Return the error with the reason why the successor does not take over."""
         if self.shadow is None:
             return PlanError(
                 f"the successor of {self.step.node} cannot catch up beside it: {problem}; nothing has happened; allow "
@@ -211,8 +210,8 @@ class Trial(Follower):
 
 
 @dataclass(eq=False)
-class Run:
-    """Runs the successors of one plan beside the mesh: on trial, where the plan has a shadow, else those of *slow*.
+class Trials:
+    """The trials of one plan: of all successors if it has a shadow, else of those of *slow*, which have to catch up.
 
     The application goes on meanwhile, and accepts no other change.
     """
@@ -225,15 +224,15 @@ class Run:
     trials: list[Trial] = field(default_factory=list)
     aborted: str | None = None
     over: threading.Event = field(default_factory=threading.Event)
-    _news: threading.Event = field(default_factory=threading.Event)
+    _progress: threading.Event = field(default_factory=threading.Event)
 
     def prove(self) -> None:
-        """Return when all successors have caught up, and those on trial are proven.
+        """Return when all successors have caught up, and those with a shadow are proven.
 
-        Raises `ShadowFailed` or another `PlanError` if one cannot take over, or the run was given up.
+        Raises `ShadowFailed` or another `PlanError` if one cannot take over, or the trials were aborted.
         """
         shadow = self.plan.shadow
-        for step in replacements(self.plan):
+        for step in self.plan.replacements:
             if shadow is not None or step.node in self.slow:
                 self._open(step)
         engines = [trial.leader for trial in self.trials if trial.leader.spec.own_driver]
@@ -241,16 +240,16 @@ class Run:
         with self.deployment.changing:
             self.wiring.rebind(self.deployment, self._begin, engines, nodes=nodes)
         for trial in self.trials:
-            trial.make()
+            trial.make_state()
         for trial in self.trials:
-            if trial.slowing:
+            if trial.throttling:
                 self._catch_up(trial)
                 if shadow is not None:
                     trial.limit(CAPACITY)
         limit = shadow.limit if shadow is not None else 0.0
-        if not self._holds(lambda: not any(trial.lacks(over=False) for trial in self.trials), self.trials, limit):
+        if not self._reached(lambda: not any(one.unfinished(over=False) for one in self.trials), self.trials, limit):
             for trial in self.trials:
-                if problem := trial.lacks():
+                if problem := trial.unfinished():
                     raise trial.failed(problem)
 
     def come_near(self) -> None:
@@ -260,25 +259,25 @@ class Run:
             trial.limit(NEAR)
 
             def near(trial: Trial = trial, begun: int = begun) -> bool:
-                return not trial.behind or (begun != trial.items and trial.behind <= NEAR)
+                return not trial.lag or (begun != trial.items and trial.lag <= NEAR)
 
-            if not self._holds(near, [trial], PATIENCE):
+            if not self._reached(near, [trial], PATIENCE):
                 raise trial.failed(trial.too_slow())
 
     def abort(self, reason: str, timeout: float) -> None:
-        """Give up, also the states that are being made, and wait until that is done."""
+        """End the trials, and the calls that make states or compare, and wait until that is done."""
         self.aborted, end = reason, time.monotonic() + timeout
-        self._news.set()
+        self._progress.set()
         while not self.over.is_set() and time.monotonic() < end:
-            for phase in ("taking over the state", COMPARING):  # again and again: one may be about to begin
+            for phase in ("taking over the state", COMPARING):  # again and again: a call may be about to begin
                 self.manager.user.give_up(self.deployment.name, phase, reason)
             self.over.wait(GLANCE)
 
     def end(self, error: BaseException | None = None) -> None:
-        """Close the successors that have not taken over; what goes wrong is noted on *error*."""
+        """Close the successors that have not taken over; failures of that are noted on *error*."""
         try:
             for trial in self.trials:
-                problem = leave(trial, self.deployment, self.manager, self.wiring)
+                problem = trial.leave(self.deployment, self.manager, self.wiring)
                 if problem and error is not None:
                     add_note(error, f"and when the successor was closed: {problem}")
         finally:
@@ -296,7 +295,7 @@ class Run:
         return f"{head} is on trial for {self.plan.shadow} ({done or 'it opens'})"
 
     def _open(self, step: Step) -> None:
-        """Make and open a successor, on trial with its effects diverted."""
+        """Make and open a successor, with its effects diverted if the shadow says so."""
         shadow, old, node = self.plan.shadow, self.deployment.components[step.node], step.after
         if old.status is not State.ACTIVE:
             raise PlanError(f"{step.node} is {old.status}: {IDLE}")
@@ -306,12 +305,12 @@ class Run:
         changed, timeout = self.deployment.changed, self.plan.timeout
         new = self.manager.create(self.deployment.name, node, changed, timeout=timeout)
         trial = Trial(step, old, new, shadow)
-        trial.news = self._news.set
+        trial.on_progress = self._progress.set
         self.trials.append(trial)
         new.enter(timeout)
 
     def _begin(self) -> None:
-        """Begin with the settings of this moment, and look at each item from now on; everything is parked."""
+        """Attach the trials, with the settings of this moment; everything is parked."""
         since, ledger = self.plan.before.revision, self.deployment.ledger
         for trial in self.trials:
             component, trial.since = trial.component, since
@@ -320,18 +319,18 @@ class Run:
                 component.configure(node)
             if node.pending:
                 component.watch = NodeWatch(component, ledger)
-            trial.tie(self.plan.patience)
+            trial.begin_following(self.plan.patience)
 
     def _catch_up(self, trial: Trial) -> None:
         """Wait until the follower is near, for as long as it comes nearer within each time-out of the plan."""
-        left = trial.behind
-        while not self._holds(lambda: trial.behind <= 2 * NEAR, [trial], self.plan.patience):
-            if trial.behind >= left:
-                raise trial.failed(f"it is {trial.behind} items behind, and comes no nearer")
-            left = trial.behind
+        left = trial.lag
+        while not self._reached(lambda: trial.lag <= 2 * NEAR, [trial], self.plan.patience):
+            if trial.lag >= left:
+                raise trial.failed(f"it is {trial.lag} items behind, and comes no nearer")
+            left = trial.lag
 
-    def _holds(self, ready: Callable[[], bool], trials: Iterable[Trial], seconds: float) -> bool:
-        """Wait for *ready*, as long as the *trials* may take over; `False` after so many seconds."""
+    def _reached(self, ready: Callable[[], bool], trials: Iterable[Trial], seconds: float) -> bool:
+        """Wait until *ready()* holds, while the *trials* may take over; return `False` after *seconds*."""
         end = time.monotonic() + seconds
         while not ready():
             for trial in trials:
@@ -340,8 +339,8 @@ class Run:
             left = end - time.monotonic()
             if left <= 0:
                 return False
-            self._news.wait(min(left, GLANCE))
-            self._news.clear()
+            self._progress.wait(min(left, GLANCE))
+            self._progress.clear()
             check_interrupt()
             if self.aborted is not None or self.deployment.finished.is_set():
                 raise PlanError(f"{self.plan.after.name}: {self.aborted or 'it has finished'}; nothing was changed")

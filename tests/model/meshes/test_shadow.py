@@ -3,7 +3,7 @@
 import pytest
 
 from exop.errors import PlanError
-from exop.model.meshes.proof import WITHIN, Shadow
+from exop.model.meshes.shadow import WITHIN, Shadow
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,198 @@
+"""Shadows: under which conditions a successor runs beside the old slet and takes over, and which slets can run so."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from exop.errors import PlanError, UnknownName
+from exop.model.meshes.mesh import Mesh, Node
+from exop.model.slets.spec import Role, is_number
+
+#: The nodes that get another slet, each before and after the change.
+Replaced: TypeAlias = Sequence[tuple[Node, Node]]
+#: Seconds to wait for the items of a shadow, by default.
+WITHIN = 60.0
+#: Differences of the time per call below this number of seconds are noise of the clock and of other threads.
+NOISE = 50e-6
+#: The longest time for which a timer can wait, in seconds.
+LONGEST: Final = min(1e9, threading.TIMEOUT_MAX)
+
+
+@dataclass(frozen=True)
+class Shadow:
+    """The successor runs beside the old slet, on the same items, before it takes over: `plan.apply(shadow=Shadow(…))`.
+
+    Args:
+        items: The number of items for which both have to agree.
+        seconds: The time for which both have to agree; with `items`, the time within which these have to come (60 s by
+            default).
+        compare: Decides whether an output of the successor (its second argument) is as good as that of the old slet;
+            called with single items, of record batches with their rows as dictionaries. By default they must be equal.
+        slower: How many times as long as the old slet the successor may take for an item, in the median.
+        divert: Settings for the successor while it is on trial, so that its effects outside of the mesh go elsewhere:
+            `{"path": "trial.csv"}`, or `{"node.path": …}` where several slets are replaced.
+        copy: Copy mutable items for the successor. `False` declares that no slet alters the items that it gets or has
+            put out.
+        allow_no_output: Accept a successor although no output of either slet could be compared. A sink needs no
+            output: its errors and times are compared.
+
+    Raises:
+        PlanError: neither `items` nor `seconds` is given, or a number is out of range.
+    """
+
+    items: int | None = None
+    seconds: float | None = None
+    compare: Callable[[Any, Any], bool] | None = None
+    slower: float = 2.0
+    divert: Mapping[str, Any] = field(default_factory=dict)
+    copy: bool = True
+    allow_no_output: bool = False
+
+    def __post_init__(self) -> None:
+        items, seconds, compare, divert = self.items, self.seconds, self.compare, self.divert
+        if items is None and seconds is None:
+            raise PlanError("a shadow needs an end: say Shadow(items=1000), or Shadow(seconds=30)")
+        named = isinstance(divert, Mapping) and all(isinstance(name, str) for name in divert)
+        for name, fits, cure in (
+            ("items", items is None or (is_number(items) and isinstance(items, int)), "a whole number above 0"),
+            ("seconds", seconds is None or is_number(seconds), "a number of seconds above 0"),
+            ("slower", is_number(self.slower), "a number above 0"),
+            ("compare", compare is None or callable(compare), "a function of two items, compare(old, new) -> bool"),
+            ("divert", named, "values by setting, {'path': 'trial.csv'}"),
+            ("copy", isinstance(self.copy, bool), "True or False"),
+            ("allow_no_output", isinstance(self.allow_no_output, bool), "True or False"),
+        ):
+            if not fits:
+                raise PlanError(f"a shadow with {name}={getattr(self, name)!r} is not possible; give {cure}")
+        if (items is not None and items < 1) or not 0 < self.limit < float("inf") or not self.slower > 0:
+            given = f"items={items}, seconds={seconds}, slower={self.slower}"
+            raise PlanError(f"a shadow with {given} is not possible; give numbers above 0")
+
+    @property
+    def limit(self) -> float:
+        """The maximum duration in seconds."""
+        return WITHIN if self.seconds is None else self.seconds
+
+    @classmethod
+    def parse(cls, text: str, **more: Any) -> Shadow:
+        """Read a shadow as written on the command line: `30s`, `1000items`, `1000items,30s`.
+
+        Raises:
+            PlanError: *text* has another form.
+        """
+        found: dict[str, Any] = {}
+        for part in text.replace(" ", "").split(","):
+            match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|items?)", part)
+            if match is None or (match[2] != "s" and "." in match[1]):
+                raise PlanError(f"{text!r} is no shadow; write 30s, 1000items, or 1000items,30s")
+            found["seconds" if match[2] == "s" else "items"] = float(match[1]) if match[2] == "s" else int(match[1])
+        return cls(**found, **more)
+
+    def __str__(self) -> str:
+        return f"{self.limit:g} s" if self.items is None else f"{self.items} items, within {self.limit:g} s"
+
+    def diverted(self, node: str) -> dict[str, Any]:
+        """Return the settings that the successor of a node gets instead of its own."""
+        prefix = f"{node}."
+        own = {name.removeprefix(prefix): value for name, value in self.divert.items() if name.startswith(prefix)}
+        return {name: value for name, value in self.divert.items() if "." not in name} | own
+
+    def check(self, mesh: Mesh, replaced: Replaced) -> None:
+        """Refuse to compare nothing, or to act on something outside of the mesh twice; *mesh* is the one to come."""
+        if not replaced:
+            raise PlanError(
+                f"the plan for {mesh.name} replaces no slet: there is nothing to compare; leave the shadow out"
+            )
+        known = [node.name for node, _ in replaced]
+        for name in self.divert:
+            node, dot, _ = name.partition(".")
+            if dot and node not in known:
+                raise UnknownName(place="divert: the replaced nodes", kind="node", name=node, known=known)
+        for old, new in replaced:
+            _check_shares_items(mesh, (old, new), "its successor cannot run as its shadow; replace it without a shadow")
+            if new.rebuild is not None:
+                raise PlanError(
+                    f"{new.name}: a state that is rebuilt from a log cannot be compared with one that is not; rebuild "
+                    f"it without a shadow, and keep the predecessor instead (keep=SECONDS)"
+                )
+            if diverted := self.diverted(new.name):
+                _check_diverted(old, new, diverted)
+            else:
+                _check_effects(
+                    new,
+                    ", which would happen twice while both run; divert the effects of the successor "
+                    "(Shadow(divert={'path': …})), or mark it effects=False if it has none, or replace it without a "
+                    "shadow",
+                )
+
+
+def as_shadow(value: object) -> Shadow:
+    """Return *value* if it is a shadow; raise `PlanError` otherwise."""
+    if isinstance(value, Shadow):
+        return value
+    cure = f"Shadow.parse({value!r})" if isinstance(value, str) else "Shadow(items=1000), or Shadow(seconds=30)"
+    raise PlanError(f"shadow={value!r} is no shadow; say shadow={cure}")
+
+
+def check_keep(mesh: Mesh, replaced: Replaced, seconds: float) -> None:
+    """Raise `PlanError` if a predecessor cannot run on as a standby of its successor; *mesh* is the one to come."""
+    if not (is_number(seconds) and 0 < seconds <= LONGEST):
+        raise PlanError(
+            f"a predecessor cannot be kept for keep={seconds!r}; give a number of seconds above 0, at most {LONGEST:g}"
+        )
+    if not replaced:
+        raise PlanError(f"the plan for {mesh.name} replaces no slet: there is no predecessor to keep")
+    for old, new in replaced:
+        cure = "its predecessor cannot run on as a standby; to go back later, replace it back"
+        _check_shares_items(mesh, (old, new), cure)
+        _check_effects(old, ", and would go on doing so as a standby; to go back later, replace it back")
+
+
+def check_catching_up(mesh: Mesh, old: Node, new: Node) -> None:
+    """Raise `PlanError` if a successor cannot run beside its predecessor until it has caught up with it."""
+    cure = "its successor cannot catch up beside it"
+    _check_shares_items(mesh, (old, new), cure)
+    for node in (old, new):
+        if node.slet.own_driver:
+            raise PlanError(f"{node.name}: {node.slet.name} drives itself; {cure}")
+    _check_effects(new, f"; {cure}")
+
+
+def _check_diverted(old: Node, new: Node, diverted: Mapping[str, Any]) -> None:
+    """Refuse to divert a setting to the value that it has already."""
+    spec = new.slet
+    for name in diverted:
+        if name not in spec.settings:
+            raise UnknownName(place=f"divert: {spec.name}", kind="setting", name=name, known=spec.settings)
+    given = spec.configured(new.name, {**new.settings, **diverted})
+    same = [name for name in diverted if name in new.settings and given[name] == new.settings[name]]
+    if same or all(name in old.settings and given[name] == old.settings[name] for name in diverted):
+        values = ", ".join(f"{name}={given[name]!r}" for name in same or diverted)
+        raise PlanError(
+            f"{new.name}: divert={{{values}}} diverts nothing, since that is the value already; give another value, or "
+            f"leave it out"
+        )
+
+
+def _check_shares_items(mesh: Mesh, pair: tuple[Node, Node], cure: str) -> None:
+    """Refuse slets that cannot work on the same items."""
+    for node in pair:
+        spec, pulled = node.slet, ", ".join(port.name for port in node.slet.inputs if port.pulled)
+        if mesh.durable is not None and spec.tie is not None:
+            raise PlanError(f"{node.name}: {spec.name} is tied to the checkpoints of its application; {cure}")
+        if spec.role is Role.ALPHA:
+            raise PlanError(f"{node.name}: {spec.name} is a source, which gets no items that two could share; {cure}")
+        if pulled:
+            raise PlanError(
+                f"{node.name}: {spec.name} pulls its items ({pulled}), so two of it would share them out; {cure}"
+            )
+
+
+def _check_effects(node: Node, cure: str) -> None:
+    if node.slet.has_effects:
+        why = " (it is a sink)" if node.slet.effects is None else ""
+        raise PlanError(f"{node.name}: {node.slet.name} acts on something outside of the mesh{why}{cure}")

@@ -1,0 +1,166 @@
+"""The trials and standbys that run beside the applications of one platform."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from exop.errors import PlanError, UnknownName
+from exop.logs import logger
+from exop.model.meshes.mesh import Mesh
+from exop.model.slets.handover import HandOver
+from exop.runtime.component_manager import ComponentManager
+from exop.runtime.deployment import Deployment
+from exop.wiring.changes.plan import Plan
+from exop.wiring.controller import WiringController
+from exop.wiring.shadow.follower import Follower, Followers, Standby
+from exop.wiring.shadow.trial import Trials
+
+#: Seconds to wait for the end of aborted trials.
+ABORTING: Final = 10.0
+#: Changes of a node that end its standby.
+ENDING: Final = ("replace", "remove", "configure", "arm")
+
+
+class Shadows:
+    """Keeps account of the trials and standbys; *turn* returns the lock of an application."""
+
+    def __init__(
+        self, manager: ComponentManager, wiring: WiringController, turn: Callable[[str], threading.RLock]
+    ) -> None:
+        self._manager = manager
+        self._wiring = wiring
+        self._turn = turn
+        self._trials: dict[str, Trials] = {}
+        self._kept: dict[tuple[str, str], tuple[Deployment, Standby]] = {}
+        self._last: dict[str, dict[str, Any]] = {}
+
+    def check_free(self, application: str, trials: Trials | None = None) -> None:
+        """Refuse to change an application while successors are on trial, unless these are *trials*."""
+        running = self._trials.get(application)
+        if running is not None and running is not trials:
+            raise PlanError(
+                f"{running}; wait until that is over, or give it up: `exop rollback --abandon {application}` "
+                f"(platform.abandon_proof)"
+            )
+
+    @contextmanager
+    def running(self, deployment: Deployment, plan: Plan, slow: Collection[str]) -> Iterator[Trials]:
+        """Refuse other changes while the trials of a plan run; close the successors that have not taken over."""
+        name = deployment.name
+        trials = self._trials[name] = Trials(deployment, self._manager, self._wiring, plan, slow)
+        try:
+            yield trials
+        except BaseException as error:
+            trials.end(error)
+            raise
+        else:
+            trials.end()
+        finally:
+            if plan.shadow is not None:
+                self._last[name] = trials.status()
+            if self._trials.get(name) is trials:
+                del self._trials[name]
+
+    def followers(self, plan: Plan, trials: Trials | None = None, back: Standby | None = None) -> Followers:
+        """Return the followers that take over in this change, and the makers of the standbys that it keeps."""
+        found = trials.trials if trials is not None else []
+        ready: dict[str, Follower] = {trial.step.node: trial for trial in found if not trial.diverted}
+        if back is not None:
+            ready[back.node.name] = back
+        if plan.keep is None:
+            return Followers(ready)
+        standby = partial(Standby, seconds=plan.patience, over=self._expire)
+        return Followers(ready, {one.node: partial(standby, shares=one.node not in ready) for one in plan.replacements})
+
+    def made(self, deployment: Deployment, plan: Plan, followers: Followers) -> None:
+        """Close the standbys that a change has ended, and start those that it keeps."""
+        for node in _ended(plan):
+            self._end(deployment.name, node)
+        for node, standby in followers.kept.items():
+            self._kept[deployment.name, node] = deployment, standby
+            standby.since = plan.before.revision
+            standby.run_on(plan.keep or 0.0)
+
+    def notes(self, plan: Plan) -> Iterator[str]:
+        """Describe the standbys that a plan ends."""
+        for node in _ended(plan) & self._kept_of(plan.after.name).keys():
+            yield f"{node}: the predecessor that is kept as a standby is closed: no rollback to it any more"
+
+    def rollback_plan(self, node: str, mesh: Mesh, plan: Callable[[Mesh], Plan]) -> tuple[Plan, Standby]:
+        """Return the plan by which a standby takes over again, and that standby."""
+        application = mesh.name
+        if node not in mesh.nodes:
+            raise UnknownName(place=f"the application {application!r}", kind="node", name=node, known=mesh.nodes)
+        _, standby = self._kept.get((application, node), (None, None))
+        if standby is None:
+            raise PlanError(
+                f"{application}.{node} has no predecessor that runs on as a standby: a change keeps one on request "
+                f"(plan.apply(keep=60), exop replace … --keep 60s), for that time; replace it back instead"
+            )
+        made = plan(mesh.edited({node: replace(standby.node, lose_state=True)}))
+        own = HandOver("its own, current state", lambda memento: memento)
+        steps = (replace(one, state=own) if one.node == node and one.state is not None else one for one in made.steps)
+        return replace(made, steps=tuple(steps)), standby
+
+    def abandon(self, application: str, reason: str) -> bool:
+        """Abort the trials of an application, and wait until that is done; return whether there were any."""
+        trials = self._trials.get(application)
+        if trials is not None:
+            trials.abort(reason, ABORTING)
+        return trials is not None
+
+    def stop(self, application: str) -> None:
+        """End the trials and standbys of an application that is removed."""
+        self.abandon(application, "it is removed")
+        turn = self._turn(application)
+        acquired = turn.acquire(timeout=ABORTING)  # a standby whose time is up may be about to leave
+        try:
+            for node in self._kept_of(application):
+                self._end(application, node)
+            self._last.pop(application, None)
+        finally:
+            if acquired:
+                turn.release()
+
+    def status(self, application: str) -> dict[str, Any]:
+        """Return plain data: the trials (`shadow`), the result of the last ones (`proof`), the standbys (`kept`)."""
+        trials = self._trials.get(application)
+        found = {
+            "shadow": trials.status() if trials is not None else {},
+            "proof": self._last.get(application),
+            "kept": {node: one.plain() for node, one in self._kept_of(application).items()},
+        }
+        return {name: value for name, value in found.items() if value}
+
+    def _kept_of(self, application: str) -> dict[str, Standby]:
+        return {node: standby for (name, node), (_, standby) in self._kept.copy().items() if name == application}
+
+    def _expire(self, standby: Standby) -> None:
+        """Close a standby whose time is up, or that has stopped following."""
+        key = standby.component.application, standby.node.name
+        with self._turn(key[0]):
+            if self._kept.get(key, (None, None))[1] is not standby:
+                return
+            if standby.lost is not None:
+                logger("exop.wiring").warning("a predecessor is not kept any longer", node=key, why=standby.lost)
+            self._end(*key)
+
+    def _end(self, application: str, node: str) -> None:
+        """Close the standby of a node, if there is one."""
+        found = self._kept.pop((application, node), None)
+        if found is None:
+            return
+        deployment, standby = found
+        if problem := standby.leave(deployment, self._manager, self._wiring):
+            logger("exop.wiring").error("a predecessor did not close", node=f"{application}.{node}", error=problem)
+
+
+def _ended(plan: Plan) -> set[str]:
+    """Return the nodes whose standbys a plan ends: it changes them, or moves their partitions."""
+    shared = {node for move in plan.moves for node in move.before}
+    return shared | {step.node for step in plan.steps if step.verb in ENDING}
