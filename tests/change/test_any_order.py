@@ -25,7 +25,7 @@ from exop import Platform
 from exop.errors import CheckpointError, LifecycleError, UnknownName
 from exop.hooks import Plugins
 from exop.runtime.durable import checkpointer
-from exop.runtime.durable.database import Checkpoints
+from exop.runtime.durable.store import Checkpoints
 from exop.runtime.supervision import failure_policy as failure
 from tests.change.offered import Marks, OfferedChanges, OfferedMesh, refused_slets
 from tests.change.tools import Books

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from exop.errors import StateError, StoredStateError
-from exop.runtime.durable.database import accept, contents_of, inspect
-from exop.runtime.durable.tables import FILE, FORMER, FORMER_CHECKPOINTS, GENERATION, GenerationFile, opened
+from exop.runtime.durable.database import FILE, GENERATION, GenerationFile, accept, contents_of, inspect, opened
 from exop.runtime.log.files import DISK
 from exop.runtime.log.segment import Segment, check_start, segment_names, settled
 
 #: A state directory holds at least one of these, however damaged it is.
-_MARKS: Final = (FILE, GENERATION, FORMER_CHECKPOINTS, "lock")
+_MARKS: Final = (FILE, GENERATION, "lock")
 
 
 def examine(directory: Path) -> dict[str, Any]:
@@ -105,7 +104,7 @@ def _applications(directory: Path, found: dict[str, Any], damage: list[str]) -> 
     found["generation"] = contents.generation.number
     damage.extend(contents.damaged.values())
     listed = []
-    with opened(path, former=contents.version == FORMER) as database:
+    with opened(path) as database:
         query = (
             "SELECT a.name, a.revision, a.active, c.number, c.taken FROM applications a "
             "LEFT JOIN checkpoints c ON c.application = a.name ORDER BY a.name"

@@ -165,7 +165,7 @@ def _history(app: str, where: Where) -> list[dict[str, Any]]:
         directory = where.state or Path(where.on or "-")
         if not directory.is_dir():
             raise
-        from exop.runtime.durable.database import read_history
+        from exop.runtime.durable.store import read_history
         from exop.runtime.history import shown
 
         return shown(read_history(directory, app))

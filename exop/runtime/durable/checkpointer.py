@@ -31,10 +31,10 @@ from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.pause import Pause
 from exop.runtime.drivers.source import SourceDriver, ThreadDriver
-from exop.runtime.durable.database import Checkpoints
 from exop.runtime.durable.engine_journal import DurableTie
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.durable.snapshot import CAPTURING, Snapshot, capture, ties
+from exop.runtime.durable.store import Checkpoints
 from exop.runtime.supervision.budget import Owner, UserCall, UserCalls
 from exop.safe_repr import RAISED, described, message
 

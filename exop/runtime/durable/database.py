@@ -1,19 +1,21 @@
-"""The database of a state directory: applications, checkpoints, plugins; each transaction has a number and a digest.
+"""The database of a state directory: its tables, its transactions, and the generation file that numbers these.
 
 A start takes the state that the last transaction has left, or refuses by name a state that may be older, or damaged:
 
-- The number and the digest of a transaction are in the generation file, on the disk, before it is committed; and that
-  it is committed, before anything outside (a sink, an engine) can know of it.
+- The number and the digest of a transaction are in the generation file, on the disk, before it is committed. That it is
+  committed is noted there before a sink or an engine can learn of it.
 - A digest for each application covers its rows and the checksums of the parts of its checkpoint; one over all covers
   these, the plugins and the number.
+- A mesh is stored in one row for each table of its topology file, so that a change writes only the rows that it
+  changes. The row of an application holds the sum of the checksums of these rows: its digest covers them unread.
 """
 
 from __future__ import annotations
 
-import json
+import errno
+import os
 import sqlite3
 import threading
-import time
 import zlib
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -21,26 +23,126 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from exop.errors import StateError, StoredStateError
+from exop.errors import StateError
 from exop.logs import logger
-from exop.runtime.durable import tables
 from exop.runtime.durable.failpoints import failpoint
-from exop.runtime.durable.snapshot import Key, Snapshot
-from exop.runtime.durable.tables import Generation, GenerationFile
+from exop.runtime.log.files import DISK
+from exop.runtime.log.segment import replace_file
 
+#: The version of the tables, and that of the release before, which is migrated; any other version is refused.
+VERSION: Final = 3
+FORMER: Final = 2
+FILE: Final = "platform.sqlite"
+GENERATION: Final = "generation"
+_MAGIC: Final = b"SQLite format 3\0"
+#: Large pages halve the cost of writing states of megabytes.
+_PAGE: Final = 65536
+_APPLICATIONS: Final = """
+CREATE TABLE applications (
+    name TEXT PRIMARY KEY, revision INTEGER NOT NULL, active INTEGER NOT NULL, sum INTEGER NOT NULL);"""
+_SECTIONS: Final = """
+CREATE TABLE sections (
+    place INTEGER PRIMARY KEY, application TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, content TEXT NOT NULL,
+    UNIQUE (application, kind, name));"""
+_OTHERS: Final = """
+CREATE TABLE platform (version INTEGER NOT NULL, generation INTEGER NOT NULL, digest TEXT NOT NULL);
+CREATE TABLE digests (application TEXT PRIMARY KEY, digest TEXT NOT NULL);
+CREATE TABLE plugins (name TEXT PRIMARY KEY, folder TEXT NOT NULL);
+CREATE TABLE checkpoints (
+    application TEXT PRIMARY KEY, number INTEGER NOT NULL, taken REAL NOT NULL,
+    revision INTEGER NOT NULL, topology TEXT NOT NULL, reasons TEXT NOT NULL);
+CREATE TABLE parts (
+    application TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, sum INTEGER NOT NULL, content BLOB NOT NULL,
+    PRIMARY KEY (application, kind, name));"""
+#: Made where it is missing: a release that does not know it leaves it alone.
+_HISTORY: Final = """
+CREATE TABLE IF NOT EXISTS history (
+    application TEXT NOT NULL, number INTEGER NOT NULL, content TEXT NOT NULL, PRIMARY KEY (application, number));"""
+#: The rows under the digest of one application; the sum in the first stands for its sections.
+_ROWS_OF_APPLICATION: Final = (
+    "SELECT * FROM applications WHERE name = ?",
+    "SELECT * FROM checkpoints WHERE application = ?",
+    "SELECT kind, name, sum FROM parts WHERE application = ? ORDER BY kind, name",
+)
+_ROWS_OF_ALL: Final = (
+    "SELECT version, generation FROM platform",
+    "SELECT * FROM plugins ORDER BY name",
+    "SELECT * FROM digests ORDER BY application",
+)
 _NAMES: Final = (
     "SELECT name FROM applications UNION SELECT application FROM digests "
     "UNION SELECT application FROM checkpoints UNION SELECT application FROM parts"
 )
-_NEXT: Final = "(SELECT coalesce(max(number), 0) + 1 FROM checkpoints WHERE application = ?)"
 
-#: Rows of the history over all applications, those included that were removed.
-_MOST_ENTRIES: Final = 100_000
-_OLD_ENTRIES: Final = (
-    "DELETE FROM history WHERE (application = ? AND number <= ?) OR rowid <= (SELECT max(rowid) FROM history) - ?"
-)
-ENTRIES: Final = "SELECT number, content FROM history WHERE application = ? ORDER BY number"
-_LAST_ENTRY: Final = "SELECT coalesce(max(number), 0) FROM history WHERE application = ?"
+
+class Generation(NamedTuple):
+    """A transaction of the database.
+
+    Attributes:
+        number: Transactions are numbered from 1.
+        digest: Over the content of the database after it.
+        committed: It is known to be committed; otherwise the process may have died before.
+    """
+
+    number: int
+    digest: str
+    committed: bool
+
+    def as_line(self) -> bytes:
+        """Return the content of the file: always of the same length, so that it is overwritten in place."""
+        state = "committed" if self.committed else "written"
+        text = f"ExoP generation {self.number:020d} {state:9} {self.digest:32}"
+        return f"{text} {zlib.crc32(text.encode()):08x}\n".encode()
+
+
+class GenerationFile:
+    """The generation file tells a database that has lost its last transactions, or is gone, from a new one."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / GENERATION
+        self._number: int | None = None
+
+    def read(self) -> Generation | None:
+        """Read the file; `None` if there is none. Raises `StateError` if it is damaged."""
+        try:
+            line = self.path.read_bytes()
+            _, _, number, state, digest, _ = line.decode("ascii").split()
+            found = Generation(int(number), digest, state == "committed")
+        except FileNotFoundError:
+            return None
+        except OSError as problem:
+            raise self._damaged(str(problem.strerror)) from problem
+        except ValueError as problem:
+            raise self._damaged(f"{len(line)} bytes that are no generation") from problem
+        if found.as_line() != line:
+            raise self._damaged("its checksum does not fit")
+        return found
+
+    def write(self, generation: Generation) -> None:
+        """Overwrite the file; it is on the disk when this returns."""
+        line = generation.as_line()
+        if self._number is None:
+            if not self.path.exists():
+                replace_file(DISK, self.path, line)
+                return
+            self._number = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            os.ftruncate(self._number, len(line))
+        if os.pwrite(self._number, line, 0) != len(line):
+            raise OSError(errno.ENOSPC, "it was written in part")
+        os.fdatasync(self._number)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._number is not None:
+            os.close(self._number)
+            self._number = None
+
+    def _damaged(self, problem: str) -> StateError:
+        return StateError(
+            f"{self.path} is damaged ({problem}): it tells whether the database beside it is the newest; nothing was "
+            f"changed; restore the whole state directory from one copy, or accept the database as it is by "
+            f"`exop state accept {self.path.parent}`"
+        )
 
 
 class Database:
@@ -54,30 +156,28 @@ class Database:
     """
 
     def __init__(self, directory: Path) -> None:
-        self.path = directory / tables.FILE
+        self.path = directory / FILE
         self._turn = threading.RLock()
         self._noted = GenerationFile(directory)
         found = inspect(directory)
         try:
-            if found is None or found.version == tables.FORMER:
-                found = Inspected(tables.build(directory, former=found is not None), {}, tables.VERSION)
-            for left in directory.glob(f"{tables.FORMER_CHECKPOINTS}*"):
-                left.unlink()
-            self.connection, self.damaged = tables.connect(self.path), found.damaged
+            if found is None:
+                found = Inspected(build(directory), {}, VERSION)
+            self.connection, self.damaged = _connect(self.path), found.damaged
             try:
                 for pragma in ("locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = FULL"):
                     self.connection.execute(f"PRAGMA {pragma}")
-                self.connection.execute(tables.HISTORY)
+                self.connection.execute(_HISTORY)
                 self._noted.write(found.generation._replace(committed=True))
-                if found.version == tables.SECOND:
+                if found.version == FORMER:
                     names = [name for (name,) in self.rows("SELECT name FROM applications") if name not in self.damaged]
                     with self.transaction(*names) as database:
-                        tables.upgrade(database)
+                        upgrade(database)
             except BaseException:
                 self.close()
                 raise
         except (sqlite3.Error, OSError) as problem:
-            raise unusable(self.path, problem) from problem
+            raise _unusable(self.path, problem) from problem
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         """Return the rows of a query."""
@@ -91,10 +191,13 @@ class Database:
             ) from problem
 
     @contextmanager
-    def transaction(self, *applications: str, forget: bool = False) -> Iterator[sqlite3.Connection]:
+    def transaction(
+        self, *applications: str, forget: bool = False, sealed: bool = True
+    ) -> Iterator[sqlite3.Connection]:
         """Change the rows of some applications, or those of none; all of it is committed, or nothing.
 
-        Rows that are damaged stay as they are, unless they are to be forgotten.
+        Rows that are damaged stay as they are, unless they are to be forgotten. A transaction that is not *sealed* gets
+        no number: no start depends on its rows, which no digest covers.
         """
         with self._turn:
             for application in applications:
@@ -103,8 +206,9 @@ class Database:
             try:
                 self.connection.execute("BEGIN IMMEDIATE")
                 yield self.connection
-                generation = tables.seal(self.connection, self._noted, *applications)
-                failpoint("generation-written")
+                if sealed:
+                    generation = seal(self.connection, self._noted, *applications)
+                    failpoint("generation-written")
                 self.connection.execute("COMMIT")
             except BaseException as problem:
                 if self.connection.in_transaction:
@@ -112,28 +216,10 @@ class Database:
                 if isinstance(problem, (sqlite3.Error, OSError)):
                     raise StateError(f"{self.path} could not be written: {problem}") from problem
                 raise
-            failpoint("generation-committed")
-            try:
-                self._noted.write(generation._replace(committed=True))
-            except OSError as error:  # a start cannot tell a loss of this transaction from a crash then
-                path = str(self._noted.path)
-                logger("exop.runtime").error("the generation file was not written", path=path, error=str(error))
+            if sealed:
+                self._note_committed(generation)
             for application in applications:
                 self.damaged.pop(application, None)
-
-    def append(self, application: str, content: str, most: int) -> None:
-        """Append a row to the history of an application, of which the *most* newest stay.
-
-        No digest covers the history: no start depends on it.
-        """
-        try:
-            with self._turn, self.connection as database:
-                database.execute("BEGIN IMMEDIATE")
-                ((number,),) = database.execute(_LAST_ENTRY, (application,)).fetchall()
-                database.execute("INSERT INTO history VALUES (?, ?, ?)", (application, number + 1, content))
-                database.execute(_OLD_ENTRIES, (application, number + 1 - most, _MOST_ENTRIES))
-        except sqlite3.Error as problem:
-            raise StateError(f"{self.path} could not be written: {problem}") from problem
 
     def close(self) -> None:
         """Close the connection."""
@@ -141,92 +227,13 @@ class Database:
             self.connection.close()
             self._noted.close()
 
-
-class Checkpoints:
-    """The last checkpoint of each application; only the parts that have changed since the one before are written."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._written: dict[str, dict[Key, bytes]] = {}
-
-    def write(self, snapshot: Snapshot) -> int:
-        """Replace the last checkpoint of an application, in one transaction; return the bytes that were written.
-
-        Raises:
-            StateError: it cannot be written (a full disk, a directory that is gone); the last one stands.
-        """
-        name, parts = snapshot.application, snapshot.parts
-        digests = {key: blake2b(content, digest_size=16).digest() for key, content in parts.items()}
+    def _note_committed(self, generation: Generation) -> None:
+        failpoint("generation-committed")
         try:
-            with self._database.transaction(name) as database:
-                known = self._written.pop(name, {})
-                if not known:
-                    database.execute("DELETE FROM parts WHERE application = ?", (name,))
-                gone = [(name, *key) for key in known.keys() - digests.keys()]
-                database.executemany("DELETE FROM parts WHERE application = ? AND kind = ? AND name = ?", gone)
-                differing = [key for key, digest in digests.items() if known.get(key) != digest]
-                changed = [(name, *key, zlib.crc32(parts[key]), parts[key]) for key in differing]
-                database.executemany("INSERT OR REPLACE INTO parts VALUES (?, ?, ?, ?, ?)", changed)
-                reasons = json.dumps(snapshot.reasons)
-                row = (name, name, time.time(), snapshot.revision, snapshot.topology, reasons)
-                database.execute(f"INSERT OR REPLACE INTO checkpoints VALUES (?, {_NEXT}, ?, ?, ?, ?)", row)
-                failpoint("checkpoint-writing")
-        except StateError as problem:
-            raise StateError(
-                f"the checkpoint of {name} could not be written ({problem}); the one before it stands; make room "
-                f"there, or make it writable"
-            ) from problem
-        self._written[name] = digests
-        failpoint("checkpoint-committed")
-        return sum(len(row[-1]) for row in changed)
-
-    def read(self, application: str) -> Snapshot | None:
-        """Return the last checkpoint of an application, or `None`.
-
-        Raises:
-            StoredStateError: it is damaged.
-        """
-        what = f"the checkpoint of {application}"
-        cure = "restore the whole state directory from one copy, or remove the application"
-        if application in self._database.damaged:
-            raise StoredStateError(what=what, problem=self._database.damaged[application], cure=cure)
-        query = "SELECT revision, topology, reasons FROM checkpoints WHERE application = ?"
-        found = self._database.rows(query, application)
-        if not found:
-            return None
-        parts: dict[Key, bytes] = {}
-        query = "SELECT kind, name, sum, content FROM parts WHERE application = ?"
-        for kind, name, known, content in self._database.rows(query, application):
-            if zlib.crc32(content) != known:
-                raise StoredStateError(what=what, problem=f"its {kind} {name!r} is damaged", cure=cure)
-            parts[kind, name] = content
-        ((revision, topology, reasons),) = found
-        return Snapshot(application, revision, topology, json.loads(reasons), parts)
-
-    def number(self, application: str) -> int:
-        """Return the number of the last checkpoint of an application; 0 if there is none."""
-        query = "SELECT coalesce(max(number), 0) FROM checkpoints WHERE application = ?"
-        ((number,),) = self._database.rows(query, application)
-        return int(number)
-
-    def has(self, application: str) -> bool:
-        """Whether an application has a checkpoint; one that cannot be read counts."""
-        try:
-            return self.number(application) > 0
-        except StateError:
-            return True
-
-    def discard(self, application: str) -> None:
-        """Delete the checkpoint of an application."""
-        if self.has(application):
-            with self._database.transaction(application) as database:
-                self.drop(database, application)
-
-    def drop(self, database: sqlite3.Connection, application: str) -> None:
-        """Delete it as part of a transaction."""
-        self._written.pop(application, None)
-        for table in ("checkpoints", "parts"):
-            database.execute(f"DELETE FROM {table} WHERE application = ?", (application,))
+            self._noted.write(generation._replace(committed=True))
+        except OSError as error:  # a start cannot tell a loss of this transaction from a crash then
+            path = str(self._noted.path)
+            logger("exop.runtime").error("the generation file was not written", path=path, error=str(error))
 
 
 class Inspected(NamedTuple):
@@ -249,31 +256,29 @@ def inspect(directory: Path) -> Inspected | None:
     Raises:
         StateError: it is damaged, older than the generation file says, or of another version.
     """
-    path, noted = directory / tables.FILE, GenerationFile(directory).read()
+    path, noted = directory / FILE, GenerationFile(directory).read()
     found = contents_of(path)
     told = "" if noted is None else f"the generation {noted.number} was {'committed' if noted.committed else 'begun'}"
     if found is None:
         if noted is not None and (noted.number > 1 or noted.committed):
             raise _lost(path, f"{told} here, and the database is missing or empty")
-        if left := [name for name in (f"{tables.FILE}-wal", tables.FORMER_CHECKPOINTS) if _holds(directory / name)]:
-            raise _lost(path, f"it is missing or empty beside {left[0]}")
+        if _has_content(directory / f"{FILE}-wal"):
+            raise _lost(path, f"it is missing or empty beside {FILE}-wal")
         return None
-    if noted is None and found.version != tables.FORMER:
-        problem = f"{directory / tables.GENERATION}, which tells whether it is the newest, is missing"
+    if noted is None:
+        problem = f"{directory / GENERATION}, which tells whether it is the newest, is missing"
         raise _lost(path, problem, accept=True)
-    noted = noted or found.generation
     number = found.generation.number
     if found.generation != noted._replace(committed=True) and (noted.committed or number != noted.number - 1):
-        holds = f"holds the generation {number}" if number else "is of the release before"
-        raise _lost(path, f"{told} here, and the database {holds}", accept=True)
+        raise _lost(path, f"{told} here, and the database holds the generation {number}", accept=True)
     return found
 
 
 def accept(directory: Path) -> Generation:
-    """Take the database for the newest state, whatever the generation file says; return the generation it holds."""
-    found = contents_of(directory / tables.FILE)
+    """Take the database for the newest state, whatever the generation file says; return its generation."""
+    found = contents_of(directory / FILE)
     if found is None:
-        raise _lost(directory / tables.FILE, "it is missing or empty: there is nothing to accept")
+        raise _lost(directory / FILE, "it is missing or empty: there is nothing to accept")
     with closing(GenerationFile(directory)) as noted:
         noted.write(found.generation)
     return found.generation
@@ -282,34 +287,150 @@ def accept(directory: Path) -> Generation:
 def contents_of(path: Path) -> Inspected | None:
     """Inspect a database as `inspect` does, whether or not it is the newest; `None` if it is missing or empty."""
     try:
-        version = _version(path)
-        if version is None:
+        if not _has_content(path):
             return None
-        if version not in (tables.FORMER, tables.SECOND, tables.VERSION):
-            raise StateError(
-                f"{path} is of version {version}, this release reads version {tables.VERSION}; nothing was changed; "
-                f"use the release that wrote it, or give another directory, --state DIR"
-            )
-        if version == tables.FORMER:
-            path = path.with_name(tables.FORMER_CHECKPOINTS)
-            if not _holds(path):
-                raise _lost(path, "it is missing or empty")
-            tables.check(path)
-            return Inspected(Generation(0, "none", committed=True), {}, version)
-        with tables.opened(path) as database:
+        check(path)
+        with opened(path) as database:
+            tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            if not tables:
+                return None
+            if "platform" not in tables:
+                raise sqlite3.DatabaseError(f"it holds the tables {', '.join(sorted(tables))}")
+            (version,) = database.execute("SELECT version FROM platform").fetchone() or (0,)
+            if version not in (FORMER, VERSION):
+                raise StateError(
+                    f"{path} is of version {version}, this release reads version {VERSION}; nothing was changed; "
+                    f"use the release that wrote it, or give another directory, --state DIR"
+                )
             number, digest = database.execute("SELECT generation, digest FROM platform").fetchone()
-            if tables.digest_of(database, tables.ROWS_OF_ALL) != digest:
+            if _digest_of(database, _ROWS_OF_ALL) != digest:
                 raise sqlite3.DatabaseError("its rows do not fit to their digest")
             damaged = dict(_damaged(database, path, version))
             return Inspected(Generation(number, digest, committed=True), damaged, version)
     except (sqlite3.Error, OSError, TypeError, ValueError) as problem:
-        raise unusable(path, problem) from problem
+        raise _unusable(path, problem) from problem
 
 
-def unusable(path: Path, problem: Exception) -> StateError:
+def check(path: Path) -> None:
+    """Verify the structure of a database; raises `sqlite3.DatabaseError`, or `OSError` where it cannot be read."""
+    with path.open("rb") as file:
+        # SQLite itself takes a file of a few bytes for an empty one, and overwrites it.
+        if file.read(len(_MAGIC)) != _MAGIC:
+            raise sqlite3.DatabaseError("it does not begin as a database does")
+    with opened(path) as database:
+        (told,) = database.execute("PRAGMA integrity_check(1)").fetchone()
+        if told != "ok":
+            raise sqlite3.DatabaseError(" ".join(told.replace("*** in database main ***", "").split()))
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[sqlite3.Connection]:
+    """Read a database as it is; the files that SQLite makes beside it are removed."""
+    made = [file for end in ("-wal", "-shm") if not (file := path.with_name(path.name + end)).exists()]
+    try:
+        with closing(_connect(path, mode="ro")) as database:
+            yield database
+    finally:
+        for file in made:
+            file.unlink(missing_ok=True)
+
+
+def build(directory: Path) -> Generation:
+    """Make the database, empty; it is there whole, or not at all."""
+    unfinished = directory / f"{FILE}.new"
+    for left in directory.glob(f"{unfinished.name}*"):
+        left.unlink()
+    unfinished.touch(mode=0o600)
+    with closing(_connect(unfinished)) as database:
+        database.execute(f"PRAGMA page_size = {_PAGE}")
+        # From the beginning: a process that is killed while a mode changes leaves what no reader can roll back.
+        database.execute("PRAGMA journal_mode = WAL")
+        rows = f"INSERT INTO platform VALUES ({VERSION}, 0, '');"
+        database.executescript(f"BEGIN; {_OTHERS}{_APPLICATIONS}{_SECTIONS} {rows}")
+        with closing(GenerationFile(directory)) as noted:
+            generation = seal(database, noted)
+        database.execute("COMMIT")
+    unfinished.replace(directory / FILE)
+    DISK.sync(directory)
+    return generation
+
+
+def upgrade(database: sqlite3.Connection) -> None:
+    """Bring the tables of version 2, where each topology was one text, to this version, in the running transaction."""
+    run = database.execute
+    run("ALTER TABLE applications RENAME TO second")
+    run(_APPLICATIONS)
+    run(_SECTIONS)
+    run("INSERT INTO applications SELECT name, revision, active, 0 FROM second")
+    columns = "(application, kind, name, content)"
+    run(f"INSERT INTO sections {columns} SELECT name, 'application', '', topology FROM second")
+    for (name,) in run("SELECT name FROM applications").fetchall():
+        run("UPDATE applications SET sum = ? WHERE name = ?", (_sum_of(database, name), name))
+    run("DROP TABLE second")
+    run("UPDATE platform SET version = ?", (VERSION,))
+
+
+def seal(database: sqlite3.Connection, noted: GenerationFile, *applications: str) -> Generation:
+    """Make the running transaction ready for its commit: digests of these applications and over all, number, note."""
+    for application in applications:
+        digest = _digest_of(database, _ROWS_OF_APPLICATION, application)
+        if digest:
+            database.execute("INSERT OR REPLACE INTO digests VALUES (?, ?)", (application, digest))
+        else:
+            database.execute("DELETE FROM digests WHERE application = ?", (application,))
+    database.execute("UPDATE platform SET generation = generation + 1")
+    digest = _digest_of(database, _ROWS_OF_ALL)
+    (number,) = database.execute("UPDATE platform SET digest = ? RETURNING generation", (digest,)).fetchone()
+    generation = Generation(number, digest, committed=False)
+    noted.write(generation)
+    return generation
+
+
+def checksum(kind: str, name: str, content: str) -> int:
+    """Return the checksum of one row of a mesh; the sum of millions of them fits into a column."""
+    data = "\0".join((kind, name, content)).encode("utf-8", "surrogateescape")
+    return int.from_bytes(blake2b(data, digest_size=5).digest())
+
+
+def _sum_of(database: sqlite3.Connection, application: str) -> int:
+    """Return the sum of the checksums of all rows of a stored mesh, as they are."""
+    query = "SELECT kind, name, content FROM sections WHERE application = ?"
+    return sum(checksum(*row) for row in database.execute(query, (application,)))
+
+
+def _digest_of(database: sqlite3.Connection, queries: tuple[str, ...], *values: str) -> str:
+    """Return the digest over all rows that some queries find; empty if they find none."""
+    found = [database.execute(query, values).fetchall() for query in queries]
+    return blake2b(repr(found).encode("ascii", "backslashreplace"), digest_size=16).hexdigest() if any(found) else ""
+
+
+def _damaged(database: sqlite3.Connection, path: Path, version: int) -> Iterator[tuple[str, str]]:
+    """Yield the applications whose rows do not fit to their digest, or whose sections do not fit to their sum."""
+    sums = dict(database.execute("SELECT name, sum FROM applications").fetchall()) if version == VERSION else {}
+    digests = dict(database.execute("SELECT * FROM digests").fetchall())
+    for (name,) in database.execute(_NAMES).fetchall():
+        whole = version != VERSION or _sum_of(database, name) == sums.get(name, 0)
+        if not whole or _digest_of(database, _ROWS_OF_APPLICATION, name) != digests.get(name, ""):
+            cure = f"restore the whole state directory from one copy, or give it up by `exop remove {name}`"
+            yield name, f"{path}: the application {name!r} is damaged; nothing was changed; {cure}"
+
+
+def _connect(path: Path, mode: str = "rw") -> sqlite3.Connection:
+    """Connect without implicit transactions; text that is not UTF-8 is returned as it is, for the digest to detect."""
+    address = f"{path.absolute().as_uri()}?mode={mode}"
+    database = sqlite3.connect(address, uri=True, check_same_thread=False, isolation_level=None)
+    database.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
+    return database
+
+
+def _has_content(path: Path) -> bool:
+    """Whether a file has content; a folder in its place counts, and cannot be used."""
+    return path.exists() and (path.is_dir() or path.stat().st_size > 0)
+
+
+def _unusable(path: Path, problem: Exception) -> StateError:
     """Return the error on a database that cannot be opened: because of its contents, or of its place."""
-    outside = isinstance(problem, (OSError, sqlite3.OperationalError)) and not str(problem).startswith("no such")
-    if outside:
+    if isinstance(problem, (OSError, sqlite3.OperationalError)) and not str(problem).startswith("no such"):
         return StateError(
             f"{path} cannot be used ({problem}); nothing was changed; make room there, or make it writable, or give "
             f"another directory, --state DIR"
@@ -327,52 +448,3 @@ def _lost(path: Path, problem: str, *, accept: bool = False) -> StateError:
         f"{path} is not what it was: {problem}; going on could lose or double items; nothing was changed; restore the "
         f"whole state directory from one copy, or move it away to start afresh{cure}"
     )
-
-
-def _damaged(database: sqlite3.Connection, path: Path, version: int) -> Iterator[tuple[str, str]]:
-    """The applications whose rows do not fit to their digest, or whose sections do not fit to their sum."""
-    sums = dict(database.execute("SELECT name, sum FROM applications").fetchall()) if version == tables.VERSION else {}
-    digests = dict(database.execute("SELECT * FROM digests").fetchall())
-    for (name,) in database.execute(_NAMES).fetchall():
-        whole = version != tables.VERSION or tables.sum_of(database, name) == sums.get(name, 0)
-        if not whole or tables.digest_of(database, tables.ROWS_OF_APPLICATION, name) != digests.get(name, ""):
-            problem = f"what {path} holds of the application {name!r} is damaged; nothing was changed"
-            cure = "restore the whole state directory from one copy, or give the application up by"
-            yield name, f"{problem}; {cure} `exop remove {name}`"
-
-
-def _version(path: Path) -> int | None:
-    """Return the version of the tables; `None` when there are none yet."""
-    if not _holds(path):
-        return None
-    tables.check(path)
-    with tables.opened(path) as database:
-        found = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        if found and "platform" not in found:
-            raise sqlite3.DatabaseError(f"it holds the tables {', '.join(sorted(found))}")
-        if not found:
-            return None
-        (version,) = database.execute("SELECT version FROM platform").fetchone() or (0,)
-        return int(version)
-
-
-def _holds(path: Path) -> bool:
-    """Whether there is something in a file; a folder in its place counts, and cannot be used."""
-    return path.exists() and (path.is_dir() or path.stat().st_size > 0)
-
-
-def read_history(directory: Path, application: str) -> dict[int, dict[str, Any]]:
-    """The history of an application in a directory that no platform uses; empty in one of an earlier release.
-
-    Raises:
-        StateError: there is no database, or it cannot be read.
-    """
-    path = directory / tables.FILE
-    try:
-        tables.check(path)
-        with tables.opened(path) as database:
-            if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'history'").fetchone():
-                return {}
-            return {number: json.loads(content) for number, content in database.execute(ENTRIES, (application,))}
-    except (OSError, sqlite3.Error, ValueError) as problem:
-        raise StateError(f"{path} could not be read: {problem}; see `exop state check {directory}`") from problem

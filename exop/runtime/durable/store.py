@@ -5,24 +5,42 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import sqlite3
 import stat
 import threading
+import time
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import IO, Any, Final
 
-from exop.errors import StateError
+from exop.errors import StateError, StoredStateError
 from exop.logs import logger
+from exop.model.meshes.entries import keeps_order, missing, touched
 from exop.model.meshes.mesh import Mesh
-from exop.runtime.durable.database import ENTRIES, Checkpoints, Database
+from exop.model.meshes.topology import section_text, sections
+from exop.runtime.durable.database import FILE, GENERATION, Database, check, checksum, opened
 from exop.runtime.durable.engine_journal import EnginePlaces
-from exop.runtime.durable.snapshot import Snapshot, ties
-from exop.runtime.durable.tables import FILE, FORMER_CHECKPOINTS, GENERATION, write_mesh
+from exop.runtime.durable.failpoints import failpoint
+from exop.runtime.durable.snapshot import Key, Snapshot, ties
 
 #: The files read from a state directory; others, such as `lost+found`, are ignored.
-_READ: Final = (FILE, f"{FILE}-wal", FORMER_CHECKPOINTS, GENERATION, "lock", "engines", "channels", "bundles")
-_THERE: Final = "SELECT 1 FROM applications WHERE name = ?"
+_READ: Final = (FILE, f"{FILE}-wal", GENERATION, "lock", "engines", "channels", "bundles")
+_PARTS: Final = ("channels", "nodes")
+_SECTION: Final = "FROM sections WHERE application = ? AND kind = ? AND name = ?"
+_PUT: Final = (
+    "INSERT INTO sections (application, kind, name, content) VALUES (?, ?, ?, ?) "
+    "ON CONFLICT (application, kind, name) DO UPDATE SET content = excluded.content"
+)
+_NUMBER: Final = "SELECT coalesce(max(number), 0) FROM checkpoints WHERE application = ?"
+#: Rows of the history over all applications, those included that were removed.
+_MOST_ENTRIES: Final = 100_000
+_OLD_ENTRIES: Final = (
+    "DELETE FROM history WHERE (application = ? AND number <= ?) OR rowid <= (SELECT max(rowid) FROM history) - ?"
+)
+_ENTRIES: Final = "SELECT number, content FROM history WHERE application = ? ORDER BY number"
 
 
 @dataclass(frozen=True)
@@ -33,6 +51,92 @@ class StoredApplication:
     revision: int
     topology: str
     active: bool
+
+
+class Checkpoints:
+    """The last checkpoint of each application; only the parts that have changed since the one before are written."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._written: dict[str, dict[Key, bytes]] = {}
+
+    def write(self, snapshot: Snapshot) -> int:
+        """Replace the last checkpoint of an application, in one transaction; return the bytes that were written.
+
+        Raises:
+            StateError: it cannot be written (a full disk, a directory that is gone); the last one stands.
+        """
+        name, parts = snapshot.application, snapshot.parts
+        digests = {key: blake2b(content, digest_size=16).digest() for key, content in parts.items()}
+        try:
+            with self._database.transaction(name) as database:
+                known = self._written.pop(name, {})
+                if not known:
+                    database.execute("DELETE FROM parts WHERE application = ?", (name,))
+                gone = [(name, *key) for key in known.keys() - digests.keys()]
+                database.executemany("DELETE FROM parts WHERE application = ? AND kind = ? AND name = ?", gone)
+                differing = [key for key, digest in digests.items() if known.get(key) != digest]
+                changed = [(name, *key, zlib.crc32(parts[key]), parts[key]) for key in differing]
+                database.executemany("INSERT OR REPLACE INTO parts VALUES (?, ?, ?, ?, ?)", changed)
+                reasons = json.dumps(snapshot.reasons)
+                row = (name, name, time.time(), snapshot.revision, snapshot.topology, reasons)
+                database.execute(f"INSERT OR REPLACE INTO checkpoints VALUES (?, ({_NUMBER}) + 1, ?, ?, ?, ?)", row)
+                failpoint("checkpoint-writing")
+        except StateError as problem:
+            raise StateError(
+                f"the checkpoint of {name} could not be written ({problem}); the one before it stands; make room "
+                f"there, or make it writable"
+            ) from problem
+        self._written[name] = digests
+        failpoint("checkpoint-committed")
+        return sum(len(row[-1]) for row in changed)
+
+    def read(self, application: str) -> Snapshot | None:
+        """Return the last checkpoint of an application, or `None`.
+
+        Raises:
+            StoredStateError: it is damaged.
+        """
+        what = f"the checkpoint of {application}"
+        cure = "restore the whole state directory from one copy, or remove the application"
+        if application in self._database.damaged:
+            raise StoredStateError(what=what, problem=self._database.damaged[application], cure=cure)
+        query = "SELECT revision, topology, reasons FROM checkpoints WHERE application = ?"
+        found = self._database.rows(query, application)
+        if not found:
+            return None
+        parts: dict[Key, bytes] = {}
+        query = "SELECT kind, name, sum, content FROM parts WHERE application = ?"
+        for kind, name, known, content in self._database.rows(query, application):
+            if zlib.crc32(content) != known:
+                raise StoredStateError(what=what, problem=f"its {kind} {name!r} is damaged", cure=cure)
+            parts[kind, name] = content
+        ((revision, topology, reasons),) = found
+        return Snapshot(application, revision, topology, json.loads(reasons), parts)
+
+    def number(self, application: str) -> int:
+        """Return the number of the last checkpoint of an application; 0 if there is none."""
+        ((number,),) = self._database.rows(_NUMBER, application)
+        return int(number)
+
+    def has(self, application: str) -> bool:
+        """Whether an application has a checkpoint; one that cannot be read counts."""
+        try:
+            return self.number(application) > 0
+        except StateError:
+            return True
+
+    def discard(self, application: str) -> None:
+        """Delete the checkpoint of an application."""
+        if self.has(application):
+            with self._database.transaction(application) as database:
+                self.drop(database, application)
+
+    def drop(self, database: sqlite3.Connection, application: str) -> None:
+        """Delete it as part of a transaction."""
+        self._written.pop(application, None)
+        for table in ("checkpoints", "parts"):
+            database.execute(f"DELETE FROM {table} WHERE application = ?", (application,))
 
 
 class Store:
@@ -71,7 +175,7 @@ class Store:
                 if anew:
                     self.checkpoints.drop(database, mesh.name)
                 # Where this fails, all of the mesh is written the next time.
-                row = (mesh.revision, int(active), write_mesh(database, mesh, self._stored.pop(mesh.name, None)))
+                row = (mesh.revision, int(active), _write_mesh(database, mesh, self._stored.pop(mesh.name, None)))
                 database.execute("INSERT OR REPLACE INTO applications VALUES (?, ?, ?, ?)", (mesh.name, *row))
             self._stored[mesh.name] = mesh
         if anew:  # behind the transaction: folders that no checkpoint names do no harm
@@ -86,9 +190,10 @@ class Store:
         names = [mesh.name for mesh in meshes]
         with self._writing:
             with self.database.transaction(*names) as database:
-                there = [mesh for mesh in meshes if database.execute(_THERE, (mesh.name,)).fetchone()]
+                stored = {name for (name,) in database.execute("SELECT name FROM applications")}
+                there = [mesh for mesh in meshes if mesh.name in stored]
                 for mesh in there:
-                    row = (mesh.revision, write_mesh(database, mesh, self._stored.pop(mesh.name, None)), mesh.name)
+                    row = (mesh.revision, _write_mesh(database, mesh, self._stored.pop(mesh.name, None)), mesh.name)
                     database.execute("UPDATE applications SET revision = ?, sum = ? WHERE name = ?", row)
             self._stored |= {mesh.name: mesh for mesh in there}
         for name in names:
@@ -154,11 +259,15 @@ class Store:
 
     def record(self, application: str, entry: Mapping[str, Any], most: int) -> None:
         """Append an entry to the history of an application; the *most* newest are kept."""
-        self.database.append(application, json.dumps(entry), most)
+        with self.database.transaction(sealed=False) as database:
+            query = "SELECT coalesce(max(number), 0) + 1 FROM history WHERE application = ?"
+            ((number,),) = database.execute(query, (application,)).fetchall()
+            database.execute("INSERT INTO history VALUES (?, ?, ?)", (application, number, json.dumps(entry)))
+            database.execute(_OLD_ENTRIES, (application, number - most, _MOST_ENTRIES))
 
     def history(self, application: str) -> dict[int, dict[str, Any]]:
         """The history of an application, by number, the oldest first; it stays when the application is removed."""
-        return {number: json.loads(content) for number, content in self.database.rows(ENTRIES, application)}
+        return {number: json.loads(content) for number, content in self.database.rows(_ENTRIES, application)}
 
     def close(self) -> None:
         """Close the database and unlock the directory; a last attempt is made for changes that are not written."""
@@ -219,3 +328,45 @@ def check_private(directory: Path) -> None:
                 f"other users than its owner may write to {path}, and decide which code runs; nothing was changed; "
                 f"check that the files are yours, then `chmod -R go-w {directory}`, or give another one, --state DIR"
             )
+
+
+def read_history(directory: Path, application: str) -> dict[int, dict[str, Any]]:
+    """The history of an application in a directory that no platform uses; empty in one of an earlier release.
+
+    Raises:
+        StateError: there is no database, or it cannot be read.
+    """
+    path = directory / FILE
+    try:
+        check(path)
+        with opened(path) as database:
+            if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'history'").fetchone():
+                return {}
+            return {number: json.loads(content) for number, content in database.execute(_ENTRIES, (application,))}
+    except (OSError, sqlite3.Error, ValueError) as problem:
+        raise StateError(f"{path} could not be read: {problem}; see `exop state check {directory}`") from problem
+
+
+def _write_mesh(database: sqlite3.Connection, mesh: Mesh, stored: Mesh | None) -> int:
+    """Write the rows in which a mesh differs from the one that is *stored*; return the sum of all checksums.
+
+    Without *stored*, or if the order of the nodes or channels differs, all rows are written.
+    """
+    pairs = {} if stored is None else {kind: (getattr(stored, kind), getattr(mesh, kind)) for kind in _PARTS}
+    total, gone = 0, list[tuple[str, str]]()
+    if stored is None or not all(keeps_order(*pair) for pair in pairs.values()):
+        database.execute("DELETE FROM sections WHERE application = ?", (mesh.name,))
+        changed = list(sections(mesh))
+    else:
+        (total,) = database.execute("SELECT sum FROM applications WHERE name = ?", (mesh.name,)).fetchone()
+        changed = [("application", "")] if stored.durable != mesh.durable else []
+        for kind, (before, after) in pairs.items():
+            changed += [(kind, name) for name in touched(before, after)]
+            gone += [(kind, name) for name in missing(before, after)]
+        for key in (*changed, *gone):
+            found = database.execute(f"SELECT content {_SECTION}", (mesh.name, *key)).fetchone()
+            total -= checksum(*key, found[0]) if found else 0
+    database.executemany(f"DELETE {_SECTION}", [(mesh.name, *key) for key in gone])
+    rows = [(*key, section_text(mesh, *key)) for key in changed]
+    database.executemany(_PUT, [(mesh.name, *row) for row in rows])
+    return int(total) + sum(checksum(*row) for row in rows)

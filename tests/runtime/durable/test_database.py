@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-import zlib
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from exop import Application
-from exop.cli.commands.examination import examine, take_as_it_is
 from exop.errors import StateError, StoredStateError
 from exop.runtime.durable import database as module
-from exop.runtime.durable.database import Database, accept
+from exop.runtime.durable import store as stores
+from exop.runtime.durable.database import GenerationFile, accept, build, seal
 from exop.runtime.durable.snapshot import Snapshot
 from exop.runtime.durable.store import Store
-from exop.runtime.durable.tables import GenerationFile, build, seal
 from exop.stock.slets import count_up, show
 
 
@@ -56,7 +54,8 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, store: Store, name: str, copy: Pa
             shutil.copytree(store.directory, copy)
 
     with monkeypatch.context() as patched:
-        patched.setattr(module, "failpoint", reached)
+        for place in (module, stores):
+            patched.setattr(place, "failpoint", reached)
         store.checkpoints.write(snapshot(content=b"newest"))
 
 
@@ -194,135 +193,6 @@ def test_plugins_are_under_the_digest_of_all(store):
         Store(store.directory)
 
 
-def former(directory: Path) -> None:
-    """What the release before has left: two files, the second one with the checkpoints; one application was removed."""
-    directory.mkdir(mode=0o700)
-    with closing(sqlite3.connect(directory / "platform.sqlite", isolation_level=None)) as database:
-        database.execute("PRAGMA journal_mode = WAL")
-        database.executescript(
-            """
-            CREATE TABLE platform (version INTEGER NOT NULL);
-            CREATE TABLE plugins (name TEXT PRIMARY KEY, folder TEXT NOT NULL);
-            CREATE TABLE applications (
-                name TEXT PRIMARY KEY, revision INTEGER NOT NULL, topology TEXT NOT NULL, active INTEGER NOT NULL);
-            CREATE TABLE components (
-                application TEXT NOT NULL REFERENCES applications(name) ON DELETE CASCADE,
-                node TEXT NOT NULL, slet TEXT NOT NULL, settings TEXT NOT NULL, state TEXT NOT NULL,
-                PRIMARY KEY (application, node));
-            CREATE TABLE wiring (
-                application TEXT NOT NULL REFERENCES applications(name) ON DELETE CASCADE,
-                node TEXT NOT NULL, port TEXT NOT NULL, channel TEXT NOT NULL,
-                PRIMARY KEY (application, node, port));
-            INSERT INTO platform VALUES (1);
-            INSERT INTO plugins VALUES ('weather', '/somewhere/weather');
-            INSERT INTO applications VALUES ('app', 7, 'topology', 1), ('rests', 2, 'other', 0);
-            INSERT INTO components VALUES ('app', 'node', 'slet', '{}', 'active');
-            INSERT INTO wiring VALUES ('app', 'node', 'out', 'channel');
-            """
-        )
-    with closing(sqlite3.connect(directory / "checkpoints.sqlite", isolation_level=None)) as database:
-        database.execute("PRAGMA page_size = 65536")
-        database.execute("PRAGMA journal_mode = WAL")
-        database.executescript(
-            """
-            CREATE TABLE checkpoints (
-                application TEXT PRIMARY KEY, number INTEGER NOT NULL, taken REAL NOT NULL,
-                revision INTEGER NOT NULL, topology TEXT NOT NULL, reasons TEXT NOT NULL);
-            CREATE TABLE parts (
-                application TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, sum INTEGER NOT NULL,
-                content BLOB NOT NULL, PRIMARY KEY (application, kind, name));
-            PRAGMA user_version = 1;
-            INSERT INTO checkpoints VALUES ('app', 41, 1.5, 7, 'topology', '{"place": "why"}'),
-                ('removed', 1, 1.5, 1, 'gone', '{}');
-            """
-        )
-        database.execute("INSERT INTO parts VALUES ('app', 'memento', 'node', ?, ?)", (zlib.crc32(b"held"), b"held"))
-
-
-def check_migrated(directory: Path) -> None:
-    """Everything of the release before is in the one database, and goes on from there."""
-    for _ in range(2):
-        with closing(Store(directory)) as store:
-            found = [(one.name, one.revision, one.topology, one.active) for one in store.applications()]
-            assert found == [("app", 7, "topology", True), ("rests", 2, "other", False)]
-            assert store.plugins() == {"weather": Path("/somewhere/weather")}
-            assert store.checkpoints.number("app") == 41
-            assert store.checkpoints.read("app") == Snapshot(
-                "app", 7, "topology", {"place": "why"}, {("memento", "node"): b"held"}
-            )
-            assert not store.checkpoints.has("removed")
-    assert sorted(contents(directory)) == ["generation", "platform.sqlite"]
-
-
-def test_the_state_of_the_release_before_is_migrated(tmp_path):
-    """Two files become one; the number of the last checkpoint goes on."""
-    former(tmp_path / "state")
-    check_migrated(tmp_path / "state")
-
-
-def test_the_state_of_the_release_before_is_examined_and_accepted(tmp_path):
-    """It is shown with its checkpoints and stays as it is; a copy of it is accepted over a directory that went on."""
-    former(tmp_path / "state")
-    shutil.copytree(tmp_path / "state", tmp_path / "old")
-    Store(tmp_path / "old").close()
-    for path in (tmp_path / "state").iterdir():
-        shutil.copy(path, tmp_path / "old")
-    for name, damaged in (("state", 0), ("old", 1)):
-        before = contents(tmp_path / name)
-        found = examine(tmp_path / name)
-        assert contents(tmp_path / name) == before
-        assert (found["version"], found["generation"], len(found["damage"])) == (1, 0, damaged)
-        shown = [(one["name"], one["checkpoint"] and one["checkpoint"]["number"]) for one in found["applications"]]
-        assert shown == [("app", 41), ("rests", None)]
-        assert take_as_it_is(tmp_path / name) == 0
-        assert examine(tmp_path / name)["damage"] == []
-        check_migrated(tmp_path / name)
-
-
-@pytest.mark.parametrize("place", ["replace", "unlink"])
-def test_a_migration_that_was_killed_begins_again(tmp_path, monkeypatch, place):
-    """Before the new file is in its place the old ones count; behind that the new one does."""
-    former(tmp_path / "state")
-    kept = getattr(Path, place)
-
-    def killing(path: Path, *rest: object, **options: object) -> object:
-        if place == "replace" or path.name == "checkpoints.sqlite":
-            raise Killed
-        return kept(path, *rest, **options)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Path, place, killing)
-        with pytest.raises(Killed):
-            Store(tmp_path / "state")
-    check_migrated(tmp_path / "state")
-
-
-@pytest.mark.parametrize("name", ["platform.sqlite", "checkpoints.sqlite"])
-@pytest.mark.parametrize("damage", ["gone", "empty", "cut off", "garbage"])
-def test_a_damaged_state_of_the_release_before_is_refused(tmp_path, name, damage):
-    """The error names the file; both stay as they are."""
-    former(tmp_path / "state")
-    path = tmp_path / "state" / name
-    whole = path.read_bytes()
-    path.write_bytes({"cut off": whole[: len(whole) // 2], "garbage": b"x" * 5000}.get(damage, b""))
-    if damage == "gone":
-        path.unlink()
-    before = contents(tmp_path / "state")
-    with pytest.raises(StateError, match=rf"{name} .*nothing was changed"):
-        Store(tmp_path / "state")
-    assert contents(tmp_path / "state") == before
-
-
-def test_an_old_copy_of_the_release_before_is_no_state_of_this_one(tmp_path):
-    """What was restored over a directory that has gone on since is refused."""
-    former(tmp_path / "state")
-    shutil.copytree(tmp_path / "state", tmp_path / "old")
-    Store(tmp_path / "state").close()
-    shutil.copytree(tmp_path / "old", tmp_path / "state", dirs_exist_ok=True)
-    with pytest.raises(StateError, match="is of the release before"):
-        Database(tmp_path / "state")
-
-
 def second(directory: Path) -> None:
     """Turn a directory into what the release with version 2 has left: each topology was one text."""
     with closing(sqlite3.connect(directory / "platform.sqlite", isolation_level=None)) as database:
@@ -349,7 +219,7 @@ def test_topologies_in_one_text_are_migrated(store, monkeypatch, killed):
     second(store.directory)
     if killed:
         with monkeypatch.context() as patched:
-            patched.setattr(module.tables, "upgrade", lambda *_: (_ for _ in ()).throw(Killed))
+            patched.setattr(module, "upgrade", lambda *_: (_ for _ in ()).throw(Killed))
             with pytest.raises(Killed):
                 Store(store.directory)
     for _ in range(2):

@@ -156,7 +156,7 @@ def test_a_directory_that_others_may_write_to_is_refused(directory, mode):
     Store(directory).close()
 
 
-@pytest.mark.parametrize("name", ["platform.sqlite", "checkpoints.sqlite", "bundles"])
+@pytest.mark.parametrize("name", ["platform.sqlite", "bundles"])
 def test_a_file_that_others_may_write_to_is_refused_where_they_can_reach_it(directory, name):
     """Within a directory that only its owner may enter, modes do not count: the umask was generous then."""
     Store(directory).close()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from exop import Mesh
 from exop.model.meshes.mesh import ChannelSpec
-from exop.runtime.durable import tables as module
+from exop.runtime.durable import store as module
 from exop.runtime.durable.store import Store
 from tests.model.sample_meshes import CATALOG, SLETS, line, meshes, node
 
