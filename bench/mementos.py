@@ -47,7 +47,7 @@ from exop.model.types.conversion import convert
 from exop.model.values.decoding import decode, zones
 from exop.model.values.encoding import MARK, Tag, encode, fields_of
 from exop.remoting.api.management import Management
-from exop.remoting.api.served import Served
+from exop.remoting.api.service import ManagementService
 from exop.remoting.api.wire_types import WIRE
 from exop.remoting.transport import codec
 from exop.remoting.transport.codec import NoRequest
@@ -277,10 +277,10 @@ def _item(chance: random.Random) -> None:
 
 
 def _message(chance: random.Random) -> None:
-    sound = codec.pack({"number": "ab", "data": b"x" * 20, "application": "a", "node": "b"})
+    sound = codec.encode({"number": "ab", "data": b"x" * 20, "application": "a", "node": "b"})
     kinds: list[Any] = [Any, *REQUESTS]
     try:
-        codec.unpack(_hostile(chance, sound), chance.choice(kinds))
+        codec.decode(_hostile(chance, sound), chance.choice(kinds))
     except codec.BadMessage as problem:
         raise ExopError(str(problem)) from None
 
@@ -325,7 +325,7 @@ ENCODED: Final = (encode(fields_of(SOUND)), encode(fields_of(COLUMNS)))
 ITEM: Final = FailedItem(item=SOUND.anything, settings={"a": Order()}, memento=b"x", code="os:system").to_bytes()
 REQUESTS: Final = [
     one.request
-    for one in (operations(Management, wire=WIRE) | operations(Served)).values()
+    for one in (operations(Management, wire=WIRE) | operations(ManagementService)).values()
     if one.request is not NoRequest
 ]
 READERS: Final[dict[str, Callable[[random.Random], None]]] = {

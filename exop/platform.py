@@ -28,7 +28,7 @@ from exop.wiring import Applications, WiringController
 
 if TYPE_CHECKING:
     from exop.bundle.bundles import Bundles
-    from exop.remoting import ControlServer
+    from exop.remoting import ControlServer, Operation
     from exop.runtime.durable.store import Store, StoredApplication
     from exop.wiring.changes.plan import Plan
 
@@ -326,7 +326,15 @@ class Platform(Management["Plan"]):
             self.restarted[stored.name] = f"started anew ({why})"
 
     def _serve(self) -> None:
-        # Imported lazily: only served platforms need rpyc and its server.
-        from exop.remoting.api.remote_platform import serve
+        # Imported lazily: only platforms with a control connection need the server.
+        from exop.remoting import ControlServer
 
-        self._server = serve(self)
+        def table() -> Mapping[str, Operation]:
+            # Request types cost 20 ms to declare: the first peer pays for them, not the platform that starts.
+            from exop.remoting.api.service import ManagementService
+
+            return ManagementService(self).table()
+
+        address = self.state / "control.sock" if self.state is not None else None
+        self._server = ControlServer(table, address, name=self.name)
+        self._server.start()

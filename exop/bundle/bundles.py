@@ -23,7 +23,7 @@ from exop.bundle.update import replace_all
 from exop.bundle.users import users_of
 from exop.errors import BundleError, BundleInUse, ExopError, RequirementMissing
 from exop.logs import logger
-from exop.remoting.api.folder_archive import pack
+from exop.remoting.api.folder_archive import archive_of
 from exop.runtime.history import PLATFORM
 
 State = Literal["installed", "resolved", "started"]
@@ -74,7 +74,7 @@ class Bundles:
             BundleError: its manifest is wrong, or another one of this name and version is installed.
             StateError: it cannot be written.
         """
-        return self.install_archive(pack(Path(path)), str(path))
+        return self.install_archive(archive_of(Path(path)), str(path))
 
     def install_archive(self, data: bytes, name: str) -> Facts:
         """As `install`, of an archive as bytes; *name* is named in errors."""
@@ -151,7 +151,7 @@ class Bundles:
             MeshError, PlanError: the new version cannot take a place: it lacks a slet or a port, cannot take over a
                 state, does not open. Everything is as before, and the new version is not installed.
         """
-        return self.update_archive(pack(Path(path)), str(path), **bounds)
+        return self.update_archive(archive_of(Path(path)), str(path), **bounds)
 
     def update_archive(self, data: bytes, name: str, **bounds: Any) -> Facts:
         """As `update`, of an archive as bytes; *name* is named in errors."""

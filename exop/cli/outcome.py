@@ -14,7 +14,7 @@ from exop.errors import ExopError, StaleMesh, UnknownName
 from exop.safe_repr import clean
 
 if TYPE_CHECKING:
-    from exop.remoting.api.remote_plans import RemotePlan
+    from exop.remoting.api.remote_platform import RemotePlan
 
 
 @contextmanager

@@ -1,20 +1,18 @@
-"""Talking to other processes: the control connection of a running platform.
+"""The control connection of a running platform: other processes call its operations.
 
-A platform serves a table of operations; a client calls them. Both ends by one hardened profile of rpyc, described in
-docs/explanation/control.md. Nothing here imports rpyc or msgspec before a connection is made or an operation defined.
+A platform serves a table of operations, and a client calls them. Both use one hardened profile of rpyc, described in
+docs/explanation/control.md. Neither rpyc nor msgspec is imported before a connection is made or an operation defined.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from exop.remoting.api.discovery import RunningPlatform, find_platforms
-    from exop.remoting.api.rundir import control_address
-    from exop.remoting.transport.client import ControlClient
-    from exop.remoting.transport.codec import NoRequest, Request
+    from exop.remoting.transport.client import ControlClient, RunningPlatform, find_platforms
+    from exop.remoting.transport.codec import NoRequest, Page, PageRequest, Request, page
     from exop.remoting.transport.limits import Limits
     from exop.remoting.transport.operation import Operation, operation, operations
-    from exop.remoting.transport.paging import Page, PageRequest, page
+    from exop.remoting.transport.rundir import control_address
     from exop.remoting.transport.server import ControlServer
 
 _HOMES = {
@@ -23,15 +21,15 @@ _HOMES = {
     "Limits": "transport.limits",
     "NoRequest": "transport.codec",
     "Operation": "transport.operation",
-    "Page": "transport.paging",
-    "PageRequest": "transport.paging",
+    "Page": "transport.codec",
+    "PageRequest": "transport.codec",
     "Request": "transport.codec",
-    "RunningPlatform": "api.discovery",
-    "control_address": "api.rundir",
-    "find_platforms": "api.discovery",
+    "RunningPlatform": "transport.client",
+    "control_address": "transport.rundir",
+    "find_platforms": "transport.client",
     "operation": "transport.operation",
     "operations": "transport.operation",
-    "page": "transport.paging",
+    "page": "transport.codec",
 }
 
 __all__ = [

@@ -16,7 +16,7 @@ from exop.cli.live.serving import Keeper
 from exop.cli.stopping import Stopping
 from exop.errors import ComponentFailed, PlanError, StillOpening
 from exop.logs import set_up
-from exop.remoting.api import tasks
+from exop.remoting.api import service
 from exop.remoting.api.remote_platform import connect
 from tests.cli.shell import eventually
 from tests.rig import PATIENCE, Gate
@@ -158,7 +158,7 @@ def test_apply_shows_how_far_it_is(
     slow: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Not on a terminal there is a line every few seconds, for as long as it takes."""
-    monkeypatch.setattr(tasks, "PATIENCE", 0.01)
+    monkeypatch.setattr(service, "PATIENCE", 0.01)
     with Platform(name="there", control=True) as platform, ThreadPoolExecutor(1) as pool:
         platform.load(slow)
         applied = pool.submit(main, ["apply", "./slow"])

@@ -145,7 +145,7 @@ def test_to_wait_for_the_end_of_a_run(counting: Path, tmp_path: Path) -> None:
 
 def test_who_listens_and_does_not_answer_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     """A platform that cannot be asked is not taken for one that does not run."""
-    from exop.remoting.api.rundir import run_directory
+    from exop.remoting.transport.rundir import run_directory
 
     address = run_directory() / f"{os.getpid()}.sock"
     with socket.socket(socket.AF_UNIX) as mute, ThreadPoolExecutor(1) as pool:

@@ -79,10 +79,10 @@ class RawPeer:
 
     def greet(self) -> bytes:
         """Shake hands as a good peer does."""
-        from exop.remoting.transport.codec import pack
+        from exop.remoting.transport.codec import encode
         from exop.remoting.transport.handshake import Hello
 
-        self.send_frame(pack(Hello()))
+        self.send_frame(encode(Hello()))
         return self.frame()
 
     def send(self, data: bytes) -> None:

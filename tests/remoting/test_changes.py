@@ -17,9 +17,9 @@ from exop.errors import (
 from exop.hooks import Plugins
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.shadow import Shadow
-from exop.remoting.api import tasks
+from exop.remoting.api import service
 from exop.remoting.api.remote_platform import RemotePlatform
-from exop.remoting.api.served import MOST_PLANS, Shelf
+from exop.remoting.api.service import MOST_PLANS
 from exop.remoting.api.wire_types import as_proof
 from exop.runtime.catalog import Catalog, in_use
 from exop.stock.slets import count_up, pass_on, show
@@ -245,19 +245,19 @@ def test_edits_as_text(remote: RemotePlatform) -> None:
     assert "the settings of stock:count_up: " in caught.value.__notes__[0]
 
 
-def test_the_shelf_is_bounded() -> None:
-    """What waits is given out once, and the oldest makes room."""
-    shelf = Shelf[int]("plan", MOST_PLANS)
-    keys = [shelf.put(number) for number in range(MOST_PLANS + 1)]
-    assert shelf.take(keys[-1]) == MOST_PLANS
-    for gone in (keys[0], keys[-1], ""):
+def test_plans_are_bounded(remote: RemotePlatform) -> None:
+    """A plan is carried out once, and the oldest makes room."""
+    mesh = remote.mesh("numbers").configure("numbers", step=2)
+    plans = [remote.plan(mesh) for _ in range(MOST_PLANS + 1)]
+    plans[-1].apply()
+    for gone in (plans[0], plans[-1]):
         with pytest.raises(PlanError, match="the platform has no plan"):
-            shelf.take(gone)
+            gone.apply()
 
 
 def test_a_change_that_takes_long(remote: RemotePlatform, monkeypatch: pytest.MonkeyPatch) -> None:
     """A change is begun by one call and asked for by others, so that none of them is long."""
-    monkeypatch.setattr(tasks, "PATIENCE", 0.001)
+    monkeypatch.setattr(service, "PATIENCE", 0.001)
     mesh = remote.mesh("numbers")
     for step in (2, 3):
         mesh = remote.plan(mesh.configure("numbers", step=step)).apply()

@@ -8,11 +8,10 @@ from exop import Application, Platform
 from exop.errors import MeshError, MessageTooLarge, PlanError, RequestInvalid, StoredStateError
 from exop.model.slets.stored_memento import pack
 from exop.model.values.class_names import name_of
-from exop.remoting.api import served as served_module
-from exop.remoting.api import transfers as pieces_module
+from exop.remoting.api import service, wire_types
 from exop.remoting.api.remote_platform import RemotePlatform, as_memento
-from exop.remoting.api.served import MOST_HEAVY
-from exop.remoting.api.transfers import LARGEST, MOST, PIECE, TOGETHER, Pieces
+from exop.remoting.api.service import ALL_CHUNKED, MOST_CHUNKED, MOST_HEAVY_PLANS, Chunks
+from exop.remoting.api.wire_types import CHUNK, LARGEST
 from exop.stock.sinks import Written
 from exop.stock.sources import Position, count_up
 
@@ -58,11 +57,11 @@ def test_bad_states_are_refused_there(remote: RemotePlatform) -> None:
     assert remote.mesh("numbers").revision == 1
 
 
-def test_in_pieces(remote: RemotePlatform, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is longer than a piece travels in several, in order."""
-    monkeypatch.setattr(pieces_module, "PIECE", 7)
-    monkeypatch.setattr(pieces_module, "INLINE", 5)
-    monkeypatch.setattr(served_module, "INLINE", 5)
+def test_in_chunks(remote: RemotePlatform, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A longer value travels in several chunks, in order."""
+    for module in (service, wire_types):
+        monkeypatch.setattr(module, "CHUNK", 7)
+        monkeypatch.setattr(module, "INLINE", 5)
     found = remote.memento("numbers", "numbers")
     assert remote.restore("numbers", "numbers", found).revision == 2
 
@@ -70,7 +69,7 @@ def test_in_pieces(remote: RemotePlatform, monkeypatch: pytest.MonkeyPatch) -> N
 def test_plans_that_hold_mementos_are_few(remote: RemotePlatform) -> None:
     """Such a plan may be large: the oldest makes room, and the others can be carried out."""
     _, data = remote.export_memento("numbers", "numbers")
-    plans = [remote.import_memento("numbers", "numbers", data) for _ in range(MOST_HEAVY + 1)]
+    plans = [remote.import_memento("numbers", "numbers", data) for _ in range(MOST_HEAVY_PLANS + 1)]
     with pytest.raises(PlanError, match=r"no plan .* \(any more\)"):
         plans[0].carry_out()
     assert plans[-1].carry_out().revision == 2
@@ -79,10 +78,10 @@ def test_plans_that_hold_mementos_are_few(remote: RemotePlatform) -> None:
 @pytest.mark.parametrize(
     ("operation", "request_", "said"),
     [
-        ("read_piece", {"number": "x", "offset": -1}, ">= 0"),
-        ("read_piece", {"number": 1, "offset": 0}, "`str`"),
-        ("send_piece", {"number": "", "data": bytes(PIECE + 1)}, "length <= 2097152"),
-        ("send_piece", {"number": "", "data": "text", "more": 1}, "more|bytes|base64"),
+        ("read_chunk", {"number": "x", "offset": -1}, ">= 0"),
+        ("read_chunk", {"number": 1, "offset": 0}, "`str`"),
+        ("send_chunk", {"number": "", "data": bytes(CHUNK + 1)}, "length <= 2097152"),
+        ("send_chunk", {"number": "", "data": "text", "more": 1}, "more|bytes|base64"),
         ("import_memento", {"application": "numbers", "node": "numbers"}, "missing required field `data`"),
     ],
 )
@@ -92,22 +91,22 @@ def test_requests_are_checked(remote: RemotePlatform, operation: str, request_: 
         remote._client.call(operation, request_)
 
 
-def test_a_piece_is_bounded_as_a_message(remote: RemotePlatform) -> None:
-    """A message that is much longer than a piece is not even decoded."""
+def test_a_chunk_is_bounded_as_a_message(remote: RemotePlatform) -> None:
+    """A message that is much longer than a chunk is not even decoded."""
     with pytest.raises(MessageTooLarge, match="the bound is"):
-        remote._client.call("send_piece", {"number": "", "data": bytes(PIECE + 20_000)})
+        remote._client.call("send_chunk", {"number": "", "data": bytes(CHUNK + 20_000)})
     with pytest.raises(MessageTooLarge, match=r"take it in the platform's own process"):
         remote.import_memento("numbers", "numbers", bytes(LARGEST + 1))
 
 
 def test_what_is_kept_is_bounded() -> None:
     """One whole, and all together; the oldest makes room, and what was taken is gone."""
-    kept = Pieces()
+    kept = Chunks()
     half = bytes(LARGEST)
     first = kept.put(half)
     with pytest.raises(MessageTooLarge, match="the memento has"):
         kept.put(b"x", first)
-    others = [kept.put(half) for _ in range(TOGETHER // LARGEST)]
+    others = [kept.put(half) for _ in range(ALL_CHUNKED // LARGEST)]
     with pytest.raises(PlanError, match=r"keeps nothing under the number .* \(any more\); send it again"):
         kept.read(first, 0)
     assert len(kept.take(others[-1])) == LARGEST
@@ -118,12 +117,12 @@ def test_what_is_kept_is_bounded() -> None:
 
 def test_empty_wholes_are_bounded() -> None:
     """A peer that sends nothing, again and again, takes no memory: the oldest makes room."""
-    kept = Pieces()
-    numbers = [kept.put(b"") for _ in range(3 * MOST)]
+    kept = Chunks()
+    numbers = [kept.put(b"") for _ in range(3 * MOST_CHUNKED)]
     assert kept.take(numbers[-1]) == b""
-    assert kept.take(numbers[-MOST]) == b""
+    assert kept.take(numbers[-MOST_CHUNKED]) == b""
     with pytest.raises(PlanError, match="keeps nothing under the number"):
-        kept.put(b"", numbers[-MOST - 1])
+        kept.put(b"", numbers[-MOST_CHUNKED - 1])
 
 
 def test_a_class_that_is_not_here(remote: RemotePlatform) -> None:

@@ -9,8 +9,7 @@ import pytest
 
 from exop import Mesh, Platform, Shadow, connect
 from exop.errors import ShadowFailed
-from exop.remoting.api.remote_plans import RemotePlan
-from exop.remoting.api.remote_platform import RemotePlatform
+from exop.remoting.api.remote_platform import RemotePlan, RemotePlatform
 from exop.remoting.api.wire_types import Proof, as_proof
 from tests.cli.line import PACKAGE
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from exop.model.slets.slet import Slet
-from exop.remoting.transport.codec import pack
+from exop.remoting.transport.codec import encode
 from exop.runtime.metrics import OwnFigures
 from exop.runtime.supervision.budget import UserCalls
 from exop.status import plain
@@ -87,7 +87,7 @@ def test_large_figures_keep_no_platform_from_answering():
     assert figures["list"] == "a list of 1000000 values"
     assert figures["pair"] == [1, 2]
     assert figures["metrics()"] == "has 1005 figures; 200 are shown"
-    assert len(pack(plain(figures))) < 10_000
+    assert len(encode(plain(figures))) < 10_000
 
 
 def test_what_raises_ends_nothing():

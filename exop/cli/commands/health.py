@@ -95,7 +95,7 @@ def _java() -> Finding:
 
 
 def _run_directory() -> Finding:
-    from exop.remoting.api.rundir import run_directory
+    from exop.remoting.transport.rundir import run_directory
 
     try:
         path = run_directory()

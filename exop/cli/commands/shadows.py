@@ -15,7 +15,7 @@ from exop.cli.text import number, pause, print_json
 from exop.errors import BuilderError, PlanError
 
 if TYPE_CHECKING:
-    from exop.remoting.api.remote_plans import RemotePlan
+    from exop.remoting.api.remote_platform import RemotePlan
 
 
 def rollback(

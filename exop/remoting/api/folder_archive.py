@@ -24,7 +24,7 @@ _SUFFIXES: Final = (".pyc", ".pyo")
 _MOMENT: Final = (1980, 1, 1, 0, 0, 0)
 
 
-def pack(path: Path) -> bytes:
+def archive_of(path: Path) -> bytes:
     """The archive of a folder, or of a zip file as it is; the same content gives the same bytes.
 
     Of a folder with a `bundle.toml` go that file, the modules, and what its `files` name; hidden files stay behind.

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeA
 from exop.errors import PlanError
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.memento import Memento
-from exop.remoting.api.remote_bundles import BundleManagement
 from exop.remoting.transport.limits import MIB
 from exop.remoting.transport.operation import LONG, operation
 from exop.runtime.history import recorded
@@ -43,7 +42,7 @@ STOP: Final = 60.0
 TOPOLOGY: Final = MIB
 
 
-class Management(BundleManagement, Generic[AnyPlan]):
+class Management(Generic[AnyPlan]):
     """The operations on a platform.
 
     Each method raises `UnknownName` if the platform does not run the application, or the mesh has no such node.
@@ -376,6 +375,49 @@ class Management(BundleManagement, Generic[AnyPlan]):
         """Stop an application at its safe points and undeploy it; returns whether all its threads have left in time."""
         _check_seconds("remove", timeout, -TIMEOUT_MAX)
         return _uninterrupted(self._applications.remove, application, timeout)
+
+    @property
+    def bundles(self) -> Any:
+        """The bundles: installed, started, updated, stopped and uninstalled while the platform runs."""
+        raise NotImplementedError
+
+    @operation(patience=LONG)
+    def install_bundle(self, archive: bytes, name: str) -> dict[str, Any]:
+        """Keep a bundle without importing its code. Errors refer to it by *name*."""
+        return dict(self.bundles.install_archive(archive, name))
+
+    @operation(patience=LONG)
+    def start_bundle(self, bundle: str) -> dict[str, Any]:
+        """Import a bundle, and offer its slets and channels."""
+        return dict(self.bundles.start(bundle))
+
+    @operation(patience=LONG)
+    def update_bundle(
+        self,
+        archive: bytes,
+        name: str,
+        *,
+        timeout: float | None = None,
+        pause: float | None = None,
+        stall: bool = False,
+    ) -> dict[str, Any]:
+        """Replace the started versions of a bundle by a new one, in all applications or in none."""
+        return dict(self.bundles.update_archive(archive, name, timeout=timeout, pause=pause, stall=stall))
+
+    @operation
+    def stop_bundle(self, bundle: str) -> dict[str, Any]:
+        """Withdraw the slets and channels of a bundle."""
+        return dict(self.bundles.stop(bundle))
+
+    @operation
+    def uninstall_bundle(self, bundle: str) -> dict[str, Any]:
+        """Stop a bundle and remove it."""
+        return dict(self.bundles.uninstall(bundle))
+
+    @operation(role="observe")
+    def list_bundles(self) -> list[dict[str, Any]]:
+        """Return the installed bundles."""
+        return list(self.bundles.list())
 
 
 def _uninterrupted(work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:

@@ -1,4 +1,4 @@
-"""A platform seen from another process: `RemotePlatform`, whose operations are sent, and `connect()`."""
+"""A platform in another process: `connect()`, `RemotePlatform` and its plans, whose operations are sent."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import inspect
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -14,39 +15,123 @@ from exop.errors import ComponentFailed, PeerUnreachable, StoredStateError, Unkn
 from exop.hooks import Plugins
 from exop.model.meshes.diff import without_marks
 from exop.model.meshes.mesh import Mesh
+from exop.model.meshes.shadow import Shadow
 from exop.model.slets.memento import Memento
-from exop.pictures.notebook import Figures
-from exop.remoting.api.discovery import find_platforms
+from exop.pictures.notebook import Figures, as_text, picture_of
 from exop.remoting.api.management import Management
-from exop.remoting.api.remote_bundles import RemoteBundles
-from exop.remoting.api.remote_plans import RemotePlan
-from exop.remoting.transport.client import ControlClient
+from exop.remoting.transport.client import ControlClient, find_platforms
 from exop.remoting.transport.operation import Operation, described, marked
-from exop.remoting.transport.server import ControlServer
 from exop.runtime.catalog import Catalog
 from exop.runtime.supervision.failure_state import FailedItem
 
 if TYPE_CHECKING:
-    from exop.remoting.api.wire_types import Changed
-    from exop.wiring.changes.plan import Plan
+    from exop.remoting.api.wire_types import Changed, Planned, PlannedStep
 
 #: How often `wait` asks, in seconds.
 POLL: Final = 0.2
 
 
-def serve(platform: Management[Plan]) -> ControlServer:
-    """Answer the operations of *platform* over a socket in its state directory, or in the run directory."""
-    address = platform.state / "control.sock" if platform.state is not None else None
+@dataclass(frozen=True)
+class RemotePlan:
+    """A change that waits on its platform: print it, or `apply()` it. Nothing has happened yet.
 
-    def table() -> Mapping[str, Operation]:
-        # Request types cost 20 ms to declare: the first peer pays them, not the platform that starts.
-        from exop.remoting.api.served import Served
+    Attributes:
+        planned: The plan as data.
+        mesh: The mesh that it leads to, where it was made from one.
+    """
 
-        return Served(platform).table()
+    planned: Planned
+    platform: RemotePlatform
+    mesh: Mesh | None = None
 
-    server = ControlServer(table, address, name=platform.name)
-    server.start()
-    return server
+    def __str__(self) -> str:
+        return self.planned.text
+
+    def __repr__(self) -> str:
+        planned = self.planned
+        steps = ", ".join(f"{step.verb} {step.node}" for step in planned.steps)
+        none = "no node changes" if self else "nothing to do"
+        return f"<RemotePlan {planned.application} rev {planned.revision}: {steps or none}>"
+
+    def _repr_html_(self) -> str:
+        changed = {step.node for step in self.planned.steps}
+        return (picture_of(self.mesh, changed) if self.mesh is not None else "") + as_text(str(self))
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to do."""
+        return self.planned.anything
+
+    @property
+    def steps(self) -> tuple[PlannedStep, ...]:
+        """The steps of the plan, node by node."""
+        return tuple(self.planned.steps)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The remarks on the plan: queues that are inserted, items or state that are lost, steps that take long."""
+        return tuple(self.planned.notes)
+
+    def facts(self) -> dict[str, Any]:
+        """Return the plan as plain data, without the number under which its platform keeps it."""
+        import msgspec
+
+        return {name: value for name, value in msgspec.to_builtins(self.planned).items() if name != "plan"}
+
+    def apply(self, *, shadow: Shadow | None = None, keep: float | None = None, **bounds: Any) -> Mesh:
+        """Make the change; returns the mesh that runs then.
+
+        Args:
+            shadow: Let the successors run beside the old ones first, and take over only if they do the same.
+            keep: For so many seconds the predecessors run on behind; `rollback` lets one take over again.
+            bounds: `timeout`, `pause` and `stall`, as for `Plan.apply`.
+
+        Raises:
+            StaleMesh: the application was changed after the plan was made.
+            ShadowFailed: a successor was not proven; everything is as it was.
+            PlanError: the change could not be made; everything is as it was.
+        """
+        from exop.remoting.api.wire_types import as_proof
+
+        changed = self.carry_out(proof=as_proof(shadow, keep), **bounds)
+        if self.mesh is None:
+            return self.platform.mesh(changed.application)
+        return without_marks(self.mesh).at(changed.revision)
+
+    def carry_out(
+        self,
+        timeout: float | None = None,
+        *,
+        proof: Mapping[str, Any] | None = None,
+        told: Callable[[], object] | None = None,
+        **bounds: Any,
+    ) -> Changed:
+        """Make the change, and return its result: the revision, and for how long the stream stood still.
+
+        *told* is called from time to time until it ends.
+
+        Raises:
+            StaleMesh, PlanError: as `apply`.
+        """
+        return self.platform.carry_out(self.planned.plan, timeout, proof=proof, told=told, **bounds)
+
+
+class RemoteBundles:
+    """`connect().bundles`: the same methods as `Platform.bundles`."""
+
+    def __init__(self, platform: RemotePlatform) -> None:
+        self._platform = platform
+        self.start = platform.start_bundle
+        self.stop = platform.stop_bundle
+        self.uninstall = platform.uninstall_bundle
+        self.list = platform.list_bundles
+
+    def install(self, path: str | os.PathLike[str]) -> dict[str, Any]:
+        """Send the bundle of a folder, or of a zip archive, and install it there. Returns its facts."""
+        return self._platform.install_bundle(_archive_of(path), str(path))
+
+    def update(self, path: str | os.PathLike[str], **bounds: Any) -> dict[str, Any]:
+        """Send a new version of a bundle, which replaces the started versions there; these are stopped."""
+        return self._platform.update_bundle(_archive_of(path), str(path), **bounds)
 
 
 class RemotePlatform(Management[RemotePlan]):
@@ -98,8 +183,7 @@ class RemotePlatform(Management[RemotePlan]):
 
     def _closed(self, value: Any) -> Any:
         """A value as it crosses."""
-        from exop.remoting.api.transfers import FEW, INLINE
-        from exop.remoting.api.wire_types import Topology
+        from exop.remoting.api.wire_types import FEW, INLINE, Topology
 
         if isinstance(value, Mesh):
             return Topology.sent(value, lambda memento: self._sent(memento, FEW))
@@ -107,9 +191,9 @@ class RemotePlatform(Management[RemotePlan]):
 
     def _opened(self, value: Any) -> Any:
         """A value that has crossed."""
-        from exop.remoting.api.wire_types import Kept, Planned, Topology
+        from exop.remoting.api.wire_types import Chunked, Planned, Topology
 
-        if isinstance(value, Kept):
+        if isinstance(value, Chunked):
             return self._fetched(value)
         if isinstance(value, tuple):
             return tuple(self._opened(one) for one in value)
@@ -121,26 +205,25 @@ class RemotePlatform(Management[RemotePlan]):
 
     def _sent(self, data: bytes, inline: int) -> Any:
         """Carry bytes to the platform; a few go inside of the message."""
-        from exop.remoting.api.transfers import PIECE, check_size
-        from exop.remoting.api.wire_types import Kept
+        from exop.remoting.api.wire_types import CHUNK, Chunked, check_size
 
         check_size(len(data))
         number = ""
         if len(data) <= inline:
             return data
-        for offset in range(0, len(data), PIECE):
-            piece = {"number": number, "data": data[offset : offset + PIECE]}
-            number = self._client.call("send_piece", piece, str)
-        return Kept(number, len(data))
+        for offset in range(0, len(data), CHUNK):
+            chunk = {"number": number, "data": data[offset : offset + CHUNK]}
+            number = self._client.call("send_chunk", chunk, str)
+        return Chunked(number, len(data))
 
     def _fetched(self, kept: Any) -> bytes:
         """Carry bytes here that the platform keeps."""
-        from exop.remoting.api.transfers import check_size
+        from exop.remoting.api.wire_types import check_size
 
         check_size(kept.size)
         found = bytearray()
         while len(found) < kept.size:
-            found += self._client.call("read_piece", {"number": kept.number, "offset": len(found)}, bytes)
+            found += self._client.call("read_chunk", {"number": kept.number, "offset": len(found)}, bytes)
         return bytes(found)
 
     def _mesh(self, found: Any) -> Mesh:
@@ -159,7 +242,7 @@ class RemotePlatform(Management[RemotePlan]):
 
     def services(self, query: str = "") -> Iterator[dict[str, Any]]:
         """The services that a filter fits: `id`, `interfaces`, `properties`; they are fetched in pages."""
-        from exop.remoting.api.served import ServicesRequest
+        from exop.remoting.api.service import ServicesRequest
 
         return self._client.items("services", ServicesRequest(filter=query), dict[str, Any])
 
@@ -244,10 +327,10 @@ for _one in marked(Management):
 @cache
 def _described(name: str) -> Operation:
     """An operation, with the types that cross."""
-    from exop.remoting.api.served import Served
+    from exop.remoting.api.service import ManagementService
     from exop.remoting.api.wire_types import WIRE
 
-    own = getattr(Served, name, None)
+    own = getattr(ManagementService, name, None)
     return described(own) if own is not None else described(getattr(Management, name), WIRE)
 
 
@@ -322,3 +405,10 @@ def connect(target: str | Path | None = None) -> RemotePlatform:
         raise PeerUnreachable(text, address=str(target or "any socket"), problem="no platform is running")
     names = ", ".join(f"{one.pid} ({one.name})" for one in running)
     raise PeerUnreachable(f"several platforms run: {names}; name one of them (on the command line by --on)")
+
+
+def _archive_of(path: str | os.PathLike[str]) -> bytes:
+    # Imported lazily: only senders of bundles make archives.
+    from exop.remoting.api.folder_archive import archive_of
+
+    return archive_of(Path(path))

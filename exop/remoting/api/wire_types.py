@@ -1,4 +1,4 @@
-"""Values in the form in which they cross: meshes as topologies, plans as data, proofs, bytes that are kept."""
+"""The wire types of the management interface: meshes as topologies, plans as data, proofs, bytes in chunks."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, Protocol, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from exop.errors import PlanError, SettingError, UnknownName
+from exop.errors import MessageTooLarge, PlanError, SettingError, UnknownName
 from exop.model.meshes.diff import marked, marks_of
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.resolve import resolved, with_full_paths
@@ -19,26 +19,51 @@ from exop.model.slets.memento_file import imported
 from exop.model.slets.stored_memento import pack
 from exop.model.types.conversion import written
 from exop.remoting.api.edits import AnyEdit
-from exop.runtime.catalog import known_slets
+from exop.remoting.transport.limits import KIB, MIB
+from exop.runtime.catalog import Catalog, known_slets
 
 if TYPE_CHECKING:
     from exop.model.slets.spec import SletSpec
-    from exop.remoting.api.management import Management
     from exop.wiring.changes.plan import Plan
 
 T = TypeVar("T")
 Above = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 _NONE: Any = msgspec.field(default_factory=dict)
+#: The size of one chunk, and of the largest value that travels in chunks, in bytes.
+CHUNK: Final = 2 * MIB
+LARGEST: Final = 64 * MIB
+#: Bytes up to this size travel inside of a message; those of a memento, of which a mesh may hold many, up to `FEW`.
+INLINE: Final = 32 * KIB
+FEW: Final = KIB
 
 
-class Kept(msgspec.Struct, frozen=True):
-    """Bytes that are longer than a message: their size, and the number under which the platform keeps them."""
+class Chunked(msgspec.Struct, frozen=True):
+    """Bytes that travel in chunks: the number under which the platform keeps them, and their size."""
 
     number: str
     size: int
 
 
-Blob: TypeAlias = bytes | Kept
+Blob: TypeAlias = bytes | Chunked
+
+
+def check_size(size: int) -> None:
+    """Raise `MessageTooLarge` if so many bytes cannot be sent."""
+    if size > LARGEST:
+        cure = "take it in the platform's own process, by platform.memento(application, node)"
+        raise MessageTooLarge(what="the memento", size=size, limit=LARGEST, cure=cure)
+
+
+class Platform(Protocol):
+    """The part of a platform that a topology is read with."""
+
+    catalog: Catalog
+
+    def applications(self) -> list[str]:
+        """The names of the applications."""
+
+    def mesh(self, application: str, /) -> Mesh:
+        """The mesh of a running application."""
 
 
 class Marks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -85,7 +110,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
             marks[name] = Marks(**given)
         return Topology(mesh.to_toml(), mesh.revision, marks, os.getcwd())
 
-    def read(self, platform: Management[Any], fetch: Callable[[Blob], bytes] = bytes) -> Mesh:  # type: ignore[assignment]
+    def read(self, platform: Platform, fetch: Callable[[Blob], bytes] = bytes) -> Mesh:  # type: ignore[assignment]
         """The mesh, with the slets that *platform* knows; *fetch* returns the bytes of the mementos."""
         mesh = Mesh.from_toml(self.toml, _slets(platform))
         running = platform.mesh(mesh.name) if mesh.name in platform.applications() else None
@@ -101,7 +126,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         return mesh.at(revision)
 
 
-def _slets(platform: Management[Any]) -> dict[str, SletSpec]:
+def _slets(platform: Platform) -> dict[str, SletSpec]:
     """Return the slets of plugins and of applications: only this process resolves those of a single file."""
     found: dict[str, SletSpec] = {}
     for application in platform.applications():

@@ -1,4 +1,4 @@
-"""The calling side: ask a running platform, and get typed answers or its errors."""
+"""The client: find the running platforms of this user, call their operations, and get typed replies or errors."""
 
 from __future__ import annotations
 
@@ -6,32 +6,68 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
-from exop.errors import CallTimeout, ConnectionLost, MessageTooLarge, PeerRefused, PeerUnreachable, RequestInvalid
-from exop.remoting.api.rundir import socket_path
-from exop.remoting.transport.budget import Budget
-from exop.remoting.transport.limits import DEFAULT_LIMITS, Limits
+from exop.errors import (
+    CallTimeout,
+    ConnectionLost,
+    MessageTooLarge,
+    PeerRefused,
+    PeerUnreachable,
+    RemotingError,
+    RequestInvalid,
+)
+from exop.remoting.transport.limits import DEFAULT_LIMITS, ENVELOPE, Budget, Limits
+from exop.remoting.transport.rundir import find_entries, socket_path
 from exop.remoting.transport.sockets import dial, peer_of
 
 if TYPE_CHECKING:
-    from exop.remoting.transport.codec import Request
+    from exop.remoting.transport.codec import PageRequest, Request
     from exop.remoting.transport.frames import BoundedChannel, Message
     from exop.remoting.transport.handshake import Welcome
-    from exop.remoting.transport.paging import PageRequest
 
 T = TypeVar("T")
-_OVERHEAD = 200
+#: Seconds for an answer: on a computer whose cores are all busy, the handshake alone needs more than one.
+_PATIENCE = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunningPlatform:
+    """A platform of this user that listens."""
+
+    pid: int
+    address: Path
+    name: str = ""
+    exop: str = ""
+    problem: str = ""
+    """Why it does not answer; empty when it does."""
+
+
+def find_platforms(timeout: float = _PATIENCE) -> list[RunningPlatform]:
+    """The running platforms of this user, including those that do not answer within *timeout* seconds.
+
+    The entries of dead processes are removed from the run directory on the way.
+    """
+    found = []
+    for entry in find_entries():
+        try:
+            with ControlClient(entry.address, timeout=timeout) as client:
+                welcome = client.platform()
+        except RemotingError as error:
+            found.append(RunningPlatform(entry.pid, entry.address, problem=str(error)))
+        else:
+            found.append(RunningPlatform(welcome.pid, entry.address, welcome.name, welcome.exop))
+    return found
 
 
 class ControlClient:
     """Call the operations of the platform at *address*: a socket path, or its state directory.
 
-    It connects when it is first needed, and again when the platform has closed a connection that rested. Threads may
-    share it; they take turns. A call that did not come to its answer closes the connection, so that no late answer is
-    taken for another's.
+    It connects at the first call, and again when the platform has closed an idle connection. Threads may share one;
+    they take turns. A call without an answer closes the connection, so that no call gets the late answer of another.
     """
 
     def __init__(self, address: str | Path, *, timeout: float = 10.0, limits: Limits = DEFAULT_LIMITS) -> None:
@@ -64,26 +100,22 @@ class ControlClient:
         *,
         timeout: float | None = None,
     ) -> Any:
-        """Ask *operation* and return its reply as a *reply*; without that type as plain values, up to 1 MiB.
+        """Call *operation* and return its reply as a *reply*; without that type as plain values, up to 1 MiB.
 
         Raises:
             PeerUnreachable: no platform is there, or (`ConnectionLost`, `CallTimeout`) the answer did not come.
-            PeerRefused, ProtocolMismatch: it does not talk to us.
+            PeerRefused, ProtocolMismatch: the platform does not accept this client.
             ExopError: the error of the operation, of its own class.
         """
-        from exop.remoting.transport.codec import pack
+        from exop.remoting.transport.codec import encode
 
         try:
-            payload = pack({} if request is None else request, exactly=True)
+            payload = encode({} if request is None else request, exactly=True)
         except (OverflowError, UnicodeError) as problem:
             raise RequestInvalid(operation=operation, problem=str(problem)) from None
-        if len(payload) > self._limits.frame - _OVERHEAD:
-            raise MessageTooLarge(
-                what=f"the request to {operation!r}",
-                size=len(payload),
-                limit=self._limits.frame - _OVERHEAD,
-                cure="send less at a time",
-            )
+        if len(payload) > (limit := self._limits.frame - ENVELOPE):
+            what = f"the request to {operation!r}"
+            raise MessageTooLarge(what=what, size=len(payload), limit=limit, cure="send less at a time")
         seconds = self._timeout if timeout is None else timeout
         deadline = time.monotonic() + seconds
         if not self._lock.acquire(timeout=seconds):
@@ -97,10 +129,10 @@ class ControlClient:
     def items(
         self, operation: str, request: PageRequest, item: type[T], *, timeout: float | None = None
     ) -> Iterator[T]:
-        """Ask an operation that answers in pages until there are no more, and yield what the pages hold."""
+        """Call an operation that answers in pages until there are no more, and yield the items of the pages."""
         from msgspec.structs import replace
 
-        from exop.remoting.transport.paging import Page
+        from exop.remoting.transport.codec import Page
 
         while True:
             found = self.call(operation, request, cast(Any, Page)[item], timeout=timeout)
@@ -110,12 +142,12 @@ class ControlClient:
             request = replace(request, after=found.after)
 
     def platform(self) -> Welcome:
-        """Return the platform's greeting: connect if need be."""
+        """Return the greeting of the platform; connect if necessary."""
         with self._lock:
             return self._connected(time.monotonic() + self._timeout).welcome
 
     def close(self) -> None:
-        """End the connection; the next call would make a new one."""
+        """Close the connection; the next call would open a new one."""
         with self._lock:
             self._drop()
 
@@ -129,7 +161,7 @@ class ControlClient:
         self.close()
 
     def _exchange(self, operation: str, payload: bytes, deadline: float, seconds: float) -> bytes:
-        from exop.remoting.transport.faults import rebuild
+        from exop.remoting.transport.codec import decode_error
         from exop.remoting.transport.frames import FAULT
 
         link = self._connected(deadline)
@@ -144,21 +176,17 @@ class ControlClient:
                 raise ConnectionLost(address=str(self._path), operation=operation, problem=str(problem)) from None
             raise
         if answer.kind == FAULT:
-            raise rebuild(answer.payload, self._limits.fault)
+            raise decode_error(answer.payload, self._limits.fault)
         return answer.payload
 
     def _decoded(self, operation: str, answer: bytes, reply: Any) -> Any:
-        from exop.remoting.transport.codec import BadMessage, unpack
+        from exop.remoting.transport.codec import BadMessage, decode
 
         if reply is Any and len(answer) > self._limits.plain_reply:
-            raise MessageTooLarge(
-                what=f"the reply to {operation!r}",
-                size=len(answer),
-                limit=self._limits.plain_reply,
-                cure="ask for it in pages, or call with the type of the reply",
-            )
+            what, cure = f"the reply to {operation!r}", "ask for it in pages, or call with the type of the reply"
+            raise MessageTooLarge(what=what, size=len(answer), limit=self._limits.plain_reply, cure=cure)
         try:
-            return unpack(answer, reply)
+            return decode(answer, reply)
         except BadMessage as problem:
             raise PeerRefused(
                 address=str(self._path), problem=f"its reply to {operation!r} is of another type ({problem})"
@@ -188,7 +216,7 @@ class _Link:
     @classmethod
     def to(cls, path: Path, limits: Limits, deadline: float) -> _Link:
         """Connect, check the peer's identity, and shake hands."""
-        # rpyc costs 30 ms: only who calls another process pays it.
+        # Imported lazily: rpyc costs 30 ms.
         from exop.remoting.transport.frames import FAULT, REPLY, BoundedChannel, DeadlineStream
         from exop.remoting.transport.handshake import greet
 
@@ -210,7 +238,7 @@ class _Link:
             raise
 
     def stale(self) -> bool:
-        """Whether the platform has closed the connection, or has sent something unasked."""
+        """Whether the platform has closed the connection, or has sent something that was not asked for."""
         return bool(self.channel.stream.readable())
 
     def ask(self, operation: str, payload: bytes, deadline: float) -> Message:

@@ -1,22 +1,34 @@
-"""Values to msgpack and back: packed by msgpack, unpacked by msgspec against a declared type.
+"""Values, errors and pages to msgpack and back: encoded by msgpack, decoded by msgspec against a declared type.
 
-What comes from a peer is never unpacked without a type: a message of empty maps would take 70 times its size.
+Bytes from a peer are never decoded without a type: a message of empty maps would take 70 times its size. An error
+crosses as the name of a class of `exop.errors` and its facts, never as a class of the peer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import heapq
+from collections.abc import Callable, Hashable, Iterable
 from functools import lru_cache
 from pathlib import PurePath
-from typing import Any, TypeVar, cast
+from typing import Annotated, Any, Final, Generic, TypeVar, cast
 
 import msgpack
 import msgspec
 
+from exop import errors
+from exop.errors import ExopError, RemotingError
 from exop.model.values.depth import AROUND, DEPTH
 from exop.model.values.encoding import check_nesting
+from exop.safe_repr import notes_of
 
 T = TypeVar("T")
+#: The bounds of an encoded error: characters of its text and of a value, items of a collection, notes, levels.
+_LONGEST_TEXT: Final = 8_000
+_LONGEST_VALUE: Final = 1_000
+_MOST_ITEMS: Final = 200
+_MOST_NOTES: Final = 10
+_DEEPEST: Final = 4
+_NO_TEXT: Final = "the platform failed and gave no reason; see its log"
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -31,30 +43,53 @@ class NoRequest(Request, frozen=True):
     """The request of an operation without parameters."""
 
 
+class PageRequest(Request, frozen=True, kw_only=True):
+    """Ask for the part of a list that comes *after* a key; sub-class it to ask for more than that."""
+
+    after: str = ""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 200
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True):
+    """A part of a list, and the key to ask for the next part with; `None` when there is no more."""
+
+    items: list[T]
+    after: str | None = None
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """An error as it crosses."""
+
+    code: str
+    text: str
+    facts: dict[str, Any] = {}
+    notes: list[str] = []
+
+
 class BadMessage(ValueError):
     """The bytes are no msgpack, or not of the declared type."""
 
 
-def pack(value: object, *, exactly: bool = False) -> bytes:
-    """Pack a struct, dataclass or plain value.
+def encode(value: object, *, exactly: bool = False) -> bytes:
+    """Encode a struct, dataclass or plain value.
 
-    Integers of more than 64 bits and text that is not Unicode, which msgpack cannot hold, go as text that shows them,
-    unless *exactly* this value is meant: a single setting of that kind must not keep a platform from answering.
+    Integers of more than 64 bits and text that is not Unicode, which msgpack cannot hold, are sent as text that shows
+    them, unless *exactly* is set: a single setting of that kind must not keep a platform from answering.
 
     Raises:
-        OverflowError, UnicodeError: msgpack cannot hold what is meant *exactly*.
+        OverflowError, UnicodeError: msgpack cannot hold the value *exactly*.
         TypeError, RecursionError: something in *value* has no plain form.
         TooDeep: it is nested too deeply.
     """
-    plain = msgspec.to_builtins(value, builtin_types=(bytes, bytearray), enc_hook=_plain)
-    shown: dict[str, Any] = {} if exactly else {"default": _large, "unicode_errors": "backslashreplace"}
-    packed: bytes = msgpack.packb(plain, use_bin_type=True, **shown)
+    plain = msgspec.to_builtins(value, builtin_types=(bytes, bytearray), enc_hook=_path_text)
+    lenient: dict[str, Any] = {} if exactly else {"default": _digits, "unicode_errors": "backslashreplace"}
+    packed: bytes = msgpack.packb(plain, use_bin_type=True, **lenient)
     check_nesting(packed, DEPTH + AROUND)
     return packed
 
 
-def unpack(data: bytes, kind: type[T]) -> T:
-    """Unpack *data* as a *kind*.
+def decode(data: bytes, kind: type[T]) -> T:
+    """Decode *data* as a *kind*.
 
     Raises:
         BadMessage: it is something else, has more bytes, or is nested too deeply.
@@ -67,19 +102,83 @@ def unpack(data: bytes, kind: type[T]) -> T:
     return value
 
 
+def encode_error(error: ExopError, largest: int) -> bytes:
+    """Encode *error*; facts that would make it larger than *largest* bytes are left out.
+
+    An error of a plugin crosses as the nearest parent that every platform has.
+    """
+    code = next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
+    facts = {name: _plain_fact(value) for name, value in error.facts.items() if name != "text"}
+    notes = [note[:_LONGEST_VALUE] for note in notes_of(error)][:_MOST_NOTES]
+    fault = Fault(code, str(error)[:_LONGEST_TEXT], facts, notes)
+    packed = encode(fault)
+    return packed if len(packed) <= largest else encode(Fault(fault.code, fault.text))
+
+
+def decode_error(payload: bytes, largest: int) -> ExopError:
+    """Make the error that *payload* describes: of its class if `exop.errors` has it, else a `RemotingError`."""
+    if len(payload) > largest:
+        return RemotingError(f"the platform failed, and described it in {len(payload)} bytes: too many to read")
+    try:
+        fault = decode(payload, Fault)
+    except BadMessage:
+        return RemotingError(_NO_TEXT)
+    text = _printable(fault.text) or _NO_TEXT
+    known = getattr(errors, fault.code, None)
+    if not (isinstance(known, type) and issubclass(known, ExopError)):
+        known = RemotingError
+    try:
+        # Facts become attributes: a fact of a peer must not replace an attribute that Python itself uses.
+        error = known(text=text, **{name: value for name, value in fault.facts.items() if not name.startswith("__")})
+    except (TypeError, KeyError, ValueError):
+        # Another release gives this class other facts; the text says the same.
+        error = RemotingError(text)
+    for note in fault.notes[:_MOST_NOTES]:
+        error.add_note(_printable(note))
+    return error
+
+
+def page(items: Iterable[T], request: PageRequest, key: Callable[[T], str]) -> Page[T]:
+    """Cut the page that *request* asks for.
+
+    By key and not by position: items that come or go between two calls neither repeat nor hide the others.
+    """
+    following = (item for item in items if key(item) > request.after)
+    found = heapq.nsmallest(request.limit + 1, following, key=key)
+    if len(found) <= request.limit:
+        return Page(found)
+    return Page(found[:-1], key(found[-2]))
+
+
 @lru_cache(maxsize=256)
 def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
     return msgspec.msgpack.Decoder(kind)
 
 
-def _plain(value: object) -> object:
+def _path_text(value: object) -> object:
     if isinstance(value, PurePath):
         return str(value)
     raise TypeError(f"{type(value).__name__} has no plain form")
 
 
-def _large(value: int) -> str:
+def _digits(value: int) -> str:
     try:
         return str(value)
     except ValueError:  # Python does not write as many digits in decimal
         return hex(value)
+
+
+def _printable(text: str) -> str:
+    """The text without characters that would steer a terminal."""
+    return "".join(letter if letter.isprintable() or letter in "\n\t" else "?" for letter in text)
+
+
+def _plain_fact(value: object, depth: int = 0) -> Any:
+    """The fact as a plain value; a value without a plain form is sent as its text."""
+    if value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < 2**63):
+        return value
+    if isinstance(value, list | tuple | set | frozenset) and depth < _DEEPEST:
+        return [_plain_fact(item, depth + 1) for item in list(value)[:_MOST_ITEMS]]
+    if isinstance(value, dict) and depth < _DEEPEST:
+        return {str(key): _plain_fact(item, depth + 1) for key, item in list(value.items())[:_MOST_ITEMS]}
+    return str(value)[:_LONGEST_VALUE]

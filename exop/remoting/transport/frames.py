@@ -23,8 +23,7 @@ from rpyc.core import brine
 from rpyc.core.channel import Channel
 from rpyc.core.stream import SocketStream
 
-from exop.remoting.transport.budget import Budget
-from exop.remoting.transport.limits import Limits
+from exop.remoting.transport.limits import Budget, Limits
 
 REQUEST, REPLY, FAULT = 1, 2, 3
 OPERATION: Final = 100

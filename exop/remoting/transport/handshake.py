@@ -1,4 +1,4 @@
-"""The first exchange on a connection: both sides compare their versions, before any other message.
+"""The first exchange on a connection: both sides compare their versions before any other message.
 
     peer       Hello(protocol, exop)
     platform   Welcome(protocol, exop, name, pid)  or  Declined(problem, protocol, exop)
@@ -14,7 +14,7 @@ import msgspec
 
 from exop import __version__
 from exop.errors import ConnectionLost, PeerRefused, PeerUnreachable, ProtocolMismatch
-from exop.remoting.transport.codec import BadMessage, pack, unpack
+from exop.remoting.transport.codec import BadMessage, decode, encode
 from exop.remoting.transport.frames import BoundedChannel, FrameRefused, TooLate
 from exop.safe_repr import clean
 
@@ -32,7 +32,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
 
 
 class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
-    """The platform takes the peer: its name and process."""
+    """The platform accepts the peer: the name and process of the platform."""
 
     name: str
     pid: int
@@ -41,54 +41,54 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
 
 
 class Declined(msgspec.Struct, frozen=True, tag="declined"):
-    """The platform does not take the peer."""
+    """The platform declines the peer."""
 
     problem: str
     protocol: int = PROTOCOL
     exop: str = ""
 
 
-class Silent(Exception):
-    """The peer sent no handshake, so it could not read an explanation either."""
+class Refused(Exception):
+    """The greeting of the peer is no handshake, or of another protocol."""
 
 
 def receive(channel: BoundedChannel, welcome: Welcome, deadline: float) -> None:
     """The platform's side: receive the peer's greeting and accept it.
 
     Raises:
-        Silent: it is no peer of ours, or has another version (the answer says so).
-        EOFError: it went away, or took too long.
+        Refused: it is no ExoP client, or has another protocol (the answer says so).
+        EOFError: it disconnected, or took too long.
     """
     try:
-        hello = unpack(channel.receive_greeting(deadline), Hello)
+        hello = decode(channel.receive_greeting(deadline), Hello)
     except BadMessage:
-        raise Silent("no hello") from None
+        raise Refused("no hello") from None
     if hello.protocol != PROTOCOL:
-        channel.send_greeting(pack(Declined("another protocol", exop=__version__)), deadline)
+        channel.send_greeting(encode(Declined("another protocol", exop=__version__)), deadline)
         _log.warning(
             "a client of exop %s with protocol %d was declined; this platform is exop %s with protocol %d",
             *(clean(hello.exop[:_SHOWN]), hello.protocol, __version__, PROTOCOL),
         )
-        raise Silent(f"protocol {hello.protocol}")
-    channel.send_greeting(pack(welcome), deadline)
+        raise Refused(f"protocol {hello.protocol}")
+    channel.send_greeting(encode(welcome), deadline)
 
 
 def greet(channel: BoundedChannel, address: str, deadline: float) -> Welcome:
     """The peer's side: greet the platform and be accepted.
 
     Raises:
-        PeerRefused, ProtocolMismatch, PeerUnreachable: it did not come to that.
+        PeerRefused, ProtocolMismatch, PeerUnreachable: the platform did not accept.
     """
     try:
-        answer = unpack(_exchange(channel, deadline), Welcome | Declined)  # type: ignore[arg-type]
+        answer = decode(_exchange(channel, deadline), Welcome | Declined)  # type: ignore[arg-type]
     except (BadMessage, FrameRefused):
-        raise _mismatch(address, "something else", "no release that can be told") from None
+        raise _mismatch(address, "something else", "no known release") from None
     except TooLate:
         raise PeerUnreachable(address=address, problem="a process listens there, but does not answer") from None
     except EOFError as problem:
         raise ConnectionLost(address=address, operation="hello", problem=str(problem)) from None
     if answer.protocol != PROTOCOL:
-        release = f"exop {clean(answer.exop[:_SHOWN])}" if answer.exop else "a release that does not tell its number"
+        release = f"exop {clean(answer.exop[:_SHOWN])}" if answer.exop else "an unknown release"
         raise _mismatch(address, answer.protocol, release)
     if isinstance(answer, Declined):
         raise PeerRefused(address=address, problem=answer.problem)
@@ -103,10 +103,10 @@ def _mismatch(address: str, theirs: object, release: str) -> ProtocolMismatch:
 
 def _exchange(channel: BoundedChannel, deadline: float) -> bytes:
     try:
-        channel.send_greeting(pack(Hello()), deadline)
+        channel.send_greeting(encode(Hello()), deadline)
     except TooLate:
         raise
     except EOFError:
-        # It may have declined before it read anything: then that is still to be read.
+        # It may have declined before it read anything; the answer can still be read then.
         pass
     return channel.receive_greeting(deadline)

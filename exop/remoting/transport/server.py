@@ -1,6 +1,6 @@
 """The control server: answers the operations of a platform on a Unix socket, for its owner only.
 
-Light on purpose: an embedded platform starts one, and imports rpyc only when a client connects.
+An embedded platform starts one, so rpyc is imported only when a client connects.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from exop.remoting.api.rundir import claim, socket_path
-from exop.remoting.transport.connections import Seats
+from exop.remoting.transport.connections import Connection, Connections
 from exop.remoting.transport.limits import DEFAULT_LIMITS, Limits
+from exop.remoting.transport.rundir import claim, socket_path
 from exop.remoting.transport.sockets import Listener, peer_of
 
 if TYPE_CHECKING:
-    from exop.remoting.transport.connections import Seat
     from exop.remoting.transport.operation import Operation, Role
-    from exop.remoting.transport.session import Host
+    from exop.remoting.transport.session import Sessions
 
     Operations = Mapping[str, Operation] | Callable[[], Mapping[str, Operation]]
 
@@ -33,8 +32,8 @@ _RETRY_AFTER = 0.1
 class ControlServer:
     """Serve *operations* at *address*: a socket path, or None for a name of its own in the run directory.
 
-    The operations may be given as a function: it is called when the first peer comes. *name* is what a peer is shown,
-    *role* what it may do: on a Unix socket it is the owner.
+    The operations may be given as a function, which is called when the first peer connects. Peers are shown *name* and
+    have the *role*: on a Unix socket the peer is the owner.
 
     >>> from pathlib import Path
     >>> from tempfile import mkdtemp
@@ -64,9 +63,9 @@ class ControlServer:
         self._limits = limits
         self._lock = threading.RLock()
         self._stopping = threading.Event()
-        self._seats = Seats(limits)
+        self._connections = Connections(limits)
         self._counts: Counter[str] = Counter()
-        self._host: Host | None = None
+        self._sessions: Sessions | None = None
         self._listener: Listener | None = None
         self._acceptor: threading.Thread | None = None
         self._undo_entry: Callable[[], None] = lambda: None
@@ -86,15 +85,15 @@ class ControlServer:
 
     @property
     def connections(self) -> int:
-        """Connections at the moment."""
-        return len(self._seats)
+        """The number of open connections."""
+        return len(self._connections)
 
     def start(self) -> None:
         """Listen and return.
 
         Raises:
-            AddressInUse: a living process listens there; it is named.
-            AddressUnusable: no socket can be made there, or the directory is not to be trusted.
+            AddressInUse: a running process listens there; the error names it.
+            AddressUnusable: no socket can be made there, or the directory is not safe.
         """
         if self._listener is not None:
             raise RuntimeError("a control server starts once")
@@ -105,8 +104,8 @@ class ControlServer:
     def stop(self) -> None:
         """Stop listening, remove the socket, let running operations answer, and end all connections.
 
-        An operation may call it; its own connection ends when it has answered. A forked child lets go of the socket,
-        and its parent goes on listening.
+        An operation may call it; its own connection ends when it has answered. A forked child closes its copy of the
+        socket, and its parent goes on listening.
         """
         with self._lock:
             if self._listener is None or self._acceptor is None or self._stopping.is_set():
@@ -115,12 +114,12 @@ class ControlServer:
         if not self._listener.is_ours:
             self._listener.close()
             return
-        self._seats.begin_closing()
+        self._connections.begin_closing()
         self._listener.sock.shutdown(socket.SHUT_RDWR)
         self._acceptor.join()
         self._undo_entry()
         self._listener.close()
-        for operation in self._seats.close():
+        for operation in self._connections.close():
             _log.warning("operation %r still runs after the control server has stopped", operation)
 
     def __enter__(self) -> ControlServer:
@@ -138,14 +137,14 @@ class ControlServer:
             try:
                 sock, _ = self._listener.sock.accept()
             except OSError as problem:
-                # Out of descriptors or memory passes; the wait keeps it from turning into a busy loop.
+                # A lack of descriptors or memory passes; the wait prevents a busy loop.
                 if not self._stopping.wait(_RETRY_AFTER):
-                    _log.warning("the control server cannot take a connection: %s", problem.strerror)
+                    _log.warning("the control server cannot accept a connection: %s", problem.strerror)
                 continue
             try:
                 self._take(sock)
             except Exception:  # noqa: BLE001 - one bad connection must not end the accepting
-                _log.exception("a control connection could not be begun")
+                _log.exception("a control connection could not be set up")
                 sock.close()
 
     def _take(self, sock: socket.socket) -> None:
@@ -153,15 +152,15 @@ class ControlServer:
         if not peer.trusted:
             _log.warning("a control connection of user %d (process %d) was declined", peer.uid, peer.pid)
             self._decline(sock, f"it serves its owner only, and you are user {peer.uid}")
-        elif not self._seats.make_room():
+        elif not self._connections.make_room():
             self._decline(sock, f"all its {self._limits.connections} connections are at work; try again")
         else:
             self._count("accepted")
-            self._seats.fill(sock, self._serve)
+            self._connections.start(sock, self._serve)
 
-    def _serve(self, sock: socket.socket, seat: Seat) -> None:
+    def _serve(self, sock: socket.socket, connection: Connection) -> None:
         try:
-            self._count("ended." + self._hosted().serve(sock, seat))
+            self._count("ended." + self._loaded_sessions().serve(sock, connection))
         except Exception:  # noqa: BLE001 - it ends this connection and no other
             _log.exception("a control connection failed")
             self._count("ended.failed")
@@ -172,14 +171,14 @@ class ControlServer:
 
     def _decline(self, sock: socket.socket, problem: str) -> None:
         self._count("declined")
-        self._hosted().decline(sock, problem)
+        self._loaded_sessions().decline(sock, problem)
 
-    def _hosted(self) -> Host:
+    def _loaded_sessions(self) -> Sessions:
         with self._lock:
-            if self._host is None:
-                # rpyc and msgspec cost 50 ms: paid when the first peer comes.
-                from exop.remoting.transport.session import Host
+            if self._sessions is None:
+                # rpyc and msgspec cost 50 ms: imported when the first peer connects.
+                from exop.remoting.transport.session import Sessions
 
                 table = self._operations() if callable(self._operations) else self._operations
-                self._host = Host(table, self._name, self._limits, self._role)
-            return self._host
+                self._sessions = Sessions(table, self._name, self._limits, self._role)
+            return self._sessions

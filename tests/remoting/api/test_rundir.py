@@ -10,14 +10,14 @@ import pytest
 
 from exop.errors import AddressUnusable
 from exop.remoting import ControlClient, ControlServer, control_address, find_platforms, operations
-from exop.remoting.api.rundir import find_entries, private_directory, run_directory, socket_path
+from exop.remoting.transport.rundir import find_entries, private_directory, run_directory, socket_path
 from exop.remoting.transport.sockets import LONGEST_NAME, listen
 from tests.remoting.desk import Desk
 
 
 def test_run_directory(run_directory: Path) -> None:
     """The run directory is made below XDG_RUNTIME_DIR, for its owner only."""
-    from exop.remoting.api import rundir
+    from exop.remoting.transport import rundir
 
     assert rundir.run_directory() == run_directory
     assert run_directory.stat().st_mode & 0o777 == 0o700
@@ -195,7 +195,7 @@ def test_unwritable_place(tmp_path: Path, desk: Desk) -> None:
 
 def test_find_entries_keeps_what_it_cannot_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An entry that cannot be asked about, for want of descriptors say, is not removed on suspicion."""
-    from exop.remoting.api import rundir
+    from exop.remoting.transport import rundir
 
     runs = run_directory()
     with socket.socket(socket.AF_UNIX) as left:

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from exop.remoting.transport.budget import Budget
+from exop.remoting.transport.limits import Budget
 
 
 def test_small_is_free() -> None:

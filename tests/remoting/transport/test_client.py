@@ -19,12 +19,12 @@ from exop import __version__
 from exop.errors import CallTimeout, ConnectionLost, PeerRefused, PeerUnreachable, ProtocolMismatch, RemotingError
 from exop.remoting import ControlClient, ControlServer, find_platforms
 from exop.remoting.transport import client as client_module
-from exop.remoting.transport.codec import pack
+from exop.remoting.transport.codec import encode
 from exop.remoting.transport.handshake import PROTOCOL, Declined, Welcome
 from exop.remoting.transport.sockets import Peer
 from tests.remoting.target import HEADER, SHORT, RawPeer
 
-WELCOME = pack(Welcome(name="fake", pid=1))
+WELCOME = encode(Welcome(name="fake", pid=1))
 REPLY = bytes([2]) + brine.dump((0, (1, msgpack.packb("fine"))))
 
 
@@ -112,7 +112,7 @@ FAULTS: dict[str, tuple[object, str]] = {
     "of a name in the module that is no error": ({"code": "suggest", "text": "boom"}, "boom"),
     "that steers the terminal": ({"code": "PeerRefused", "text": "a\x1b[2Jb"}, r"a\?\[2Jb"),
     "with facts that do not fit": ({"code": "PeerRefused", "text": "boom", "facts": {"self": 1}}, "boom"),
-    "of no fault's form": (7, "without saying why"),
+    "of no fault's form": (7, "gave no reason"),
     "too large": ({"code": "PeerRefused", "text": "x" * 100_000}, "too many to read"),
 }
 
@@ -128,21 +128,21 @@ def test_faults(fake: Callable[..., ControlClient], name: str) -> None:
 
 GREETINGS: dict[str, tuple[bytes, type[Exception], str]] = {
     "another protocol": (
-        frame(pack(Welcome(name="new", pid=1, protocol=PROTOCOL + 1, exop="9.1"))),
+        frame(encode(Welcome(name="new", pid=1, protocol=PROTOCOL + 1, exop="9.1"))),
         ProtocolMismatch,
         rf"uses protocol {PROTOCOL + 1} \(exop 9.1\), this one {PROTOCOL} \(exop {__version__}\); use the same release",
     ),
     "declined by the release of protocol 1": (
         frame(msgpack.packb({"type": "declined", "problem": "another protocol", "protocol": 1})),
         ProtocolMismatch,
-        rf"uses protocol 1 \(a release that does not tell its number\), this one {PROTOCOL} \(exop {__version__}\)",
+        rf"uses protocol 1 \(an unknown release\), this one {PROTOCOL} \(exop {__version__}\)",
     ),
     "declined by another protocol": (
-        frame(pack(Declined("another protocol", protocol=PROTOCOL + 1))),
+        frame(encode(Declined("another protocol", protocol=PROTOCOL + 1))),
         ProtocolMismatch,
         f"uses protocol {PROTOCOL + 1}",
     ),
-    "declined": (frame(pack(Declined("all is full"))), PeerRefused, "refused: all is full"),
+    "declined": (frame(encode(Declined("all is full"))), PeerRefused, "refused: all is full"),
     "no platform": (b"220 mail.example.org ESMTP\r\n", ProtocolMismatch, "uses protocol something else"),
     "noise in a frame": (frame(b"\xc1\xc1"), ProtocolMismatch, "something else"),
     "a long one": (HEADER.pack(100_000, 0), ProtocolMismatch, "something else"),

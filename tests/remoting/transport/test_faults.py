@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from exop import errors
 from exop.errors import ExopError, RemotingError, StaleMesh, UnknownName
-from exop.remoting.transport.faults import describe, rebuild
+from exop.remoting.transport.codec import decode_error, encode, encode_error
 
 LARGEST = 65536
 CLASSES = sorted(
@@ -21,7 +21,7 @@ CLASSES = sorted(
 def test_every_class_crosses(kind: type[ExopError]) -> None:
     """Every class of the tree crosses as itself, with its message and a fact."""
     error = kind("something happened", place="here")
-    found = rebuild(describe(error, LARGEST), LARGEST)
+    found = decode_error(encode_error(error, LARGEST), LARGEST)
     assert type(found) is kind
     assert str(found) == "something happened"
     assert found.place == "here"
@@ -29,7 +29,7 @@ def test_every_class_crosses(kind: type[ExopError]) -> None:
 
 def test_composed_message_and_facts() -> None:
     """A message composed of facts crosses with both."""
-    found = rebuild(describe(StaleMesh(application="road", revision=1, current=2), LARGEST), LARGEST)
+    found = decode_error(encode_error(StaleMesh(application="road", revision=1, current=2), LARGEST), LARGEST)
     assert isinstance(found, StaleMesh)
     assert (found.application, found.revision, found.current) == ("road", 1, 2)
     assert "read it again" in str(found)
@@ -50,15 +50,15 @@ def test_any_facts(carried: dict[str, object], text: str) -> None:
     error = UnknownName("no such thing")
     error.facts = carried
     error.args = (text,)
-    assert isinstance(rebuild(describe(error, LARGEST), LARGEST), ExopError)
+    assert isinstance(decode_error(encode_error(error, LARGEST), LARGEST), ExopError)
 
 
 def test_large_facts_stay_behind() -> None:
     """Facts over the bound stay behind; class and text arrive."""
     error = UnknownName("no such thing", known=["x" * 900] * 200)
-    packed = describe(error, LARGEST)
+    packed = encode_error(error, LARGEST)
     assert len(packed) <= LARGEST
-    found = rebuild(packed, LARGEST)
+    found = decode_error(packed, LARGEST)
     assert type(found) is UnknownName
     assert str(found) == "no such thing"
 
@@ -66,14 +66,12 @@ def test_large_facts_stay_behind() -> None:
 @given(st.binary(max_size=200))
 def test_noise(noise: bytes) -> None:
     """Noise in the place of an error is an error of ours."""
-    assert isinstance(rebuild(noise, LARGEST), ExopError)
+    assert isinstance(decode_error(noise, LARGEST), ExopError)
 
 
 def test_class_of_another_place() -> None:
     """A name that is no class of the tree becomes a RemotingError with the text."""
     for code in ("system", "__builtins__", "ExopError.__init__", "annotations", "KeyboardInterrupt"):
-        from exop.remoting.transport.codec import pack
-
-        found = rebuild(pack({"code": code, "text": "boom"}), LARGEST)
+        found = decode_error(encode({"code": code, "text": "boom"}), LARGEST)
         assert type(found) is RemotingError
         assert str(found) == "boom"

@@ -399,7 +399,7 @@ def test_a_forked_child_leaves_the_socket_to_its_parent(tmp_path: Path) -> None:
     code = (
         "import os, sys\n"
         "from exop import Platform, connect\n"
-        "from exop.remoting.api.rundir import find_entries\n"
+        "from exop.remoting.transport.rundir import find_entries\n"
         "with Platform(state=sys.argv[1], name='parent') as platform:\n"
         "    for stop in (platform._server.stop, platform.close):\n"
         "        child = os.fork()\n"

@@ -5,12 +5,12 @@ import threading
 import pytest
 
 from exop.errors import PlanError, PlatformBusy
-from exop.remoting.api.tasks import ENDED, RUNNING, Tasks
+from exop.remoting.api.service import ENDED, RUNNING, Tasks
 
 
 def test_the_result_is_given_out_once() -> None:
     """While the work is under way there is nothing; then its result, or its error, once."""
-    tasks: Tasks[int] = Tasks("change")
+    tasks = Tasks()
     gate = threading.Event()
     number = tasks.begin(lambda: gate.wait(30) and 7)
     assert tasks.result(number, 0.01) is None
@@ -26,14 +26,14 @@ def test_its_error_is_its_own() -> None:
     def fail() -> int:
         raise PlanError("it cannot be")
 
-    tasks: Tasks[int] = Tasks("change")
+    tasks = Tasks()
     with pytest.raises(PlanError, match="it cannot be"):
         tasks.result(tasks.begin(fail), 30)
 
 
 def test_it_is_bounded() -> None:
     """So many run at a time; of those that have ended and that nobody asks for, the oldest make room."""
-    tasks: Tasks[int] = Tasks("change")
+    tasks = Tasks()
     gate = threading.Event()
     waiting = [tasks.begin(lambda: gate.wait(30) and 1) for _ in range(RUNNING)]
     with pytest.raises(PlatformBusy, match="8 others are under way; try again"):
@@ -43,7 +43,7 @@ def test_it_is_bounded() -> None:
     numbers = []
     for _ in range(ENDED + 1):
         numbers.append(tasks.begin(lambda: 2))
-        tasks._held[numbers[-1]].result(30)
+        tasks._futures.get(numbers[-1]).result(30)
     with pytest.raises(PlanError):
         tasks.result(numbers[0])
     assert tasks.result(numbers[-1], 30) == 2

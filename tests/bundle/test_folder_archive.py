@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from exop.errors import ArchiveRefused
-from exop.remoting.api.folder_archive import LARGEST_CONTENT, pack
+from exop.remoting.api.folder_archive import LARGEST_CONTENT, archive_of
 from tests.bundle.folders import speeds, write
 
 
@@ -23,9 +23,9 @@ def test_what_belongs_to_it_is_packed(tmp_path: Path):
     folder = speeds(tmp_path, more='files = ["data/*.csv"]')
     more = {".git/x.py": "", "__pycache__/a.pyc": "", "big.bin": "", "data/b.csv": "1", "below/m.py": "", "c.pyc": ""}
     write(folder, more)
-    data = pack(folder)
+    data = archive_of(folder)
     assert names(data) == ["bundle.toml", "helpers.py", "slets.py", "below/m.py", "data/b.csv"]
-    assert pack(folder) == data
+    assert archive_of(folder) == data
 
 
 def test_links_are_refused(tmp_path: Path):
@@ -34,7 +34,7 @@ def test_links_are_refused(tmp_path: Path):
         folder = speeds(tmp_path / target.strip("."))
         (folder / "linked.py").symlink_to(folder / target)
         with pytest.raises(ArchiveRefused, match=r"linked.py is a symbolic link"):
-            pack(folder)
+            archive_of(folder)
 
 
 def test_what_is_too_large_or_not_there_is_refused(tmp_path: Path):
@@ -43,6 +43,6 @@ def test_what_is_too_large_or_not_there_is_refused(tmp_path: Path):
     with (folder / "large.py").open("wb") as file:
         file.truncate(LARGEST_CONTENT + 1)
     with pytest.raises(ArchiveRefused, match="leave data out of it"):
-        pack(folder)
+        archive_of(folder)
     with pytest.raises(ArchiveRefused, match="no such file or folder"):
-        pack(tmp_path / "nowhere")
+        archive_of(tmp_path / "nowhere")

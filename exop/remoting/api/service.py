@@ -1,0 +1,272 @@
+"""The service behind the control connection: management operations whose plans, results and bytes cross by number."""
+
+from __future__ import annotations
+
+import contextvars
+import secrets
+import threading
+from collections.abc import Callable, Collection
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as TooEarly
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeVar
+
+import msgspec
+
+from exop.errors import PlanError, PlatformBusy
+from exop.model.meshes.mesh import Mesh
+from exop.remoting.api.management import Management
+from exop.remoting.api.wire_types import (
+    CHUNK,
+    INLINE,
+    WIRE,
+    Begun,
+    Changed,
+    Chunked,
+    Planned,
+    Proof,
+    Topology,
+    check_size,
+    proven,
+)
+from exop.remoting.transport.codec import Page, PageRequest, page
+from exop.remoting.transport.limits import MIB
+from exop.remoting.transport.operation import LONG, Operation, operation, operations
+
+if TYPE_CHECKING:
+    from exop.wiring.changes.plan import Plan
+
+T = TypeVar("T")
+#: The plans that the platform keeps, and those with mementos, which may be large; the oldest makes room.
+MOST_PLANS: Final = 32
+MOST_HEAVY_PLANS: Final = 2
+#: The values in chunks that the platform keeps, and the bytes of all of them; the oldest makes room.
+MOST_CHUNKED: Final = 256
+ALL_CHUNKED: Final = 128 * MIB
+#: The tasks that run at a time, and the results that wait to be fetched; the oldest result makes room.
+RUNNING: Final = 8
+ENDED: Final = 32
+#: Seconds that a call waits for the end of a task before the client asks again.
+PATIENCE: Final = 2.0
+#: Seconds that the drivers have to come to their safe points; 10 if omitted.
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=3600)]
+
+
+class Numbered(Generic[T]):
+    """Values that clients refer to by number.
+
+    Args:
+        missing: The message of the error about an unknown number.
+        is_full: Whether there are too many values; then the oldest makes room.
+        may_go: Whether a value may make room.
+    """
+
+    def __init__(
+        self, missing: str, is_full: Callable[[Collection[T]], bool], may_go: Callable[[T], bool] = lambda _: True
+    ) -> None:
+        self._missing = missing
+        self._is_full = is_full
+        self._may_go = may_go
+        self._values: dict[str, T] = {}
+        self.lock = threading.RLock()
+
+    def put(self, value: T, number: str = "") -> str:
+        """Keep a value, under a new number if none is given; return the number."""
+        number = number or secrets.token_hex(8)
+        with self.lock:
+            self._values[number] = value
+            while self._is_full((removable := {key: one for key, one in self.items() if self._may_go(one)}).values()):
+                del self._values[next(iter(removable))]
+        return number
+
+    def items(self) -> list[tuple[str, T]]:
+        """The numbers and values, the oldest first."""
+        with self.lock:
+            return list(self._values.items())
+
+    def get(self, number: str) -> T:
+        """The value under a number.
+
+        Raises:
+            PlanError: there is none (any more).
+        """
+        with self.lock:
+            if number not in self._values:
+                raise PlanError(self._missing.format(number))
+            return self._values[number]
+
+    def take(self, number: str) -> T:
+        """Remove the value under a number and return it; raises as `get`."""
+        with self.lock:
+            self.get(number)
+            return self._values.pop(number)
+
+
+class Tasks:
+    """Long work: one call begins it, others ask for its result, and no thread of a connection waits for it."""
+
+    def __init__(self) -> None:
+        self._futures = Numbered[Future[Any]](
+            "the platform carries out nothing of the number {!r} (any more)",
+            lambda ended: len(ended) >= ENDED,
+            Future.done,
+        )
+
+    def begin(self, work: Callable[[], object]) -> str:
+        """Begin *work* in a thread of its own; return its number.
+
+        Raises:
+            PlatformBusy: too many tasks are under way.
+        """
+        future: Future[Any] = Future()
+        with self._futures.lock:
+            running = sum(not one.done() for _, one in self._futures.items())
+            if running >= RUNNING:
+                raise PlatformBusy(operation="change", problem=f"{running} others are under way")
+            number = self._futures.put(future)
+
+        def run() -> None:
+            try:
+                future.set_result(work())
+            except BaseException as error:  # noqa: BLE001 (it is raised by `result`)
+                future.set_exception(error)
+
+        context = contextvars.copy_context()
+        threading.Thread(target=context.run, args=(run,), name="exop change", daemon=True).start()
+        return number
+
+    def result(self, number: str, patience: float | None = None) -> Any:
+        """Return the result of a task, once; `None` while it runs.
+
+        Raises:
+            PlanError: there is no task of this number (any more).
+            Exception: the error that the work has raised.
+        """
+        future = self._futures.get(number)
+        try:
+            future.exception(PATIENCE if patience is None else patience)
+        except TooEarly:
+            return None
+        return self._futures.take(number).result()
+
+
+class Chunks:
+    """Byte strings that are sent, or fetched, in chunks."""
+
+    def __init__(self) -> None:
+        self._values = Numbered[bytearray](
+            "the platform keeps nothing under the number {!r} (any more); send it again",
+            lambda values: len(values) > MOST_CHUNKED or sum(map(len, values)) > ALL_CHUNKED,
+        )
+
+    def put(self, data: bytes, number: str = "") -> str:
+        """Keep bytes, or append them to those under *number*; return the number.
+
+        Raises:
+            MessageTooLarge: it would be longer than the bound.
+            PlanError: there is nothing under this number (any more).
+        """
+        with self._values.lock:
+            value = self._values.get(number) if number else bytearray()
+            check_size(len(value) + len(data))
+            value += data
+            return self._values.put(value, number)
+
+    def read(self, number: str, offset: int) -> bytes:
+        """Return one chunk of a value; the last one removes the value."""
+        with self._values.lock:
+            value = self._values.get(number)
+            if offset + CHUNK >= len(value):
+                self._values.take(number)
+            return bytes(value[offset : offset + CHUNK])
+
+    def take(self, number: str) -> bytes:
+        """Remove a value and return it."""
+        return bytes(self._values.take(number))
+
+
+class ServicesRequest(PageRequest, frozen=True, kw_only=True):
+    """Services that a filter fits."""
+
+    filter: str = ""
+
+
+class ManagementService:
+    """The operations of one platform, as its peers call them."""
+
+    def __init__(self, platform: Management[Plan]) -> None:
+        self._platform = platform
+        self._chunks = Chunks()
+        missing = "the platform has no plan {!r} (any more); make it again"
+        self._plans: Numbered[Plan] = Numbered(missing, lambda plans: len(plans) > MOST_PLANS)
+        self._heavy_plans: Numbered[Plan] = Numbered(missing, lambda plans: len(plans) > MOST_HEAVY_PLANS)
+        self._tasks = Tasks()
+
+    def table(self) -> dict[str, Operation]:
+        """The operations by name."""
+        return operations(self._platform, wire=WIRE, around=self._answer) | operations(self, around=self._called)
+
+    def _answer(self, operation: Operation, function: Callable[..., Any], given: dict[str, Any]) -> object:
+        """Call an operation of the platform with values that have crossed, and return what can cross."""
+        opened = {name: self._opened(value) for name, value in given.items()}
+        return self._called(operation, lambda: self._closed(function(**opened), operation.reply), {})
+
+    def _called(self, operation: Operation, function: Callable[..., Any], given: dict[str, Any]) -> object:
+        """Call a function; if it may take long, begin it as a task, whose result `outcome` returns."""
+        return self.outcome(self._tasks.begin(lambda: function(**given))) if operation.long else function(**given)
+
+    def _opened(self, value: Any) -> Any:
+        if isinstance(value, Chunked):
+            return self._chunks.take(value.number)
+        return value.read(self._platform, self._opened) if isinstance(value, Topology) else value
+
+    def _closed(self, value: Any, kind: Any = None) -> Any:
+        from exop.wiring.changes.plan import Plan
+
+        if isinstance(value, bytes) and len(value) > INLINE:
+            return Chunked(self._chunks.put(value), len(value))
+        if isinstance(value, tuple):
+            return tuple(self._closed(one) for one in value)
+        if isinstance(value, Plan):
+            heavy = any(node.memento is not None for node in value.after.nodes.values())
+            return Planned.of((self._heavy_plans if heavy else self._plans).put(value), value)
+        if isinstance(value, Mesh):
+            return self._changed(value) if kind is Changed else Topology.of(value)
+        return value
+
+    def _changed(self, made: Mesh) -> Changed:
+        last = self._platform.status(made.name)["last_change"]
+        paused = last["paused_ms"] if last is not None and last["revision"] == made.revision else None
+        return Changed(made.name, made.revision, paused)
+
+    @operation(role="operate", patience=LONG, long=True)
+    def carry_out(
+        self,
+        plan: str,
+        timeout: Seconds | None = None,
+        pause: Seconds | None = None,
+        stall: bool = False,
+        proof: Proof | None = None,
+    ) -> Changed:
+        """Carry out a plan."""
+        plans = self._heavy_plans if plan in dict(self._heavy_plans.items()) else self._plans
+        return self._changed(proven(plans.take(plan), proof).apply(timeout=timeout, pause=pause, stall=stall))
+
+    @operation(role="operate")
+    def outcome(self, number: str) -> Begun[Any]:
+        """Return the result of a task; none while it runs."""
+        return Begun(number, self._tasks.result(number))
+
+    @operation(role="observe")
+    def services(self, request: ServicesRequest) -> Page[dict[str, Any]]:
+        """The services in the registry, with their properties, by id."""
+        return page(self._platform.services(request.filter), request, key=lambda row: f"{row['id']:012d}")
+
+    @operation(role="observe")
+    def read_chunk(self, number: str, offset: Annotated[int, msgspec.Meta(ge=0)]) -> bytes:
+        """Return one chunk of a value that the platform keeps; the last one removes the value."""
+        return self._chunks.read(number, offset)
+
+    @operation(role="operate", max_request=CHUNK + 10_000)
+    def send_chunk(self, number: str, data: Annotated[bytes, msgspec.Meta(max_length=CHUNK)]) -> str:
+        """Keep one more chunk of a value; return its number."""
+        return self._chunks.put(data, number)
