@@ -18,7 +18,7 @@ from bench.harness import Result, Side, compare, median, ratio_of
 from bench.kills import PASSED
 from exop import Application, Platform, hookimpl, slet
 from exop.hooks import Plugins
-from exop.runtime.metrics import counts_of, total
+from exop.runtime.metrics import total
 
 #: What a Spark query passes of the failpoints, and nobody else does in the same way.
 ENGINES = ("engine-commit-before", "engine-commit-after", "log-append-half", "memento-after", "rebind-after")
@@ -109,9 +109,9 @@ def _side(megabytes: float, every: float | None, seconds: float, seen: Seen) -> 
                 platform.apply(app.build())
                 numbered = platform.deployment("cost").components["numbers"]
                 threading.Event().wait(0.5)  # the first checkpoint, and the first items, which are all measured
-                first, begin, cpu = total(counts_of(numbered), "out"), time.perf_counter(), time.process_time()
+                first, begin, cpu = total(numbered.metrics.counts(), "out"), time.perf_counter(), time.process_time()
                 threading.Event().wait(seconds)
-                spent, passed = time.perf_counter() - begin, total(counts_of(numbered), "out") - first
+                spent, passed = time.perf_counter() - begin, total(numbered.metrics.counts(), "out") - first
                 items = passed or math.nan  # no item has passed: that is no figure
                 seen.cpu.append((time.process_time() - cpu) / items * 1e6)
                 taken = platform.status("cost").get("checkpoints")

@@ -12,12 +12,11 @@ from exop.model.meshes.nodes import Line
 from exop.model.meshes.partitions import ranges, ranges_text
 from exop.runtime.channels.base import Channel
 from exop.runtime.channels.queue import Buffered, QueueChannel
-from exop.runtime.component import Component
+from exop.runtime.component import Component, Guards
 from exop.runtime.conditional_updates import Watch
 from exop.runtime.deployment import Deployment
 from exop.runtime.lifecycle import State
-from exop.runtime.metrics import READING, counts_of, quantiles, total, totals_of
-from exop.runtime.opening import progress
+from exop.runtime.metrics import READING, quantiles, total, totals_of
 from exop.safe_repr import described, message, shown
 
 #: The counts of a component are read until they are the same twice, at most so often.
@@ -35,7 +34,7 @@ def application_status(deployment: Deployment) -> dict[str, Any]:
         "revision": deployment.mesh.revision,
         "last_change": {"revision": change[0], "paused_ms": round(change[1] * 1e3, 3)} if change else None,
         "state": state_of(deployment),
-        **({"opening": progress(deployment)} if deployment.started is None else {}),
+        **({"opening": deployment.opening_progress()} if deployment.started is None else {}),
         "running_s": round(time.monotonic() - deployment.started, 3) if deployment.started else 0.0,
         "nodes": {
             name: component_status(one) | awaited_status(deployment, one) for name, one in deployment.components.items()
@@ -113,7 +112,7 @@ def component_status(component: Component) -> dict[str, Any]:
         ]
         found["dead_letters"] = {"count": len(dead), "dropped": dead.dropped, "first": first}
     if (aside := component.aside) is not None:
-        sent = counts_of(component).get(("out", aside.spec.name), 0)
+        sent = component.metrics.counts().get(("out", aside.spec.name), 0)
         found["dead_letters"] |= {"channel": node.ports[aside.spec.name], "sent": sent}
     return found
 
@@ -126,7 +125,7 @@ def awaited_status(deployment: Deployment, component: Component) -> dict[str, An
     return {"waits_for": found} if found else {}
 
 
-def pending_status(pending: tuple[Line, ...], watch: Watch | None) -> dict[str, Any]:
+def pending_status(pending: tuple[Line, ...], watch: Guards | Watch | None) -> dict[str, Any]:
     """Return the settings pending at a point in the stream, and any error of their conditions."""
     found: dict[str, Any] = {"pending": [str(line) for line in pending]} if pending else {}
     if pending and watch is not None and watch.problem is not None:
@@ -137,9 +136,9 @@ def pending_status(pending: tuple[Line, ...], watch: Watch | None) -> dict[str, 
 def component_figures(component: Component) -> dict[str, Any]:
     """Return the figures of a component: counts are exact, `sampled` names the others; `own` has the slet's own."""
     metrics, inputs = component.metrics, component.spec.inputs
-    counts = counts_of(component)
+    counts = metrics.counts()
     for _ in range(GLANCES):  # its driver may have gone on in the middle of it
-        before, counts = counts, counts_of(component)
+        before, counts = counts, metrics.counts()
         if before == counts:
             break
     singles = sum(counts.get(("in", port.name), 0) for port in inputs if not port.pulled and port.type.form == "item")
@@ -160,7 +159,7 @@ def component_figures(component: Component) -> dict[str, Any]:
     }
     if component.status in (State.CREATED, State.OPENING):  # nothing can be asked of it yet
         return figures
-    own = plain(metrics.own.ask(component))
+    own = plain(component.own_figures())
     return figures | ({"own": own} if own else {})
 
 
@@ -171,8 +170,9 @@ def application_metrics(deployment: Deployment, *, whole: bool = False) -> dict[
     `application_status`.
     """
     nodes: dict[str, dict[str, Any]] = {}
-    for name, one, items, came, gone, busy in totals_of(deployment.components):
-        metrics = one.metrics
+    components = dict(deployment.components)
+    for name, items, came, gone, busy in totals_of({name: one.metrics for name, one in components.items()}):
+        one, metrics = components[name], components[name].metrics
         nodes[name] = {
             "state": one.status.value,
             "items_in": came,
@@ -191,8 +191,8 @@ def application_metrics(deployment: Deployment, *, whole: bool = False) -> dict[
             dead = {"count": len(one.trouble.dead), "dropped": one.trouble.dead.dropped}
             ports = {"inputs": [port.name for port in one.spec.inputs], "ports": dict(one.node.ports)}
             nodes[name] |= {"slet": one.spec.identity, **ports, "dead_letters": dead}
-        if metrics.own.offered(one):
-            nodes[name] |= {"own": plain(metrics.own.ask(one))}
+        if one.reports_figures:
+            nodes[name] |= {"own": plain(one.own_figures())}
     return {
         "revision": deployment.mesh.revision,
         "state": state_of(deployment),

@@ -7,7 +7,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 from weakref import WeakValueDictionary
 
 from exop.errors import ComponentFailed
@@ -17,7 +17,6 @@ from exop.model.slets.memento import Memento
 from exop.model.slets.ports import OUT, PortSpec
 from exop.model.slets.spec import DEAD, SletSpec
 from exop.runtime.channels.base import Channel, ControlMerge
-from exop.runtime.conditional_updates import NodeWatch
 from exop.runtime.dataflow.binding import atomic, bind_function, bind_method, families
 from exop.runtime.dataflow.entry import NOWHERE, Entry, Step, Tap, Work, in_order
 from exop.runtime.dataflow.ports import BufferedOutput, DrivenOutput, PulledInput
@@ -25,11 +24,9 @@ from exop.runtime.drivers.base import Driver, Halted
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.source import SourceDriver, ThreadDriver
 from exop.runtime.durable.engine_journal import DurableTie, EnginePlaces, LiveTie
-from exop.runtime.lifecycle import Event, State
+from exop.runtime.lifecycle import Event, Lifecycle, State, makes_freely, sets_freely
 from exop.runtime.metrics import ComponentMetrics
-from exop.runtime.opening import Living, makes_freely, sets_freely
 from exop.runtime.supervision.budget import OPENING, SETTING, UserCalls
-from exop.runtime.supervision.failure_policy import source_broken
 from exop.runtime.supervision.failure_state import Kept, Trouble
 
 #: Every component of this process, by `id`: log records are attributed to the slet that has made them.
@@ -38,7 +35,17 @@ LIVE: Final[WeakValueDictionary[int, Component]] = WeakValueDictionary()
 _MOMENTS = itertools.count()
 
 
-class Component(Living):
+class Guards(Protocol):
+    """Tests the items that come to a component for the conditions of its pending settings."""
+
+    problem: str | None
+    errors: int
+
+    def guard(self, port: PortSpec, compiled: Callable[[], Entry]) -> Entry:
+        """Return the entry of a port, which *compiled* compiles now, and again with new settings."""
+
+
+class Component(Lifecycle):
     """A slet that runs (paper §2.4, §4.1). Many instances of one slet live side by side; they share nothing.
 
     Attributes:
@@ -63,7 +70,7 @@ class Component(Living):
     runner: Driver | None = None
     pusher: Driver | None = None
     tap: Tap | None = None
-    watch: NodeWatch | None = None
+    watch: Guards | None = None
     left = over = False
     pullers: Sequence[Driver] = ()
     buffered: Sequence[BufferedOutput] = ()
@@ -82,7 +89,6 @@ class Component(Living):
     ) -> None:
         super().__init__(component_id, application, node, changed, user or UserCalls())
         self.state: Memento | None = None
-        self.metrics = ComponentMetrics()
         self.trouble = Trouble()
         self.merge = ControlMerge()
         self.calls: dict[str, Callable[[Any], Any]] = {}
@@ -92,6 +98,7 @@ class Component(Living):
         self.pulled: dict[str, PulledInput] = {}
         self.ended: set[str] = set()
         self._make(engines, OPENING if seconds is None else seconds)
+        self.reset_metrics()
         self.expect()
         LIVE[id(self)] = self
 
@@ -137,7 +144,6 @@ class Component(Living):
         return SourceDriver(
             name,
             self.iterate,
-            partial(source_broken, self),
             self.finish,
             unsent=self.unsent if any(buffers(spec, port) for port in spec.outputs) else None,
             form="batches" if batches else "mixed" if mixed else "items",
@@ -177,6 +183,11 @@ class Component(Living):
         if spec.tie:
             fields[spec.tie] = self.tie
         return fields
+
+    def reset_metrics(self) -> None:
+        """Count from zero: nothing yet, or calls beside the mesh."""
+        source = self.driver if isinstance(self.driver, SourceDriver) else None
+        self.metrics = ComponentMetrics(self.spec, self.pulled, self.outputs, source)
 
     def begin(self) -> None:
         """Let the slet drive, if it does: everything is open and bound."""
@@ -239,7 +250,7 @@ class Component(Living):
     def succeed(self, predecessor: Component, state: Memento | None) -> None:
         """Take the place of another component: its state, and how far its inputs had come. Nothing is in flight."""
         self.adopt(state)
-        self.metrics.succeed(self, predecessor)
+        self.metrics.succeed(predecessor.metrics)
         self.merge, self.ended = predecessor.merge, predecessor.ended
         self.expect()
         self.trouble.dead = predecessor.trouble.dead

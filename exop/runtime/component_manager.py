@@ -6,8 +6,9 @@ import itertools
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from exop.errors import ComponentFailed, ExopError, SettingError, UnknownName
 from exop.model import properties as names
@@ -16,14 +17,13 @@ from exop.model.slets.ports import PortSpec
 from exop.registry import Registration, ServiceRegistry
 from exop.runtime.channels.base import Channel, channel_settings
 from exop.runtime.component import Component
+from exop.runtime.deployment import Deployment
+from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.engine_journal import EnginePlaces
 from exop.runtime.lifecycle import Event
-from exop.runtime.metrics import disconnect
 from exop.runtime.supervision.budget import OPENING, Owner, UserCalls
+from exop.runtime.supervision.failure_policy import source_broken
 from exop.safe_repr import RAISED, described
-
-if TYPE_CHECKING:
-    from exop.runtime.deployment import Deployment
 
 SLET, CHANNEL, INPUT_PORT, OUTPUT_PORT = "Slet", "Channel", "InputPort", "OutputPort"
 
@@ -93,6 +93,8 @@ class ComponentManager:
             raise
         except RAISED as error:
             raise ComponentFailed(node=node.name, phase="being made", problem=described(error)) from error
+        if isinstance(component.driver, SourceDriver):
+            component.driver.broken = partial(source_broken, component)
         if component.instance is not None:
             component.instance.checkpointed = durable
         spec = node.slet
@@ -177,7 +179,7 @@ class ComponentManager:
     def destroy(self, component: Component) -> None:
         """Take a component out of the registry; it has to be stopped."""
         component.on(Event.DESTROY)
-        disconnect(component)
+        component.metrics.disconnect()
         self._unregister(component.id)
 
     def destroy_channel(self, application: str, channel: Channel) -> None:

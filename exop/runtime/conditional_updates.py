@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 from exop.model.items import EndOfStream, Punctuation
 from exop.model.meshes.condition import PUNCTUATION, Names, read_condition
@@ -21,13 +21,10 @@ from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
 from exop.model.meshes.nodes import Line
 from exop.model.slets.ports import PortSpec, PortType
 from exop.runtime.channels.base import Channel, channel_settings
+from exop.runtime.component import Component
 from exop.runtime.dataflow.batches import cut, to_items, weight
 from exop.runtime.dataflow.entry import Entry, Push, Unwind
 from exop.safe_repr import RAISED, described
-
-if TYPE_CHECKING:
-    from exop.runtime.component import Component
-    from exop.runtime.deployment import Deployment
 
 #: The number of firings that are kept: a mesh that is older than the first of them is outdated.
 KEPT = 1000
@@ -54,6 +51,15 @@ class Firing:
         return mesh.edited(**edits)
 
 
+class Running(Protocol):
+    """A deployment, as far as its ledger knows it."""
+
+    name: str
+    mesh: Mesh
+    components: dict[str, Component]
+    channels: dict[str, Channel]
+
+
 class Ledger:
     """Records the lines that take effect in a deployment; its drivers call it.
 
@@ -63,7 +69,7 @@ class Ledger:
         watches: Those of the components and channels with pending lines, and perhaps of some that are gone.
     """
 
-    def __init__(self, deployment: Deployment) -> None:
+    def __init__(self, deployment: Running) -> None:
         self.firings: deque[Firing] = deque(maxlen=KEPT)
         self.watches: dict[Component | Channel, Watch] = {}
         self.news: deque[tuple[str, dict[str, Any]]] = deque()

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from exop.errors import ComponentFailed
+from exop.logs import logger
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.spec import Role
 from exop.runtime.channels.base import Channel, ControlMerge
@@ -20,12 +21,12 @@ from exop.runtime.component import Component
 from exop.runtime.conditional_updates import Ledger
 from exop.runtime.dataflow.entry import Entry
 from exop.runtime.dataflow.inlets import Inlets
-from exop.runtime.drivers.base import Driver
+from exop.runtime.drivers.base import DrainedQueue, Driver
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.source import SourceDriver, ThreadDriver
 from exop.runtime.drivers.worker import Worker
 from exop.runtime.lifecycle import Event, State
-from exop.runtime.opening import close_all
+from exop.runtime.supervision.budget import UserCall
 from exop.runtime.supervision.watchdog import SAMPLER, Attended, Visibility, Watchdog
 from exop.safe_repr import described
 
@@ -33,6 +34,10 @@ from exop.safe_repr import described
 LEAVING = 10.0
 #: How many slets open at a time.
 OPENERS = 8
+#: Seconds for which a slet that is slow to close keeps those downstream of it from closing.
+HOLDING = 0.5
+#: Seconds that slets have to close at least, even when the time for leaving has passed.
+LEAST = 0.2
 
 
 class Deployment:
@@ -81,7 +86,7 @@ class Deployment:
         self.last_change: tuple[int, float] | None = None
         self._stopped = False
         self._watchdog, self._visibility = Watchdog(), Visibility()
-        self._deadlocked: dict[Buffered, str] = {}
+        self._deadlocked: dict[DrainedQueue, str] = {}
         self.changing = threading.RLock()
         self.parking = threading.Lock()
 
@@ -139,6 +144,15 @@ class Deployment:
         for error in failed:
             raise error
 
+    def opening_progress(self) -> dict[str, Any]:
+        """Return how many slets are open, and those that are being opened, with their seconds."""
+        now, components = time.monotonic(), self.components
+        begun = [one.entered for one in components.values() if one.entered]
+        opened = sum(one.status not in (State.CREATED, State.OPENING) for one in components.values())
+        waiting = {name: round(now - one.entered, 1) for name, one in components.items() if one.status is State.OPENING}
+        seconds = round(now - min(begun, default=now), 1)
+        return {"seconds": seconds, "opened": opened, "total": len(components), "waiting": waiting}
+
     def start(self) -> None:
         """Let the items flow; the sources begin last. Raise `ComponentFailed` if an engine has broken."""
         _check(self.components.values(), "starting")
@@ -192,7 +206,7 @@ class Deployment:
             joined = [driver.join(max(0.0, deadline - time.monotonic())) for driver in threads]
         finally:  # the user may interrupt the waiting
             made = [one for one in self.components.values() if one.status is not State.CREATED]
-            closed = close_all(made, deadline - time.monotonic())
+            closed = _close_all(made, deadline - time.monotonic())
         return closed and all(joined)
 
     def let_go(self, component: Component) -> None:
@@ -200,7 +214,7 @@ class Deployment:
         component.let_go()
         metrics, successor = component.metrics, self.components.get(component.node.name)
         if successor is not None:
-            successor.metrics.inherit(component)  # it has given away what it had not sent
+            successor.metrics.inherit(metrics)  # it has given away what it had not sent
         if metrics.errors:
             facts = {"node": component.node.name, "slet": component.spec.identity, "last_error": metrics.last_error}
             self.replaced[component.id] = {**facts, "errors": metrics.errors, "skipped": metrics.skipped}
@@ -280,7 +294,7 @@ class Deployment:
 
     def _look_for_deadlocks(self, drivers: Iterable[Driver]) -> None:
         """Note the trouble of full queues that are not emptied before a channel is filled by what waits for room."""
-        found: dict[Buffered, str] = {}
+        found: dict[DrainedQueue, str] = {}
         for driver in drivers:
             if (queue := driver.waits_at) is None:
                 continue
@@ -325,3 +339,37 @@ def _check(components: Iterable[Component], phase: str) -> None:
         if component.status is State.FAILED:
             problem = described(component.error) if component.error is not None else "it is not known why"
             raise ComponentFailed(node=component.node.name, phase=phase, problem=problem) from component.error
+
+
+def _close_all(components: Iterable[Component], timeout: float) -> bool:
+    """Close components one after the other; return whether all have closed within so many seconds.
+
+    A `KeyboardInterrupt`, which may be the user's in the main thread, is raised when all are closed.
+    """
+    deadline = time.monotonic() + max(timeout, LEAST)
+    closing: list[tuple[Component, UserCall[None] | None]] = []
+    interrupts: list[KeyboardInterrupt] = []
+    for component in components:
+        with _logging(component, interrupts):
+            call = component.begin_exit()
+            closing.append((component, call))
+            if call is not None:
+                call.wait(min(HOLDING, max(0.0, deadline - time.monotonic())))
+    for component, call in closing:
+        with _logging(component, interrupts):
+            component.end_exit(call, max(0.0, deadline - time.monotonic()))
+    for interrupt in interrupts:
+        raise interrupt
+    return all(call is None or call.over for _, call in closing)
+
+
+@contextmanager
+def _logging(component: Component, interrupts: list[KeyboardInterrupt]) -> Iterator[None]:
+    """Log an error of the block, so that the other components are closed all the same."""
+    try:
+        yield
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (whatever the slet raises)
+        component.error = error
+        facts = {"node": component.node.name, "component": component.id, "error": described(error)}
+        logger("exop.runtime").error("closing failed", **facts)
+        interrupts.extend([error] if isinstance(error, KeyboardInterrupt) else [])

@@ -1,11 +1,32 @@
-"""The life cycle of a component: its states, and the state after each event."""
+"""The life cycle of a component: its states, and the hooks of its slet, each called under a time limit."""
 
 from __future__ import annotations
 
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sized
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
-from exop.errors import LifecycleError
+from exop.errors import ComponentFailed, LifecycleError
+from exop.model.meshes.mesh import Node
+from exop.model.slets.memento import Memento
+from exop.model.slets.slet import Slet
+from exop.model.slets.spec import SletSpec
+from exop.model.values.depth import deep_place
+from exop.runtime.dataflow.entry import Unwind
+from exop.runtime.drivers.base import Driver
+from exop.runtime.durable.engine_journal import LiveTie
+from exop.runtime.supervision.budget import CLOSING, OPENING, Opened, Owner, UserCall, UserCalls
+from exop.safe_repr import RAISED, described, message, shown
+
+#: Seconds to wait for the answer of one slet's `metrics()`.
+PATIENCE: Final = 0.1
+#: Bounds of what one slet adds to the status of its platform: figures, characters of each, levels of nesting.
+_FIGURES: Final = 200
+_LENGTH: Final = 500
+_LEVELS: Final = 8
 
 
 class State(StrEnum):
@@ -69,3 +90,283 @@ def refused(component: str, state: State, event: Event) -> LifecycleError:
     """Return the error for an event that the state of a component does not allow."""
     allowed = ", ".join(other for other in Event if (state, other) in TRANSITIONS) or "nothing"
     return LifecycleError(component=component, state=str(state), event=str(event), allowed=allowed)
+
+
+class Lifecycle(Owner):
+    """The half of a component with its state, and the hooks that open, flush and close its slet.
+
+    Attributes:
+        id: Unique in the platform, also over replacements of the node.
+        name: The application and the node: `app.node`.
+        driver: The driver of an α-slet, of one that pulls, or of an engine; others have none.
+        tie: The connection of an engine with the platform; others have none.
+        user: Calls the slet's own code, within a time.
+        muted: Notifications of state changes are deferred until `announce`.
+        entered: The monotonic time at which its opening began; 0 before.
+        stuck: It has failed in a call beside its items, and lets nothing in until it is resumed or replaced.
+    """
+
+    __slots__ = ("_changed", "_going_on", "_turn", "node", "spec", "status", "user")
+
+    # Defaults that most slets never change stand at the class: thousands of idle slets are small then.
+    instance: Any = None
+    driver: Driver | None = None
+    tie: LiveTie | None = None
+    error: BaseException | None = None
+    committing: UserCall[Any] | None = None
+    _asking: UserCall[None] | None = None
+    _figures: Mapping[str, Any] = {}
+    muted = stuck = _open = _shut = False
+    entered = 0.0
+    _stopped_by: object = None
+
+    def __init__(
+        self, component_id: str, application: str, node: Node, changed: Callable[[Any], None], user: UserCalls
+    ) -> None:
+        super().__init__(application, node.name, component_id)
+        self.node = node
+        self.spec = node.slet
+        self.user = user
+        self.status = State.CREATED
+        self._changed = changed
+        self._turn, self._going_on = threading.RLock(), threading.Lock()
+
+    def allows(self, event: Event) -> bool:
+        """Whether the state allows an event."""
+        return (self.status, event) in TRANSITIONS
+
+    def on(self, event: Event) -> None:
+        """Take a life-cycle event; `LifecycleError` if the state does not allow it."""
+        with self._turn:
+            state = TRANSITIONS.get((self.status, event))
+            if state is None:
+                raise refused(self.name, self.status, event)
+            self.become(state)
+
+    def become(self, state: State) -> None:
+        """Enter a state, or go back to one; the driver of a slet that is suspended parks."""
+        self.status = state
+        if self.driver is not None and self.shut is not self._shut:
+            self._shut = self.shut
+            (self.driver.close if self.shut else self.driver.open)()
+        self.tell()
+
+    @property
+    def shut(self) -> bool:
+        """Whether it is suspended, or has failed in a call beside its items."""
+        return self.status is State.SUSPENDED or (self.stuck and self.status is State.FAILED)
+
+    @property
+    def held(self) -> bool:
+        """Whether no items are let in: it is suspended, or begins so, or is closed."""
+        waiting = self.node.suspended and self.status in (State.CREATED, State.OPENING, State.READY)
+        return waiting or self.shut or self.status is State.STOPPED
+
+    def tell(self) -> None:
+        """Notify listeners that a visible property has changed, unless it is muted."""
+        if not self.muted:
+            self._changed(self)
+
+    def announce(self) -> None:
+        """Send the notifications that were deferred while the component was muted."""
+        self.muted = False
+        self._changed(self)
+
+    @property
+    def opens(self) -> bool:
+        """Whether opening it runs its own code, or reads the disk."""
+        return self.tie is not None or opens(self.spec)
+
+    def enter(self, seconds: float | None = None) -> None:
+        """Open the slet within so many seconds (`OPENING` by default); it is ready when this returns.
+
+        Raises:
+            ComponentFailed: it has raised, or not opened in time; if it opens later, it is closed at once.
+        """
+        self.entered = begin = time.monotonic()
+        self.muted = not self.opens  # with nothing to open, one notification is enough: it is ready
+        self.on(Event.OPEN)
+        computed = 0.0
+        try:
+            if self.tie is not None:
+                self.tie.open()
+            if opens(self.spec):
+                limit = OPENING if seconds is None else seconds
+                computed = self.user.run(self, "opening", self._enter, limit, self._close, interruptible=True)
+            self._open = self.instance is not None
+            with self._turn:
+                if self.error is not None:  # an engine has reported meanwhile that it broke
+                    raise self.error
+                self.on(Event.OPENED)
+        except BaseException as error:
+            self.error = error
+            self.on(Event.FAIL)
+            if isinstance(error, ComponentFailed) or not isinstance(error, RAISED):
+                raise
+            problem = message(error) or described(error)
+            raise ComponentFailed(node=self.node.name, phase="opening", problem=problem) from error
+        finally:
+            if self.muted:
+                self.announce()
+        self.user.opened[self.spec.identity] = Opened(time.monotonic() - begin, computed)
+
+    def _enter(self) -> float:
+        """Open the slet; returns the seconds of CPU time that it took."""
+        begin = time.thread_time()
+        self.instance.__enter__()
+        self._open = True
+        self.instance.ready()
+        return time.thread_time() - begin
+
+    def begin_exit(self) -> UserCall[None] | None:
+        """Begin to close the slet; return the call, if there is something to close."""
+        if self.allows(Event.STOP):
+            self.on(Event.STOP)
+        if self._open and overrides(type(self.instance), "__exit__"):
+            return self.user.begin(self, "closing", self._close)
+        self._open = False
+        return None
+
+    def end_exit(self, closing: UserCall[None] | None, seconds: float) -> None:
+        """Wait for so many seconds for the call of `begin_exit`, or raise `ComponentFailed`."""
+        try:
+            if closing is not None:
+                closing.result(seconds)
+        finally:
+            if self.tie is not None:
+                self.tie.close()
+
+    def exit(self, seconds: float = CLOSING) -> None:
+        """Close the slet, if it is open, within so many seconds; after a `ComponentFailed` it counts as closed, too."""
+        self.end_exit(self.begin_exit(), seconds)
+
+    def _close(self) -> None:
+        """Close the slet; `SystemExit` and the like become an ordinary error."""
+        with self._turn:
+            opened, self._open = self._open, False
+        try:
+            if opened:
+                self.instance.__exit__(None, None, None)
+        except (Exception, Unwind):
+            raise
+        except BaseException as error:
+            raise ComponentFailed(node=self.node.name, phase="closing", problem=described(error)) from error
+
+    def flush(self, seconds: float = CLOSING) -> None:
+        """Let a slet write the output that it buffers within so many seconds, or raise `ComponentFailed`."""
+        try:
+            if callable(flush := getattr(self.instance, "flush", None)):
+                self.user.run(self, "flushing", flush, seconds)
+        except RAISED as error:
+            problem = error.problem if isinstance(error, ComponentFailed) else described(error)
+            problem += "; what it has buffered is not handed on: mend the cause and repeat, replace it with "
+            problem += "lose_state=True (which goes on without that), or remove it"
+            raise ComponentFailed(node=self.node.name, phase="flushing", problem=problem) from error
+
+    def settle(self, seconds: float) -> None:
+        """Wait for so many seconds until its commit of a checkpoint is over; then abandon that."""
+        if self.committing is not None and not self.committing.wait(seconds):
+            self.committing.abandon()
+
+    def stopping(self, *, then_proceed: bool = False) -> Callable[[], None]:
+        """Return a call, for any thread, that lets an engine put out the results of all its input.
+
+        If `proceed` overtakes it, it does nothing, or lets the slet go on when it returns; with *then_proceed* it does
+        the latter in any case, unless another such call was made meanwhile.
+        """
+        self._stopped_by = stop = object()
+
+        def quiesce() -> None:
+            if self._going_on.acquire(timeout=CLOSING):  # after an earlier one that returns late
+                self._going_on.release()
+            if self._stopped_by is not stop:
+                return
+            try:
+                if self.instance is not None:
+                    self.instance.quiesce()
+                if self.tie is not None:
+                    self.tie.settle()
+            finally:
+                with self._going_on:
+                    proceeds = self._stopped_by is None or (then_proceed and self._stopped_by is stop)
+                    if proceeds and self._open:
+                        self._go_on()
+
+        return quiesce
+
+    def proceed(self) -> None:
+        """Let an engine go on: it was not replaced after all."""
+        self._stopped_by = None
+        self.user.run(self, "going on", self._go_on, CLOSING)
+
+    def _go_on(self) -> None:
+        if self.tie is not None:
+            self.tie.release()
+        if self.instance is not None and overrides(type(self.instance), "proceed"):
+            self.instance.proceed()
+
+    @property
+    def reports_figures(self) -> bool:
+        """Whether the slet defines `metrics()`, and can be asked."""
+        return self.instance is not None and overrides(type(self.instance), "metrics")
+
+    def own_figures(self) -> dict[str, Any]:
+        """Return the latest answer of the slet's `metrics()`; it says so if the call raises, or does not return."""
+        if not self.reports_figures:
+            return {}
+        with self._turn:
+            asking = self._asking
+            if asking is None or asking.over:
+                asking = self._asking = self.user.begin(self, "reporting figures", self._ask_figures)
+        if not asking.wait(PATIENCE):
+            return {**self._figures, "metrics()": f"has not answered for {asking.seconds:.1f} s"}
+        return dict(self._figures)
+
+    def _ask_figures(self) -> None:
+        try:
+            found = list(self.instance.metrics().items())
+            figures = {_text(name): _bounded(value) for name, value in found[:_FIGURES]}
+            if len(found) > _FIGURES:
+                figures["metrics()"] = f"has {len(found)} figures; {_FIGURES} are shown"
+            self._figures = figures
+        except BaseException as problem:  # noqa: BLE001 (whatever a slet raises: it runs for others here)
+            self._figures = {"metrics()": f"raised {shown(problem)}"}
+
+
+def overrides(cls: Callable[..., Any], *names: str) -> bool:
+    """Whether a slet's class overrides one of these methods."""
+    return any(getattr(cls, name, None) is not getattr(Slet, name) for name in names)
+
+
+def opens(spec: SletSpec) -> bool:
+    """Whether the slet has something to open."""
+    return spec.is_class and overrides(spec.factory, "__enter__", "ready")
+
+
+def makes_freely(kind: type[Memento]) -> bool:
+    """Whether making an instance runs none of its author's code."""
+    factories = [one.default_factory for one in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    builtin = all(one is dataclasses.MISSING or getattr(one, "__module__", "") == "builtins" for one in factories)
+    return builtin and not hasattr(kind, "__post_init__")
+
+
+def sets_freely(cls: type, names: Iterable[str]) -> bool:
+    """Whether setting these attributes of an instance runs none of its author's code."""
+    return not overrides(cls, "__setattr__") and not any(hasattr(getattr(cls, one, None), "__set__") for one in names)
+
+
+def _bounded(value: Any) -> Any:
+    """Return the value, or an abbreviated text if it is too long or nested too deeply for the status."""
+    if isinstance(value, str):
+        return _text(value)
+    if value is None or isinstance(value, (bool, float)) or (isinstance(value, int) and value.bit_length() <= _LENGTH):
+        return value
+    if isinstance(value, Sized) and len(value) > _FIGURES:
+        return f"a {type(value).__name__} of {len(value)} values"
+    text = shown(value, _LENGTH)
+    return value if len(text) < _LENGTH and deep_place(value, _LEVELS) is None else text
+
+
+def _text(value: Any) -> str:
+    text = message(value)
+    return text if len(text) <= _LENGTH else f"{text[:_LENGTH]}…"

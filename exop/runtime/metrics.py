@@ -1,6 +1,6 @@
-"""The figures of one component: counts are exact, times are measured by samples.
+"""The counts and times of one component: counts are exact, times are measured by samples.
 
-A chain of fused slets counts an item once, where it enters. The figures of each slet in the chain follow by
+A chain of fused slets counts an item once, where it enters. The counts of each slet in the chain follow by
 conservation: it has received what the slet before it has passed on, and passes on what it has received, except for the
 deviations (no result, several, an error), which its `Tally` counts.
 """
@@ -10,18 +10,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from exop.model.slets.ports import OUT
-from exop.model.slets.slet import Slet
-from exop.model.values.depth import deep_place
-from exop.safe_repr import described, message, shown
-
-if TYPE_CHECKING:
-    from exop.runtime.component import Component
-    from exop.runtime.supervision.budget import UserCall
+from exop.model.slets.spec import SletSpec
+from exop.safe_repr import described
 
 Direction: TypeAlias = Literal["in", "out"]
 #: Items by direction and port.
@@ -32,12 +27,20 @@ READING: Final = threading.RLock()
 _COUNTED: Final = ("batches", "errors", "skipped")
 #: The number of samples that a look without quantiles takes into account.
 _FEW: Final = 5
-#: Seconds to wait for the answer of one slet's `metrics()`.
-PATIENCE: Final = 0.1
-#: Bounds of what one slet adds to the status of its platform: figures, characters of each, levels of nesting.
-_FIGURES: Final = 200
-_LENGTH: Final = 500
-_LEVELS: Final = 8
+
+
+class CountingPort(Protocol):
+    """A port that counts the items that pass it."""
+
+    rows: int
+
+
+class CountingSource(Protocol):
+    """The driver of a slet that is iterated: *count* and *rows* add up to the items that the slet has yielded."""
+
+    count: int
+    rows: int
+    flow: Flow
 
 
 class Flow:
@@ -124,7 +127,12 @@ class Tally(Flow):
 
 
 class ComponentMetrics:
-    """The metrics of one slet.
+    """The metrics of one component.
+
+    Args:
+        spec: Its slet.
+        pulled, outputs: The ports that count by themselves.
+        source: The driver of a slet that is iterated.
 
     Attributes:
         before: Items counted by predecessors, or before a recovery, minus those processed as a follower or in a replay.
@@ -139,8 +147,14 @@ class ComponentMetrics:
     singles = cached_property(lambda _: deque[float](maxlen=512))
     latencies = cached_property(lambda _: deque[float](maxlen=512))
 
-    def __init__(self) -> None:
-        self.own = OwnFigures()
+    def __init__(
+        self,
+        spec: SletSpec,
+        pulled: Mapping[str, CountingPort],
+        outputs: Mapping[str, CountingPort],
+        source: CountingSource | None,
+    ) -> None:
+        self._spec, self._pulled, self._outputs, self._source = spec, pulled, outputs, source
         self.tallies: defaultdict[str, Tally] = defaultdict(Tally)
         self.before: Counts = {}
         self.recovered = (0, 0)
@@ -150,17 +164,69 @@ class ComponentMetrics:
         self._seen = 0
         self._inherited: Counts = {}
 
-    def succeed(self, component: Component, predecessor: Component) -> None:
+    def succeed(self, predecessor: ComponentMetrics) -> None:
         """Go on from the counts of a predecessor; discard those of the component itself so far."""
-        self.before, self._inherited = {key: -items for key, items in counted_by(component).items()}, {}
+        self.before, self._inherited = {key: -items for key, items in self._counted().items()}, {}
         self.inherit(predecessor)
 
-    def inherit(self, predecessor: Component) -> None:
-        """Take over the counts of a predecessor; again when it has given away its in-flight items."""
-        counts = counts_of(predecessor)
+    def inherit(self, predecessor: ComponentMetrics) -> None:
+        """Take over the counts of a predecessor; again when it has handed over its in-flight items."""
+        counts = predecessor.counts()
         for key, items in counts.items():
             self.before[key] = self.before.get(key, 0) + items - self._inherited.get(key, 0)
         self._inherited = counts
+
+    def counts(self) -> Counts:
+        """Return the items of every port: exact while nothing is in flight, else up to the item under way."""
+        with READING:
+            before = self.before
+            return before | {key: before.get(key, 0) + items for key, items in self._counted().items()}
+
+    def _counted(self) -> Counts:
+        """Return the items that the component has counted itself, without those that it has inherited."""
+        tallies = dict(self.tallies)
+        found: Counts = {("in", name): port.rows for name, port in self._pulled.items()}
+        found |= {("in", name): tally.items_in for name, tally in tallies.items()}
+        found |= {("out", name): output.rows for name, output in self._outputs.items()}
+        if self._source is not None:
+            found["out", OUT] = self._source.count + self._source.rows
+        elif OUT in self._spec.ports and OUT not in self._outputs:
+            found["out", OUT] = sum(tally.items_out for tally in tallies.values())
+        return found
+
+    def totals(self, entered: dict[Flow, int]) -> tuple[dict[str, int], int, int, float]:
+        """Return the items of each port, those in and out of all ports, and the busy seconds; under `READING`.
+
+        *entered* has the flows that were read in the same pass: each flow of a chain is read once.
+        """
+        spec, items, sent, singles = self._spec, dict[str, int](), 0, 0
+        for port, tally in list(self.tallies.items()):
+            found = entered.get(tally)
+            if found is None:
+                found = _entered(tally, entered)
+            items[port] = found - tally.returned
+            sent += tally.sent + (found - tally.stopped if tally.chained else 0)
+            if spec.ports[port].type.form == "item":
+                singles += items[port]
+        for port, pulled in self._pulled.items():
+            items[port] = pulled.rows
+        came = sum(items.values())
+        for port, output in self._outputs.items():
+            items[port] = output.rows
+        if self._source is not None:
+            items[OUT] = self._source.count + self._source.rows
+        elif OUT in spec.ports and OUT not in self._outputs:
+            items[OUT] = sent
+        for (direction, port), before in self.before.items():
+            items[port] = items.get(port, 0) + before
+            came += before if direction == "in" else 0
+            singles += before if direction == "in" and spec.ports[port].type.form == "item" else 0
+        return items, came, sum(items.values()) - came, self.busy_seconds(singles, _FEW)
+
+    def disconnect(self) -> None:
+        """Disconnect the counts of what follows the component, which has left."""
+        for flow in (*self.tallies.values(), *([self._source.flow] if self._source is not None else ())):
+            flow.lead_into(None)
 
     def failed(self, error: BaseException) -> None:
         """Count an exception of the slet."""
@@ -190,52 +256,24 @@ class ComponentMetrics:
             self._estimated += fresh * some[len(some) // 2]
         return max(0.0, self.busy + self._estimated)
 
+    def capture(self) -> dict[str, Any]:
+        """Return the counts as plain data, for a checkpoint; `restore` takes them back."""
+        items = [[*key, count] for key, count in self.counts().items()]
+        return {"items": items, **{name: getattr(self, name) for name in _COUNTED}}
+
     def restore(self, held: Mapping[str, Any]) -> None:
-        """Go on from the `figures_of` a checkpoint; one of an earlier release has none."""
+        """Go on from the counts of a checkpoint; one of an earlier release has none."""
         self.before = {(direction, port): count for direction, port, count in held.get("items", ())}
         self.batches, self.errors, self.skipped = (held.get(name, 0) for name in _COUNTED)
         self.recovered = total(self.before, "in"), total(self.before, "out")
 
 
-def counts_of(component: Component) -> Counts:
-    """Return the items of every port: exact while nothing is in flight, at other times up to the item under way."""
-    with READING:
-        before = component.metrics.before
-        return before | {key: before.get(key, 0) + items for key, items in counted_by(component).items()}
-
-
-def totals_of(components: Mapping[str, Component]) -> Iterator[tuple[str, Component, dict[str, int], int, int, float]]:
-    """Yield every component with the items of each port, those in and out of all ports, and its busy seconds.
-
-    The flows of a chain are derived from each other: in this one pass each is read once.
-    """
+def totals_of(metrics: Mapping[str, ComponentMetrics]) -> Iterator[tuple[str, dict[str, int], int, int, float]]:
+    """Yield, by the name of each component, its `ComponentMetrics.totals`; read in one pass."""
     entered: dict[Flow, int] = {}
     with READING:
-        for name, component in list(components.items()):
-            metrics, spec, driver, items = component.metrics, component.spec, component.driver, {}
-            sent = singles = 0
-            for port, tally in list(metrics.tallies.items()):
-                found = entered.get(tally)
-                if found is None:
-                    found = _entered(tally, entered)
-                items[port] = found - tally.returned
-                sent += tally.sent + (found - tally.stopped if tally.chained else 0)
-                if spec.ports[port].type.form == "item":
-                    singles += items[port]
-            for port, pulled in component.pulled.items():
-                items[port] = pulled.rows
-            came = sum(items.values())
-            for port, output in component.outputs.items():
-                items[port] = output.rows
-            if driver is not None and spec.iterated:
-                items[OUT] = driver.count + driver.rows
-            elif OUT in spec.ports and OUT not in component.outputs:
-                items[OUT] = sent
-            for (direction, port), before in metrics.before.items():
-                items[port] = items.get(port, 0) + before
-                came += before if direction == "in" else 0
-                singles += before if direction == "in" and spec.ports[port].type.form == "item" else 0
-            yield name, component, items, came, sum(items.values()) - came, metrics.busy_seconds(singles, _FEW)
+        for name, one in metrics.items():
+            yield name, *one.totals(entered)
 
 
 def _entered(tally: Tally, known: dict[Flow, int]) -> int:
@@ -252,37 +290,6 @@ def _entered(tally: Tally, known: dict[Flow, int]) -> int:
     return found
 
 
-def figures_of(components: Mapping[str, Component]) -> dict[str, dict[str, Any]]:
-    """Return the counts of components as plain data, for a checkpoint; `ComponentMetrics.restore` takes one back."""
-    return {
-        name: {
-            "items": [[*key, count] for key, count in counts_of(component).items()],
-            **{figure: getattr(component.metrics, figure) for figure in _COUNTED},
-        }
-        for name, component in components.items()
-    }
-
-
-def counted_by(component: Component) -> Counts:
-    """Return the items that a component has counted itself, without those that it has inherited."""
-    tallies, driver = dict(component.metrics.tallies), component.driver
-    found: Counts = {("in", name): port.rows for name, port in component.pulled.items()}
-    found |= {("in", name): tally.items_in for name, tally in tallies.items()}
-    found |= {("out", name): output.rows for name, output in component.outputs.items()}
-    if driver is not None and component.spec.iterated:
-        found["out", OUT] = driver.count + driver.rows
-    elif OUT in component.spec.ports and OUT not in component.outputs:
-        found["out", OUT] = sum(tally.items_out for tally in tallies.values())
-    return found
-
-
-def disconnect(component: Component) -> None:
-    """Disconnect the counts of the places behind a component, which has left."""
-    for flow in (*component.metrics.tallies.values(), getattr(component.driver, "flow", None)):
-        if flow is not None:
-            flow.lead_into(None)
-
-
 def total(counts: Counts, direction: Direction) -> int:
     """Return the items of all ports of one direction."""
     return sum(items for (found, _), items in counts.items() if found == direction)
@@ -293,56 +300,3 @@ def quantiles(values: Iterable[float]) -> dict[str, float]:
     ordered = sorted(values)
     parts = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)) if ordered else ()
     return {name: round(ordered[round((len(ordered) - 1) * part)] * 1000, 4) for name, part in parts}
-
-
-class OwnFigures:
-    """The last answer of a slet's own `metrics()`."""
-
-    def __init__(self) -> None:
-        self._last: Mapping[str, Any] = {}
-        self._asking: UserCall[None] | None = None
-        self._turn = threading.Lock()
-
-    def offered(self, component: Component) -> bool:
-        """Whether the slet defines `metrics()`, and can be asked."""
-        instance = component.instance
-        return instance is not None and getattr(type(instance), "metrics", None) is not Slet.metrics
-
-    def ask(self, component: Component) -> dict[str, Any]:
-        """Return the latest answer; it says so if the call raises, or does not return."""
-        instance = component.instance
-        if not self.offered(component):
-            return {}
-        with self._turn:
-            if self._asking is None or self._asking.over:
-                self._asking = component.user.begin(component, "reporting figures", partial(self._ask, instance))
-            asking = self._asking
-        if not asking.wait(PATIENCE):
-            return {**self._last, "metrics()": f"has not answered for {asking.seconds:.1f} s"}
-        return dict(self._last)
-
-    def _ask(self, instance: Any) -> None:
-        try:
-            found = list(instance.metrics().items())
-            self._last = {_text(name): _bounded(value) for name, value in found[:_FIGURES]}
-            if len(found) > _FIGURES:
-                self._last["metrics()"] = f"has {len(found)} figures; {_FIGURES} are shown"
-        except BaseException as problem:  # noqa: BLE001 (whatever a slet raises: it runs for others here)
-            self._last = {"metrics()": f"raised {shown(problem)}"}
-
-
-def _bounded(value: Any) -> Any:
-    """Return the value, or an abbreviated text if it is too long or nested too deeply for the status."""
-    if isinstance(value, str):
-        return _text(value)
-    if value is None or isinstance(value, (bool, float)) or (isinstance(value, int) and value.bit_length() <= _LENGTH):
-        return value
-    if isinstance(value, Sized) and len(value) > _FIGURES:
-        return f"a {type(value).__name__} of {len(value)} values"
-    text = shown(value, _LENGTH)
-    return value if len(text) < _LENGTH and deep_place(value, _LEVELS) is None else text
-
-
-def _text(value: Any) -> str:
-    text = message(value)
-    return text if len(text) <= _LENGTH else f"{text[:_LENGTH]}…"

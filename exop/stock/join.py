@@ -16,7 +16,7 @@ from exop.model.slets.ports import OUT, OutputPort, PortType
 from exop.model.slets.slet import Slet, input_port, spec_of
 from exop.model.slets.spec import SletSpec
 from exop.runtime.channels.base import ControlMerge
-from exop.runtime.channels.table import key_reader, time_reader
+from exop.runtime.channels.partitioned import key_reader, time_reader
 
 #: So many items are kept at least before those that nothing can be joined with any more are looked for.
 _FEW: Final = 100

@@ -14,7 +14,7 @@ from exop.model.slets.ports import OutputPort, PortSpec, PortType
 from exop.model.slets.slet import Slet, input_port, spec_of
 from exop.model.slets.spec import SletSpec
 from exop.model.values.columns import is_columns
-from exop.runtime.channels.table import time_reader
+from exop.runtime.channels.partitioned import time_reader
 
 T = TypeVar("T")
 

@@ -18,7 +18,6 @@ from exop.runtime.component_manager import ComponentManager
 from exop.runtime.deployment import Deployment
 from exop.runtime.history import History
 from exop.runtime.lifecycle import Event, refused
-from exop.runtime.opening import progress
 from exop.wiring.changes.channels import check_channels
 from exop.wiring.changes.conditional_updates import Aftermath, caught_up, pending_again
 from exop.wiring.changes.executor import Changes, finished
@@ -90,7 +89,7 @@ class Applications:
     def _check_open(self, application: str) -> None:
         """Raise `StillOpening` while the slets of an application are being opened."""
         if (deployment := self._manager.opening.get(application)) is not None:
-            facts = progress(deployment)
+            facts = deployment.opening_progress()
             waiting = "".join(f", {node} since {seconds:.0f} s" for node, seconds in facts["waiting"].items())
             opened, total = facts["opened"], facts["total"]
             raise StillOpening(application=application, host=self._host, opened=opened, total=total, waiting=waiting)

@@ -9,7 +9,7 @@ from exop import Application, InputPort, Memento, slet
 from exop.errors import NoSuchItem, PlanError, SletError, UnknownName
 from exop.model.slets.memento import Memento as AnyMemento
 from exop.model.slets.stored_memento import unpack
-from exop.runtime.supervision.failure_state import failed_item
+from exop.runtime.supervision.failure_policy import failed_item
 from exop.testing import replay
 from tests.change.tools import Sum, Tap, chain, changed, count_to, finish, plain, suspended, writing
 from tests.rig import eventually

@@ -15,8 +15,7 @@ from exop.runtime.dataflow.entry import Entry, Work
 from exop.runtime.dataflow.inlets import Inlets
 from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.pause import Pause
-from exop.runtime.drivers.pool import POOL, Pool
-from exop.runtime.drivers.worker import Worker
+from exop.runtime.drivers.worker import POOL, Pool, Worker
 from exop.runtime.supervision import failure_policy as failure
 from exop.wiring.changes import change as changing
 from exop.wiring.changes import drain as draining

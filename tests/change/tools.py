@@ -12,7 +12,6 @@ from exop.model.meshes.mesh import Mesh
 from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.dataflow.entry import items_of
 from exop.runtime.deployment import Deployment
-from exop.runtime.metrics import counts_of
 from exop.wiring.graph.wiring_graph import channel_of_endpoint, input_queue, port_of_endpoint
 from tests.rig import PATIENCE, eventually, parked
 
@@ -217,7 +216,7 @@ class Books:
 def balances(deployment: Deployment) -> Iterator[tuple[tuple[str, ...], int]]:
     """By channel, producers and consumer: the items put out, less those that can be accounted for."""
     mesh, inserted = deployment.mesh, deployment.inserted
-    counts = {name: counts_of(one) for name, one in deployment.components.items()}
+    counts = {name: one.metrics.counts() for name, one in deployment.components.items()}
     for name, spec in mesh.channels.items():
         if spec.kind not in ("direct", "queue"):
             continue

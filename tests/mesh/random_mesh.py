@@ -7,7 +7,6 @@ from exop import Application
 from exop.app import ChannelRef
 from exop.model.meshes.mesh import Mesh
 from exop.runtime.deployment import Deployment
-from exop.runtime.metrics import counts_of
 from tests.mesh import stations
 from tests.mesh.stations import Notes, Station
 
@@ -190,7 +189,7 @@ def wrong_figures(made: RandomMesh, deployment: Deployment) -> list[str]:
     """The ports whose count is not what the stations have taken and given for good; nothing is in flight."""
     found = []
     for name in made.stations:
-        counts = {f"{name}.{port}": items for (_, port), items in counts_of(deployment.components[name]).items()}
+        counts = {f"{name}.{port}": items for (_, port), items in deployment.components[name].metrics.counts().items()}
         for place, items in counts.items():
             noted = made.notes.given[place] if place in made.notes.given else len(made.notes.taken[place])
             if items != noted:

@@ -11,7 +11,7 @@ from exop import Application, Mesh, Platform, Slet, input_port, slet
 from exop.errors import ComponentFailed, MeshError, PlanError
 from exop.runtime.channels import queue as module
 from exop.runtime.deployment import Deployment
-from exop.runtime.drivers.pool import POOL
+from exop.runtime.drivers.worker import POOL
 from exop.runtime.lifecycle import State
 from exop.runtime.supervision import failure_policy as failure
 from exop.stock.slets import count_up

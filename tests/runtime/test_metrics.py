@@ -10,7 +10,7 @@ import pytest
 from exop import Application, Batch, EndOfStream, InputPort, OutputPort, Platform, Slet, input_port, slet, status
 from exop.hooks import Plugins, hookimpl
 from exop.model.meshes.shadow import Shadow
-from exop.runtime.metrics import Flow, Tally
+from exop.runtime.metrics import ComponentMetrics, Flow, Tally
 from exop.runtime.supervision import failure_policy as failure
 from tests.change.tools import Tap, end, endless, finish, grows, plain, summing, summing_too, suspended, writing
 from tests.rig import PATIENCE, collector, eventually, same
@@ -295,6 +295,6 @@ def test_counts_are_read_again_when_the_stream_goes_on_meanwhile():
         platform.apply(app.build())
         finish(platform, "app")
         found = [{("in", "item"): number} for number in (1, 2, 2, 3)]
-        with mock.patch.object(status, "counts_of", side_effect=found):
+        with mock.patch.object(ComponentMetrics, "counts", side_effect=found):
             figures = status.component_figures(platform.deployment("app").components["sink"])
         assert figures["items_in"] == 2

@@ -13,7 +13,7 @@ from exop.errors import ComponentFailed
 from exop.model.meshes.mesh import Node
 from exop.model.slets.slet import Slet, input_port
 from exop.runtime.component import Component
-from exop.runtime.opening import opens
+from exop.runtime.lifecycle import opens
 from exop.runtime.supervision.budget import UserCalls
 from tests.change.tools import chain, changed, end, endless, grows, plain, whole, writing
 from tests.rig import PATIENCE, threads_leave

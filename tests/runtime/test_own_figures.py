@@ -2,15 +2,14 @@
 
 import threading
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
-from exop.model.slets.slet import Slet
+from exop.model.meshes.mesh import Node
+from exop.model.slets.slet import Slet, spec_of
 from exop.remoting.transport.codec import encode
-from exop.runtime.metrics import OwnFigures
-from exop.runtime.supervision.budget import UserCalls
+from exop.runtime.component import Component
 from exop.status import plain
-from tests.rig import PATIENCE, eventually
+from tests.rig import PATIENCE, collector, eventually
 
 
 class Slow(Slet):
@@ -43,9 +42,9 @@ class Silent(Slow):
 LET = threading.Event()
 
 
-def of(instance: object) -> Any:
-    """As much of a component as is asked for figures."""
-    return SimpleNamespace(instance=instance, user=UserCalls(), name="app.slet")
+def of(cls: type[Slet]) -> Component:
+    """A component of this slet."""
+    return Component("app/slet#1", "app", Node("slet", spec_of(cls)), lambda _: None)
 
 
 def asking() -> int:
@@ -55,14 +54,14 @@ def asking() -> int:
 
 def test_a_slow_answer_is_not_waited_for(monkeypatch):
     """It says for how long there is none; one question at a time is asked, and the answer is shown when it is there."""
-    monkeypatch.setattr("exop.runtime.metrics.PATIENCE", 0.01)
+    monkeypatch.setattr("exop.runtime.lifecycle.PATIENCE", 0.01)
     LET.clear()
-    figures, slow = OwnFigures(), of(Slow())
+    slow = of(Slow)
     for _ in range(3):
-        assert figures.ask(slow)["metrics()"].startswith("has not answered for")
+        assert slow.own_figures()["metrics()"].startswith("has not answered for")
     assert asking() == 1
     LET.set()
-    eventually(lambda: figures.ask(slow) == {"rows": 7})
+    eventually(lambda: slow.own_figures() == {"rows": 7})
 
 
 class Large(Slow):
@@ -79,9 +78,11 @@ class Large(Slow):
 
 def test_large_figures_keep_no_platform_from_answering():
     """What one slet says is bounded: the status of the platform, and so every command, depends on it."""
-    large, own = of(Large()), OwnFigures()
+    large = of(Large)
     told: list[dict[str, Any]] = []
-    eventually(lambda: told.append(own.ask(large)) or not told[-1].get("metrics()", "has not").startswith("has not"))
+    eventually(
+        lambda: told.append(large.own_figures()) or not told[-1].get("metrics()", "has not").startswith("has not")
+    )
     figures = told[-1]
     assert figures["rows"] == 7
     assert figures["list"] == "a list of 1000000 values"
@@ -92,13 +93,13 @@ def test_large_figures_keep_no_platform_from_answering():
 
 def test_what_raises_ends_nothing():
     """Whatever it is that it raises."""
-    figures, raises = OwnFigures(), of(Raises())
-    eventually(lambda: figures.ask(raises) == {"metrics()": "raised SystemExit('no figures')"})
+    raises = of(Raises)
+    eventually(lambda: raises.own_figures() == {"metrics()": "raised SystemExit('no figures')"})
 
 
 def test_who_has_none_is_not_asked():
     """No thread is made for that."""
     before = asking()
-    assert OwnFigures().ask(of(Silent())) == {}
-    assert OwnFigures().ask(of(None)) == {}
+    assert of(Silent).own_figures() == {}
+    assert of(collector([])).own_figures() == {}
     assert asking() == before

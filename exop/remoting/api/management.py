@@ -154,7 +154,7 @@ class Management(Generic[AnyPlan]):
 
         `to_bytes()` of it is a file for `exop.testing.replay`.
         """
-        from exop.runtime.supervision.failure_state import kept_item
+        from exop.runtime.supervision.failure_policy import kept_item
 
         return kept_item(self.deployment(application).component(node))
 
@@ -166,7 +166,7 @@ class Management(Generic[AnyPlan]):
     def failed_items(self, application: str, node: str) -> dict[str, Any]:
         """The kept item and the first dead letters of a node, in words, and how many there are."""
         from exop.model.slets.spec import DEAD
-        from exop.runtime.supervision.failure_state import kept_item
+        from exop.runtime.supervision.failure_policy import kept_item
 
         component = self.deployment(application).component(node)
         kept, dead = kept_item(component), component.trouble.dead
@@ -186,7 +186,7 @@ class Management(Generic[AnyPlan]):
             NoSuchItem: there is no such item.
             NotStorable: it is of a type that cannot be stored.
         """
-        from exop.runtime.supervision.failure_state import failed_item
+        from exop.runtime.supervision.failure_policy import failed_item
 
         return failed_item(self.deployment(application).component(node), dead_letter).to_bytes()
 

@@ -1,15 +1,18 @@
-"""Partitioned channels: each item goes to the one member of a group that owns the partition of its key."""
+"""Keys of items, and partitions: each item goes to the one member of a group that owns the partition of its key."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from keyword import iskeyword
+from operator import attrgetter, itemgetter
 from typing import Any, Final, TypeAlias
 
 from exop.errors import MeshError
 from exop.model.meshes.partitions import MOST, partition_of, ranges, rows_by_owner
 from exop.runtime.dataflow.entry import Entry, LateEntry, Push, Unwind, Way, fan_out, in_turn
+from exop.safe_repr import shown
 
 #: The maximum number of keys of which the owner is remembered, for each channel.
 REMEMBERED: Final = 65_536
@@ -61,10 +64,66 @@ class Partitioning:
 
     def key_of(self) -> Callable[[Any], Any]:
         """Return a function that reads the key of any item; its error names the fields that the item has."""
-        # Imported lazily: tables are channels, which this module serves.
-        from exop.runtime.channels.table import key_reader
-
         return key_reader(self.by)
+
+
+def key_reader(fields: str | Sequence[str] | None) -> Callable[[Any], Any]:
+    """Return a function that reads the key of an item: one field, several (a tuple), or none (one key for all)."""
+    if not fields:
+        return lambda item: None
+    if isinstance(fields, str):
+        return _reader(fields)
+    readers = tuple(map(_reader, fields))
+    return lambda item: tuple(read(item) for read in readers)
+
+
+def time_reader(field: str) -> Callable[[Any], float]:
+    """Return a function that reads the time of an item, a finite number."""
+    read = key_reader(field)
+
+    def moment(item: Any) -> float:
+        time = read(item)
+        try:
+            if math.isfinite(time):
+                return time if isinstance(time, (int, float)) else float(time)
+        except (TypeError, OverflowError):
+            pass
+        needed = "a finite number is needed; of a datetime that is its timestamp()"
+        raise ValueError(f"the time of an item, its field {field!r}, is {shown(time)}: {needed}")
+
+    return moment
+
+
+def _reader(name: str) -> Callable[[Any], Any]:
+    last: tuple[type | None, Callable[[Any], Any]] = None, _getter(dict, name)  # most streams have items of one class
+
+    def read(item: Any) -> Any:
+        nonlocal last
+        kind, get = last
+        try:
+            if type(item) is not kind:
+                get = _getter(type(item), name)
+                last = type(item), get
+            return get(item)
+        except (LookupError, AttributeError, TypeError) as error:
+            kind = type(item)
+            known = item if isinstance(item, Mapping) else [one for one in dir(item) if _is_field(kind, one)]
+            names = [*(range(len(item)) if isinstance(item, (tuple, list)) else ()), *known]
+            raise LookupError(
+                f"the item has no field {name!r}; it has {', '.join(map(str, names)) or 'none'}"
+            ) from error
+
+    return read
+
+
+def _getter(kind: type, name: str) -> Callable[[Any], Any]:
+    if issubclass(kind, Mapping):
+        return itemgetter(name)
+    return itemgetter(int(name)) if name.isdigit() else attrgetter(name)
+
+
+def _is_field(kind: type, name: str) -> bool:
+    return not (name.startswith("_") or callable(getattr(kind, name, None)))
 
 
 class _Owners(dict[Any, Any]):

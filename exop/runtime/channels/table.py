@@ -2,77 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import attrgetter, itemgetter
 from typing import Any, ClassVar
 
 from exop.errors import MeshError
 from exop.model.items import EndOfStream, Punctuation
 from exop.runtime.channels.base import KeepingChannel, Outlet, PullMode
+from exop.runtime.channels.partitioned import key_reader
 from exop.runtime.dataflow.batches import to_items
 from exop.runtime.dataflow.entry import Entry
-from exop.safe_repr import shown
-
-
-def key_reader(fields: str | Sequence[str] | None) -> Callable[[Any], Any]:
-    """Return a function that reads the key of an item: one field, several (a tuple), or none (one key for all)."""
-    if not fields:
-        return lambda item: None
-    if isinstance(fields, str):
-        return _reader(fields)
-    readers = tuple(map(_reader, fields))
-    return lambda item: tuple(read(item) for read in readers)
-
-
-def time_reader(field: str) -> Callable[[Any], float]:
-    """Return a function that reads the time of an item, a finite number."""
-    read = key_reader(field)
-
-    def moment(item: Any) -> float:
-        time = read(item)
-        try:
-            if math.isfinite(time):
-                return time if isinstance(time, (int, float)) else float(time)
-        except (TypeError, OverflowError):
-            pass
-        needed = "a finite number is needed; of a datetime that is its timestamp()"
-        raise ValueError(f"the time of an item, its field {field!r}, is {shown(time)}: {needed}")
-
-    return moment
-
-
-def _reader(name: str) -> Callable[[Any], Any]:
-    last: tuple[type | None, Callable[[Any], Any]] = None, _getter(dict, name)  # most streams have items of one class
-
-    def read(item: Any) -> Any:
-        nonlocal last
-        kind, get = last
-        try:
-            if type(item) is not kind:
-                get = _getter(type(item), name)
-                last = type(item), get
-            return get(item)
-        except (LookupError, AttributeError, TypeError) as error:
-            kind = type(item)
-            known = item if isinstance(item, Mapping) else [one for one in dir(item) if _is_field(kind, one)]
-            names = [*(range(len(item)) if isinstance(item, (tuple, list)) else ()), *known]
-            raise LookupError(
-                f"the item has no field {name!r}; it has {', '.join(map(str, names)) or 'none'}"
-            ) from error
-
-    return read
-
-
-def _getter(kind: type, name: str) -> Callable[[Any], Any]:
-    if issubclass(kind, Mapping):
-        return itemgetter(name)
-    return itemgetter(int(name)) if name.isdigit() else attrgetter(name)
-
-
-def _is_field(kind: type, name: str) -> bool:
-    return not (name.startswith("_") or callable(getattr(kind, name, None)))
 
 
 class LatchChannel(KeepingChannel):

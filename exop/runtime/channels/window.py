@@ -13,8 +13,8 @@ from exop.errors import MeshError, UnknownName
 from exop.model.items import EndOfStream, Punctuation
 from exop.model.slets.ports import WINDOW, PortType
 from exop.runtime.channels.base import Channel, Outlet, PullMode
+from exop.runtime.channels.partitioned import time_reader
 from exop.runtime.channels.port_window import PortWindow
-from exop.runtime.channels.table import time_reader
 from exop.runtime.dataflow.batches import to_items
 from exop.runtime.dataflow.entry import NOWHERE, Entry, LateEntry, Unwind, Way, Work, fan_out, in_turn
 from exop.runtime.drivers.base import current_driver

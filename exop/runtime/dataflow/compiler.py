@@ -5,20 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from exop.errors import ComponentFailed
 from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.slets.ports import OUT, PortSpec
+from exop.runtime.component import Component
 from exop.runtime.dataflow.batches import to_columns, to_items, weight
-from exop.runtime.dataflow.entry import NOWHERE, Entry, Late, LateEntry, Push, Unwind, Way, Work, in_turn
-from exop.runtime.dataflow.fusion import Link, fused, fused_batch, sender
+from exop.runtime.dataflow.entry import NOWHERE, Entry, Late, LateEntry, Link, Push, Unwind, Way, Work, in_turn
+from exop.runtime.dataflow.fusion import fused, fused_batch, sender
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.lifecycle import Event
 from exop.runtime.supervision.failure_policy import anchor, aside_at, stuck_at
-
-if TYPE_CHECKING:
-    from exop.runtime.component import Component
 
 
 def way_into(component: Component, port: PortSpec) -> Entry:

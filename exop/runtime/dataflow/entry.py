@@ -11,15 +11,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.slets.ports import PortSpec
+from exop.model.slets.spec import Result
 from exop.runtime.dataflow.batches import Shared, weight
-
-if TYPE_CHECKING:
-    from exop.runtime.dataflow.fusion import Link
-    from exop.runtime.metrics import Tally
+from exop.runtime.metrics import ComponentMetrics, Tally
 
 #: Which of the callables of an entry takes the payload.
 Way = Literal["push", "push_batch", "control", "show", "pass_on"]
@@ -29,6 +27,8 @@ Control = Callable[[Punctuation | EndOfStream], None]
 Late = Mapping[str, Callable[[], Any]]
 #: A payload for an entry, and which of its callables takes it.
 Step: TypeAlias = "tuple[Entry, Way, Any]"
+#: The result of a slet for one item; `some`: any number, with `None` among them, which is no item.
+Shape = Result | Literal["some"]
 #: Stands for "no item".
 NOTHING: Final = object()
 
@@ -91,6 +91,26 @@ class Entry:
     def stand_at(self, place: str) -> None:
         """Name the place where the entry, and its probe, lead."""
         self.place = self.probe.place = place
+
+
+@dataclass(frozen=True, eq=False)
+class Link:
+    """One slet in a chain: how it is called, the shape of its results, where they go, and what takes a failed item.
+
+    `aside` takes it for good where the policy is so; `resend` sends what a later try has returned; `anchor` stands for
+    the way into the slet.
+    """
+
+    call: Callable[[Any], Any]
+    result: Shape
+    to: Entry
+    stuck: Callable[[Any, BaseException, Push], None]
+    aside: Callable[[Any, BaseException], bool]
+    resend: Push
+    metrics: ComponentMetrics
+    tally: Tally
+    anchor: Entry
+    item: Any
 
 
 class LateEntry(Entry):

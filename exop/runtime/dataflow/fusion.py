@@ -10,48 +10,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 from exop.model.items import CONTROL
 from exop.model.slets.spec import Result
 from exop.runtime.dataflow.batches import to_items, weight
-from exop.runtime.dataflow.entry import NOTHING, Unwind, Way, in_turn, items_of
-from exop.runtime.metrics import ComponentMetrics, Tally
+from exop.runtime.dataflow.entry import NOTHING, Entry, Link, Push, Shape, Unwind, Way, in_turn, items_of
+from exop.runtime.metrics import Tally
 
-if TYPE_CHECKING:
-    from exop.runtime.dataflow.entry import Entry, Push
-
-#: The result of a slet for one item; `some`: any number, with `None` among them, which is no item.
-Shape = Result | Literal["some"]
 #: So many slets are fused into one function at the most; a longer chain is a chain of such functions.
 LONGEST = 16
 #: For each generated function, by the name of its file: the global of the entry into the slet that a line calls.
 CALLS: dict[str, dict[int, str]] = {}
 #: A call of the slet with this number, in a line of generated code.
 _CALL = re.compile(r"\bcall(\d+)\(")
-
-
-@dataclass(frozen=True, eq=False)
-class Link:
-    """One slet in a chain: how it is called, the shape of its results, where they go, and what takes a failed item.
-
-    `aside` takes it for good where the policy is so; `resend` sends what a later try has returned; `anchor` stands for
-    the way into the slet.
-    """
-
-    call: Callable[[Any], Any]
-    result: Shape
-    to: Entry
-    stuck: Callable[[Any, BaseException, Push], None]
-    aside: Callable[[Any, BaseException], bool]
-    resend: Push
-    metrics: ComponentMetrics
-    tally: Tally
-    anchor: Entry
-    item: Any
 
 
 def fused(entry: Entry, *, counted: bool) -> Push:

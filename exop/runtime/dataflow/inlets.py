@@ -12,17 +12,24 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from exop.model.items import CONTROL
-from exop.runtime.dataflow.entry import Work
+from exop.runtime.dataflow.entry import Entry, Work
 
-if TYPE_CHECKING:
-    from exop.runtime.dataflow.entry import Entry
-    from exop.runtime.drivers.base import Driver
+
+class Runner(Protocol):
+    """A driver, as far as inlets know it."""
+
+    name: str
+    held_by: str | None
+
+    def prompt(self) -> None:
+        """Make the driver look into its inlets as soon as possible; any thread may call this."""
+
 
 #: The drivers that are parked; `None`: all of the application.
-Parked: TypeAlias = "Collection[Driver] | None"
+Parked: TypeAlias = "Collection[Runner] | None"
 
 
 class Inlet:
@@ -35,7 +42,7 @@ class Inlet:
 
     __slots__ = ("items", "runner")
 
-    def __init__(self, runner: Driver) -> None:
+    def __init__(self, runner: Runner) -> None:
         self.runner = runner
         self.items: deque[Work] = deque()
 
@@ -53,22 +60,22 @@ class Inlets:
 
     def __init__(self) -> None:
         self.entries: Mapping[str, Entry] = {}
-        self.runner: Callable[[str], Driver | None] = lambda place: None
-        self._inlets: dict[str | Driver, Inlet] = {}
-        self._by_runner: dict[Driver, dict[str | Driver, Inlet]] = {}
+        self.runner: Callable[[str], Runner | None] = lambda place: None
+        self._inlets: dict[str | Runner, Inlet] = {}
+        self._by_runner: dict[Runner, dict[str | Runner, Inlet]] = {}
         self._in_front, self._behind = itertools.count(-1, -1), itertools.count()  # the stamps
         self._lock = threading.RLock()
 
-    def first(self, driver: Driver) -> Inlet | None:
+    def first(self, driver: Runner) -> Inlet | None:
         """Return the inlet whose first item is the next thing that *driver* has to do."""
         filled = [one for one in self._run_by(driver) if one.items]
         return min(filled, key=lambda one: one.items[0].stamp, default=None)
 
-    def filled(self, driver: Driver) -> bool:
+    def filled(self, driver: Runner) -> bool:
         """Whether *driver* has anything to do; any thread may ask."""
         return any(one.items for one in self._run_by(driver))
 
-    def waiting(self, drivers: Parked = None) -> list[tuple[Driver, Work]]:
+    def waiting(self, drivers: Parked = None) -> list[tuple[Runner, Work]]:
         """Return all work, or that of these drivers, in order, with its driver; they are parked."""
         runners = [runner for runner in list(self._by_runner) if drivers is None or runner in drivers]
         return [(runner, work) for runner in runners for work in self._of(runner)]
@@ -83,7 +90,7 @@ class Inlets:
                 continue
         return []
 
-    def keep(self, driver: Driver, left: Iterable[Work]) -> None:
+    def keep(self, driver: Runner, left: Iterable[Work]) -> None:
         """Put the calls that *driver* has still to make, in order, before all that waits with it."""
         for leaf in reversed([leaf for work in left for leaf in _leaves(work)]):
             self._inlet(driver, leaf).items.appendleft(replace(leaf, stamp=next(self._in_front)))
@@ -106,7 +113,7 @@ class Inlets:
                     items.append(replace(work, stamp=next(self._behind)))
                 runner.prompt()
 
-    def assign(self, depth: Callable[[str], float], leaving: Collection[Driver] = (), drivers: Parked = None) -> None:
+    def assign(self, depth: Callable[[str], float], leaving: Collection[Runner] = (), drivers: Parked = None) -> None:
         """Give the work of *drivers*, which are parked, to the drivers that run its places now; everything is bound.
 
         Args:
@@ -115,7 +122,7 @@ class Inlets:
             drivers: All that have run a place of which the driver is another one now; `None`: all of the application.
         """
         with self._lock:
-            given: dict[Driver, list[tuple[Driver, Work]]] = {}
+            given: dict[Runner, list[tuple[Runner, Work]]] = {}
             for giver, work in self.waiting(drivers):
                 for leaf in self._current(work):
                     runner = self.runner(leaf.entry.place) if leaf.entry.place else giver
@@ -134,7 +141,7 @@ class Inlets:
                 if givers != {runner}:
                     runner.prompt()
 
-    def put_in_order(self, depth: Callable[[str], float], driver: Driver) -> None:
+    def put_in_order(self, depth: Callable[[str], float], driver: Runner) -> None:
         """Order the work of *driver*, which is parked: what is farther downstream left its source earlier."""
         with self._lock:
             found = sorted(self._of(driver), key=lambda work: depth(work.entry.place), reverse=True)
@@ -144,7 +151,7 @@ class Inlets:
                 self._inlet(driver, work).items.append(replace(work, stamp=next(self._behind)))
 
     def exchange(
-        self, concerned: Callable[[str], bool], drivers: Collection[Driver], change: Callable[[Any], Any]
+        self, concerned: Callable[[str], bool], drivers: Collection[Runner], change: Callable[[Any], Any]
     ) -> None:
         """Apply *change* to every payload that waits for *drivers*, which are parked, at the places concerned."""
         for place, inlet in list(self._inlets.items()):
@@ -157,14 +164,14 @@ class Inlets:
             if (inlet := self._inlets.get(place)) is not None:
                 inlet.items = deque(one for one in inlet.items if not isinstance(one.payload, CONTROL))
 
-    def _run_by(self, driver: Driver) -> list[Inlet]:
+    def _run_by(self, driver: Runner) -> list[Inlet]:
         return list(self._by_runner.get(driver, {}).values())
 
-    def _of(self, driver: Driver) -> list[Work]:
+    def _of(self, driver: Runner) -> list[Work]:
         found = [work for one in self._run_by(driver) for work in list(one.items)]
         return sorted(found, key=lambda work: work.stamp)
 
-    def _inlet(self, driver: Driver, work: Work) -> Inlet:
+    def _inlet(self, driver: Runner, work: Work) -> Inlet:
         place = work.entry.place or driver
         with self._lock:
             inlet = self._inlets.setdefault(place, Inlet(driver))

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from exop.runtime.dataflow.entry import Unwind, Wait, Work
 from exop.runtime.dataflow.inlets import Inlet, Inlets
-
-if TYPE_CHECKING:
-    from exop.runtime.channels.queue import Buffered
 
 #: The number of items of every driver that are measured at first, so that short runs have figures too.
 FIRST = 16
@@ -76,6 +73,29 @@ def _remaining(timeout: float | None) -> Callable[[], float | None]:
     return lambda: max(0.0, deadline - time.monotonic())
 
 
+class DrainedQueue(Protocol):
+    """A queue, as far as drivers know it: the one that drains it, and those that wait for room in it."""
+
+    name: str
+    capacity: int
+    worker: Driver | None
+    trouble: str | None
+
+    @property
+    def entries(self) -> Collection[Any]:
+        """The waiting entries."""
+
+    @property
+    def depth(self) -> int:
+        """The number of waiting items."""
+
+    def drain(self, driver: Driver, most: int) -> int:
+        """Deliver up to *most* entries, each behind a safe point; returns how many."""
+
+    def keeps_out(self, driver: Driver) -> bool:
+        """Whether *driver* has to wait for room, which wakes it."""
+
+
 class Driver:
     """The base of all drivers: the flags of the safe point, parking, and waiting for a condition.
 
@@ -111,10 +131,10 @@ class Driver:
         self.idle: Callable[[], Callable[[], None] | None] | None = None
         self.told: Callable[[], None] = lambda: None
         self.strand: Callable[[BaseException, Work | None], Unwind | None] | None = None
-        self.waits_at: Buffered | None = None
+        self.waits_at: DrainedQueue | None = None
         self.partner: Driver | None = None
         self.held_by: str | None = None
-        self.only: tuple[Buffered, ...] | None = None
+        self.only: tuple[DrainedQueue, ...] | None = None
         self.inlets = Inlets()
         self.rank = 0.0
         self._signal = Signal()
@@ -280,7 +300,7 @@ class Driver:
             yield owner
             owner = owner.waits_at.worker if owner.waits_at is not None else None
 
-    def defer(self, queue: Buffered) -> bool:
+    def defer(self, queue: DrainedQueue) -> bool:
         """Whether the driver waits for room in *queue* at its next safe point, rather than inside the call."""
         return False
 

@@ -122,13 +122,13 @@ class SourceDriver(ThreadDriver):
 
     Args:
         iterate: Makes the iterator; called again when a broken source is resumed (its memento holds the position).
-        broken: Decides what happens when the iterator raises.
         finish: Sends the end of the stream.
         unsent: Returns what the slet pushed to further output ports between two items; `None` if it has none.
         form: The slet yields single items, items mixed with control items, or batches (lists or record batches).
         pulls: The slet takes its items from queues.
 
     Attributes:
+        broken: Decides what happens when the iterator raises: the failure policy.
         hand: The item that was yielded and not yet pushed, while the driver is parked: the memento is one ahead of it.
         over: The slet had ended when the checkpoint was taken from which this driver goes on.
     """
@@ -137,7 +137,6 @@ class SourceDriver(ThreadDriver):
         self,
         name: str,
         iterate: Callable[[], Iterator[Any]],
-        broken: Broken,
         finish: Callable[[], None],
         *,
         unsent: Callable[[], Iterable[Step]] | None = None,
@@ -149,7 +148,7 @@ class SourceDriver(ThreadDriver):
         self.hand: tuple[Any] | None = None
         self.over = False
         self._iterate = iterate
-        self._broken = broken
+        self.broken: Broken = _raise
         self._finish = finish
         self._unsent = unsent
         self._batches = form == "batches"
@@ -221,7 +220,7 @@ class SourceDriver(ThreadDriver):
                 raise
         except BaseException as error:  # noqa: BLE001 (a source that calls sys.exit is one that raises)
             self.rest()
-            again = self._broken(error)
+            again = self.broken(error)
             self.rest()
             return again
         return self.anew and not self.ending
@@ -282,3 +281,7 @@ class SourceDriver(ThreadDriver):
             in_order([*self._unsent(), *([(entry, way, item)] if item is not None else ())])
         elif item is not None:
             getattr(entry, way)(item)
+
+
+def _raise(error: BaseException) -> bool:
+    raise error

@@ -26,7 +26,6 @@ from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.engine_journal import DurableTie
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.lifecycle import State
-from exop.runtime.metrics import figures_of
 from exop.runtime.supervision.budget import Owner, current_call
 
 #: The phase of a call that captures mementos.
@@ -80,10 +79,9 @@ def capture(
                 call.component, call.phase = component, CAPTURING
             parts["memento", name] = pack(component.state, f"{application}.{name}")
     failpoint("memento-after")
-    figures = figures_of(components)
     merges = {name: component.merge.capture() for name, component in components.items()}
     held: dict[Key, Any] = {
-        ("node", name): {"merge": merges[name], "figures": figures[name], **_node(component)}
+        ("node", name): {"merge": merges[name], "figures": component.metrics.capture(), **_node(component)}
         for name, component in components.items()
     }
     for name, channel in deployment.channels.items():

@@ -6,33 +6,37 @@ way into a channel that may refuse an item, `stranded` a driver that meets an er
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import Any, Final, Literal, NoReturn, TypeAlias
 
-from exop.errors import ComponentFailed, PlanError
+from exop.errors import ComponentFailed, NoSuchItem, NotStorable, PlanError
 from exop.logs import logger
 from exop.model.items import CONTROL, DeadLetter
 from exop.model.meshes.partitions import partition_of, ranges
 from exop.model.slets.ports import PortSpec, node_at
 from exop.model.slets.spec import DEAD
+from exop.runtime.channels.base import Channel
+from exop.runtime.component import Component
 from exop.runtime.dataflow.batches import to_items, weight
 from exop.runtime.dataflow.binding import put_back
 from exop.runtime.dataflow.entry import NOWHERE, Entry, Push, Unwind, Way, Work, in_order, in_turn, stand_in
-from exop.runtime.drivers.base import Halted, current_driver
+from exop.runtime.deployment import Deployment
+from exop.runtime.drivers.base import Driver, Halted, current_driver
+from exop.runtime.drivers.pause import Pause
 from exop.runtime.lifecycle import Event, State
-from exop.runtime.supervision.failure_state import Kept, set_aside
-from exop.safe_repr import add_note, described, shown, without_own_frames
-
-if TYPE_CHECKING:
-    from exop.runtime.channels.base import Channel
-    from exop.runtime.component import Component
-    from exop.runtime.deployment import Deployment
-    from exop.runtime.drivers.base import Driver
+from exop.runtime.supervision.failure_state import NONE, FailedItem, Kept
+from exop.safe_repr import add_note, described, shown, traceback_of, without_own_frames
 
 #: `retry`: the number of further tries, and the seconds before the first; each next one waits twice as long.
 TRIES = 3
 BACK_OFF = 0.1
+#: A memento that takes more bytes is not kept with every dead letter.
+LARGEST: Final = 65536
+#: The note on a memento next to a failed item.
+FOUND, LEFT = "as the call found it", "as the failed call left it"
+_TOO_LARGE: Final = f"not kept: it is larger than {LARGEST // 1024} KB"
 #: A component, and the name of the output port by which it pushes.
 Producer: TypeAlias = "tuple[Component, str]"
 #: Returns the producers of a channel.
@@ -327,9 +331,6 @@ def retry_dead_letters(deployment: Deployment, node: str) -> int:
 
     They enter the node behind the items under way, by the driver that runs it, at its next safe point.
     """
-    # Imported lazily: a pause stands above the components, which this module serves.
-    from exop.runtime.drivers.pause import Pause
-
     deployment.component(node)  # refused before anything is stopped
     with deployment.changing, Pause(deployment) as pause:
         pause.stop()
@@ -361,3 +362,88 @@ def retry_dead_letters(deployment: Deployment, node: str) -> int:
                     component.pulled[name].taken.extend(items)
         deployment.inlets.post(work)
     return len(letters)
+
+
+def kept_item(component: Component) -> FailedItem | None:
+    """Return the item on which a component is suspended; its memento cannot change meanwhile."""
+    kept = component.trouble.kept
+    if kept is None:
+        return None
+    return _failed_item(component, "kept", kept.port, kept.item, kept.error, _memento(component))
+
+
+def failed_item(component: Component, dead_letter: int | None = None) -> FailedItem:
+    """Return the kept item, or a dead letter by its number (1 is the oldest), or raise `NoSuchItem`."""
+    kept, letters = kept_item(component), list(component.trouble.dead)
+    if dead_letter is None:
+        if kept is not None:
+            return kept
+        what, cure = "kept item", f"it has {len(letters)} dead letters" if letters else "nothing of it has failed"
+    else:
+        if 1 <= dead_letter <= len(letters):
+            return letters[dead_letter - 1]
+        what = f"dead letter {dead_letter}"
+        cure = f"give a number from 1 to {len(letters)}" if letters else "none was set aside"
+    raise NoSuchItem(node=component.name, what=what, cure=cure)
+
+
+def set_aside(component: Component, port: str, item: Any, error: BaseException) -> None:
+    """Put an item out as a dead letter; without a channel for it, keep it, with the memento of this moment.
+
+    A dead letter that its channel has refused is kept, too: a letter of the letter would be refused as well.
+    """
+    if component.aside is not None and component.status is not State.ENDED and port != DEAD:
+        place, trace = (component.application, component.node.name, port), traceback_of(error, without=Unwind)
+        letter = DeadLetter(*place, item, described(error), trace, time.time())
+        driver = current_driver()
+        if driver in (None, component.runner):
+            component.aside.push(letter)
+        else:  # that of a queue behind the slet, whose channel has refused the item: the slet's own driver sends it
+            driver.inlets.post([component.aside.given(letter)])
+        return
+    dead, most = component.trouble.dead, component.node.letters
+    if len(dead) >= most and not dead.dropped:
+        cure = "name a channel for them: dead_letters=channel"
+        logger("exop.runtime").warning("dead letters are dropped", node=component.name, kept=most, cure=cure)
+    if not most:
+        dead.dropped += 1
+        return
+    memento = (None, _TOO_LARGE) if dead.heavy else _memento(component, LARGEST)
+    dead.heavy = memento[1] == _TOO_LARGE
+    dead.add(_failed_item(component, "dead letter", port, item, error, memento), most)
+
+
+def _failed_item(
+    component: Component,
+    kind: Literal["kept", "dead letter"],
+    port: str,
+    item: Any,
+    error: BaseException,
+    memento: tuple[bytes | None, str],
+) -> FailedItem:
+    # Names are looked for by the codec, which most platforms never need.
+    from exop.model.values.class_names import name_of
+
+    spec = component.spec
+    try:
+        code: str | None = name_of(spec.factory)
+    except (NotStorable, AttributeError):
+        code = None
+    trace, settings = traceback_of(error, without=Unwind), dict(component.node.settings)
+    where = (component.application, component.node.name, spec.identity, code, port)
+    return FailedItem(kind, *where, item, settings, *memento, described(error), trace, time.time())
+
+
+def _memento(component: Component, most: int | None = None) -> tuple[bytes | None, str]:
+    """Return the memento as it is stored, unless it is larger than *most* bytes, and its `told`."""
+    if component.state is None:
+        return None, NONE
+    from exop.model.slets.stored_memento import pack
+
+    try:
+        packed = pack(component.state, component.name)
+    except NotStorable as problem:
+        return None, f"not kept: {problem}"
+    if most is not None and len(packed) > most:
+        return None, _TOO_LARGE
+    return packed, FOUND if component.spec.atomic else LEFT

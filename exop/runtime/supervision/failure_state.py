@@ -6,29 +6,19 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
-from exop.errors import NoSuchItem, NotStorable, StoredStateError
-from exop.logs import logger
-from exop.model.items import DeadLetter
-from exop.model.slets.spec import DEAD
+from exop.errors import NotStorable, StoredStateError
 from exop.model.types.assignable import misfit
 from exop.model.types.description import type_of
 from exop.runtime.dataflow.entry import Unwind
-from exop.runtime.drivers.base import current_driver
-from exop.runtime.lifecycle import State
-from exop.safe_repr import described, shown, traceback_of
-
-if TYPE_CHECKING:
-    from exop.runtime.component import Component
+from exop.safe_repr import shown, traceback_of
 
 #: The form of a file of a failed item.
 FORMAT: Final = 1
-#: A memento that takes more bytes is not kept with every dead letter.
-LARGEST: Final = 65536
 
-#: The note on a memento next to a failed item.
-FOUND, LEFT, NONE = "as the call found it", "as the failed call left it", "the slet has none"
+#: The note of a failed item whose slet has no memento.
+NONE: Final = "the slet has none"
 
 
 @dataclass(frozen=True)
@@ -199,91 +189,3 @@ class Trouble:
     #: How often it was iterated in vain since it had yielded `sent` items.
     tries: int = 0
     sent: int = -1
-
-
-def kept_item(component: Component) -> FailedItem | None:
-    """Return the item on which a component is suspended; its memento cannot change meanwhile."""
-    kept = component.trouble.kept
-    if kept is None:
-        return None
-    return _failed_item(component, "kept", kept.port, kept.item, kept.error, _memento(component))
-
-
-def failed_item(component: Component, dead_letter: int | None = None) -> FailedItem:
-    """Return the kept item, or a dead letter by its number (1 is the oldest), or raise `NoSuchItem`."""
-    kept, letters = kept_item(component), list(component.trouble.dead)
-    if dead_letter is None:
-        if kept is not None:
-            return kept
-        what, cure = "kept item", f"it has {len(letters)} dead letters" if letters else "nothing of it has failed"
-    else:
-        if 1 <= dead_letter <= len(letters):
-            return letters[dead_letter - 1]
-        what = f"dead letter {dead_letter}"
-        cure = f"give a number from 1 to {len(letters)}" if letters else "none was set aside"
-    raise NoSuchItem(node=component.name, what=what, cure=cure)
-
-
-def set_aside(component: Component, port: str, item: Any, error: BaseException) -> None:
-    """Put an item out as a dead letter; without a channel for it, keep it, with the memento of this moment.
-
-    A dead letter that its channel has refused is kept, too: a letter of the letter would be refused as well.
-    """
-    if component.aside is not None and component.status is not State.ENDED and port != DEAD:
-        place, trace = (component.application, component.node.name, port), traceback_of(error, without=Unwind)
-        letter = DeadLetter(*place, item, described(error), trace, time.time())
-        driver = current_driver()
-        if driver in (None, component.runner):
-            component.aside.push(letter)
-        else:  # that of a queue behind the slet, whose channel has refused the item: the slet's own driver sends it
-            driver.inlets.post([component.aside.given(letter)])
-        return
-    dead, most = component.trouble.dead, component.node.letters
-    if len(dead) >= most and not dead.dropped:
-        cure = "name a channel for them: dead_letters=channel"
-        logger("exop.runtime").warning("dead letters are dropped", node=component.name, kept=most, cure=cure)
-    if not most:
-        dead.dropped += 1
-        return
-    memento = (None, _TOO_LARGE) if dead.heavy else _memento(component, LARGEST)
-    dead.heavy = memento[1] == _TOO_LARGE
-    dead.add(_failed_item(component, "dead letter", port, item, error, memento), most)
-
-
-_TOO_LARGE = f"not kept: it is larger than {LARGEST // 1024} KB"
-
-
-def _failed_item(
-    component: Component,
-    kind: Literal["kept", "dead letter"],
-    port: str,
-    item: Any,
-    error: BaseException,
-    memento: tuple[bytes | None, str],
-) -> FailedItem:
-    # Names are looked for by the codec, which most platforms never need.
-    from exop.model.values.class_names import name_of
-
-    spec = component.spec
-    try:
-        code: str | None = name_of(spec.factory)
-    except (NotStorable, AttributeError):
-        code = None
-    trace, settings = traceback_of(error, without=Unwind), dict(component.node.settings)
-    where = (component.application, component.node.name, spec.identity, code, port)
-    return FailedItem(kind, *where, item, settings, *memento, described(error), trace, time.time())
-
-
-def _memento(component: Component, most: int | None = None) -> tuple[bytes | None, str]:
-    """Return the memento as it is stored, unless it is larger than *most* bytes, and its `told`."""
-    if component.state is None:
-        return None, NONE
-    from exop.model.slets.stored_memento import pack
-
-    try:
-        packed = pack(component.state, component.name)
-    except NotStorable as problem:
-        return None, f"not kept: {problem}"
-    if most is not None and len(packed) > most:
-        return None, _TOO_LARGE
-    return packed, FOUND if component.spec.atomic else LEFT

@@ -16,7 +16,7 @@ from exop.model.slets.handover import HandOver, field_changes, hand_over
 from exop.model.slets.slet import Slet
 from exop.pictures.notebook import as_text, picture_of
 from exop.runtime.drivers.pause import PATIENCE
-from exop.runtime.opening import opens
+from exop.runtime.lifecycle import opens
 from exop.runtime.supervision.interrupts import uninterrupted
 from exop.wiring.changes.partitions import Move, moves
 

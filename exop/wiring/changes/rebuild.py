@@ -32,7 +32,6 @@ from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import acting_as
 from exop.runtime.drivers.pause import Pause
 from exop.runtime.log.memory import Position
-from exop.runtime.metrics import ComponentMetrics
 from exop.runtime.supervision.interrupts import check_interrupt
 from exop.safe_repr import described
 from exop.wiring.changes.plan import Plan, Step
@@ -236,7 +235,7 @@ class Rebuild:
             self._replay(self.log.position, max(found[0] for found in waiting), waiting)
         self._check_copies()
         self.close()
-        self._successor.metrics = ComponentMetrics()
+        self._successor.reset_metrics()
         return self._successor.state
 
     def close(self) -> None:

@@ -15,8 +15,7 @@ from exop.runtime.channels.queue import Buffered
 from exop.runtime.component import Component
 from exop.runtime.component_manager import make_channel
 from exop.runtime.deployment import Deployment
-from exop.runtime.lifecycle import State
-from exop.runtime.opening import opens
+from exop.runtime.lifecycle import State, opens
 from exop.runtime.supervision.budget import Opened
 from exop.safe_repr import shown
 from exop.wiring.changes.channels import check_channels, lacking

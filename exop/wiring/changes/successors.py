@@ -16,13 +16,12 @@ from exop.model.slets.memento import Memento
 from exop.runtime.channels.base import Channel
 from exop.runtime.component import Component
 from exop.runtime.component_manager import ComponentManager
-from exop.runtime.deployment import Deployment
+from exop.runtime.deployment import HOLDING, Deployment
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.pause import PATIENCE, Pause
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.lifecycle import Event, State
-from exop.runtime.opening import HOLDING
 from exop.runtime.supervision.budget import UserCall
 from exop.runtime.supervision.interrupts import check_interrupt
 from exop.safe_repr import RAISED, described, message

@@ -92,8 +92,9 @@ class Compiler:
         pending = component.node.pending
         if pending or component.watch is not None:
             ledger = self.deployment.ledger
-            component.watch = (component.watch or NodeWatch(component, ledger)) if pending else None
-            ledger.watch(component, component.watch)
+            watch = component.watch if isinstance(component.watch, NodeWatch) else NodeWatch(component, ledger)
+            component.watch = watch if pending else None
+            ledger.watch(component, watch if pending else None)
         to = {edge.port.name: self._leaving(component, edge.port.name, name) for name, edge in vertex.outputs}
         component.bind(to if component.tap is None else component.tap.outlets(to))
 

@@ -28,7 +28,6 @@ from exop.runtime.drivers.base import Halted, acting_as, current_driver
 from exop.runtime.drivers.pause import Pause
 from exop.runtime.drivers.source import ThreadDriver
 from exop.runtime.lifecycle import State
-from exop.runtime.metrics import ComponentMetrics
 from exop.runtime.supervision.failure_state import DeadLetters
 from exop.safe_repr import RAISED, class_of, described, message
 from exop.wiring.changes.drain import quiesce
@@ -208,7 +207,7 @@ class Follower(ThreadDriver):
         self.check()
         component.flush()
         component.tap, component.left = None, False
-        component.metrics = ComponentMetrics()  # calls of a follower do not count
+        component.reset_metrics()  # calls of a follower do not count
         return component.state
 
     def _do_rest(self) -> None:

@@ -61,7 +61,7 @@ def test_dead_letters_from_another_process(failing: Platform, capsys: pytest.Cap
     with connect("failing") as remote:
         assert remote.kept_item("counting", "half") is None
         assert remote.dead_letters("counting", "half") == []
-        from exop.runtime.supervision.failure_state import set_aside
+        from exop.runtime.supervision.failure_policy import set_aside
 
         set_aside(running, "item", 3, ValueError("set aside by the test"))
         (letter,) = remote.dead_letters("counting", "half")

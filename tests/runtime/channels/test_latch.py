@@ -3,7 +3,8 @@
 import pytest
 
 from exop import EndOfStream, Punctuation
-from exop.runtime.channels.table import LatchChannel, key_reader
+from exop.runtime.channels.partitioned import key_reader
+from exop.runtime.channels.table import LatchChannel
 from tests.runtime.rig import Log, joined
 
 

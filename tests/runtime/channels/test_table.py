@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import pytest
 
 from exop.errors import MeshError
-from exop.runtime.channels.table import TableChannel, key_reader
+from exop.runtime.channels.partitioned import key_reader
+from exop.runtime.channels.table import TableChannel
 from tests.runtime.rig import Log, joined
 
 

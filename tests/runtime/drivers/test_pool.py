@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.dataflow.entry import Unwind, Work
-from exop.runtime.drivers import pool as pools
-from exop.runtime.drivers.pool import POOL, Pool
-from exop.runtime.drivers.worker import TURN, Worker
+from exop.runtime.drivers import worker as pools
+from exop.runtime.drivers.worker import POOL, TURN, Pool, Worker
 from tests.rig import PATIENCE, Gate, eventually, threads_leave
 from tests.runtime.rig import Log, joined
 

@@ -26,8 +26,8 @@ def no_thread_stays():
 
 def source(iterate, log, broken=lambda _: False, **more):
     """A source driver that pushes into a log."""
-    driver = SourceDriver("test", iterate, broken, lambda: log.seen.append("end"), **more)
-    driver.entry = log.entry
+    driver = SourceDriver("test", iterate, lambda: log.seen.append("end"), **more)
+    driver.entry, driver.broken = log.entry, broken
     return driver
 
 
@@ -134,8 +134,8 @@ def test_what_raises_behind_a_source_is_not_taken_for_its_own_error():
     def push(_):
         raise RuntimeError("a defect")
 
-    driver = SourceDriver("test", lambda: iter([1]), lambda error: asked.append(error) or True, lambda: None)
-    driver.entry = Entry(push, push, push)
+    driver = SourceDriver("test", lambda: iter([1]), lambda: None)
+    driver.entry, driver.broken = Entry(push, push, push), lambda error: asked.append(error) or True
     driver.start()
     assert driver.join(PATIENCE)
     assert isinstance(driver.crash, RuntimeError)
