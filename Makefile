@@ -11,7 +11,7 @@ CAMPAIGNS := $(basename $(notdir $(wildcard $(addprefix bench/,damage.py event_t
 RUNS      ?= 1000
 RECORDS   := .campaigns
 
-.PHONY: help demo test test-all lint types bench docs clean
+.PHONY: help demo test test-all lint types bench docs pages clean
 
 help:            ## what there is to make
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -50,6 +50,9 @@ docs: $(READY)   ## the documentation as a site, in docs/_build (half a minute t
 	$(PIP) install -e '.[docs]'
 	$(BIN)/python -m sphinx -q -W --keep-going docs docs/_build
 	@echo "docs/_build/index.html"
+
+pages: $(READY)  ## the generated parts of the reference, from the code
+	$(BIN)/python -m tests.docs.pages
 
 clean:           ## remove what was made here
 	rm -rf $(VENV) $(RECORDS) demo docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,13 +1,15 @@
 """Sphinx configuration of the site: `make docs` builds it from the Markdown pages, which are readable without it.
 
-The navigation is read from the lists of index.md. A comment `<!-- picture: floors -->` in a page becomes a picture of
-the packages in their layers, drawn from import-linter's contract and the first lines of the packages' docstrings.
+The navigation is read from the lists of index.md; generated parts of pages are taken from the code. A comment
+`<!-- picture: floors -->` in a page becomes a picture of the packages in their layers, drawn from import-linter's
+contract and the first lines of the packages' docstrings.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+import sys
 import textwrap
 import tomllib
 from html import escape
@@ -15,6 +17,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests.docs.pages import filled  # noqa: E402 (it stands beside the package, not in it)
 
 project = "ExoP"
 author = "the authors of ExoP"
@@ -41,8 +46,7 @@ def prepare(_app: Any, name: str, source: list[str]) -> None:
     """Add to a page what only the site has: the navigation, and the picture."""
     if name == "index":
         source[0] += "\n" + navigation(source[0])
-    if FLOORS in source[0]:
-        source[0] = source[0].replace(FLOORS, floors())
+    source[0] = filled(source[0]).replace(FLOORS, floors())
 
 
 def navigation(text: str) -> str:

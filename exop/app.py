@@ -40,17 +40,22 @@ class ChannelRef:
 
 
 class Application:
-    """An application builder in Python (paper §4.2): slets and channels, joined by name.
+    """Build an application in Python: slets and channels, joined by name.
 
-    app = Application("numbers")
-    numbers = app.add("numbers", count_up, to=10)
-    app.add("console", show, item=numbers)
-    app.run()
+        app = Application("numbers")
+        numbers = app.add("numbers", "stock:count_up", to=10)
+        app.add("console", "stock:show", item=numbers)
+        app.run()
 
-    Slets and channel kinds that are given by name are looked for in *plugins*, by default in those that are installed.
+    A mistake (an unknown port, a value of the wrong type, two ports that do not fit) raises at the line that makes it.
+
+    Args:
+        name: The name of the application.
+        plugins: The plugins in which slets and channel kinds given by name are looked up;
+            by default those that are installed.
 
     Raises:
-        MeshError: no name for an application.
+        MeshError: the name is not valid for an application.
     """
 
     def __init__(self, name: str, *, plugins: Plugins | None = None) -> None:

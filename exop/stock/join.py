@@ -38,19 +38,20 @@ class Kept(Memento):
 
 
 class Join(Slet, name="join"):
-    """Join the items of several streams that have the same key and lie within some time of each other.
+    """Join items of two or more streams that have the same key and are close in time.
 
-    The streams enter by the ports `sides.NAME`. For each choice of one item from every side, with equal fields `by` and
-    times of which none is more than `within` from another, a dictionary leaves as soon as the last one has come: the
-    fields `by`, the latest time under the name of `time`, and each item under the name of its side.
+    Each stream enters by its own port, `sides.NAME`. A result has one item of each side, with equal fields `by` and
+    times that are at most `within` apart. It is a dictionary of the fields `by`, the latest time under the name of
+    `time`, and each item under the name of its side, and leaves when its last item arrives.
 
-    Punctuations say which items can be forgotten: those that are too old for what may still come by the other sides.
-    An item that a punctuation of its own side excludes, or one that has left, leaves by `late`.
+    The join keeps an item until the punctuations of the other sides exclude every item that it could be joined with, so
+    each side needs punctuations (`stock:watermark`): without them the memento grows without bound. An item that a
+    punctuation of its own side, or one that has left, excludes leaves by `late`.
 
     Args:
-        by: The field, or fields, that are equal; with an empty list all items match.
-        time: The field that holds the time of an item, a number.
-        within: The maximum difference of two times.
+        by: The field, or the fields, that must be equal; with an empty list all items match.
+        time: The field with the time of an item, a finite number.
+        within: The maximum difference of two times in a result, in the unit of `time`.
     """
 
     reopens: ClassVar[bool] = True

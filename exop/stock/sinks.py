@@ -29,10 +29,14 @@ class Written(Memento):
 
 
 class WriteLines(Slet, name="write_lines"):
-    """Write every item as a line of a text file; others can read it within a second.
+    """Write every item as a line of a text file; other processes can read it within a second.
 
-    The first line, or the end of the stream, truncates the file at the size in the memento: to nothing for a new slet;
-    for a successor, or after a crash, to the lines that were counted, so that no line is in the file twice.
+    The first line, or the end of the stream, truncates a file that is there already. A successor, or the same slet
+    after a crash, truncates the file to the size in the memento and appends, so that no line is there twice.
+
+    Args:
+        path: The file.
+        encoding: Its encoding.
     """
 
     path: Path
@@ -203,10 +207,14 @@ def row_of(item: Any) -> dict[str, Any]:
 
 
 class WriteParquet(HoldingSink, name="write_parquet"):
-    """Write the items as rows of Parquet files in a folder: their fields are the columns.
+    """Write the items as rows of Parquet files in a folder: their fields are the columns. It needs pyarrow.
 
-    In a durable application, each checkpoint with new items makes one file, exactly once; otherwise every `lot` items
-    make one. Files are named `RUN-NUMBER.parquet`, and never change.
+    In a durable application each checkpoint with new items writes one file, exactly once; otherwise every `lot` items,
+    and the end of the stream, do. Files are called `RUN-NUMBER.parquet`, and never change.
+
+    Args:
+        path: The folder; it is created if it does not exist.
+        lot: The number of rows in a file, where no checkpoints are taken.
     """
 
     path: Path
@@ -263,10 +271,16 @@ def _libraries() -> tuple[Any, Any]:
 
 
 class WriteSqlite(HoldingSink, name="write_sqlite"):
-    """Write every item as a row of a table: its fields are the columns, a plain value is the column `value`.
+    """Write every item as a row of a table of an SQLite database.
 
-    A missing table is created for the first row. In a durable application, rows are inserted with the checkpoints,
-    exactly once; otherwise after every `lot` rows.
+    The fields of the item are the columns; an item without fields goes into the column `value`. The first row creates
+    the table if it does not exist. In a durable application rows are written with the checkpoints, exactly once;
+    otherwise after every `lot` rows, and at the end.
+
+    Args:
+        path: The database file.
+        table: The name of the table.
+        lot: The number of rows in a transaction, where no checkpoints are taken.
     """
 
     path: Path

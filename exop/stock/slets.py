@@ -27,15 +27,18 @@ def pass_on(item: T) -> T:
 
 @slet
 def show(item: Any) -> None:
-    """Print every item on a line of its own."""
+    """Print every item on a line of its own, on stdout."""
     print(item, flush=True)  # noqa: T201 (its purpose)
 
 
 class Split(Slet, Generic[T], name="split"):
-    """Send each item to the ports whose conditions hold for it, or to `rest` if none holds.
+    """Send each item to the output ports whose conditions hold for it; if none does, to `rest`.
+
+    There is one output port for each condition, and all outputs have the type of the input. A condition that cannot be
+    tested (a field that is missing, `None > 60`) is a failure of the slet.
 
     Args:
-        conditions: A condition on the item for each output port, `{"fast": "item.speed > 60"}`.
+        conditions: A condition on `item` for each output port, by the port's name: `{"fast": "item.speed > 60"}`.
     """
 
     reopens: ClassVar[bool] = True

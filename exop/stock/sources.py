@@ -30,7 +30,14 @@ class Position(Memento):
 
 @slet
 def count_up(position: Position, *, to: int | None = None, start: int = 0, step: int = 1) -> Iterator[int]:
-    """Emit *start*, *start* + *step*, …: *to* numbers, or endlessly."""
+    """Emit integers: *start*, *start* + *step*, …
+
+    Args:
+        position: The state.
+        to: How many numbers to emit; `None`: without end.
+        start: The first number.
+        step: The difference of two numbers.
+    """
     while to is None or position.number < to:
         position.number += 1
         yield start + (position.number - 1) * step
@@ -38,7 +45,13 @@ def count_up(position: Position, *, to: int | None = None, start: int = 0, step:
 
 @slet
 def read_lines(position: Position, *, path: Path, encoding: str = "utf-8") -> Iterator[str]:
-    """Emit the lines of a text file, without their ends; a successor goes on behind the emitted lines."""
+    """Emit the lines of a text file, without line ends.
+
+    Args:
+        position: The state.
+        path: The file.
+        encoding: Its encoding.
+    """
     with path.open(encoding=encoding) as lines:
         for _ in range(position.number):
             next(lines, None)
@@ -51,9 +64,16 @@ def read_lines(position: Position, *, path: Path, encoding: str = "utf-8") -> It
 def read_csv(
     position: Position, *, path: Path, encoding: str = "utf-8", delimiter: str = ",", columns: list[str] | None = None
 ) -> Iterator[dict[str, str]]:
-    """Emit the rows of a CSV file as dictionaries of texts; a successor goes on behind the emitted rows.
+    """Emit the rows of a CSV file as dictionaries of strings, by column name.
 
-    The first row holds the names of the columns unless *columns* does.
+    A row with more or fewer fields than there are columns is an error.
+
+    Args:
+        position: The state.
+        path: The file.
+        encoding: Its encoding.
+        delimiter: The character between two fields.
+        columns: The names of the columns; `None`: they are in the first row.
     """
     with path.open(encoding=encoding, newline="") as lines:
         rows = csv.DictReader(lines, fieldnames=columns, delimiter=delimiter)
@@ -75,10 +95,15 @@ class Offset(Memento):
 
 @slet
 def read_log(offset: Offset, *, path: Path, follow: bool = False) -> Iterator[Batch[Any] | Punctuation | None]:
-    """Emit the items and punctuations of a log on disk, from the oldest on; a successor goes on behind them.
+    """Emit the items and punctuations of a log on disk, the oldest first.
 
-    With *follow*, it waits for more. It reads the log of a durable application up to the last checkpoint: items behind
-    that may be taken back after a crash.
+    Another application, or another process, may be writing the log. If that application is durable, the rows up to its
+    last checkpoint are read: a crash may take back those behind it.
+
+    Args:
+        offset: The state.
+        path: The folder of the log.
+        follow: At the end of the log, wait for more instead of ending the stream.
     """
     # Imported lazily: only this needs the encoding.
     from exop.runtime.log.reader import LogReader

@@ -26,17 +26,19 @@ class Followed(Memento):
 
 
 class Watermark(Slet, Generic[T], name="watermark"):
-    """Follow the times of the items with punctuations: of an item at *t*, nothing older than *t* - `delay` follows.
+    """Emit punctuations from the times of the items: after an item at *t*, none older than *t* - `delay` follows.
 
-    An item that is older than that leaves by `late` instead of `out`, and is counted there, connected or not. So the
-    items of this stream alone decide which of them are late, however fast other streams are. Punctuations that reach
-    the slet end here. Record batches stay whole: a punctuation follows each batch that raises the time.
+    An item that is older than that is late: it leaves by `late` instead of `out`, and is counted there even if `late`
+    is not connected. So the items of this stream alone decide which of them are late, however fast other streams are.
+    Incoming punctuations are dropped. Record batches stay whole (this needs numpy): the same rows are late as if they
+    came one by one, and a punctuation follows each batch that raises the time.
 
     Args:
-        time: The field that holds the time of an item, a number.
-        delay: By so much an item may be older than one before it.
-        idle: Where this stream meets others, they wait for its next punctuation for so many seconds; `None`: until it
-            comes.
+        time: The field with the time of an item: a finite number, or a datetime (its `timestamp()`). Whole numbers are
+            compared exactly, also in nanoseconds.
+        delay: How much older than an earlier item an item may be, in the unit of `time`.
+        idle: Where this stream meets others, the seconds for which they wait for its next punctuation; `None`: without
+            limit.
     """
 
     time: str
