@@ -169,13 +169,13 @@ class Platform(Management["Plan"]):
         """
         # Imported lazily: only platforms with bundles need archives and versions.
         from exop.bundle.bundles import Bundles
-        from exop.bundle.ground import Ground
+        from exop.bundle.installed import BundleContext
 
         self._check_running()
-        ground = Ground(self.name, self.state, self.registry, self.catalog, self._applications, self._gather)
+        context = BundleContext(self.name, self.state, self.registry, self.catalog, self._applications, self._gather)
         with self._making:
             if self._bundles is None:
-                self._bundles = Bundles(ground)
+                self._bundles = Bundles(context)
         return self._bundles
 
     @property

@@ -12,17 +12,15 @@ from typing import Any, Literal, TypeAlias
 from exop.bundle.archive import read_archive
 from exop.bundle.code import load_code
 from exop.bundle.dev import Build, Development
-from exop.bundle.ground import Ground
-from exop.bundle.installed import Bundle, Installed
-from exop.bundle.manifest import Manifest
+from exop.bundle.installed import Bundle, BundleContext, Installed
+from exop.bundle.manifest import Manifest, best, missing
 from exop.bundle.modules import unload
-from exop.bundle.offers import register_offers
-from exop.bundle.requirements import best, missing
-from exop.bundle.shelf import Shelf
-from exop.bundle.update import replace_all
-from exop.bundle.users import users_of
+from exop.bundle.store import BundleStore
 from exop.errors import BundleError, BundleInUse, ExopError, RequirementMissing
+from exop.hosts.together import change_together
 from exop.logs import logger
+from exop.model.meshes.mesh import Mesh
+from exop.model.slets.spec import SletSpec
 from exop.remoting.api.folder_archive import archive_of
 from exop.runtime.history import PLATFORM
 
@@ -45,26 +43,26 @@ class Bundles:
     Every method returns plain facts, as `list` does; the same object stands on a `RemotePlatform`.
 
     Args:
-        ground: What it needs of the platform.
+        context: What it needs of the platform.
         admission: Asked before a bundle is kept: where signatures or rights would be checked.
 
     Raises:
         StateError: the state directory cannot be used.
     """
 
-    def __init__(self, ground: Ground, admission: Admission | None = None) -> None:
-        self._ground = ground
+    def __init__(self, context: BundleContext, admission: Admission | None = None) -> None:
+        self._context = context
         self._admission = admission
         self._turn = threading.RLock()
-        self._shelf = Shelf(ground.state / "bundles" if ground.state is not None else None)
+        self._store = BundleStore(context.state / "bundles" if context.state is not None else None)
         self._known = Installed()
-        for archive, folder in self._shelf.read():
+        for archive, folder in self._store.read():
             self._known[archive.manifest.key] = Bundle(archive, folder)
 
     @property
     def broken(self) -> dict[str, BundleError]:
         """The bundles in the state directory that cannot be read any more, with the reason."""
-        return self._shelf.broken
+        return self._store.broken
 
     def install(self, path: str | os.PathLike[str]) -> Facts:
         """Keep the bundle of a folder, or of a zip archive; its code is not touched yet. Returns its facts.
@@ -87,9 +85,9 @@ class Bundles:
             if known is None:
                 if self._admission is not None:
                     self._admission(archive.manifest, archive.digest)
-                known = Bundle(archive, self._shelf.put(archive))
+                known = Bundle(archive, self._store.put(archive))
                 self._known[known.key] = known
-                self._shelf.broken.pop(known.key, None)
+                self._store.broken.pop(known.key, None)
             return self._facts(known)
 
     def start(self, name: str) -> Facts:
@@ -134,7 +132,7 @@ class Bundles:
         with self._recorded("uninstall", name):
             one = self._find(name, sole=True)
             self._stop(one, "uninstalled")
-            self._shelf.remove(one.key)
+            self._store.remove(one.key)
             del self._known[one.key]
             return self._facts(one) | {"state": "uninstalled"}
 
@@ -168,7 +166,7 @@ class Bundles:
             new = self._known[manifest.key]
             try:
                 self._start(new, {}, ())
-                replaced = replace_all(self._ground, [one.key for one in old], new.key, bounds)
+                replaced = _replace_all(self._context, [one.key for one in old], new.key, bounds)
             except BaseException:
                 self._take_back(there, running)
                 raise
@@ -186,7 +184,7 @@ class Bundles:
             if one.key not in running:
                 self._withdraw(one)
         for key in [key for key in self._known if key not in there]:
-            self._shelf.remove(key)
+            self._store.remove(key)
             del self._known[key]
         self._remember()
 
@@ -197,7 +195,7 @@ class Bundles:
             with self._turn:
                 return self._wired(manifest, {}, ())[1]
 
-        return Development(self._ground, Path(folder), build, wire)
+        return Development(self._context, Path(folder), build, wire)
 
     def list(self) -> Rows:
         """List the installed bundles by name and version: `bundle`, `state`, contents, what is `missing`, and users."""
@@ -214,7 +212,7 @@ class Bundles:
 
     def restore(self) -> None:
         """Start what was started when the state directory was left; what fails is noted, and the others start."""
-        for key, wires in self._shelf.started().items():
+        for key, wires in self._store.started().items():
             try:
                 with self._turn:
                     self._start(self._find(key), {wire.partition("@")[0]: wire for wire in wires}, ())
@@ -228,17 +226,17 @@ class Bundles:
         with self._turn:
             for one in self._known.in_order_of_use():
                 self._withdraw(one)
-            self._shelf.close()
+            self._store.close()
 
     @contextmanager
     def _recorded(self, verb: str, bundle: str) -> Iterator[None]:
         """Work on the bundles alone, and record that in the history of the platform."""
-        history = self._ground.applications.history
+        history = self._context.applications.history
         with self._turn, history.recorded(PLATFORM, f"{verb} bundle", new=True, node=bundle):
             yield
 
     def _find(self, name: str, *, started: bool = False, sole: bool = False) -> Bundle:
-        return self._known.find(name, self._ground.name, started=started, sole=sole)
+        return self._known.find(name, self._context.name, started=started, sole=sole)
 
     def _start(self, one: Bundle, wanted: Mapping[str, str], above: tuple[str, ...]) -> None:
         if one.code is not None:
@@ -249,12 +247,12 @@ class Bundles:
         wires, packages = self._wired(one.manifest, wanted, above)
         one.code, one.wires, one.problem = load_code(one.manifest, one.sources, packages), wires, ""
         try:
-            self._ground.plugins.register(one.key, one.code)
-            self._ground.gather()
-            broken = self._ground.plugins.broken.get(one.key)
+            self._context.plugins.register(one.key, one.code)
+            self._context.gather()
+            broken = self._context.plugins.broken.get(one.key)
             if broken is not None:
                 raise BundleError(bundle=one.key, problem=f"offers what it cannot: {broken.problem}", cure="mend it")
-            one.services = register_offers(self._ground.registry, self._ground.name, one.manifest, one.code)
+            one.services = self._context.register(one.manifest, one.code)
             self._remember()
         except BaseException:
             self._withdraw(one)
@@ -295,7 +293,7 @@ class Bundles:
     def users(self, one: Bundle) -> Names:
         """List the users of a bundle: nodes and channels of applications, stored applications, other bundles."""
         others = [other.key for other in self._known.importing(one)]
-        return users_of(self._ground, one.key, one.code) + [f"the bundle {key}" for key in others]
+        return self._context.users_of(one.key, one.code) + [f"the bundle {key}" for key in others]
 
     def _withdraw(self, one: Bundle) -> None:
         for registration in one.services:
@@ -303,19 +301,19 @@ class Bundles:
         one.services = []
         if one.code is None:
             return
-        self._ground.plugins.unregister(one.key)
-        self._ground.gather()
+        self._context.plugins.unregister(one.key)
+        self._context.gather()
         unload(one.code.namespace)
         one.code, one.wires = None, {}
 
     def _remember(self) -> None:
-        self._shelf.remember({one.key: tuple(one.wires.values()) for one in reversed(self._known.in_order_of_use())})
+        self._store.remember({one.key: tuple(one.wires.values()) for one in reversed(self._known.in_order_of_use())})
 
     def _facts(self, one: Bundle) -> Facts:
         lacking = missing(one.manifest, self._known.manifests())
         manifest = one.manifest
         state: State = "started" if one.code is not None else "installed" if lacking else "resolved"
-        slets = sorted(self._ground.offered(one.key)) if one.code is not None else [str(o) for o in manifest.slets]
+        slets = sorted(self._context.slets_of(one.key)) if one.code is not None else [str(o) for o in manifest.slets]
         return {
             "bundle": one.key,
             "name": manifest.name,
@@ -328,3 +326,42 @@ class Bundles:
             "imports_from": list(one.wires.values()),
             "used_by": self.users(one),
         } | ({"problem": one.problem} if one.problem else {})
+
+
+def _replace_all(
+    context: BundleContext, old: Collection[str], new: str, bounds: Mapping[str, Any]
+) -> dict[str, list[str]]:
+    """Replace every component of the bundles *old* by the slet of the same name of *new*; *bounds* as for `Plan.apply`.
+
+    Returns the replaced nodes, each with the settings that changed with it, in words. There is one plan for each
+    application; all of them are made, or none. Applications that have finished stay as they are.
+
+    Raises:
+        BundleError: a slet that runs is not offered any more.
+        MeshError, PlanError: the new slet cannot take a place; everything is as it was.
+    """
+    offered = {spec.name: spec for spec in context.slets_of(new).values()}
+    plans = []
+    replaced: dict[str, list[str]] = {}
+    for application in context.applications.names():
+        deployment = context.applications.get(application)
+        if deployment.finished.is_set():
+            continue
+        nodes = [node for node in deployment.mesh.nodes.values() if node.slet.plugin in old]
+        if nodes:
+            mesh = _replaced(deployment.mesh, [node.name for node in nodes], offered, new)
+            plan = context.applications.plan(mesh).bounded(**bounds)
+            plans.append(plan)
+            replaced |= {f"{application}.{step.node}": [str(one) for one in step.settings] for step in plan.steps}
+    change_together(context.applications, plans)
+    return replaced
+
+
+def _replaced(mesh: Mesh, nodes: Collection[str], offered: Mapping[str, SletSpec], new: str) -> Mesh:
+    for name in nodes:
+        slet = mesh.node(name).slet.name
+        if slet not in offered:
+            cure = f"offer it again, or replace {mesh.name}.{name} first"
+            raise BundleError(bundle=new, problem=f"offers no slet {slet!r}, which {mesh.name}.{name} runs", cure=cure)
+        mesh = mesh.replace(name, offered[slet])
+    return mesh

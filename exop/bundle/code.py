@@ -67,12 +67,25 @@ def load_offers(manifest: Manifest, namespace: Namespace) -> Code:
     Raises:
         BundleBroken: a module raised, or does not have what the manifest names.
     """
-    return Code(
-        namespace,
-        tuple(_slet(manifest, namespace, offer) for offer in manifest.slets),
-        tuple(_channel(manifest, namespace, offer) for offer in manifest.channels),
-        tuple(_found(manifest, namespace, offer) for offer in manifest.builders),
-    )
+    offers = _Offers(manifest, namespace)
+    slets, names = [], set[str]()
+    for offer in manifest.slets:
+        slet = offers.find(offer)
+        try:
+            name = spec_of(slet).name
+        except ExopError as problem:
+            raise offers.broken(offer, str(problem)) from problem
+        if name in names:
+            raise offers.broken(offer, f"two slets are called {name!r}; give one another name=")
+        slets.append(slet)
+        names.add(name)
+    channels = []
+    for offer in manifest.channels:
+        channel = offers.find(offer)
+        if not (isinstance(channel, type) and issubclass(channel, Channel)):
+            raise offers.broken(offer, f"{offer.attribute} is no sub-class of exop.Channel")
+        channels.append(channel)
+    return Code(namespace, tuple(slets), tuple(channels), tuple(map(offers.find, manifest.builders)))
 
 
 def import_module(bundle: str, namespace: Namespace, module: str) -> ModuleType:
@@ -85,8 +98,9 @@ def import_module(bundle: str, namespace: Namespace, module: str) -> ModuleType:
         return importlib.import_module(f"{namespace.name}.{module}" if module else namespace.name)
     except RAISED as problem:
         file, line = place_of(problem, namespace.sources.folder)
-        told = str(problem) if isinstance(problem, ExopError) else f"{class_of(problem)}: {_message(problem)}"
-        raise BundleBroken(bundle=bundle, file=file, line=line, problem=told) from problem
+        text = problem.msg if isinstance(problem, SyntaxError) else message(problem)
+        text = text if isinstance(problem, ExopError) else f"{class_of(problem)}: {text}"
+        raise BundleBroken(bundle=bundle, file=file, line=line, problem=text) from problem
 
 
 def place_of(error: BaseException, folder: Path) -> tuple[str, int]:
@@ -99,44 +113,22 @@ def place_of(error: BaseException, folder: Path) -> tuple[str, int]:
     return str(folder), 1
 
 
-def _message(error: BaseException) -> str:
-    return error.msg if isinstance(error, SyntaxError) else message(error)
+@dataclass(frozen=True)
+class _Offers:
+    """Looks up the attributes that a manifest names in a namespace."""
 
+    manifest: Manifest
+    namespace: Namespace
 
-def _slet(manifest: Manifest, namespace: Namespace, offer: Offer) -> Any:
-    found = _found(manifest, namespace, offer)
-    try:
-        spec = spec_of(found)
-    except ExopError as problem:
-        raise _broken(manifest, namespace, offer, str(problem)) from problem
-    before = manifest.slets[: manifest.slets.index(offer)]
-    if spec.name in [spec_of(_found(manifest, namespace, one)).name for one in before]:
-        raise _broken(manifest, namespace, offer, f"two slets are called {spec.name!r}; give one another name=")
-    return found
+    def find(self, offer: Offer) -> Any:
+        module = import_module(self.manifest.key, self.namespace, offer.module)
+        if not hasattr(module, offer.attribute):
+            known = [name for name, value in vars(module).items() if not name.startswith("_") and callable(value)]
+            raise self.broken(offer, f"{offer.module} has no {offer.attribute!r}; {suggest(offer.attribute, known)}")
+        return getattr(module, offer.attribute)
 
-
-def _channel(manifest: Manifest, namespace: Namespace, offer: Offer) -> type[Channel]:
-    found = _found(manifest, namespace, offer)
-    if not (isinstance(found, type) and issubclass(found, Channel)):
-        raise _broken(manifest, namespace, offer, f"{offer.attribute} is no sub-class of exop.Channel")
-    return found
-
-
-def _found(manifest: Manifest, namespace: Namespace, offer: Offer) -> Any:
-    module = _module(manifest, namespace, offer)
-    if not hasattr(module, offer.attribute):
-        known = [name for name, value in vars(module).items() if not name.startswith("_") and callable(value)]
-        problem = f"{offer.module} has no {offer.attribute!r}; {suggest(offer.attribute, known)}"
-        raise _broken(manifest, namespace, offer, problem)
-    return getattr(module, offer.attribute)
-
-
-def _module(manifest: Manifest, namespace: Namespace, offer: Offer) -> ModuleType:
-    return import_module(manifest.key, namespace, offer.module)
-
-
-def _broken(manifest: Manifest, namespace: Namespace, offer: Offer, problem: str) -> BundleBroken:
-    module = _module(manifest, namespace, offer)
-    code = getattr(getattr(module, offer.attribute, None), "__code__", None)
-    file, line = (code.co_filename, code.co_firstlineno) if code is not None else (module.__file__, 1)
-    return BundleBroken(bundle=manifest.key, file=str(file), line=line, problem=problem)
+    def broken(self, offer: Offer, problem: str) -> BundleBroken:
+        module = import_module(self.manifest.key, self.namespace, offer.module)
+        code = getattr(getattr(module, offer.attribute, None), "__code__", None)
+        file, line = (code.co_filename, code.co_firstlineno) if code is not None else (module.__file__, 1)
+        return BundleBroken(bundle=self.manifest.key, file=str(file), line=line, problem=problem)

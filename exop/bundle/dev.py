@@ -1,15 +1,15 @@
-"""Developing on a running mesh: a folder is loaded again when it is saved, and what has changed is replaced."""
+"""`exop dev`: a folder is loaded again when it is saved, and changed slets are replaced in the running mesh."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 from exop.bundle.code import place_of
 from exop.bundle.generation import Generation, Wire, load_generation, unload_generation
-from exop.bundle.ground import Ground
+from exop.bundle.installed import BundleContext
 from exop.errors import BundleBroken, StaleMesh
 from exop.model.meshes.mesh import Mesh
 from exop.safe_repr import RAISED
@@ -18,7 +18,10 @@ from exop.wiring import Plan
 #: Makes the mesh out of the application builders of the folder.
 Build = Callable[[Generation], Mesh]
 #: How often a change is retried when the application is changed concurrently.
-_TRIES = 3
+_TRIES: Final = 3
+_SUFFIXES: Final = (".py", ".toml")
+#: Of each file: when it was written, its size, and its inode (editors write a new file and rename it).
+_Files: TypeAlias = dict[str, tuple[int, int, int]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,14 +45,14 @@ class Development:
     """One folder that is being developed, and the application that it describes.
 
     Args:
-        ground: What it needs of the platform.
+        context: What it needs of the platform.
         folder: A package with hooks, or a bundle's folder.
         build: Makes the mesh, as `exop run` would.
         wire: Starts the bundles that the folder requires.
     """
 
-    def __init__(self, ground: Ground, folder: Path, build: Build, wire: Wire) -> None:
-        self._ground = ground
+    def __init__(self, context: BundleContext, folder: Path, build: Build, wire: Wire) -> None:
+        self._context = context
         self._wire = wire
         self._loaded: list[Generation] = []
         self._offered = ""
@@ -98,23 +101,23 @@ class Development:
         Raises:
             BundleBroken: one of its hooks raises, or offers what is no slet.
         """
-        plugins = self._ground.plugins
+        plugins = self._context.plugins
         if self._offered:
             plugins.unregister(self._offered)
             self._offered = ""
-            self._ground.gather()  # what was offered is forgotten before another one has its name
+            self._context.gather()  # what was offered is forgotten before another one has its name
         if generation is None:
             return
         plugins.register(generation.name, generation.plugin)
         self._offered = generation.name
-        self._ground.gather()
+        self._context.gather()
         problem = plugins.broken.get(generation.name)
         if problem is not None:
             file, line = place_of(problem.__cause__ or problem, self._folder)
             raise BundleBroken(bundle=generation.name, file=file, line=line, problem=str(problem.problem)) from problem
 
     def _apply(self, mesh: Mesh) -> Outcome:
-        applications = self._ground.applications
+        applications = self._context.applications
         tries = 0
         while True:
             tries += 1
@@ -147,6 +150,41 @@ class Development:
             complete = node.slet.configured(name, known)
             nodes[name] = dataclasses.replace(node, settings=complete, given=frozenset(known), suspended=now.suspended)
         return dataclasses.replace(mesh, nodes=nodes, revision=running.revision)
+
+
+class WatchedFolder:
+    """The sources of a folder, polled for changes.
+
+    A change counts when two polls in a row find the same: then an editor that writes several files, or one file in
+    several steps, has finished. Polling some dozens of files is cheap, so it needs no library.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._reported = self._last = self._files()
+
+    def changed(self) -> bool:
+        """Poll; whether there is a change, and nothing has changed since the last poll."""
+        now = self._files()
+        settled, self._last = now == self._last, now
+        if not settled or now == self._reported:
+            return False
+        self._reported = now
+        return True
+
+    def _files(self) -> _Files:
+        """The files now; those that come and go meanwhile are found by the next poll."""
+        found: _Files = {}
+        for path in sorted(self._folder.rglob("*")):
+            parts = path.relative_to(self._folder).parts
+            if path.suffix not in _SUFFIXES or any(part.startswith(".") or part == "__pycache__" for part in parts):
+                continue
+            try:
+                state = path.stat()
+            except OSError:
+                continue
+            found[str(path)] = state.st_mtime_ns, state.st_size, state.st_ino
+        return found
 
 
 def _merged_settings(was: Mapping[str, Any], now: Mapping[str, Any], built: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,25 +1,32 @@
-"""A folder as it was at one moment while it is developed: its modules, beside those of the moments before."""
+"""One generation of a folder that is being edited: loaded beside the one before, with unchanged definitions reused."""
 
 from __future__ import annotations
+import __future__
 
+import ast
 import dataclasses
+import importlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from exop.bundle.archive import checked
+from exop.bundle.closure import Fingerprints, Part
 from exop.bundle.code import import_module, load_offers
 from exop.bundle.manifest import MANIFEST, Manifest
 from exop.bundle.modules import Namespace, Sources, load, unload
-from exop.bundle.reuse import Reuse
 from exop.bundle.skeleton import name_from
 from exop.errors import BundleError
 from exop.model.values.versions import package_name
 from exop.remoting.api.folder_archive import files_of
+from exop.safe_repr import RAISED
 
+#: Starts the bundles that a manifest requires; returns their packages by the names under which they are imported.
 Wire = Callable[[Manifest], Mapping[str, str]]
+_FEATURES = {name: getattr(__future__, name).compiler_flag for name in __future__.all_feature_names}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,3 +106,70 @@ def _names(folder: Path) -> tuple[str, str]:
     """The names by which the modules of a package import each other: as it stands below the working directory, too."""
     here = Path.cwd().resolve()
     return ".".join(folder.relative_to(here).parts) if folder.is_relative_to(here) else folder.name, folder.name
+
+
+class Reuse:
+    """Executes the modules of a namespace statement by statement, and takes over unchanged results from another one.
+
+    A class that was not edited stays the same class, for `isinstance` and for its mementos; a slet that was not edited
+    stays the same function, and is not replaced; objects that a module makes when it is imported are not made twice.
+
+    Args:
+        before: The namespace that was loaded before; its modules stay loaded.
+    """
+
+    def __init__(self, namespace: Namespace, before: Namespace) -> None:
+        self._namespace = namespace
+        self._before = before
+        self._new = _fingerprints(namespace)
+        self._old = _fingerprints(before)
+
+    def execute(self, module: ModuleType, source: bytes, file: str) -> None:
+        """Execute a module: the statements that have changed, and those that need them."""
+        name = module.__name__[len(self._namespace.name) + 1 :]
+        tree = ast.parse(source, file)
+        module.__doc__ = ast.get_docstring(tree, clean=False)
+        known = self._module_before(name)
+        old = {self._old.of(name, part) for part in self._old.parts(name)} if known is not None else set()
+        flags = _flags(tree)
+        for part in self._new.parts(name):
+            if known is not None and self._new.of(name, part) in old and _has(known, part):
+                vars(module).update({each: vars(known)[each] for each in part.binds})
+            else:
+                code = compile(ast.Module([part.node], []), file, "exec", flags=flags, dont_inherit=True)
+                exec(code, vars(module))
+
+    def _module_before(self, name: str) -> ModuleType | None:
+        """Return the previous module of this name, imported now if no code has imported it before."""
+        if self._before.sources.find(name) is None:
+            return None
+        try:
+            return importlib.import_module(f"{self._before.name}.{name}" if name else self._before.name)
+        except RAISED:
+            return None
+
+
+def _fingerprints(namespace: Namespace) -> Fingerprints:
+    """The fingerprints of a namespace's sources."""
+
+    def resolve(name: str) -> str | None:
+        target = namespace.resolve(name)
+        if target is None or not f"{target}.".startswith(f"{namespace.name}."):
+            return None
+        return target[len(namespace.name) + 1 :]
+
+    return Fingerprints(namespace.sources, resolve)
+
+
+def _has(module: ModuleType, part: Part) -> bool:
+    return all(name in vars(module) for name in part.binds)
+
+
+def _flags(tree: ast.Module) -> int:
+    """Return the compiler flags that a module's `from __future__ import …` sets for each of its statements."""
+    flags = 0
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__":
+            for alias in node.names:
+                flags |= _FEATURES.get(alias.name, 0)
+    return flags

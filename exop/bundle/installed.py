@@ -1,25 +1,105 @@
-"""The bundles that are installed on a platform: each version as a value with its state, and which one a name means."""
+"""The bundles that are installed on a platform: each version with its state, services and users; and their platform."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Final
 
 from exop.bundle.archive import Archive
 from exop.bundle.code import Code
 from exop.bundle.manifest import Manifest
 from exop.bundle.modules import Sources
 from exop.errors import UnknownName
-from exop.registry import Registration
+from exop.hooks import Plugins
+from exop.model.filter import where
+from exop.model.properties import APPLICATION, CHANNEL_KIND, HOST, KIND, NAME, NODE, ORIGIN, ROLE, SLET, VERSION
+from exop.model.slets.slet import spec_of
+from exop.model.slets.spec import SletSpec
+from exop.registry import Registration, ServiceRegistry
+from exop.runtime import component_manager
+from exop.runtime.catalog import Catalog
+from exop.wiring import Applications
+
+#: The interfaces under which a started bundle, its slets and its channel kinds are registered.
+BUNDLE: Final = "Bundle"
+SLET_OFFER: Final = "SletOffer"
+CHANNEL_OFFER: Final = "ChannelOffer"
+
+
+@dataclass(frozen=True)
+class BundleContext:
+    """The services of the platform that its bundles use.
+
+    Attributes:
+        name: The name of the platform.
+        state: Its state directory, if it has one.
+        gather: Collects again what the plugins offer.
+    """
+
+    name: str
+    state: Path | None
+    registry: ServiceRegistry
+    catalog: Catalog
+    applications: Applications
+    gather: Callable[[], None]
+
+    @property
+    def plugins(self) -> Plugins:
+        """The plugins: a started bundle is one of them."""
+        return self.catalog.plugins
+
+    def slets_of(self, bundle: str) -> dict[str, SletSpec]:
+        """The slets of a started bundle, by identity."""
+        return {identity: spec for identity, spec in self.catalog.slets.items() if spec.plugin == bundle}
+
+    def register(self, manifest: Manifest, code: Code) -> list[Registration]:
+        """Register a bundle, its slets and its channel kinds, with the properties that its manifest gives."""
+        common: dict[str, Any] = {
+            **manifest.properties,
+            HOST: self.name,
+            ORIGIN: manifest.key,
+            VERSION: str(manifest.version),
+        }
+        made = [self.registry.register(BUNDLE, manifest, {**common, KIND: "bundle", NAME: manifest.name})]
+        for slet in code.slets:
+            spec = spec_of(slet).of(manifest.key)
+            properties = {KIND: "offer", NAME: spec.name, SLET: spec.identity, ROLE: str(spec.role)}
+            made.append(self.registry.register(SLET_OFFER, spec, common | properties))
+        for channel in code.channels:
+            properties = {KIND: "offer", NAME: channel.kind, CHANNEL_KIND: f"{manifest.key}:{channel.kind}"}
+            made.append(self.registry.register(CHANNEL_OFFER, channel, common | properties))
+        return made
+
+    def users_of(self, bundle: str, code: Code | None) -> list[str]:
+        """The components and channels that run code of a bundle, and the stored applications that would."""
+        found = {
+            f"{one.properties[APPLICATION]}.{one.properties[NODE]}"
+            for one in self.registry.find(component_manager.SLET, where({ORIGIN: bundle}))
+        }
+        if code is not None:
+            found |= {
+                f"the channel {one.properties[NAME]} of {one.properties[APPLICATION]}"
+                for one in self.registry.find(component_manager.CHANNEL)
+                if type(one.service) in code.channels
+            }
+        if self.applications.store is not None:
+            running = self.applications.names()
+            found |= {
+                f"the application {one.name}, which is to be started again"
+                for one in self.applications.store.applications()
+                if one.active and one.name not in running and f'"{bundle}:' in one.topology
+            }
+        return sorted(found)
 
 
 @dataclass
 class Bundle:
-    """One version of a bundle that is installed here; `code` is there while it is started.
+    """One version of a bundle that is installed; it has `code` while it is started.
 
     Attributes:
-        wires: The keys of the bundles that its code imports from, by the name under which it does.
+        wires: The keys of the bundles that its code imports from, by the names in its imports.
         problem: Why it could not be started the last time.
     """
 
@@ -32,7 +112,7 @@ class Bundle:
 
     @property
     def manifest(self) -> Manifest:
-        """What it says of itself."""
+        """Its manifest."""
         return self.archive.manifest
 
     @property
@@ -55,7 +135,7 @@ class Installed(dict[str, Bundle]):
         return sorted(self.values(), key=lambda one: (one.manifest.name, one.manifest.version))
 
     def manifests(self) -> list[Manifest]:
-        """What all of them say of themselves."""
+        """The manifests of all of them."""
         return [one.manifest for one in self.values()]
 
     def started(self, name: str | None = None) -> list[Bundle]:
@@ -81,10 +161,10 @@ class Installed(dict[str, Bundle]):
         return found
 
     def find(self, name: str, host: str, *, started: bool = False, sole: bool = False) -> Bundle:
-        """The bundle that *name* means: a version of it, or the highest one (of the started ones, if there are any).
+        """The bundle called *name*: a version of it, or the highest one (of the started ones, if *started*).
 
         Raises:
-            UnknownName: there is none, or there are several and one must be named (*started*, *sole*).
+            UnknownName: there is none, or there are several and *started* or *sole* asks for one.
         """
         if name in self:
             return self[name]

@@ -1,17 +1,19 @@
-"""`bundle.toml`: the manifest of a bundle, as a value."""
+"""`bundle.toml`: the manifest of a bundle as a value, and the requirements in it that are missing."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import PurePosixPath
 from typing import Any, Final
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
+import exop
 from exop.errors import BundleError, RegistryError, suggest
 from exop.model.properties import freeze
 from exop.model.values.depth import read_toml
@@ -116,6 +118,29 @@ def read_manifest(text: str, place: str) -> Manifest:
     )
 
 
+def missing(manifest: Manifest, there: Iterable[Manifest]) -> list[str]:
+    """The missing requirements of a bundle, each with its cure; *there* are the installed bundles."""
+    known = list(there)
+    found = []
+    if not manifest.exop.contains(exop.__version__, prereleases=True):
+        found.append(f"exop {manifest.exop} (this is {exop.__version__}: take another release of one of the two)")
+    for needed in manifest.distributions:
+        found += _missing_distribution(needed)
+    for needed in manifest.bundles:
+        if best(needed, known) is None:
+            others = [str(one.version) for one in known if one.name == needed.name]
+            has = f"installed: {', '.join(others)}; " if others else ""
+            found.append(f"the bundle {needed} ({has}`exop bundle install FOLDER` of one that fits)")
+    return found
+
+
+def best(needed: Requirement, there: Iterable[Manifest]) -> Manifest | None:
+    """The highest version among *there* that fits; `None` if none does."""
+    named = [one for one in there if one.name == needed.name]
+    fitting = [one for one in named if needed.specifier.contains(one.version, prereleases=True)]
+    return max(fitting, key=lambda one: one.version, default=None)
+
+
 def _check(place: str, what: str, table: Mapping[str, Any], known: Mapping[str, str]) -> None:
     for key, value in table.items():
         if key not in known:
@@ -181,3 +206,16 @@ def _properties(place: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _wrong(place: str, problem: str, cure: str) -> BundleError:
     return BundleError(bundle=place, problem=problem, cure=cure)
+
+
+def _missing_distribution(needed: Requirement) -> list[str]:
+    cure = f"`pip install '{needed}'` in the platform's environment"
+    try:
+        there = Version(version(needed.name))
+    except PackageNotFoundError:
+        return [f"the Python distribution {needed} ({cure})"]
+    except InvalidVersion:
+        return []  # it is installed, and its version cannot be compared
+    if needed.specifier.contains(there, prereleases=True):
+        return []
+    return [f"the Python distribution {needed} (installed: {there}; {cure})"]

@@ -326,7 +326,7 @@ def test_an_admission_may_refuse(tmp_path: Path):
         raise BundleError(bundle=manifest.key, problem=f"is not signed ({len(digest)})", cure="sign it")
 
     with Platform(state=tmp_path / "state") as platform:
-        guarded = Bundles(platform.bundles._ground, nobody)
+        guarded = Bundles(platform.bundles._context, nobody)
         with pytest.raises(BundleError, match=r"is not signed \(64\)"):
             guarded.install(speeds(tmp_path))
         assert list((tmp_path / "state" / "bundles").iterdir()) == []

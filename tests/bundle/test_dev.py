@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from exop import Platform
-from exop.bundle.dev import Development
+from exop.bundle.dev import Development, WatchedFolder
 from exop.bundle.generation import Generation
-from exop.bundle.watching import Folder
 from exop.cli.commands.developing import Session, tell_outcome
 from exop.cli.live.view import Quiet
 from exop.errors import BundleError
@@ -229,7 +228,7 @@ def test_a_failing_item_is_tried_again_by_the_edited_slet(desk: Desk):
 
 def test_a_save_while_a_change_is_made_is_the_next_one(desk: Desk):
     """The folder was looked at before it was loaded: what is written meanwhile is noticed, and not taken for known."""
-    folder = Folder(desk.folder)
+    folder = WatchedFolder(desk.folder)
     desk.edit("slets.py", ('"first"', '"second"'))
     assert [folder.changed(), folder.changed()] == [False, True]
     build = desk.development._build

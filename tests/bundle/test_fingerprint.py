@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from exop.bundle.fingerprint import Fingerprints
+from exop.bundle.closure import Fingerprints
 from exop.bundle.modules import Sources
 
 MAIN = """

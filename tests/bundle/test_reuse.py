@@ -10,8 +10,8 @@ from types import ModuleType
 
 import pytest
 
+from exop.bundle.generation import Reuse
 from exop.bundle.modules import Namespace, Sources, load, unload
-from exop.bundle.reuse import Reuse
 
 FIRST = """
 from __future__ import annotations

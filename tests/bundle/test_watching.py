@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from exop.bundle.watching import Folder
+from exop.bundle.dev import WatchedFolder
 
 
 def test_an_edit_is_noticed_once_when_it_rests(tmp_path: Path):
     """Two looks in a row see the same before it counts; after it was told it is not told again."""
     file = tmp_path / "a.py"
     file.write_text("1")
-    folder = Folder(tmp_path)
+    folder = WatchedFolder(tmp_path)
     assert not folder.changed()
     file.write_text("22")
     assert not folder.changed()
@@ -27,7 +27,7 @@ def test_a_file_that_is_renamed_into_place_is_an_edit(tmp_path: Path):
     file = tmp_path / "a.py"
     file.write_text("1")
     os.utime(file, ns=(1, 1))
-    folder = Folder(tmp_path)
+    folder = WatchedFolder(tmp_path)
     (tmp_path / ".a.py.swp").write_text("2")
     assert not folder.changed()
     os.utime(tmp_path / ".a.py.swp", ns=(1, 1))
@@ -37,7 +37,7 @@ def test_a_file_that_is_renamed_into_place_is_an_edit(tmp_path: Path):
 
 def test_files_that_come_and_go_count(tmp_path: Path):
     """Modules and manifests, in folders below too; caches, data and hidden files do not."""
-    folder = Folder(tmp_path)
+    folder = WatchedFolder(tmp_path)
     for name in ("__pycache__/a.py", "data.csv", ".git/x.py", "a.pyc"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("1")

@@ -53,7 +53,7 @@ def dev(
         parameters: NAME=VALUE for the builder.
         quiet: Show changes only, no progress.
     """
-    from exop.bundle.watching import Folder
+    from exop.bundle.dev import WatchedFolder
     from exop.cli.live.view import choose_view
     from exop.cli.loading import Target, known_plugins
     from exop.platform import Platform
@@ -64,7 +64,7 @@ def dev(
         def build(generation: Generation) -> Mesh:
             return _built(Target(str(folder), which=builder), parameters, params, generation, platform.catalog)
 
-        watched = Folder(folder)
+        watched = WatchedFolder(folder)
         development = platform.bundles.develop(folder, build)
         session = Session(platform, development, watched.changed, choose_view(quiet=quiet), lambda: stopping.count)
         try:

@@ -18,7 +18,7 @@ def check_state(directory: Path, /, *, json: Json = False) -> int:
     Args:
         directory: The state directory: what was given by `--state DIR`.
     """
-    from exop.bundle.shelf import examined
+    from exop.bundle.store import examined
     from exop.cli.commands.examination import examine
 
     found = examine(directory)

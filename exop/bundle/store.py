@@ -15,12 +15,12 @@ from exop.bundle.archive import Archive, checked
 from exop.errors import ArchiveRefused, BundleError, StateError
 from exop.remoting.api.folder_archive import files_of
 
-#: Folders that were being written or removed when the process was killed; removed when the shelf is used again.
+#: Folders that were being written or removed when the process was killed; removed when the store is opened again.
 _UNFINISHED: Final = ".unfinished-"
 _STARTED: Final = "started.json"
 
 
-class Shelf:
+class BundleStore:
     """The bundles in a folder of the state directory; without one, in a temporary folder that goes with the platform.
 
     Attributes:

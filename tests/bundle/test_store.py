@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from exop.bundle.archive import read_archive
-from exop.bundle.shelf import Shelf
+from exop.bundle.store import BundleStore
 from exop.errors import StateError
 from tests.bundle.folders import GOOD, zipped
 
@@ -16,11 +16,11 @@ from tests.bundle.folders import GOOD, zipped
 def test_what_is_put_is_read_back(tmp_path: Path):
     """Also by the next process; with what was started, in its order."""
     archive = read_archive(zipped(GOOD), "a")
-    shelf = Shelf(tmp_path / "bundles")
-    home = shelf.put(archive)
+    store = BundleStore(tmp_path / "bundles")
+    home = store.put(archive)
     assert home == tmp_path / "bundles" / "speeds@1.0.0"
-    shelf.remember({"b@1": (), "a@1": ("b@1",)})
-    again = Shelf(tmp_path / "bundles")
+    store.remember({"b@1": (), "a@1": ("b@1",)})
+    again = BundleStore(tmp_path / "bundles")
     ((found, folder),) = again.read()
     assert (found.digest, folder) == (archive.digest, home)
     assert list(again.started().items()) == [("b@1", ()), ("a@1", ("b@1",))]
@@ -30,34 +30,34 @@ def test_what_is_put_is_read_back(tmp_path: Path):
 
 def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The error says so, and what was there before is there still."""
-    shelf = Shelf(tmp_path)
-    shelf.remember({"a@1": ()})
+    store = BundleStore(tmp_path)
+    store.remember({"a@1": ()})
 
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StateError, match="cannot be used for bundles: No space left on device"):
-        shelf.put(read_archive(zipped(GOOD), "a"))
+        store.put(read_archive(zipped(GOOD), "a"))
     with pytest.raises(StateError, match="No space left"):
-        shelf.remember({})
+        store.remember({})
     monkeypatch.undo()
-    assert shelf.started() == {"a@1": ()}
+    assert store.started() == {"a@1": ()}
     assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == ["started.json"]
-    assert list(shelf.read()) == []
+    assert list(store.read()) == []
 
 
 def test_a_temporary_shelf_goes(tmp_path: Path):
     """Without a state directory nothing stays."""
-    shelf = Shelf(None)
-    shelf.put(read_archive(zipped(GOOD), "a"))
-    shelf.remember({"speeds@1.0.0": ()})
-    shelf.close()
-    assert not shelf.folder.exists()
+    store = BundleStore(None)
+    store.put(read_archive(zipped(GOOD), "a"))
+    store.remember({"speeds@1.0.0": ()})
+    store.close()
+    assert not store.folder.exists()
 
 
 def test_a_place_that_cannot_be_written_is_told(tmp_path: Path):
     """With the place and the reason."""
     (tmp_path / "file").write_text("")
     with pytest.raises(StateError, match=r"file.* cannot be used for bundles: "):
-        Shelf(tmp_path / "file" / "bundles")
+        BundleStore(tmp_path / "file" / "bundles")
