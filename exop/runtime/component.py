@@ -23,7 +23,7 @@ from exop.runtime.dataflow.ports import BufferedOutput, DrivenOutput, PulledInpu
 from exop.runtime.drivers.base import Driver, Halted
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.source import SourceDriver, ThreadDriver
-from exop.runtime.durable.engine_journal import DurableTie, EnginePlaces, LiveTie
+from exop.runtime.durable.engine_journal import DiskJournal, EngineFolders, EngineJournal
 from exop.runtime.lifecycle import Event, Lifecycle, State, makes_freely, sets_freely
 from exop.runtime.metrics import ComponentMetrics
 from exop.runtime.supervision.budget import OPENING, SETTING, UserCalls
@@ -83,7 +83,7 @@ class Component(Lifecycle):
         application: str,
         node: Node,
         changed: Callable[[Component], None],
-        engines: EnginePlaces | None = None,
+        engines: EngineFolders | None = None,
         user: UserCalls | None = None,
         seconds: float | None = None,
     ) -> None:
@@ -102,7 +102,7 @@ class Component(Lifecycle):
         self.expect()
         LIVE[id(self)] = self
 
-    def _make(self, engines: EnginePlaces | None, seconds: float) -> None:
+    def _make(self, engines: EngineFolders | None, seconds: float) -> None:
         """Make the driver, the ports, the tie, the memento and the instance; with *engines* an engine is durable."""
         spec, name = self.spec, f"{self.application}.{self.node.name}"
         if spec.own_driver:
@@ -164,13 +164,13 @@ class Component(Lifecycle):
             made.before = lambda: None if self.state is None else (next(_MOMENTS), self.state.copied())
         return made
 
-    def _make_tie(self, driver: EngineDriver, engines: EnginePlaces | None) -> LiveTie:
+    def _make_tie(self, driver: EngineDriver, engines: EngineFolders | None) -> EngineJournal:
         """Make the tie of an engine; with *engines* it is backed by logs on disk."""
         forms = {port.name: port.type.form for port in self.spec.inputs if not port.pulled}
         if engines is None:
-            return LiveTie(forms)
+            return EngineJournal(forms)
         folder = partial(engines.folder, self.application, self.node.name)
-        return DurableTie(folder, forms, self.outputs, driver)
+        return DiskJournal(folder, forms, self.outputs, driver)
 
     def _injected(self) -> dict[str, Any]:
         """Return the arguments of an instance besides its settings: the ports that it names, its memento, its tie."""
@@ -194,7 +194,7 @@ class Component(Lifecycle):
         if isinstance(self.driver, (ThreadDriver, EngineDriver)) and (self.driver.filled or not self.over):
             self.driver.start()
             if self.tie is not None:
-                self.tie.begin()
+                self.tie.start()
 
     def failed(self, error: BaseException, kept: Kept | None = None) -> None:
         """Note that the slet broke, and on which item; it stays suspended until it is resumed."""

@@ -19,7 +19,7 @@ from exop.runtime.channels.base import Channel, channel_settings
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.source import SourceDriver
-from exop.runtime.durable.engine_journal import EnginePlaces
+from exop.runtime.durable.engine_journal import EngineFolders
 from exop.runtime.lifecycle import Event
 from exop.runtime.supervision.budget import OPENING, Owner, UserCalls
 from exop.runtime.supervision.failure_policy import source_broken
@@ -61,7 +61,7 @@ class ComponentManager:
         self.kinds: dict[str, type[Channel]] = {}
         self.opening: dict[str, Deployment] = {}
         self.user = UserCalls()
-        self.engines: EnginePlaces | None = None
+        self.engines: EngineFolders | None = None
         self.home: Path | None = None
 
     def create(

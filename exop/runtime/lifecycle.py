@@ -17,7 +17,7 @@ from exop.model.slets.spec import SletSpec
 from exop.model.values.depth import deep_place
 from exop.runtime.dataflow.entry import Unwind
 from exop.runtime.drivers.base import Driver
-from exop.runtime.durable.engine_journal import LiveTie
+from exop.runtime.durable.engine_journal import EngineJournal
 from exop.runtime.supervision.budget import CLOSING, OPENING, Opened, Owner, UserCall, UserCalls
 from exop.safe_repr import RAISED, described, message, shown
 
@@ -111,7 +111,7 @@ class Lifecycle(Owner):
     # Defaults that most slets never change stand at the class: thousands of idle slets are small then.
     instance: Any = None
     driver: Driver | None = None
-    tie: LiveTie | None = None
+    tie: EngineJournal | None = None
     error: BaseException | None = None
     committing: UserCall[Any] | None = None
     _asking: UserCall[None] | None = None

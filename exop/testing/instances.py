@@ -16,7 +16,7 @@ from exop.model.slets.slet import Slet, spec_of
 from exop.model.slets.spec import SletSpec
 from exop.runtime.channels.base import Channel
 from exop.runtime.dataflow.binding import families
-from exop.runtime.durable.engine_journal import LiveTie
+from exop.runtime.durable.engine_journal import EngineJournal
 
 S = TypeVar("S", bound=Slet)
 T = TypeVar("T")
@@ -152,7 +152,7 @@ def _instance(spec: SletSpec, memento: Memento | None, given: dict[str, Any]) ->
     if spec.state:
         fields[spec.state[0]] = memento if memento is not None else spec.state[1]()
     if spec.tie:
-        fields[spec.tie] = LiveTie({port.name: port.type.form for port in spec.inputs})
+        fields[spec.tie] = EngineJournal({port.name: port.type.form for port in spec.inputs})
     connected = {*fields, *(one.family for one in spec.families)}
     settings = spec.configured(spec.name, {name: value for name, value in given.items() if name not in connected})
     declared = getattr(spec.factory, "__dataclass_fields__", fields)

@@ -31,7 +31,7 @@ from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.pause import Pause
 from exop.runtime.drivers.source import SourceDriver, ThreadDriver
-from exop.runtime.durable.engine_journal import DurableTie
+from exop.runtime.durable.engine_journal import DiskJournal
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.durable.snapshot import CAPTURING, Snapshot, capture, ties
 from exop.runtime.durable.store import Checkpoints
@@ -142,7 +142,7 @@ class Checkpointer:
                 with self._noted(failed=False):
                     tied = self._tied()
                     for name, held in ties(snapshot).items() if tied else ():
-                        tied[name].confirmed(held)
+                        tied[name].trim_output(held)
                     for folder in retired:  # only the checkpoint before this one has named it
                         shutil.rmtree(folder, ignore_errors=True)
                         deployment.retired.remove(folder)
@@ -293,9 +293,9 @@ class Checkpointer:
         if failed is not None:
             raise failed
 
-    def _tied(self) -> dict[str, DurableTie]:
+    def _tied(self) -> dict[str, DiskJournal]:
         components = self._deployment.components.items()
-        return {name: one.tie for name, one in components if isinstance(one.tie, DurableTie)}
+        return {name: one.tie for name, one in components if isinstance(one.tie, DiskJournal)}
 
     def _run(self, channel: Channel, phase: str, work: Callable[[], None]) -> None:
         """Call code of a channel within a time, as that of a slet."""

@@ -1,4 +1,4 @@
-"""Engines with threads of their own, tied to the platform: in memory, or by logs on disk in a durable application."""
+"""The engine journal: the input and output of an engine with threads of its own, in memory or in logs on disk."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from exop.runtime.log.memory import EventLog, MemoryLog, Retention
 if TYPE_CHECKING:
     from exop.runtime.log.disk import DiskLog
 
-#: The engine waits while so many payloads wait in memory to leave.
+#: The engine waits while so many emitted payloads have not left.
 MOST: Final = 64
-#: The producer under which batches are appended, and the name of their log, beside the names of input ports.
+#: The producer under which batches are appended; the key of their log, beside the names of input ports.
 _BATCHES: Final = "batches"
 _OUTPUT: Final = ""
-#: Seconds between two checks, while the engine waits for room, whether everything is being closed.
+#: Seconds between two checks for the end of the application while the engine waits for room.
 _GLANCE: Final = 0.05
 
 
-class LiveTie(Tie):
-    """A tie that knows the drivers of this platform; its logs are in memory.
+class EngineJournal(Tie):
+    """The `Tie` that a platform gives to an engine: the events that it was given, and the output that it emits.
 
     Events are numbered: an item, a row of a batch, and a control item are one each, as rows of the log of their port.
 
@@ -49,10 +49,10 @@ class LiveTie(Tie):
         self._forms = dict(forms)
         self._logs: dict[str, EventLog] = {port: MemoryLog() for port in forms}
         self._arrived: dict[str, int] = {}
-        self._leaving: deque[tuple[OutputPort[Any] | None, Any]] = deque()
-        self._turn = threading.Condition()
+        self._unsent: deque[tuple[OutputPort[Any] | None, Any]] = deque()
+        self._changed = threading.Condition()
         self._retired = self._held = False
-        self._under_way = 0
+        self._emitting = 0
 
     def take(self, port: str, payload: Any) -> Any | None:
         """Append the new part of a payload to the log, and return it."""
@@ -79,95 +79,96 @@ class LiveTie(Tie):
     def put_out(
         self, batch: int | None, leaving: Iterable[Leaving], inputs: Mapping[str, int], note: Any = None
     ) -> bool:
-        """Put out a batch; `False` also when everything is being closed."""
+        """Emit a batch; `False` also when everything is being closed."""
         try:
-            with self._putting(batch) as wanted:
+            with self._emission(batch) as wanted:
                 if not wanted:
                     return False
-                # From here on it is the platform's, which takes over what is still leaving if the engine is stopped.
-                self._leaving.extend(leaving)
+                # The platform hands the unsent part over to a successor if the engine is stopped from here on.
+                self._unsent.extend(leaving)
                 self._commit(batch, inputs, note)
                 for port in self._logs.keys() & inputs.keys():
                     self._logs[port].trim(inputs[port])
-                while self._leaving:  # only the engine's thread puts in, and takes out
-                    send(*self._leaving.popleft())  # type: ignore[arg-type]
+                while self._unsent:  # only the engine's thread appends and removes
+                    send(*self._unsent.popleft())  # type: ignore[arg-type]
             return True
         except Halted:
             return False
 
     def arrived(self, port: str) -> int:
-        """Return how many events have come to *port*."""
+        """Return the number of events that have come to *port*."""
         return self._arrived.get(port, 0)
 
     def open(self) -> None:
-        """Called before the slet is opened."""
+        """Open the logs, before the slet is opened."""
 
-    def begin(self) -> None:
-        """Called when everything is open."""
+    def start(self) -> None:
+        """Let the output leave, once everything is open."""
 
     def close(self) -> None:
-        """Called after the slet was closed."""
+        """Close the logs, after the slet was closed."""
 
     def caught_up(self, timeout: float) -> bool:
-        """Wait until the upstream has sent all that the engine took before a crash again: no successor is to get it."""
+        """Wait until the upstream has sent again all events that the engine took before a crash."""
         return True
 
     def hurried(self) -> bool:
-        """Whether the driver that hands over is wanted at its safe point."""
+        """Whether the driver that delivers events is requested to come to its safe point."""
         driver = current_driver()
         return driver is not None and (driver.closed or driver.halting)
 
     def settle(self, timeout: float | None = None) -> bool:
-        """Wait until all that was put out has left; `False` after *timeout* seconds."""
+        """Wait until all emitted output has left; `False` after *timeout* seconds."""
         return True
 
     def hold(self, timeout: float | None = None) -> bool:
-        """Put out nothing more for the time being; `False` if something is still on its way after *timeout* seconds."""
-        with self._turn:
+        """Let later batches wait, until `release`; `False` if one is still under way after *timeout* seconds."""
+        with self._changed:
             self._held = True
-            return self._turn.wait_for(lambda: not self._under_way, timeout)
+            return self._changed.wait_for(lambda: not self._emitting, timeout)
 
     def release(self) -> None:
-        """Put out again: what waited for that goes on."""
-        with self._turn:
+        """Emit the batches that wait, and later ones."""
+        with self._changed:
             self._held = False
-            self._turn.notify_all()
+            self._changed.notify_all()
 
     def retire(self) -> None:
-        """Put out nothing more: a successor takes what was given and not put out."""
-        with self._turn:
+        """Refuse later batches: a successor takes the events of which no batch was emitted."""
+        with self._changed:
             self._retired = True
-            self._turn.notify_all()
+            self._changed.notify_all()
 
     def surrender(self) -> list[Leaving]:
-        """Give away what was put out and has not left; the tie is retired, its driver is parked."""
-        found = [(port, payload) for port, payload in self._leaving if port is not None]
-        self._leaving.clear()
-        return found
+        """Give away the emitted output that has not left; the journal is retired, its driver is parked."""
+        with self._changed:
+            found = [(port, payload) for port, payload in self._unsent if port is not None]
+            self._unsent.clear()
+            return found
 
     def _size(self, port: str, payload: Any) -> int:
         return 1 if isinstance(payload, CONTROL) or self._forms[port] == "item" else weight(payload)
 
     @contextmanager
-    def _putting(self, batch: int | None) -> Iterator[bool]:
-        """Put out while the block runs, which tells whether it is wanted, and waits while it is held."""
-        with self._turn:
-            self._turn.wait_for(lambda: not self._held or self._retired)
+    def _emission(self, batch: int | None) -> Iterator[bool]:
+        """Wait while the journal is held; yield whether the batch is wanted, and count it as under way meanwhile."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._held or self._retired)
             wanted = not (self._retired or (batch is not None and batch <= self.committed.batch))
-            self._under_way += wanted
+            self._emitting += wanted
         try:
             yield wanted
         finally:
-            with self._turn:
-                self._under_way -= wanted
-                self._turn.notify_all()
+            with self._changed:
+                self._emitting -= wanted
+                self._changed.notify_all()
 
 
-class DurableTie(LiveTie):
-    """Ties an engine that commits by itself to the checkpoints of its application, which hold positions in its logs.
+class DiskJournal(EngineJournal):
+    """The journal of an engine in a durable application: its logs are on disk, and checkpoints hold positions in them.
 
-    - Input is appended to a log before the engine sees it. After a recovery, the upstream sends the events since the
-      checkpoint again; those in the log are recognized by their numbers and dropped.
+    - Input is appended to a log before the engine receives it. After a recovery, the upstream sends the events since
+      the checkpoint again; those in the log are recognized by their numbers and dropped.
     - Output is appended to a log, under the number of its batch, before the engine commits the batch, and leaves from
       there. After a recovery it leaves from the position of the checkpoint on; the engine does not compute it again.
 
@@ -186,12 +187,11 @@ class DurableTie(LiveTie):
         self._outputs = dict(outputs)
         self._driver = driver
         self._disks: dict[str, DiskLog] = {}  # of each input port, and of the output
-        self._news = threading.Condition()
         self._skipped = self._base = 0
-        self._begun = self._closed = self._sending = False
+        self._started = self._closed = self._sending = False
 
     def restore(self, held: Mapping[str, Any]) -> None:
-        """Begin where a checkpoint was taken; called before it is opened."""
+        """Begin at the position of a checkpoint; called before `open`."""
         self.place = self._folder(held["place"])
         self._arrived, self._base = dict(held["arrived"]), held["passed"]
         self.committed = Committed(held["batch"], held["inputs"], held["note"])
@@ -209,7 +209,7 @@ class DurableTie(LiveTie):
         }
 
     def open(self) -> None:
-        """Open the logs; the output in them beyond the checkpoint is to leave."""
+        """Open the logs; the output in them behind the checkpoint is unsent."""
         # Imported lazily: only durable applications need the logs on disk.
         from exop.runtime.log.disk import DiskLog
 
@@ -218,27 +218,27 @@ class DurableTie(LiveTie):
         self.directory.mkdir(mode=0o700, exist_ok=True)
         for port in self._forms:
             self._disks[port] = DiskLog(place / f"in {port}")
-            self._check(f"the input {port!r}", self._disks[port].end, self.arrived(port))
+            self._check_end(f"the input {port!r}", self._disks[port].end, self.arrived(port))
         self._logs |= self._disks
         out = self._disks[_OUTPUT] = DiskLog(place / "out", Retention(fsync="append"))
-        self._check("the output", out.end, self._base)
+        self._check_end("the output", out.end, self._base)
         for rows in out.read(self._base, out.end):
             for port, payload, header in rows:
-                self._leaving.append((self._outputs.get(port), payload))
+                self._unsent.append((self._outputs.get(port), payload))
                 if header is not None:
                     self.committed = Committed(*header)
 
-    def begin(self) -> None:
-        """Let the output leave; called once everything is open."""
-        if not self._begun:
-            self._begun = True
-            threading.Thread(target=self._run, name=f"exop {self._driver.name} puts out", daemon=True).start()
+    def start(self) -> None:
+        """Let the output leave, in a thread of its own."""
+        if not self._started:
+            self._started = True
+            threading.Thread(target=self._send_all, name=f"exop {self._driver.name} output", daemon=True).start()
 
     def close(self) -> None:
         """Close the logs; the engine is closed."""
-        with self._news:
+        with self._changed:
             self._closed = True
-            self._news.notify_all()
+            self._changed.notify_all()
         for log in self._disks.values():
             log.close()
 
@@ -247,14 +247,14 @@ class DurableTie(LiveTie):
         end, first = self._logs[port].end, self.arrived(port)
         fresh = super().take(port, payload)
         if first < end <= self.arrived(port):  # not before: waking a thread for each event would slow the stream
-            with self._news:
-                self._news.notify_all()
+            with self._changed:
+                self._changed.notify_all()
         return fresh
 
     def caught_up(self, timeout: float) -> bool:
-        """Wait until everything that was taken before a crash has been sent again."""
-        with self._news:
-            return self._news.wait_for(
+        """Wait until the upstream has sent again all events that the engine took before a crash."""
+        with self._changed:
+            return self._changed.wait_for(
                 lambda: all(self.arrived(port) >= self._logs[port].end for port in self._forms), timeout
             )
 
@@ -273,10 +273,10 @@ class DurableTie(LiveTie):
     def put_out(
         self, batch: int | None, leaving: Iterable[Leaving], inputs: Mapping[str, int], note: Any = None
     ) -> bool:
-        """Append a batch to the log, from which it leaves, under its number; return when it is on the disk."""
+        """Append a batch to the log under its number; it is on the disk when this returns, and leaves from there."""
         names = {id(port): name for name, port in self._outputs.items()}
         rows = [*leaving]
-        with self._putting(batch) as wanted:
+        with self._emission(batch) as wanted:
             if not wanted:
                 return False
             number = self.committed.batch if batch is None else batch
@@ -286,12 +286,12 @@ class DurableTie(LiveTie):
             self._disks[_OUTPUT].append(entries, key=None if batch is None else (_BATCHES, batch))
             failpoint("engine-commit-before")
             self._commit(batch, inputs, note)
-            with self._news:
-                self._leaving.extend(rows or [(None, None)])
-                self._news.notify_all()
-        with self._news:
-            while len(self._leaving) >= MOST and not (self._closed or self._driver.halting):
-                self._news.wait(_GLANCE)
+            with self._changed:
+                self._unsent.extend(rows or [(None, None)])
+                self._changed.notify_all()
+        with self._changed:
+            while len(self._unsent) >= MOST and not (self._closed or self._driver.halting):
+                self._changed.wait(_GLANCE)
         return True
 
     def forget(self, port: str, event: int) -> None:
@@ -300,41 +300,36 @@ class DurableTie(LiveTie):
         self._logs[port].trim(min(event, self.arrived(port)))
 
     def hold(self, timeout: float | None = None) -> bool:
-        """Put out nothing more for the time being, and wait until all output has left."""
+        """Let later batches wait, and wait until all emitted output has left."""
         return super().hold(timeout) and self.settle(timeout)
 
     def settle(self, timeout: float | None = None) -> bool:
-        """Wait until all output has left."""
-        with self._news:
-            return self._news.wait_for(lambda: not (self._leaving or self._sending) or self._closed, timeout)
-
-    def surrender(self) -> list[Leaving]:
-        """Give away the output that has not left yet; the driver is parked."""
-        with self._news:
-            return super().surrender()
+        """Wait until all emitted output has left; `False` after *timeout* seconds."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not (self._unsent or self._sending) or self._closed, timeout)
 
     def sync(self) -> None:
-        """Force the logs to the disk: a checkpoint counts on them."""
+        """Force the logs to the disk, for a checkpoint."""
         for log in self._disks.values():
             log.sync()
 
-    def confirmed(self, held: Mapping[str, Any]) -> None:
-        """Drop the output that left before a committed checkpoint: no recovery asks for it."""
+    def trim_output(self, held: Mapping[str, Any]) -> None:
+        """Drop the output that left before a committed checkpoint, which no recovery needs."""
         if _OUTPUT in self._disks:
             self._disks[_OUTPUT].trim(held["passed"])
 
-    def _run(self) -> None:
-        """Send the output, in a thread of its own, whatever happens to the engine."""
+    def _send_all(self) -> None:
+        """Send the output until the journal is closed, also while the engine is stopped."""
         try:
             while True:
-                with self._news:
+                with self._changed:
                     self._sending = False
-                    self._news.notify_all()
-                    self._news.wait_for(lambda: self._leaving or self._closed)
+                    self._changed.notify_all()
+                    self._changed.wait_for(lambda: self._unsent or self._closed)
                     if self._closed:
                         return
                     self._sending = True
-                    port, payload = self._leaving.popleft()
+                    port, payload = self._unsent.popleft()
                 if port is not None:
                     send(port, payload)
                 else:
@@ -344,7 +339,7 @@ class DurableTie(LiveTie):
         except Exception as error:  # noqa: BLE001 (an error downstream counts as a failure of this slet)
             next(iter(self._outputs.values())).fail(error)
 
-    def _check(self, what: str, end: int, known: int) -> None:
+    def _check_end(self, what: str, end: int, known: int) -> None:
         if end < known:
             raise self._damaged(what, f"it ends at {end}, and the checkpoint was taken at {known}")
 
@@ -353,17 +348,17 @@ class DurableTie(LiveTie):
         return StoredStateError(what=f"{what} of the engine in {self.place}", problem=problem, cure=cure)
 
 
-class EnginePlaces:
-    """The folders `APPLICATION/NODE/NUMBER` in which the instances of engines commit.
+class EngineFolders:
+    """The folders `APPLICATION/NODE/NUMBER` of the journals and commits of engines.
 
-    A successor gets a new one: the last checkpoint stays valid until the next one, which names the folders to keep.
+    A successor gets a new folder: the last checkpoint stays valid until the next one, which names the folders to keep.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def folder(self, application: str, node: str, name: str | None = None) -> Path:
-        """Return the folder of an instance of *node* that a checkpoint calls *name*, or a new, empty one."""
+        """Return the folder of *node* that a checkpoint calls *name*, or a new, empty one."""
         above = self._folder / _safe(application) / _safe(node)
         if name is not None:
             return above / name

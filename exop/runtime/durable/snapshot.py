@@ -23,7 +23,7 @@ from exop.runtime.dataflow.entry import NOWHERE, Call, Way, Work
 from exop.runtime.dataflow.ports import BufferedOutput
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.source import SourceDriver
-from exop.runtime.durable.engine_journal import DurableTie
+from exop.runtime.durable.engine_journal import DiskJournal
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.lifecycle import State
 from exop.runtime.supervision.budget import Owner, current_call
@@ -114,7 +114,7 @@ def _node(component: Component) -> dict[str, Any]:
         held["dead"] = component.trouble.dead.capture()
     if isinstance(component.driver, SourceDriver):
         held["hand"] = component.driver.hand
-    if isinstance(component.tie, DurableTie):
+    if isinstance(component.tie, DiskJournal):
         held["tie"] = component.tie.capture()
     return held
 
@@ -151,7 +151,7 @@ def restore_states(deployment: Deployment, snapshot: Snapshot) -> None:
         if component.spec.state is not None and stored is not None:
             place = f"the memento of {deployment.name}.{name}"
             component.adopt(unpack(stored, component.spec.state[1], place))
-        if isinstance(component.tie, DurableTie):
+        if isinstance(component.tie, DiskJournal):
             component.tie.restore(positions[name])
 
 

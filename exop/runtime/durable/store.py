@@ -22,7 +22,7 @@ from exop.model.meshes.entries import keeps_order, missing, touched
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.topology import section_text, sections
 from exop.runtime.durable.database import FILE, GENERATION, Database, check, checksum, opened
-from exop.runtime.durable.engine_journal import EnginePlaces
+from exop.runtime.durable.engine_journal import EngineFolders
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.durable.snapshot import Key, Snapshot, ties
 
@@ -166,7 +166,7 @@ class Store:
             self._lock.close()
             raise
         self.checkpoints = Checkpoints(self.database)
-        self.engines = EnginePlaces(directory / "engines")
+        self.engines = EngineFolders(directory / "engines")
 
     def save(self, mesh: Mesh, *, active: bool, anew: bool = False) -> None:
         """Store an application, in one transaction; *anew* drops the checkpoint of one that had its name."""

@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeAlias, TypeVar
 from exop.errors import WiringError
 from exop.runtime.channels.base import Channel
 from exop.runtime.component import Component
-from exop.runtime.durable.engine_journal import DurableTie
+from exop.runtime.durable.engine_journal import DiskJournal
 from exop.wiring.graph.cycles import find_cycles, inner_places
 from exop.wiring.graph.wiring_graph import (
     Edge,
@@ -370,7 +370,7 @@ def check_order(graph: WiringGraph, execution: ExecutionPlan) -> None:
     one then, it would lose some items, and take others twice.
     """
     for node, vertex in graph.nodes.items():
-        place = _merge(graph, execution, vertex.component) if isinstance(vertex.component.tie, DurableTie) else None
+        place = _merge(graph, execution, vertex.component) if isinstance(vertex.component.tie, DiskJournal) else None
         if place is not None:
             raise WiringError(
                 f"{node} commits by itself, and recognizes what is sent again after a crash by its number; but several "

@@ -6,7 +6,7 @@ from exop_spark import EventTime, Input, SparkSlet, query
 
 from exop import EndOfStream, Punctuation
 from exop.runtime.drivers.engine import EngineDriver
-from exop.runtime.durable.engine_journal import DurableTie, EnginePlaces
+from exop.runtime.durable.engine_journal import DiskJournal, EngineFolders
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -31,7 +31,7 @@ class Life:
         driver = EngineDriver("engine", lambda: None)
         self.out = noted()
         self._count(driver)
-        self.tie = DurableTie(
+        self.tie = DiskJournal(
             lambda name: places.folder("a", "n", name), {"rows": "columns"}, {"out": self.out}, driver
         )
         if held is not None:
@@ -40,7 +40,7 @@ class Life:
         self.slet = kind(out=self.out, tie=self.tie)
         self.slet.__enter__()
         self.slet.ready()
-        self.tie.begin()
+        self.tie.start()
 
     def die(self):
         """Nothing is left of it but files."""
@@ -78,7 +78,7 @@ def windowed() -> type[SparkSlet]:
 @pytest.fixture
 def places(tmp_path):
     """A state directory's folders of engines."""
-    return EnginePlaces(tmp_path)
+    return EngineFolders(tmp_path)
 
 
 def test_what_was_put_out_before_a_crash_is_not_asked_for_again(places, noted):

@@ -13,7 +13,7 @@ from exop import Application, Committed, EndOfStream, Memento, Platform, Punctua
 from exop.errors import StoredStateError
 from exop.hooks import Plugins
 from exop.runtime.drivers.engine import EngineDriver
-from exop.runtime.durable.engine_journal import DurableTie, EnginePlaces, LiveTie
+from exop.runtime.durable.engine_journal import DiskJournal, EngineFolders, EngineJournal
 from exop.testing import feed
 from exop.testing.instances import CollectingOutput
 
@@ -34,7 +34,7 @@ class Told(CollectingOutput):
 @pytest.fixture
 def places(tmp_path):
     """A state directory's folders of engines."""
-    return EnginePlaces(tmp_path / "engines")
+    return EngineFolders(tmp_path / "engines")
 
 
 @pytest.fixture
@@ -42,10 +42,10 @@ def tied(places):
     """Make a tie with one input of single items, as a platform would at its start."""
     made = []
 
-    def make(held: dict[str, Any] | None = None) -> tuple[DurableTie, Told]:
+    def make(held: dict[str, Any] | None = None) -> tuple[DiskJournal, Told]:
         driver = EngineDriver("engine", lambda: None)
         out = Told(driver)
-        tie = DurableTie(lambda name: places.folder("app", "node", name), {"number": "item"}, {"out": out}, driver)
+        tie = DiskJournal(lambda name: places.folder("app", "node", name), {"number": "item"}, {"out": out}, driver)
         if held is not None:
             tie.restore(held)
         tie.open()
@@ -57,7 +57,7 @@ def tied(places):
         tie.close()
 
 
-def crashed(tie: DurableTie) -> None:
+def crashed(tie: DiskJournal) -> None:
     """Nothing is left of it but its files."""
     tie.close()
 
@@ -70,7 +70,7 @@ def test_an_engine_answers_in_an_application_and_by_itself():
 
 def test_what_was_put_out_is_not_kept():
     """In memory a tie holds what no batch has, for whoever comes after the engine."""
-    tie, out = LiveTie({"number": "item"}), CollectingOutput()
+    tie, out = EngineJournal({"number": "item"}), CollectingOutput()
     for number in (1, 2, 3):
         assert tie.take("number", number) == number
     assert tie.put_out(0, [(out, 10), (out, [20])], {"number": 2}, note="x")
@@ -81,7 +81,7 @@ def test_what_was_put_out_is_not_kept():
 
 def test_rows_of_batches_are_counted_one_by_one():
     """A batch may be put out in two parts: what is left of it is the rest."""
-    tie = LiveTie({"rows": "batch"})
+    tie = EngineJournal({"rows": "batch"})
     tie.take("rows", [1, 2, 3])
     tie.take("rows", Punctuation(3))
     tie.put_out(0, [], {"rows": 2})
@@ -121,7 +121,7 @@ def test_an_engine_that_is_ahead_of_its_logs_is_refused(tied):
 def test_what_is_in_the_log_leaves_from_there_and_is_not_asked_for_twice(tied):
     """The engine is ahead of the checkpoint: its batch is refused, and what it put out leaves once more."""
     tie, out = tied()
-    tie.begin()
+    tie.start()
     for number in (1, 2, 3):
         tie.take("number", number)
     assert tie.put_out(0, [(out, 10), (out, Punctuation(1))], {"number": 1})
@@ -132,7 +132,7 @@ def test_what_is_in_the_log_leaves_from_there_and_is_not_asked_for_twice(tied):
     crashed(tie)
     again, fresh = tied(held)
     assert again.committed == Committed(1, {"number": 2}, 7)
-    again.begin()
+    again.start()
     assert not again.put_out(1, [(fresh, 20)], {"number": 2})
     assert again.put_out(2, [(fresh, 30)], {"number": 3})
     assert again.settle(5)
@@ -148,7 +148,7 @@ def test_a_batch_without_results_counts_too(tied):
     tie.put_out(0, [], {"number": 1})
     crashed(tie)
     again, out = tied(held)
-    again.begin()
+    again.start()
     assert again.settle(5)
     assert (again.committed, out.items) == (Committed(0, {"number": 1}), [])
     assert again.capture()["passed"] == 1
@@ -157,12 +157,12 @@ def test_a_batch_without_results_counts_too(tied):
 def test_a_checkpoint_lets_go_of_what_it_counts(tied):
     """Only what a recovery could ask for is kept; whole segments go."""
     tie, out = tied()
-    tie.begin()
+    tie.start()
     tie.take("number", 1)
     tie.put_out(0, [(out, 1)], {"number": 1})
     assert tie.settle(5)
     tie.forget("number", 1)
-    tie.confirmed(tie.capture())
+    tie.trim_output(tie.capture())
     crashed(tie)
     again, _ = tied(tie.capture())
     assert [*again.events("number")] == []
