@@ -16,7 +16,7 @@ from typing import Any, Final, NoReturn
 
 from exop.errors import ConditionError, suggest
 from exop.model.slets.ports import PortType
-from exop.model.types.assignable import lacks
+from exop.model.types.assignable import missing_field
 from exop.model.types.description import ANY, Type
 
 #: In a condition: the time of the punctuation that comes.
@@ -167,7 +167,7 @@ class _Reader:
 
     def _check_field(self, node: ast.AST, subject: str, known: Type) -> None:
         name = _field_name(node, subject)
-        if name is None or known.kind == "union" or (problem := lacks(known, name)) is None:
+        if name is None or known.kind == "union" or (problem := missing_field(known, name)) is None:
             return
         at = self._end(node) - len(name) if isinstance(node, ast.Attribute) else self._at(node.slice)  # type: ignore[attr-defined]
         self._fail(at, f"{problem}{self.names.subjects[subject].sent_by}")

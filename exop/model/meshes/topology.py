@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from exop.errors import MeshError, UnknownName
 from exop.model.meshes.nodes import DIRECT, ChannelSpec, Graph, Node
 from exop.model.slets.spec import POLICIES, SletSpec
-from exop.model.types.conversion import written
+from exop.model.types.conversion import to_toml_value
 from exop.model.values.depth import read_toml
 from exop.safe_repr import json_text
 
@@ -247,7 +247,7 @@ def _pending(mesh: Graph, there: Node | ChannelSpec) -> dict[str, Any]:
 def _settings(mesh: Graph, place: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as TOML has them, and the names of those that are `None`; either is left out if it is empty."""
     found = {
-        key: written(f"{mesh.name}: the setting {place}.{key}", value)
+        key: to_toml_value(f"{mesh.name}: the setting {place}.{key}", value)
         for key, value in settings.items()
         if value is not None
     }

@@ -10,7 +10,7 @@ from types import FunctionType
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 from exop.errors import SletError, StoredStateError
-from exop.model.types.assignable import misfit
+from exop.model.types.assignable import value_mismatch
 from exop.model.types.description import type_of
 from exop.model.values.depth import parts_of
 from exop.safe_repr import RAISED, described, shown
@@ -122,7 +122,7 @@ def check_fields(fields: Mapping[str, Any], kind: type[Memento], place: str) -> 
             problem = f"{kind.__qualname__} has no field {name!r}; it has {', '.join(known) or 'none'}"
             cure = "give the memento a `@classmethod def upgrade(cls, old)`, or use the code that wrote it"
             raise refused(place, problem, cure)
-        where = misfit(value, known[name].type, name)
+        where = value_mismatch(value, known[name].type, name)
         if where is not None:
             cure = "correct it, or give the memento a higher version and a `@classmethod def upgrade(cls, old)`"
             raise refused(place, where, cure)
@@ -140,7 +140,7 @@ def check_parts(value: Any, place: str) -> None:
         kind = type(one)
         if dataclasses.is_dataclass(kind) or hasattr(kind, "_fields"):
             for name, field in type_of(kind).fields.items():
-                where = misfit(getattr(one, name, None), field.type, f"{kind.__qualname__}.{name}")
+                where = value_mismatch(getattr(one, name, None), field.type, f"{kind.__qualname__}.{name}")
                 if where is not None:
                     raise refused(place, where, "correct it, or use the code that wrote it")
         open_ += (part for _, part in parts_of(one))

@@ -11,7 +11,15 @@ from typing import Annotated, Any, Final, Generic, Literal, TypeVar, Union
 
 from exop.errors import SettingError, UnknownName
 from exop.model.items import Batch, EndOfStream, Punctuation
-from exop.model.types.assignable import bind, closed, columns_unfit, lacks, no_time, unfit, variables
+from exop.model.types.assignable import (
+    bind,
+    find_column_mismatch,
+    find_mismatch,
+    missing_field,
+    not_a_time,
+    substitute,
+    variables,
+)
 from exop.model.types.description import Type, type_name, type_of
 
 T = TypeVar("T")
@@ -135,9 +143,9 @@ class PortType:
         Raises:
             SettingError: they have none, and the error names those that they have; or it is no number.
         """
-        problem = lacks(self.items, name)
+        problem = missing_field(self.items, name)
         if problem is None and setting.rpartition(".")[2] == "time":
-            problem = no_time(self.items, name)
+            problem = not_a_time(self.items, name)
         if problem is not None:
             raise SettingError(place=place, setting=setting, problem=f"{problem}{self.sent_by}")
 
@@ -192,7 +200,7 @@ def derived(
     for port in inputs:
         if (given := taken.get(port.name)) is not None:
             bind(type_of(port.type.item), type_of(dict if given.form == "columns" else given.item), found)
-    return tuple(replace(port, type=replace(port.type, item=closed(port.type.item, found))) for port in outputs)
+    return tuple(replace(port, type=replace(port.type, item=substitute(port.type.item, found))) for port in outputs)
 
 
 def port_type(annotation: Any) -> PortType:
@@ -223,12 +231,12 @@ def _payload_type(only: Type, flags: dict[str, Any]) -> PortType:
 def mismatch(source: PortType, target: PortType) -> str | None:
     """Say why what leaves *source* cannot enter *target*, with the field where they differ; `None` when it can."""
     if "columns" not in (source.form, target.form):
-        found = unfit(source.items, target.items)
+        found = find_mismatch(source.items, target.items)
         return None if found is None else str(found)
     for rows in (source, target):
         if rows.form != "columns" and not all(map(_has_fields, rows.items.members)):
             return f"items of type {rows} have no columns"
-    found = columns_unfit(source.items, target.items)
+    found = find_column_mismatch(source.items, target.items)
     both = "the columns differ: " if source.form == target.form else ""
     return None if found is None else f"{both}{found}"
 

@@ -1,7 +1,7 @@
-"""Whether a type fits another one, and whether a value is of a type: what can be told without guessing.
+"""Whether values of one type may stand where another type is expected, and whether a value is of a type.
 
-The checks are gradual, as a static type checker is: what is not declared (`Any`, a bare `list`, a `TypeVar`) fits
-everything, and so does a name that is not resolved. They refuse only what cannot be right.
+The checks are gradual, as those of a static type checker: types that are not declared (`Any`, a bare `list`, a
+`TypeVar`) and names that cannot be resolved match everything. Only certain mistakes are refused.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from exop.safe_repr import shown
 
 
 @dataclass(frozen=True)
-class Misfit:
-    """The place at which one type does not fit another, and both types there; `None`: there is no such field.
+class Mismatch:
+    """The place at which two types differ, and both types there; `None` for a field that one side lacks.
 
     Attributes:
-        known: The fields that there are, where one is missing.
+        known: The fields that the source has, if one is missing.
     """
 
     source: Type | None
@@ -41,26 +41,21 @@ class Misfit:
         return f"{where}, {self.target} is expected"
 
 
-def fits(source: Any, target: Any) -> bool:
-    """Tell whether a value of type *source* may stand where *target* is expected."""
-    return unfit(type_of(source), type_of(target)) is None
-
-
-def unfit(source: Type, target: Type, path: str = "") -> Misfit | None:
+def find_mismatch(source: Type, target: Type, path: str = "") -> Mismatch | None:
     """Return the place at which *source* cannot stand where *target* is expected, or `None` when it can."""
     try:
-        return _Comparison({}).unfit(source, target, path)
+        return _Comparison({}).compare(source, target, path)
     except RecursionError:
-        return Misfit(source, target, path)
+        return Mismatch(source, target, path)
 
 
 @dataclass
 class _Comparison:
-    """Compares two types; a pair that was or is being compared is not compared again."""
+    """Compares two types; `found` has the results, so that a pair is compared once, also where types are recursive."""
 
-    found: dict[tuple[int, int], Misfit | None]
+    found: dict[tuple[int, int], Mismatch | None]
 
-    def unfit(self, source: Type, target: Type, path: str) -> Misfit | None:
+    def compare(self, source: Type, target: Type, path: str) -> Mismatch | None:
         known = source.annotation is not None and source.annotation == target.annotation
         named = source.kind == target.kind == "new" and source.identity == target.identity
         if known or named or source is target or {source.kind, target.kind} & {"any", "open"}:
@@ -68,29 +63,29 @@ class _Comparison:
         pair = id(source), id(target)
         if pair not in self.found:
             self.found[pair] = None
-            self.found[pair] = self._unfit(source, target, path)
+            self.found[pair] = self._compare(source, target, path)
         return self.found[pair]
 
-    def _unfit(self, source: Type, target: Type, path: str) -> Misfit | None:
-        here = Misfit(source, target, path)
+    def _compare(self, source: Type, target: Type, path: str) -> Mismatch | None:
+        here = Mismatch(source, target, path)
         for one in (source, target):
             if one.kind == "variable":
                 pairs = [(bound, target) if one is source else (source, bound) for bound in one.arguments]
-                return here if pairs and all(self.unfit(*pair, path) for pair in pairs) else None
+                return here if pairs and all(self.compare(*pair, path) for pair in pairs) else None
         if source.kind == "union":
-            return here if any(self.unfit(one, target, path) for one in source.members) else None
+            return here if any(self.compare(one, target, path) for one in source.members) else None
         if source.kind == "choice" and target.kind == "choice":
             return None if set(source.texts) <= set(target.texts) else here
         if source.kind == "choice":
-            return here if any(self.unfit(one, target, path) for one in source.arguments) else None
+            return here if any(self.compare(one, target, path) for one in source.arguments) else None
         if target.kind == "union":
-            found = [self.unfit(source, one, path) for one in target.members]
+            found = [self.compare(source, one, path) for one in target.members]
             return None if None in found else _deepest(found, here)
         if source.kind == "new":
-            return here if self.unfit(source.arguments[0], target, path) else None
+            return here if self.compare(source.arguments[0], target, path) else None
         return self._classes(source, target, here)
 
-    def _classes(self, source: Type, target: Type, here: Misfit) -> Misfit | None:
+    def _classes(self, source: Type, target: Type, here: Mismatch) -> Mismatch | None:
         if source.cls in (int, bool) and target.cls is float:
             return None
         if source.cls is None or target.cls is None:
@@ -112,19 +107,17 @@ class _Comparison:
         compared = self._rows(source, target, here.path) if source.kind == "record" else None
         return compared or self._parts(source, target, here)
 
-    def _rows(self, source: Type, target: Type, path: str) -> Misfit | None:
-        """Compare two records field by field."""
+    def _rows(self, source: Type, target: Type, path: str) -> Mismatch | None:
         for name, wanted in target.fields.items():
             place = f"{path}.{name}".lstrip(".")
             if name not in source.fields:
                 if wanted.required or not target.is_row:
-                    return Misfit(None, wanted.type, place, known=source.fields)
-            elif (found := self.unfit(source.fields[name].type, wanted.type, place)) is not None:
+                    return Mismatch(None, wanted.type, place, known=source.fields)
+            elif (found := self.compare(source.fields[name].type, wanted.type, place)) is not None:
                 return found
         return None
 
-    def _parts(self, source: Type, target: Type, here: Misfit) -> Misfit | None:
-        """Compare what two collections hold."""
+    def _parts(self, source: Type, target: Type, here: Mismatch) -> Mismatch | None:
         given, wanted = source.arguments, target.arguments
         if not given or not wanted:
             return None
@@ -132,15 +125,15 @@ class _Comparison:
             return here
         if source.kind == "tuple" and target.kind != "tuple":
             wanted = wanted[:1] * len(given)
-        found = (self.unfit(one, other, here.path) for one, other in zip(given, wanted, strict=False))
+        found = (self.compare(one, other, here.path) for one, other in zip(given, wanted, strict=False))
         first = next((one for one in found if one is not None), None)
         return first and _deepest([first], here)
 
 
-def _deepest(found: Iterable[Misfit | None], here: Misfit) -> Misfit:
-    """The misfit inside of the one member that was meant, or that of all."""
-    inside = [one for one in found if one is not None and one.path != here.path]
-    return inside[0] if len(inside) == 1 else here
+def _deepest(found: Iterable[Mismatch | None], here: Mismatch) -> Mismatch:
+    """The mismatch in a field if exactly one member of the union has one; else the mismatch of the whole."""
+    nested = [one for one in found if one is not None and one.path != here.path]
+    return nested[0] if len(nested) == 1 else here
 
 
 def variables(annotation: Any) -> tuple[TypeVar, ...]:
@@ -152,20 +145,20 @@ def variables(annotation: Any) -> tuple[TypeVar, ...]:
 
 
 def bind(target: Type, source: Type, found: dict[TypeVar, Any]) -> None:
-    """Add to *found* what the type variables of *target* stand for where values of type *source* come.
+    """Bind the type variables of *target* in *found* to the types they have if values of type *source* arrive.
 
-    A variable that stands for several types stands for their union; one of which nothing is known stays open.
+    A variable with several types is bound to their union; one of unknown type stays unbound.
     """
     if not variables(target.annotation):
         return
     if target.kind == "variable":
         known = source.annotation is not None and source.kind not in ("any", "open", "variable", "none")
-        if known and not variables(source.annotation) and unfit(source, target) is None:
+        if known and not variables(source.annotation) and find_mismatch(source, target) is None:
             before = found.get(target.annotation)
             found[target.annotation] = source.annotated if before is None else Union[before, source.annotated]  # noqa: UP007 (built at run time)
     elif target.kind == "union":
         others = [one for one in target.members if not variables(one.annotation)]
-        rest = [one.annotated for one in source.members if all(unfit(one, other) for other in others)]
+        rest = [one.annotated for one in source.members if all(find_mismatch(one, other) for other in others)]
         for one in target.members if rest else ():
             bind(one, type_of(Union[tuple(rest)]), found)  # noqa: UP007
     elif target.cls is source.cls or target.kind == source.kind != "record":
@@ -173,11 +166,8 @@ def bind(target: Type, source: Type, found: dict[TypeVar, Any]) -> None:
             bind(*pair, found)
 
 
-def closed(annotation: Any, found: Mapping[TypeVar, Any]) -> Any:
-    """Return an annotation with the types that its variables stand for, with `Any` where that is not known.
-
-    A variable with bounds stays where that is not known.
-    """
+def substitute(annotation: Any, found: Mapping[TypeVar, Any]) -> Any:
+    """Replace the type variables of an annotation; unbound ones by `Any`, unless they have a bound of their own."""
     bounded = {one: one for one in variables(annotation) if one.__bound__ or one.__constraints__}
     types = tuple(found.get(one, bounded.get(one, Any)) for one in variables(annotation))
     if isinstance(annotation, TypeVar):
@@ -185,8 +175,8 @@ def closed(annotation: Any, found: Mapping[TypeVar, Any]) -> Any:
     return annotation[types] if types else annotation
 
 
-def lacks(item: Type, name: str) -> str | None:
-    """Return why items of a type have no field *name*; `None` if they have it, or it is not known."""
+def missing_field(item: Type, name: str) -> str | None:
+    """Return why items of a type have no field *name*; `None` if they have it, or if that is unknown."""
     for one in (member.bare for member in item.members):
         known = one.fields
         if one.kind == "scalar" or known:
@@ -198,8 +188,8 @@ def lacks(item: Type, name: str) -> str | None:
     return None
 
 
-def no_time(item: Type, name: str) -> str | None:
-    """Return why the field *name* of a type is no time; `None` if it is one, or it is not known."""
+def not_a_time(item: Type, name: str) -> str | None:
+    """Return why the field *name* of a type cannot be a time; `None` if it can, or if that is unknown."""
     for one in (member.bare for member in item.members):
         if (field := one.fields.get(name)) is None:
             continue
@@ -210,95 +200,93 @@ def no_time(item: Type, name: str) -> str | None:
     return None
 
 
-def columns_unfit(source: Type, target: Type) -> Misfit | None:
-    """Return the column in which rows or batches that leave differ from those that are expected, or `None`.
+def find_column_mismatch(source: Type, target: Type) -> Mismatch | None:
+    """Return the first column in which the rows or batches of two ports differ, or `None`.
 
-    Between two declared schemas nothing is converted: they are the same. Between rows and columns the platform
-    converts: every column has its field, and every field without a default its column.
+    Two declared schemas must be equal: nothing is converted between them. Between rows and columns the platform
+    converts: every column needs its field, and every field without a default its column.
     """
     if source.kind == target.kind == "columns":
-        return _schemas_unfit(source, target)
+        return _schema_mismatch(source, target)
     rows, columns = (target, source) if source.kind == "columns" else (source, target)
     for member in rows.members:
         if member.kind != "record" or not columns.fields:
             continue
         given, expected = (member, columns) if rows is source else (columns, member)
         for wanted in expected.fields.values():
-            found = _column_unfit(given.fields, wanted, rows is target)
+            found = _column_mismatch(given.fields, wanted, rows is target)
             if found is not None:
                 return found
     return None
 
 
-def _column_unfit(fields: Mapping[str, Field], wanted: Field, is_row: bool) -> Misfit | None:
+def _column_mismatch(fields: Mapping[str, Field], wanted: Field, is_row: bool) -> Mismatch | None:
     what, given = "field" if is_row else "column", fields.get(wanted.name)
     if given is None:
-        return Misfit(None, wanted.type, wanted.name, what, fields) if wanted.required or not is_row else None
-    # A column that may be null takes `None`; from one, a field takes what comes: most are never null.
+        return Mismatch(None, wanted.type, wanted.name, what, fields) if wanted.required or not is_row else None
+    # A nullable column accepts `None`. In the other direction nullability is ignored: most columns have no nulls.
     source = given.type.sole if not is_row and not wanted.required and given.type.sole.kind != "any" else given.type
-    found = unfit(source, wanted.type, wanted.name)
-    return None if found is None else Misfit(found.source, found.target, found.path, what)
+    found = find_mismatch(source, wanted.type, wanted.name)
+    return None if found is None else Mismatch(found.source, found.target, found.path, what)
 
 
-def _schemas_unfit(source: Type, target: Type) -> Misfit | None:
+def _schema_mismatch(source: Type, target: Type) -> Mismatch | None:
     given, wanted = source.fields, target.fields
     if not given or not wanted:
         return None
     for name, one in wanted.items():
         if name not in given or given[name].written != one.written:
-            return Misfit(given[name].type if name in given else None, one.type, name, "column", given)
+            return Mismatch(given[name].type if name in given else None, one.type, name, "column", given)
     extra = next((name for name in given if name not in wanted), None)
     if extra is not None:
-        return Misfit(given[extra].type, None, extra, "column")
+        return Mismatch(given[extra].type, None, extra, "column")
     if list(given) != list(wanted):
-        return Misfit(source, target, ", ".join(given), "columns in the order")
+        return Mismatch(source, target, ", ".join(given), "columns in the order")
     return None
 
 
-def misfit(value: Any, wanted: Any, path: str) -> str | None:
-    """Return where and why *value* is not of the type *wanted*, or `None`; types that cannot be checked fit."""
-    return _misfit(value, type_of(wanted), path)
-
-
-def _misfit(value: Any, wanted: Type, path: str) -> str | None:
+def value_mismatch(value: Any, wanted: Any, path: str) -> str | None:
+    """Return where and why *value* is not of the type *wanted*, or `None`; types that cannot be checked match."""
+    wanted = type_of(wanted)
     kind = wanted.kind
     if kind in ("any", "open", "variable"):
         return None
     if kind == "new":
-        return _misfit(value, wanted.bare, path)
+        return value_mismatch(value, wanted.bare, path)
     if kind == "union":
-        fitting = any(_misfit(value, one, path) is None for one in wanted.members)
+        matches = any(value_mismatch(value, one, path) is None for one in wanted.members)
     elif kind == "choice":
-        fitting = value in wanted.choices
+        matches = value in wanted.choices
     else:
-        fitting = _is(value, wanted.cls)
-    if not fitting:
+        matches = _is_instance(value, wanted.cls)
+    if not matches:
         return f"{path} is {shown(value, 80)} ({type(value).__name__}), not {wanted}"
-    return _inside(value, wanted, path) if kind in ("list", "tuple", "table") and wanted.arguments else None
+    return _element_mismatch(value, wanted, path) if kind in ("list", "tuple", "table") and wanted.arguments else None
 
 
-def _is(value: Any, plain: Any) -> bool:
-    if plain is float and type(value) is int:
+def _is_instance(value: Any, cls: Any) -> bool:
+    if cls is float and type(value) is int:
         return True
-    if plain is int and isinstance(value, bool):
+    if cls is int and isinstance(value, bool):
         return False
     try:
-        return isinstance(value, plain)
+        return isinstance(value, cls)
     except TypeError:  # a protocol that cannot be checked at run time
         return True
 
 
-def _inside(value: Any, wanted: Type, path: str) -> str | None:
-    """Look at the elements of a collection."""
+def _element_mismatch(value: Any, wanted: Type, path: str) -> str | None:
     if wanted.kind == "table" and isinstance(value, Mapping):
         keys, values = wanted.entry
         found = (
-            _misfit(key, keys, f"{path}: the key {shown(key, 60)}") or _misfit(one, values, f"{path}[{shown(key, 60)}]")
+            value_mismatch(key, keys, f"{path}: the key {shown(key, 60)}")
+            or value_mismatch(one, values, f"{path}[{shown(key, 60)}]")
             for key, one in value.items()
         )
     elif wanted.kind == "tuple" and len(value) != len(wanted.arguments):
         return f"{path} has {len(value)} elements, not {len(wanted.arguments)}"
     else:
         types = wanted.elements(len(value)) if hasattr(value, "__len__") else []
-        found = (_misfit(one, kind, f"{path}[{n}]") for n, (one, kind) in enumerate(zip(value, types, strict=False)))
-    return next((told for told in found if told is not None), None)
+        pairs = enumerate(zip(value, types, strict=False))
+        found = (value_mismatch(one, kind, f"{path}[{n}]") for n, (one, kind) in pairs)
+    return next((one for one in found if one is not None), None)

@@ -1,8 +1,8 @@
-"""Settings as text, TOML and Python values: conversion to the annotated type, and back into what TOML can hold.
+"""Conversion of settings: from text, TOML and Python values to the annotated type, and back to values of TOML.
 
-A value of the right type is taken as it is. Text is read as the type wants it, because a command line has nothing but
-text; lists, tables and dataclasses are written there as in a topology file: `sizes=[1, 2]`, `rule={low = 1}`. Nothing
-else is guessed: a truth value is no number, a number is no text, a fraction is no whole number.
+A value of the right type is used as it is. Text is parsed by the type, because a command line passes only text; lists,
+tables and dataclasses are written as in a topology file: `sizes=[1, 2]`, `rule={low = 1}`. Nothing else is converted: a
+boolean is no number, a number is no text, a fraction is no integer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from uuid import UUID
 from exop.errors import MeshError, suggest
 from exop.model.types.description import CONCRETE, Type, type_of
 from exop.model.values.depth import DEPTH, deep_place, read_toml
-from exop.safe_repr import RAISED, message
+from exop.safe_repr import RAISED, message, shown
 
 _LISTS: Final = (list, tuple, set, frozenset)
 _TRUE: Final = ("true", "yes", "on", "1")
@@ -33,43 +33,37 @@ def convert(value: Any, wanted: Any) -> Any:
     """Convert *value* to the type *wanted*.
 
     Raises:
-        ValueError: it does not fit; the text is one line, without the name of the setting.
+        ValueError: it cannot be converted; the text is one line, without the name of the setting.
     """
     described = type_of(wanted)
     found = _BY_KIND[described.kind](value, described)
     if any(type(note).__module__.split(".")[0] == "msgspec" for note in described.notes):
-        # msgspec costs 20 ms to import: its bounds (`Meta(ge=1)`) are checked where they are used.
+        # Bounds (`Meta(ge=1)`); msgspec takes 20 ms to import, and is imported only where they are used.
         return _by_msgspec(found, described.annotated)
     return found
 
 
-def _given(value: Any, sound: bool, wanted: str) -> Any:
-    """The value, if it is *sound*; otherwise the error says what was *wanted*."""
-    if not sound:
-        raise _unfit(wanted, value)
+def _require(value: Any, valid: bool, wanted: str) -> Any:
+    if not valid:
+        raise _error(wanted, value)
     return value
 
 
-def _unfit(wanted: str, value: Any) -> ValueError:
+def _error(wanted: str, value: Any) -> ValueError:
     if value is None:
         return ValueError(f"expected {wanted}, got nothing (None)")
-    return ValueError(f"expected {wanted}, got {_shown(value)} ({type(value).__name__})")
-
-
-def _shown(value: Any, most: int = 80) -> str:
-    text = repr(value)
-    return text if len(text) <= most else f"{text[:most]}…"
+    return ValueError(f"expected {wanted}, got {shown(value, 80)} ({type(value).__name__})")
 
 
 def _number(value: Any, kind: Any) -> Any:
-    """A number out of another one, or out of text; a truth value is none."""
+    """Convert another number, or text, to a number; a boolean is not converted."""
     if type(value) is kind or (kind is not int and isinstance(value, kind)):
         return value
     takes, made = _NUMBERS[kind]
     try:
-        return made(_given(value, isinstance(value, takes) and not isinstance(value, bool), kind.__name__))
+        return made(_require(value, isinstance(value, takes) and not isinstance(value, bool), kind.__name__))
     except (TypeError, ValueError, InvalidOperation):
-        raise _unfit(kind.__name__, value) from None
+        raise _error(kind.__name__, value) from None
 
 
 _NUMBERS: Final[dict[Any, tuple[tuple[Any, ...], Callable[[Any], Any]]]] = {
@@ -84,9 +78,9 @@ def _moment(value: Any, kind: Any) -> Any:
     if isinstance(value, kind) and not (kind is date and isinstance(value, datetime)):
         return value
     try:
-        return kind.fromisoformat(_given(value, isinstance(value, str), kind.__name__))
+        return kind.fromisoformat(_require(value, isinstance(value, str), kind.__name__))
     except ValueError:
-        raise _unfit(f"{kind.__name__} as in {_EXAMPLES[kind]}", value) from None
+        raise _error(f"{kind.__name__} as in {_EXAMPLES[kind]}", value) from None
 
 
 def _scalar(value: Any, wanted: Type) -> Any:
@@ -94,9 +88,9 @@ def _scalar(value: Any, wanted: Type) -> Any:
     if kind is bool:
         if isinstance(value, str) and value.lower() in _TRUE + _FALSE:
             return value.lower() in _TRUE
-        return bool(_given(value, isinstance(value, bool), "true or false"))
+        return bool(_require(value, isinstance(value, bool), "true or false"))
     if kind is str:
-        return str(_given(value, isinstance(value, str), "str"))
+        return str(_require(value, isinstance(value, str), "str"))
     if kind is timedelta:
         return value if isinstance(value, timedelta) else timedelta(seconds=_number(value, float))
     if kind in _NUMBERS:
@@ -104,21 +98,21 @@ def _scalar(value: Any, wanted: Type) -> Any:
     if kind in _EXAMPLES:
         return _moment(value, kind)
     if issubclass(kind, PurePath) and not isinstance(value, kind):
-        return kind(_given(value, isinstance(value, (str, os.PathLike)), "a path"))
+        return kind(_require(value, isinstance(value, (str, os.PathLike)), "a path"))
     return _instance(value, wanted)
 
 
 def _instance(value: Any, wanted: Type) -> Any:
-    """Any other class: one that can be made of a text is (an address, a time zone, an identifier)."""
+    """An instance of any other class; text is passed to the class (an address, a time zone, an identifier)."""
     kind = wanted.cls
     if isinstance(value, kind):
         return value
     if not isinstance(value, str) or kind in (bytes, bytearray):
-        raise _unfit(wanted.name, value)
+        raise _error(wanted.name, value)
     try:
         return kind(value)
-    except RAISED as problem:  # whatever a class of the user's raises, the value does not fit
-        raise ValueError(f"expected {wanted}, got {_shown(value)}: {message(problem)}") from None
+    except RAISED as problem:  # a class of the user may raise anything
+        raise ValueError(f"expected {wanted}, got {shown(value, 80)}: {message(problem)}") from None
 
 
 def _union(value: Any, wanted: Type) -> Any:
@@ -131,7 +125,7 @@ def _union(value: Any, wanted: Type) -> Any:
             continue
     if isinstance(value, str) and value.lower() == "none" and wanted.takes_none:
         return None
-    raise _unfit(" or ".join("nothing" if one.kind == "none" else one.name for one in members), value)
+    raise _error(" or ".join("nothing" if one.kind == "none" else one.name for one in members), value)
 
 
 def _choice(value: Any, choices: Sequence[Any]) -> Any:
@@ -139,7 +133,7 @@ def _choice(value: Any, choices: Sequence[Any]) -> Any:
         if (type(value) is type(choice) and value == choice) or (isinstance(value, str) and value == str(choice)):
             return choice
     known = suggest(value, list(map(str, choices)), "choice")
-    raise ValueError(f"{_shown(value)} is none of the choices; {known}")
+    raise ValueError(f"{shown(value, 80)} is none of the choices; {known}")
 
 
 def _member(value: Any, wanted: Type) -> Any:
@@ -155,13 +149,13 @@ def _list(value: Any, wanted: Type) -> Any:
     if made not in _LISTS:
         return _instance(value, wanted)
     value = _literal(value)
-    sound = isinstance(value, (*_LISTS, Sequence, Set))
-    if not sound or isinstance(value, (str, bytes)):
-        raise _unfit(f"a {made.__name__}, written [a, b]", value)
+    valid = isinstance(value, (*_LISTS, Sequence, Set))
+    if not valid or isinstance(value, (str, bytes)):
+        raise _error(f"a {made.__name__}, written [a, b]", value)
     if wanted.kind == "tuple" and len(wanted.arguments) != len(value):
-        raise ValueError(f"expected {len(wanted.arguments)} values, got {len(value)}: {_shown(value)}")
+        raise ValueError(f"expected {len(wanted.arguments)} values, got {len(value)}: {shown(value, 80)}")
     pairs = zip(value, wanted.elements(len(value)), strict=True)
-    found = [_inside(f"element {number}", one, kind) for number, (one, kind) in enumerate(pairs, 1)]
+    found = [_convert_part(f"element {number}", one, kind) for number, (one, kind) in enumerate(pairs, 1)]
     maker: Any = type(value) if isinstance(value, wanted.cls) and type(value) in _LISTS else made
     return maker(found)
 
@@ -171,13 +165,13 @@ def _table(value: Any, wanted: Type) -> Any:
         return _instance(value, wanted)
     value = _literal(value)
     if not isinstance(value, Mapping):
-        raise _unfit("a table, written {name = value}", value)
+        raise _error("a table, written {name = value}", value)
     keys, values = wanted.entry
-    return {_inside("the key", key, keys): _inside(f"{key!r}", one, values) for key, one in value.items()}
+    return {_convert_part("the key", key, keys): _convert_part(f"{key!r}", one, values) for key, one in value.items()}
 
 
 def _record(value: Any, wanted: Type) -> Any:
-    """A dataclass, a named tuple, a typed dictionary or a structure out of a table."""
+    """Convert a table to a dataclass, named tuple, typed dictionary or msgspec structure."""
     kind = wanted.cls
     if not wanted.is_row and isinstance(value, kind):
         return value
@@ -185,28 +179,27 @@ def _record(value: Any, wanted: Type) -> Any:
         return _by_msgspec(value, kind)
     value = _literal(value)
     if not isinstance(value, Mapping):
-        raise _unfit(f"{kind.__name__}, written {{field = value}}", value)
+        raise _error(f"{kind.__name__}, written {{field = value}}", value)
     known = {field.name: field for field in wanted.fields.values() if field.given}
     for name in value:
         if name not in known:
             raise ValueError(f"{kind.__name__} has no field {name!r}; {suggest(name, known, 'field')}")
     missing = [name for name, field in known.items() if field.required and name not in value]
     if missing:
-        raise ValueError(f"{kind.__name__} lacks {', '.join(missing)} in {_shown(dict(value))}")
-    return kind(**{name: _inside(name, one, known[name].type) for name, one in value.items()})
+        raise ValueError(f"{kind.__name__} lacks {', '.join(missing)} in {shown(dict(value), 80)}")
+    return kind(**{name: _convert_part(name, one, known[name].type) for name, one in value.items()})
 
 
 def _by_msgspec(value: Any, annotation: Any) -> Any:
-    # A program that declares a msgspec type has imported msgspec already.
     import msgspec
 
     try:
         return msgspec.convert(_literal(value), annotation, strict=False)
     except (msgspec.ValidationError, TypeError) as problem:
-        raise ValueError(f"{problem}: {_shown(value)}") from None
+        raise ValueError(f"{problem}: {shown(value, 80)}") from None
 
 
-def _inside(place: str, value: Any, wanted: Type) -> Any:
+def _convert_part(place: str, value: Any, wanted: Type) -> Any:
     try:
         return convert(value, wanted)
     except ValueError as problem:
@@ -214,21 +207,21 @@ def _inside(place: str, value: Any, wanted: Type) -> Any:
 
 
 def _literal(value: Any) -> Any:
-    """Lists and tables may be written as text, as a topology file writes them."""
+    """Parse text that begins like a list or table as TOML."""
     if not isinstance(value, str) or value[:1] not in ("[", "{"):
         return value
     try:
         return read_toml(f"value = {value}", DEPTH + 1)["value"]
     except ValueError as problem:
-        raise ValueError(f"{_shown(value)} is no list or table as TOML writes it: {problem}") from None
+        raise ValueError(f"{shown(value, 80)} is no list or table in TOML: {problem}") from None
 
 
 _BY_KIND: Final[dict[str, Callable[[Any, Type], Any]]] = {
     **dict.fromkeys(("any", "open", "variable"), lambda value, wanted: value),
     "new": lambda value, wanted: convert(value, wanted.bare),
-    "none": lambda value, wanted: _given(value, value is None, "nothing"),
-    "type": lambda value, wanted: _given(value, isinstance(value, type), "a class"),
-    "callable": lambda value, wanted: _given(value, callable(value), "something that can be called"),
+    "none": lambda value, wanted: _require(value, value is None, "nothing"),
+    "type": lambda value, wanted: _require(value, isinstance(value, type), "a class"),
+    "callable": lambda value, wanted: _require(value, callable(value), "something that can be called"),
     "scalar": _scalar,
     "choice": lambda value, wanted: _choice(value, wanted.choices),
     "enum": _member,
@@ -242,23 +235,23 @@ _BY_KIND: Final[dict[str, Callable[[Any, Type], Any]]] = {
 }
 
 
-def written(place: str, value: Any) -> Any:
-    """Give *value* a form that TOML has, from which `convert` makes the same value again.
+def to_toml_value(place: str, value: Any) -> Any:
+    """Convert *value* to types of TOML, from which `convert` restores it.
 
     Raises:
-        MeshError: it has none, or is nested too deeply; *place* says where it stands.
+        MeshError: TOML cannot hold it, or it is nested too deeply; *place* says where it is.
     """
     deep = deep_place(value)
     if deep is not None:
         raise MeshError(
             f"{place} is nested more than {DEPTH} levels deep, or refers to itself, at {deep}; make it flatter"
         )
-    return _written(place, value)
+    return _to_toml(place, value)
 
 
-def _written(place: str, value: Any) -> Any:
+def _to_toml(place: str, value: Any) -> Any:
     if isinstance(value, enum.Enum):
-        return _written(place, value.value)
+        return _to_toml(place, value.value)
     if isinstance(value, (bool, datetime, date, time)):
         return value
     for plain in (int, float):
@@ -280,11 +273,11 @@ def _written(place: str, value: Any) -> Any:
     if hasattr(value, "_asdict"):
         value = value._asdict()
     if isinstance(value, Mapping):
-        return {str(_written(place, key)): _written(f"{place}.{key}", one) for key, one in value.items()}
+        return {str(_to_toml(place, key)): _to_toml(f"{place}.{key}", one) for key, one in value.items()}
     if isinstance(value, Set):
-        return [_written(place, one) for one in sorted(value, key=repr)]
+        return [_to_toml(place, one) for one in sorted(value, key=repr)]
     if isinstance(value, (list, tuple)):
-        return [_written(place, one) for one in value]
+        return [_to_toml(place, one) for one in value]
     raise MeshError(
         f"{place} is {value!r:.80}, which a topology file cannot hold; "
         f"use numbers, text, dates, lists, tables and dataclasses for settings that are stored"

@@ -1,7 +1,7 @@
 """The description of a type, read once from its annotation.
 
-Every module that asks what an annotation means asks here: which kind of type it is, what it consists of, which fields
-it has. Arguments and fields are described when they are first asked for, so that a type may contain itself.
+Only this module interprets annotations; all others ask it for the kind of a type, its arguments and its fields. These
+are described when they are first read, so that a type may contain itself.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class Field:
 
     Attributes:
         required: It has no default.
-        given: The constructor takes it.
-        written: The annotation as it stands in the source.
+        given: The constructor accepts it.
+        written: The annotation as it is in the source.
     """
 
     name: str
@@ -81,11 +81,11 @@ class Field:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Type:
-    """One type: its kind, its short name for messages, and its class, if that is known here.
+    """A type: its kind, its short name for messages, and its class, if that is known here.
 
     Attributes:
-        annotation: The annotation, without other names and notes.
-        notes: The notes on it (`Annotated`) that are more than text: bounds.
+        annotation: The annotation, without aliases and notes.
+        notes: The notes on it (`Annotated`) that are more than text, such as bounds.
         identity: Module and name of the class.
     """
 
@@ -103,26 +103,26 @@ class Type:
 
     @cached_property
     def arguments(self) -> tuple[Type, ...]:
-        """The types that this one is made of: members, elements, key and value, bounds."""
+        """The types of which it consists: members, elements, key and value, bounds."""
         return tuple(map(type_of, _arguments(self.kind, self.annotation, self.cls)))
 
     @cached_property
     def choices(self) -> tuple[Any, ...]:
-        """The values that are allowed: those of a `Literal`, the members of an enumeration."""
+        """The values of a `Literal`, or the members of an enumeration."""
         if self.kind == "enum":
             return tuple(self.cls.__members__.values())
         return typing.get_args(self.annotation) if self.kind == "choice" else ()
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The choices as text; of a type that is described elsewhere nothing else is known."""
+        """The choices as text, which is all that is known of a type described by another platform."""
         if self.kind == "enum" and self.cls is not None:
             return tuple(self.cls.__members__)
         return self.choices if self.annotation is None else tuple(map(repr, self.choices))
 
     @cached_property
     def fields(self) -> Mapping[str, Field]:
-        """The fields of a record, and the columns of a declared schema, by name."""
+        """The fields of a record, or the columns of a declared schema, by name."""
         if self.kind not in ("record", "columns"):
             return {}
         found = map(_column, self.schema or ()) if self.kind == "columns" else _fields(self.cls)
@@ -135,7 +135,7 @@ class Type:
 
     @property
     def schema(self) -> Any:
-        """The declared `pyarrow.Schema` of columns."""
+        """The declared `pyarrow.Schema` of columns, or `None`."""
         return next((note for note in self.notes if type(note).__name__ == "Schema"), None)
 
     @property
@@ -145,27 +145,27 @@ class Type:
 
     @property
     def shape(self) -> dict[str, str]:
-        """The annotations of the fields as they are written, by name."""
+        """The annotations of the fields as they are in the source, by name."""
         return {name: field.written for name, field in self.fields.items()}
 
     @property
     def takes_none(self) -> bool:
-        """Whether `None` may be a value of it."""
+        """Whether `None` is a valid value: it is declared, or anything is."""
         return self.annotation is Any or self.nullable
 
     @property
     def nullable(self) -> bool:
-        """Whether `None` is declared as a value of it."""
+        """Whether the type declares `None`."""
         return any(one.kind == "none" for one in self.members)
 
     @property
     def nulls(self) -> dict[str, None]:
-        """The fields that are `None` where a value does not have them: they have no default and are nullable."""
+        """The required nullable fields, which are `None` if a stored value lacks them."""
         return {name: None for name, one in self.fields.items() if one.required and one.type.nullable}
 
     @cached_property
     def bare(self) -> Type:
-        """The type behind names of its own (`NewType`)."""
+        """The type behind its own names (`NewType`)."""
         found = self
         while found.kind == "new":
             found = found.arguments[0]
@@ -173,7 +173,7 @@ class Type:
 
     @cached_property
     def sole(self) -> Type:
-        """The one type that values other than `None` have; `Any` if there are several."""
+        """The one type of all values other than `None`; `Any` if there are several."""
         members = [one for one in self.members if one.kind != "none"]
         if len(members) != 1:
             return ANY
@@ -192,7 +192,7 @@ class Type:
 
     @property
     def entry(self) -> tuple[Type, Type]:
-        """The types of the keys and of the values of a table."""
+        """The types of the keys and values of a table."""
         return (self.arguments[0], self.arguments[1]) if self.kind == "table" and self.arguments else (ANY, ANY)
 
     @property
@@ -201,7 +201,7 @@ class Type:
         return self.kind == "record" and (self.cls is dict or typing.is_typeddict(self.cls))
 
     def reached(self) -> Iterator[Type]:
-        """Yield this type and all that it is made of, each once."""
+        """Yield this type and all types of which it consists, each once."""
         seen: set[int] = set()
         found: list[Type] = [self]
         while found:
@@ -227,7 +227,7 @@ def type_of(annotation: Any) -> Type:
 
 
 def forget() -> None:
-    """Forget all descriptions: classes come or go."""
+    """Clear the cache, when classes are loaded or unloaded."""
     _of_class.cache_clear()
     _of_form.cache_clear()
 
@@ -258,7 +258,7 @@ def _described(annotation: Any) -> Type:
 
 
 def unalias(annotation: Any) -> Any:
-    """An annotation without its other name (`type X = …`), and without notes that are text alone."""
+    """Remove aliases (`type X = …`) and notes that are only text."""
     while True:
         if type(annotation).__name__ == "TypeAliasType":
             annotation = annotation.__value__
@@ -282,12 +282,12 @@ def type_name(annotation: Any) -> str:
 
 
 def is_named_tuple(kind: Any) -> bool:
-    """Whether it is a class of named tuples."""
+    """Whether *kind* is a class of named tuples."""
     return isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
 
 
 def _kind(plain: Any) -> tuple[Kind, Any]:
-    """The kind of an annotation, and the class that it names."""
+    """The kind of an annotation, and its class."""
     origin = typing.get_origin(plain)
     if plain is Any or plain is object:
         return "any", None
@@ -353,7 +353,7 @@ def built(
     fields: typing.Iterable[Field] = (),
     choices: tuple[Any, ...] = (),
 ) -> Type:
-    """Describe a type that no annotation here declares."""
+    """Describe a type without an annotation."""
     found = Type(kind, name, cls, None, (), identity)
     vars(found).update(arguments=arguments, fields={field.name: field for field in fields}, choices=choices)
     return found
@@ -389,7 +389,7 @@ def _fields(kind: Any) -> Iterator[Field]:
 
 
 def _hints(kind: Any) -> Mapping[str, Any]:
-    """Resolve the annotations of a class, by field; one that cannot be resolved stays open, under its text."""
+    """Resolve the annotations of a class, by field; one that cannot be resolved becomes `open`, under its text."""
     found: dict[str, Any] = defaultdict(lambda: OPEN)
     with suppress(*_UNRESOLVED):
         return found | typing.get_type_hints(kind, include_extras=True)
@@ -407,7 +407,7 @@ _UNRESOLVED: Final = (NameError, TypeError, AttributeError, SyntaxError)
 
 
 def _written(annotation: Any) -> str:
-    """An annotation as it stands in the source, or nearly so: stored mementos carry it."""
+    """An annotation nearly as it is in the source; stored mementos contain it."""
     plain = isinstance(annotation, type) and not typing.get_args(annotation)
     return annotation if isinstance(annotation, str) else annotation.__qualname__ if plain else str(annotation)
 
@@ -428,7 +428,6 @@ _ARROW: Final[dict[str, type]] = {
 
 
 def _column(column: Any) -> Field:
-    """A field of an Arrow schema; one that may be null says so in its type."""
     return Field(column.name, _of_arrow(column.type), not column.nullable, written=str(column.type))
 
 

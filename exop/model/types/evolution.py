@@ -1,6 +1,6 @@
-"""Types that travel and change: their form as plain data, their fingerprint, and what differs between two versions.
+"""Types that travel and change: as plain data, as fingerprints, and as differences between two versions.
 
-A platform that lacks a class reads its description all the same: it can show the type, and compare it with others.
+A platform that lacks a class can still read, show and compare its description.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn, NotRequired, TypedDict
 
 from exop.errors import StoredStateError
-from exop.model.types.assignable import unfit
+from exop.model.types.assignable import find_mismatch
 from exop.model.types.conversion import convert
 from exop.model.types.description import CONCRETE, SCALARS, Field, Kind, Type, built, type_of
 
@@ -28,7 +28,7 @@ _KNOWN: Final[dict[tuple[str, str], Any]] = {
 
 
 def as_data(described: Type) -> list[dict[str, Any]]:
-    """Give a description a form that JSON and msgpack have: its types, which refer to each other by position."""
+    """Convert a description to types of JSON and msgpack: a list of types that refer to each other by position."""
     found = list(described.reached())
     place = {id(one): number for number, one in enumerate(found)}
     data = []
@@ -44,7 +44,7 @@ def as_data(described: Type) -> list[dict[str, Any]]:
 
 
 class _Node(TypedDict):
-    """One type as plain data; it refers to others by their positions."""
+    """One type in this list."""
 
     kind: Kind
     name: str
@@ -55,10 +55,10 @@ class _Node(TypedDict):
 
 
 def from_data(data: Any) -> Type:
-    """Read a description; its classes are those of this platform only where Python or ExoP define them.
+    """Read a description. Its classes are resolved only if Python or ExoP define them.
 
     Raises:
-        StoredStateError: it is none, or larger than any that is written.
+        StoredStateError: it is invalid, or larger than any description that ExoP writes.
     """
     if not isinstance(data, (list, tuple)) or not 0 < len(data) <= MOST:
         _refuse(f"it is no list of 1 to {MOST} types")
@@ -92,7 +92,7 @@ def _fields(node: _Node) -> Sequence[tuple[str, int, bool, str]]:
 
 
 def _alone(node: _Node) -> Type:
-    """A type without those to which it refers."""
+    """A type without its arguments and fields."""
     kind, identity = node["kind"], node.get("identity", "")
     known = _KNOWN.get((kind, identity))
     return built(kind, node["name"], known, identity=identity, choices=tuple(node.get("choices", ())))
@@ -104,7 +104,7 @@ def _refuse(problem: str) -> NoReturn:
 
 
 def fingerprint(described: Type) -> str:
-    """A short text that is equal for equal types, also of two versions of one bundle, and on any platform."""
+    """A short text that is equal for equal types, on any platform and for any version of a bundle."""
     texts: list[str] = []
     seen: dict[int, int] = {}
     left = [described]
@@ -131,9 +131,9 @@ class FieldChange:
 
     Attributes:
         path: The field; empty for the type itself.
-        before: Its type in the old version; `None`: it is new.
-        after: Its type in the new version; `None`: it is gone.
-        compatible: The new version can take what the old one wrote.
+        before: Its type in the old version; `None` for a new field.
+        after: Its type in the new version; `None` for a removed field.
+        compatible: The new version can read values that the old one wrote.
     """
 
     path: str
@@ -153,8 +153,8 @@ class FieldChange:
 def changes(before: Type, after: Type) -> list[FieldChange]:
     """Compare two versions of a type, field by field.
 
-    A new field is compatible if it has a default or may be `None`, and another type if it takes the old values. A field
-    that is gone, and one of a type that does not take the old values, are not.
+    A new field is compatible if it has a default or is nullable, a changed type if it accepts the old values. Removed
+    fields are incompatible.
     """
     try:
         return list(_changes(before, after, "", set()))
@@ -181,7 +181,7 @@ def _changes(before: Type, after: Type, path: str, seen: set[tuple[int, int]]) -
         if own:
             yield FieldChange(path, before.name, after.name, all(one.compatible for one in own))
     elif before.kind != "class" or after.kind != "class" or _own(before) != _own(after):
-        compatible = unfit(before, after.bare) is None
+        compatible = find_mismatch(before, after.bare) is None
         if not compatible or (before.name != after.name and "open" not in (before.kind, after.kind)):
             yield FieldChange(path, before.name, after.name, compatible)
 

@@ -13,10 +13,10 @@ from exop.model.types.description import type_of
 
 
 def filled(kind: Any, fields: Mapping[str, Any], *, defaults: bool = True) -> Any:
-    """An instance of a dataclass with these fields; those that are new in the class have their *defaults*, or `None`.
+    """Create an instance of a dataclass with these fields; missing ones have their *defaults*, or `None` if nullable.
 
     Raises:
-        StoredStateError: a field that the class does not have, or a new one without a default.
+        StoredStateError: the class lacks a field, or a missing field has no default.
     """
     known = {field.name: field for field in dataclasses.fields(kind)}
     strange = [name for name in fields if name not in known]
@@ -32,7 +32,7 @@ def filled(kind: Any, fields: Mapping[str, Any], *, defaults: bool = True) -> An
 
 @lru_cache(maxsize=1024)
 def _maker(kind: type) -> Callable[[type], Any]:
-    """The first `__new__` that is built in: no code of the class is called."""
+    """The first built-in `__new__`, which calls no code of the class."""
     return next(new for one in kind.__mro__ if isinstance(new := vars(one).get("__new__"), BuiltinFunctionType))
 
 
@@ -48,10 +48,10 @@ def _default(kind: Any, field: dataclasses.Field[Any], factories: bool) -> Any:
 
 
 def filled_tuple(kind: Any, fields: Mapping[str, Any]) -> Any:
-    """A named tuple with these fields; those that are new in the class have their defaults.
+    """Create a named tuple with these fields; missing ones have their defaults, or `None` if nullable.
 
     Raises:
-        StoredStateError: a field that the class does not have, or a new one without a default.
+        StoredStateError: the class lacks a field, or a missing field has no default.
     """
     given = {**kind._field_defaults, **fields}
     if given.keys() != set(kind._fields):

@@ -17,7 +17,7 @@ from exop.model.meshes.resolve import resolved, with_full_paths
 from exop.model.meshes.shadow import Shadow, as_shadow
 from exop.model.slets.memento_file import imported
 from exop.model.slets.stored_memento import pack
-from exop.model.types.conversion import written
+from exop.model.types.conversion import to_toml_value
 from exop.remoting.api.edits import AnyEdit
 from exop.remoting.transport.limits import KIB, MIB
 from exop.runtime.catalog import Catalog, known_slets
@@ -285,7 +285,7 @@ def as_proof(shadow: Shadow | None, keep: float | None) -> dict[str, Any] | None
         raise PlanError(
             "a comparison is code, and code does not travel: prove the change in the platform's own process"
         )
-    divert = {name: written(f"divert: {name}", value) for name, value in shadow.divert.items()}
+    divert = {name: to_toml_value(f"divert: {name}", value) for name, value in shadow.divert.items()}
     found = {name: getattr(shadow, name) for name in _SHADOW}
     return {**found, "divert": divert, "keep": keep, "folder": os.getcwd()}
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from exop.errors import NotStorable, StoredStateError
-from exop.model.types.assignable import misfit
+from exop.model.types.assignable import value_mismatch
 from exop.model.types.description import type_of
 from exop.runtime.dataflow.entry import Unwind
 from exop.safe_repr import shown, traceback_of
@@ -111,7 +111,7 @@ class FailedItem:
         except (KeyError, TypeError) as damage:
             raise refused(problem=f"its parts do not fit ({damage})", cure=cure) from None
         for name, one in type_of(FailedItem).fields.items():
-            if (where := misfit(getattr(failed, name), one.type, name)) is not None:
+            if (where := value_mismatch(getattr(failed, name), one.type, name)) is not None:
                 raise refused(problem=where, cure=cure)
         return failed
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, Protocol, TypedDict, TypeVar
 
+import numpy as np
 import pytest
 
-from exop.model.types.assignable import bind, closed, fits, lacks
+from exop.model.types.assignable import bind, find_mismatch, missing_field, substitute, value_mismatch
 from exop.model.types.description import type_of
 
 T = TypeVar("T")
@@ -120,16 +122,10 @@ MISFIT = [
 ]
 
 
-@pytest.mark.parametrize(("source", "target"), FIT, ids=repr)
-def test_fits(source, target):
-    """What may stand there is let in; what is not declared fits everything."""
-    assert fits(source, target)
-
-
-@pytest.mark.parametrize(("source", "target"), MISFIT, ids=repr)
-def test_does_not_fit(source, target):
-    """What cannot be right is refused."""
-    assert not fits(source, target)
+@pytest.mark.parametrize(("source", "target", "fits"), [(*one, one in FIT) for one in FIT + MISFIT], ids=repr)
+def test_a_type_stands_where_another_is_expected(source, target, fits):
+    """Types that are not declared match everything, and certain mistakes are refused."""
+    assert (find_mismatch(type_of(source), type_of(target)) is None) is fits
 
 
 K = TypeVar("K")
@@ -160,7 +156,7 @@ def test_a_variable_stands_for_what_comes(declared, comes, leaves, type_):
     """What leaves has the type that the variables of the input have taken; what is not known is `Any`."""
     found: dict[Any, Any] = {}
     bind(type_of(declared), type_of(comes), found)
-    assert closed(leaves, found) == type_
+    assert substitute(leaves, found) == type_
 
 
 def test_a_variable_of_two_inputs_stands_for_both_types():
@@ -168,7 +164,7 @@ def test_a_variable_of_two_inputs_stands_for_both_types():
     found: dict[Any, Any] = {}
     for comes in (Car, int):
         bind(type_of(T), type_of(comes), found)
-    assert closed(list[T], found) == list[Car | int]
+    assert substitute(list[T], found) == list[Car | int]
 
 
 class Point(NamedTuple):
@@ -204,5 +200,42 @@ class Point(NamedTuple):
 )
 def test_a_field_that_items_lack(item, name, problem):
     """It is said where it is known; of a row, what is no key is no field."""
-    found = lacks(type_of(item), name)
+    found = missing_field(type_of(item), name)
     assert found is None if problem is None else (found or "").startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted", "problem"),
+    [
+        (1, int, ""),
+        (1, float, ""),
+        (None, int | None, ""),
+        ("a", Literal["a", "b"], ""),
+        ([1], list[int], ""),
+        ((1, "a"), tuple[int, str], ""),
+        ((1, 2, 3), tuple[int, ...], ""),
+        ({1: [2.0]}, dict[int, list[float]], ""),
+        ({1: 2}, Mapping[int, int], ""),
+        (deque([1]), deque[int], ""),
+        ([1], Sequence[int], ""),
+        (np.zeros(2), np.ndarray[Any, np.dtype[np.float64]], ""),
+        ({1, 2}, set[int], ""),
+        (5, Any, ""),
+        (5, Annotated[int, "seconds"], ""),
+        (object(), object, ""),
+        ("a", int, "x is 'a' (str), not int"),
+        (True, int, "x is True (bool), not int"),
+        (1.5, int | None, "x is 1.5 (float), not int | None"),
+        ("c", Literal["a", "b"], "x is 'c' (str)"),
+        ([1, "a"], list[int], "x[1] is 'a' (str), not int"),
+        ((1,), tuple[int, str], "x has 1 elements, not 2"),
+        ((1, 2), tuple[int, str], "x[1] is 2 (int), not str"),
+        ({"k": [1, None]}, dict[str, list[int]], "x['k'][1] is None (NoneType), not int"),
+        ({1: 1}, dict[str, int], "x: the key 1 is 1 (int), not str"),
+        ([1], deque[int], "x is [1] (list)"),
+    ],
+)
+def test_a_value_is_of_a_type(value, wanted, problem):
+    """The check is as gradual as that of types, and the error names the element."""
+    found = value_mismatch(value, wanted, "x") or ""
+    assert found.startswith(problem) if problem else not found

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exop.model.types.conversion import convert, written
+from exop.model.types.conversion import convert, to_toml_value
 
 T = TypeVar("T")
 Seconds = NewType("Seconds", int)
@@ -167,7 +167,7 @@ BAD: list[tuple[Any, Any, str]] = [
     (True, Literal[1], "True is none of the choices; known: 1"),
     ("blue", Color, "'blue' is none of the choices; known: green, red"),
     ("a,b", list[str], "expected a list, written [a, b], got 'a,b' (str)"),
-    ("[1, ", list[int], "'[1, ' is no list or table as TOML writes it"),
+    ("[1, ", list[int], "'[1, ' is no list or table in TOML"),
     ([1, "x"], list[int], "element 2: expected int, got 'x' (str)"),
     ([1], tuple[int, int], "expected 2 values, got 1"),
     (5, dict[str, int], "expected a table, written {name = value}, got 5 (int)"),
@@ -257,11 +257,11 @@ typed = st.one_of(
 
 @given(typed)
 def test_what_is_written_is_read_back(case):
-    """`convert(written(value), type)` is the value again, for every type that a topology file can hold."""
+    """`convert(to_toml_value(value), type)` is the value again, for every type that a topology file can hold."""
     wanted, value = case
     if value is None:
         return
-    found = convert(written("here", value), wanted)
+    found = convert(to_toml_value("here", value), wanted)
     assert found == value
     assert type(found) is type(value)
 

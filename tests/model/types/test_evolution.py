@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from exop import Memento
 from exop.errors import StoredStateError
 from exop.model.slets.memento_file import exported, imported
-from exop.model.types.assignable import misfit, unfit
+from exop.model.types.assignable import find_mismatch, value_mismatch
 from exop.model.types.description import Type, type_of
 from exop.model.types.evolution import as_data, changes, fingerprint, from_data
 from exop.model.values.class_names import Declared, forget
@@ -103,7 +103,7 @@ def test_a_type_travels(annotation: Any) -> None:
     assert msgpack.unpackb(msgpack.packb(data)) == data
     there = from_data(json.loads(json.dumps(data)))
     assert (str(there), list(there.fields), fingerprint(there)) == (str(here), list(here.fields), fingerprint(here))
-    assert unfit(here, there) is unfit(there, here) is None
+    assert find_mismatch(here, there) is find_mismatch(there, here) is None
     assert changes(here, there) == changes(there, here) == []
     assert as_data(there) == data
 
@@ -123,7 +123,7 @@ def test_fingerprints_differ_with_the_fields() -> None:
     one.__module__, same.__module__ = (package_name("speeds", version) for version in ("1.0", "2.0"))
     forget("")
     assert fingerprint(type_of(one)) == fingerprint(type_of(same))
-    assert unfit(from_data(as_data(type_of(one))), type_of(same)) is None
+    assert find_mismatch(from_data(as_data(type_of(one))), type_of(same)) is None
 
 
 CHANGES = [
@@ -261,7 +261,7 @@ def test_every_codec_brings_a_value_back(case: tuple[Any, Any]) -> None:
     """Msgpack and JSON, read with nothing but the declared types; the value is of its type, and the type travels."""
     annotation, value = case
     described = type_of(annotation)
-    assert misfit(value, described, "value") is None
+    assert value_mismatch(value, described, "value") is None
     assert same(decode(encode(value), declared=Declared(annotation)), pathless(value))
     memento = kept(annotation, value)
     for form in ("json", "msgpack"):
@@ -355,7 +355,7 @@ def test_edited_json_is_read_or_refused(case: tuple[Any, Any], data: st.DataObje
         made = imported(json.dumps(found).encode(), type(memento), "a.b")
     except StoredStateError:
         return
-    assert misfit(made.value, annotation, "value") is None  # type: ignore[attr-defined]
+    assert value_mismatch(made.value, annotation, "value") is None  # type: ignore[attr-defined]
     assert imported(exported(made, "a.b")[1], type(memento), "a.b") is not None
 
 
@@ -391,7 +391,7 @@ def test_hostile_descriptions(data: Any, other: Any) -> None:
     here = type_of(other)
     for one, two in ((found, here), (here, found), (found, found)):
         assert all(map(str, changes(one, two)))
-        assert unfit(one, two) is None or str(unfit(one, two))
+        assert find_mismatch(one, two) is None or str(find_mismatch(one, two))
     assert (len(fingerprint(found)), str(found.sole), from_data(as_data(found)).kind) == (
         16,
         str(found.sole),
@@ -414,6 +414,6 @@ def test_large_descriptions() -> None:
     first, second = (from_data(chain("tuple", length)) for length in (900, 1000))
     assert isinstance(first, Type)
     changes(first, second)
-    unfit(first, second)
+    find_mismatch(first, second)
     fingerprint(first)
     assert time.process_time() - begun < 10

@@ -18,7 +18,7 @@ from exop.bundle.manifest import read_manifest
 from exop.errors import BundleError, MeshError, NotStorable, StoredStateError
 from exop.model.slets.memento_file import exported, imported
 from exop.model.slets.stored_memento import pack, unpack
-from exop.model.types.conversion import convert, written
+from exop.model.types.conversion import convert, to_toml_value
 from exop.model.values.decoding import decode
 from exop.model.values.depth import DEPTH, deep_place, read_toml
 from exop.model.values.encoding import Tag, encode
@@ -235,11 +235,11 @@ def test_toml() -> None:
         assert convert(lists, list[Any]) == nested(KINDS["list"], DEPTH)
         for text in (lists, tables):
             value = read_toml(f"[nodes.a.settings]\nx = {text}")["nodes"]["a"]["settings"]["x"]
-            assert written("the setting", value) == value
+            assert to_toml_value("the setting", value) == value
 
     on_a_small_stack(there_and_back)
     with pytest.raises(MeshError, match="the setting is nested more than 100 levels deep"):
-        on_a_small_stack(lambda: written("the setting", nested(KINDS["list"], DEPTH + 1)))
+        on_a_small_stack(lambda: to_toml_value("the setting", nested(KINDS["list"], DEPTH + 1)))
     dotted = ".".join(["a"] * 2000)
     for deep in (f"[{lists}]", "[" * 5000, "{a=" * 5000 + "1" + "}" * 5000):
         with pytest.raises(ValueError, match="nested more than 101 levels deep|as TOML writes it"):

@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 import pytest
 
-from exop.model.types.assignable import fits
+from exop.model.types.assignable import find_mismatch
+from exop.model.types.description import type_of
 from exop.model.values.class_names import forget, name_of, named
 from exop.model.values.versions import Mover, NoVersion, find_version, package_name, package_of, same_class
 
@@ -78,14 +79,14 @@ def test_packages_are_read_back():
 def test_one_class_of_two_versions(old: Any, new: Any):
     """Bundle, module and qualified name are equal; ports of such types fit while the shape is the same."""
     assert same_class(old.Report, new.Report)
-    assert fits(old.Report, new.Report)
-    assert fits(list[old.Report], list[new.Report])
+    assert find_mismatch(type_of(old.Report), type_of(new.Report)) is None
+    assert find_mismatch(type_of(list[old.Report]), type_of(list[new.Report])) is None
     assert not same_class(old.Report, new.Holder)
-    assert not fits(old.Report, new.Plain)
+    assert find_mismatch(type_of(old.Report), type_of(new.Plain))
     assert not same_class(Counter, new.Report)
     new.Report.__annotations__["mood"] = "int"
     forget(NEW)
-    assert not fits(old.Report, new.Report)
+    assert find_mismatch(type_of(old.Report), type_of(new.Report))
 
 
 def test_values_change_their_version(old: Any, new: Any):
