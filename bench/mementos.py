@@ -41,8 +41,7 @@ from exop.bundle.manifest import read_manifest
 from exop.errors import ExopError
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.memento import check_fields, check_parts
-from exop.model.slets.memento_file import exported, imported
-from exop.model.slets.stored_memento import declared_by, header, pack
+from exop.model.slets.stored_memento import declared_by, dump_memento, export_memento, header, import_memento
 from exop.model.types.conversion import convert
 from exop.model.values.decoding import decode, zones
 from exop.model.values.encoding import MARK, Tag, encode, fields_of
@@ -230,7 +229,7 @@ def _value(chance: random.Random) -> None:
 
 def _memento(chance: random.Random) -> None:
     """The file of an export: changed as a whole, or with a body that is."""
-    data = pack(chance.choice((SOUND, COLUMNS)), "a.b")
+    data = dump_memento(chance.choice((SOUND, COLUMNS)), "a.b")
     if chance.random() < 0.7:
         stored = header(data, "a.b")
         bodies = [_hostile(chance, stored.body), b"\x81\xa8anything" + _hostile(chance, encode(SOUND.anything))]
@@ -239,7 +238,7 @@ def _memento(chance: random.Random) -> None:
         data = encode([1, stored.kind, 1, stored.fields, body])
     else:
         data = _hostile(chance, data)
-    _sound(imported(data, State, "a.b"))
+    _sound(import_memento(data, State, "a.b"))
 
 
 def _as_json(chance: random.Random) -> None:
@@ -260,7 +259,7 @@ def _as_json(chance: random.Random) -> None:
     else:
         at = chance.randrange(len(text))
         text = text[:at] + chance.choice(pieces) + text[at + chance.choice((0, 1)) :]
-    _sound(imported(text.encode(), State, "a.b"))
+    _sound(import_memento(text.encode(), State, "a.b"))
 
 
 def _item(chance: random.Random) -> None:
@@ -316,11 +315,11 @@ def _sound(memento: Memento) -> None:
     assert type(memento) is State
     check_fields(fields_of(memento), State, "a.b")
     check_parts(memento, "a.b")
-    pack(memento, "a.b")
+    dump_memento(memento, "a.b")
 
 
 LEGIBLE: Final = State(**{**fields_of(SOUND), "anything": SOUND.anything[:2], "colour": Colour.RED})
-TEXT: Final = exported(LEGIBLE, "a.b", "json")[1].decode()
+TEXT: Final = export_memento(LEGIBLE, "a.b", "json")[1].decode()
 ENCODED: Final = (encode(fields_of(SOUND)), encode(fields_of(COLUMNS)))
 ITEM: Final = FailedItem(item=SOUND.anything, settings={"a": Order()}, memento=b"x", code="os:system").to_bytes()
 REQUESTS: Final = [

@@ -14,7 +14,7 @@ from exop.model.slets.memento import Memento
 from exop.model.slets.ports import OUT, PortSpec
 from exop.model.slets.slet import spec_of
 from exop.model.slets.spec import SletSpec
-from exop.model.slets.stored_memento import declared_by, unpack
+from exop.model.slets.stored_memento import declared_by, load_memento
 from exop.model.values.class_names import named
 from exop.runtime.dataflow.binding import bind_function, bind_method
 from exop.runtime.supervision.failure_state import FailedItem
@@ -91,7 +91,9 @@ def _state(failed: FailedItem, spec: SletSpec) -> Memento | None:
         return None
     if failed.memento is None:
         return spec.state[1]()
-    return unpack(failed.memento, spec.state[1], f"the memento of {failed.place}", declared=declared_by(spec.state[1]))
+    return load_memento(
+        failed.memento, spec.state[1], f"the memento of {failed.place}", declared=declared_by(spec.state[1])
+    )
 
 
 def _original(failed: FailedItem) -> SletSpec:

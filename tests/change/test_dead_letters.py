@@ -8,7 +8,7 @@ import pytest
 from exop import Application, InputPort, Memento, slet
 from exop.errors import NoSuchItem, PlanError, SletError, UnknownName
 from exop.model.slets.memento import Memento as AnyMemento
-from exop.model.slets.stored_memento import unpack
+from exop.model.slets.stored_memento import load_memento
 from exop.runtime.supervision.failure_policy import failed_item
 from exop.testing import replay
 from tests.change.tools import Sum, Tap, chain, changed, count_to, finish, plain, suspended, writing
@@ -86,7 +86,7 @@ def test_the_memento_is_that_of_the_moment(platform, atomic, counts, told, throu
 
     through(half, [], 4)
     letters = platform.dead_letters("app", "b")
-    assert [unpack(letter.memento, Sum, "b").count for letter in letters] == counts
+    assert [load_memento(letter.memento, Sum, "b").count for letter in letters] == counts
     assert all(told in letter.told for letter in letters)
 
 
@@ -199,7 +199,7 @@ def test_the_kept_item(platform):
     suspended(platform, "app", "b")
     kept = platform.kept_item("app", "b")
     assert (kept.kind, kept.item, kept.port, kept.error) == ("kept", 5, "x", "ValueError: 5")
-    state: AnyMemento = unpack(kept.memento, Sum, "b")
+    state: AnyMemento = load_memento(kept.memento, Sum, "b")
     assert state.count == 5
     assert platform.kept_item("app", "c") is None
     with pytest.raises(ValueError, match="5"):

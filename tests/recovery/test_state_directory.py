@@ -16,7 +16,7 @@ from exop import Application, Memento, Platform, hookimpl, slet
 from exop.cli import main
 from exop.errors import StateError, StoredStateError
 from exop.hooks import Plugins
-from exop.model.slets.stored_memento import pack, unpack
+from exop.model.slets.stored_memento import dump_memento, load_memento
 from exop.runtime.durable.store import Store
 from tests.rig import eventually
 
@@ -278,10 +278,10 @@ def test_a_memento_of_a_newer_version_in_a_checkpoint(tmp_path: Path, monkeypatc
 
 def test_a_memento_of_a_newer_version_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The running slet keeps the state that it has."""
-    data = pack(Sent(items=[7]), "app.last")
+    data = dump_memento(Sent(items=[7]), "app.last")
     monkeypatch.setattr(Sent, "__memento_version__", 1)
     with pytest.raises(StoredStateError, match="of version 2 of Sent, the code here knows 1"):
-        unpack(data, Sent, "app.last")
+        load_memento(data, Sent, "app.last")
 
 
 def test_a_read_only_directory(tmp_path: Path) -> None:

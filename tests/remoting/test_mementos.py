@@ -6,7 +6,7 @@ import pytest
 
 from exop import Application, Platform
 from exop.errors import MeshError, MessageTooLarge, PlanError, RequestInvalid, StoredStateError
-from exop.model.slets.stored_memento import pack
+from exop.model.slets.stored_memento import dump_memento
 from exop.model.values.class_names import name_of
 from exop.remoting.api import service, wire_types
 from exop.remoting.api.remote_platform import RemotePlatform, as_memento
@@ -51,7 +51,7 @@ def test_bad_states_are_refused_there(remote: RemotePlatform) -> None:
     with pytest.raises(MeshError, match="pass_on keeps no memento"):
         remote.export_memento("numbers", "pass")
     with pytest.raises(StoredStateError, match="it is a Written, and Position has no upgrade for it"):
-        remote.import_memento("numbers", "numbers", pack(Written(), "x"))
+        remote.import_memento("numbers", "numbers", dump_memento(Written(), "x"))
     with pytest.raises(StoredStateError, match=r"numbers\.numbers cannot be taken over"):
         remote.import_memento("numbers", "numbers", b"\x00" * 10)
     assert remote.mesh("numbers").revision == 1
@@ -127,11 +127,11 @@ def test_empty_wholes_are_bounded() -> None:
 
 def test_a_class_that_is_not_here(remote: RemotePlatform) -> None:
     """A memento whose class is not here is told so; nothing is imported for it."""
-    data, name = pack(Position(), "x"), name_of(Position)
+    data, name = dump_memento(Position(), "x"), name_of(Position)
     gone = name.replace("exop", "xxxx")
     with pytest.raises(StoredStateError, match=rf"the module {gone.partition(':')[0]} is not loaded here"):
         as_memento(data.replace(name.encode(), gone.encode()), "numbers.numbers")
-    odd = pack(Position(), "x").replace(b":Position", b":count_up")
+    odd = dump_memento(Position(), "x").replace(b":Position", b":count_up")
     with pytest.raises(StoredStateError, match="that is no memento|has no count_up"):
         as_memento(odd, "numbers.numbers")
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from exop import Application, EndOfStream, Platform, Punctuation, slet
 from exop.errors import ConditionError, SettingError
-from exop.model.slets.stored_memento import pack, unpack
+from exop.model.slets.stored_memento import dump_memento, load_memento
 from exop.stock.join import Join, Kept
 from exop.stock.watermark import Watermark
 from exop.testing import collected
@@ -94,7 +94,7 @@ def test_any_streams(coming, by, within, delay, handed_over):
     kept = Kept()
     for number, (side, vid, ahead) in enumerate(coming):
         if number in handed_over:
-            kept = unpack(pack(kept, "kept"), Kept, "kept")
+            kept = load_memento(dump_memento(kept, "kept"), Kept, "kept")
         with open_slet(Join, kept=kept, **settings) as join:
             car = Car(vid, max(0, marks[side] + ahead - delay), number)
             left = list(join.sides(side, car))
@@ -139,7 +139,7 @@ def test_a_side_that_is_idle_is_not_waited_for(handed_over, monkeypatch):
     with open_slet(Join, kept=kept, **settings) as join:
         assert list(join.sides("tolls", Punctuation(5, idle=3))) == []
         assert list(join.sides("cars", Punctuation(6, idle=3))) == [Punctuation(5)]
-        kept = unpack(pack(kept, "kept"), Kept, "kept") if handed_over else kept
+        kept = load_memento(dump_memento(kept, "kept"), Kept, "kept") if handed_over else kept
     with open_slet(Join, kept=kept, **settings) as join:
         for time in range(7, 500):
             now[0] += 1

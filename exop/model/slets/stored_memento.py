@@ -1,35 +1,47 @@
-"""A memento as it is stored: its class, version and fields before its content; read back by the class there is now."""
+"""Mementos as they are stored, sent and exported: as msgpack, or as JSON that a person can edit.
+
+Class, version and field types precede the content. A stored memento is read as the class that the slet keeps today.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 from weakref import WeakKeyDictionary
 
 from exop.errors import NotStorable, StoredStateError
-from exop.model.slets.memento import Memento, check_fields, refused, upgraded
+from exop.model.slets.memento import Memento, check_fields, check_parts, refused, upgraded
+from exop.model.slets.memento_json import from_json, to_json
 from exop.model.types.description import type_of
 from exop.model.types.instances import filled
 from exop.model.values.class_names import Declared, class_named, name_of
 from exop.model.values.decoding import decode
-from exop.model.values.encoding import encode
+from exop.model.values.depth import DEPTH, deep_place, read_json
+from exop.model.values.encoding import encode, fields_of
+from exop.safe_repr import json_text
 
-#: The form of what is written here.
+Form: TypeAlias = Literal["json", "msgpack"]
+#: The version of both forms.
 FORMAT: Final = 1
-#: By class: its version, what stands before the content of one of that version, and the names of the fields.
+#: The `kind` in the JSON of a memento.
+KIND: Final = "exop memento"
+#: The first bytes of a list in msgpack; no text begins with one of them.
+_LISTS: Final = frozenset(bytes([first]) for first in (*range(0x90, 0xA0), 0xDC, 0xDD))
+#: By class: its version, the bytes that precede the content, and the names of the fields.
 _HEADS: Final[WeakKeyDictionary[type[Memento], tuple[int, bytes, Sequence[str]]]] = WeakKeyDictionary()
-#: How bytes of any length begin in msgpack: this, and their length in four bytes.
+#: The prefix of bytes in msgpack; their length follows in four bytes.
 _BYTES: Final = b"\xc6"
 
 
 @dataclasses.dataclass(frozen=True)
 class StoredMemento:
-    """The facts of a stored memento before its content is read.
+    """A stored memento before its content is decoded.
 
-    `fields` are the names of the fields with their types, as they were written in the class.
+    `fields` has the types of the fields by name, as they are written in the class.
     """
 
     kind: str
@@ -38,11 +50,11 @@ class StoredMemento:
     body: bytes
 
 
-def pack(memento: Memento, place: str) -> bytes:
-    """Write a memento; *place* is named in errors.
+def dump_memento(memento: Memento, place: str) -> bytes:
+    """Encode a memento; *place* is named in errors.
 
     Raises:
-        NotStorable: a field holds what cannot be stored.
+        NotStorable: a field has a value that cannot be stored.
     """
     kind = type(memento)
     try:
@@ -80,36 +92,41 @@ def header(data: bytes, place: str) -> StoredMemento:
 
 
 def declared_by(kind: type[Memento]) -> Declared:
-    """The classes that a memento of this class may hold, where it comes from an untrusted source."""
+    """The classes that a memento of class *kind* from an untrusted source may contain."""
     return Declared(kind, home=kind.__module__)
 
 
-def unpack(data: bytes, kind: type[Memento], place: str, *, declared: Declared | None = None) -> Memento:
-    """Read a memento as an instance of *kind*, through its `upgrade` where it is newer than what was stored.
+def load_memento(data: bytes, kind: type[Memento], place: str, *, declared: Declared | None = None) -> Memento:
+    """Read a memento as an instance of *kind*, through its `upgrade` if what is stored is older.
 
-    *declared* is given where it may come from an untrusted source: `declared_by(kind)`.
+    *declared* is given for data from an untrusted source: `declared_by(kind)`.
 
     Raises:
-        StoredStateError: it is damaged, of a newer version, of another class, or its fields do not fit.
+        StoredStateError: it is damaged, of a newer version or another class, or its fields do not match.
     """
     stored = header(data, place)
     fields = decode(stored.body, declared=declared)
     if not isinstance(fields, dict) or not all(isinstance(name, str) for name in fields):
         raise refused(place, "it holds no fields", "take an older copy")
     same = stored.kind == name_of(kind)
-    if same and stored.version > kind.__memento_version__:
-        known = kind.__memento_version__
-        problem = f"it is of version {stored.version} of {kind.__qualname__}, the code here knows {known}"
-        raise refused(place, problem, "install the newer code")
+    if same:
+        _check_version(stored.version, kind, place)
     if not same or stored.version < kind.__memento_version__:
         return _upgraded(stored, fields, kind, place, declared)
     return _filled(stored, fields, kind, place)
 
 
+def _check_version(version: int, kind: type[Memento], place: str) -> None:
+    known = kind.__memento_version__
+    if version > known:
+        problem = f"it is of version {version} of {kind.__qualname__}, the code here knows {known}"
+        raise refused(place, problem, "install the newer code")
+
+
 def _upgraded(
     stored: StoredMemento, fields: dict[str, Any], kind: type[Memento], place: str, declared: Declared | None
 ) -> Memento:
-    """Let the class take over the older one; without an `upgrade` it takes the fields that it still has."""
+    """Call the `upgrade` of the class; without one, fill in the fields that it still has."""
     if callable(getattr(kind, "upgrade", None)):
         cure = f"mend {kind.__qualname__}.upgrade, or use the code that wrote it"
         refuse = partial(refused, place, cure=cure)
@@ -122,19 +139,19 @@ def _upgraded(
 
 
 def _old(stored: StoredMemento, fields: dict[str, Any], declared: Declared | None) -> Any:
-    """The old memento: an instance of its class where that is still there, otherwise its fields alone."""
+    """The old memento: an instance of its class if that is loaded and unchanged, else its fields alone."""
     try:
         kind = class_named(stored.kind, "memento", lambda one: issubclass(one, Memento), declared)
         if type_of(kind).shape == stored.fields:
             return filled(kind, fields)
     except StoredStateError:
-        return SimpleNamespace(**fields)
+        pass
     return SimpleNamespace(**fields)
 
 
 def _filled(stored: StoredMemento, fields: dict[str, Any], kind: type[Memento], place: str) -> Memento:
-    # The annotations are compared with the values only where the class was edited: they did not keep the running slet
-    # from anything, and must not keep it from coming back.
+    # Values are checked only if the class was edited: the running slet was free to ignore its own annotations, and must
+    # be able to restart.
     if stored.fields != type_of(kind).shape:
         check_fields(fields, kind, place)
     try:
@@ -142,3 +159,107 @@ def _filled(stored: StoredMemento, fields: dict[str, Any], kind: type[Memento], 
     except StoredStateError as problem:
         raise StoredStateError(**{**problem.facts, "what": place}) from None
     return made
+
+
+def json_document(memento: Memento, place: str) -> tuple[dict[str, Any], list[str]]:
+    """Convert a memento to JSON; also returns the places of values that JSON can only display.
+
+    Raises:
+        NotStorable: it is nested too deeply; *place* is named.
+    """
+    deep = deep_place(fields_of(memento))
+    if deep is not None:
+        problem = f"it is nested more than {DEPTH} levels deep, or refers to itself"
+        cure = "take out what refers to itself, and keep a chain as a list"
+        raise NotStorable(value=f"what stands at {deep}", problem=problem, cure=cure, place=place)
+    fields, opaque = to_json(memento)
+    kind = type(memento)
+    return {
+        "kind": KIND,
+        "format": FORMAT,
+        "of": place,
+        "memento": type_of(kind).identity,
+        "version": kind.__memento_version__,
+        "fields": fields,
+    }, opaque
+
+
+def export_memento(memento: Memento, place: str, form: Form | None = None) -> tuple[Form, bytes]:
+    """Encode a memento for a file: as JSON if that can represent all of it, else as msgpack; or as *form* says.
+
+    Raises:
+        NotStorable: the form cannot represent a value; *place* is named.
+    """
+    if form == "msgpack":
+        return "msgpack", dump_memento(memento, place)
+    found, opaque = json_document(memento, place)
+    if not opaque:
+        return "json", (json_text(found) + "\n").encode()
+    if form is None:
+        return "msgpack", dump_memento(memento, place)
+    raise NotStorable(
+        value=opaque[0], problem="JSON has no form for it", cure="export it as msgpack", place=f"{place} as JSON"
+    )
+
+
+def import_memento(data: bytes, kind: type[Memento], place: str) -> Memento:
+    """Read an exported memento as one of class *kind*; an older one in msgpack is upgraded.
+
+    The file may come from an untrusted source: no module is imported, and only declared classes are instantiated.
+
+    Raises:
+        StoredStateError: it is damaged, of another class or a newer version, or a value is of the wrong type.
+    """
+    if data.lstrip()[:1] == b"{":
+        found = _document(data, place)
+        _check_kind(found, kind, place)
+        made = from_json(found["fields"], kind, place)
+    elif data[:1] in _LISTS:
+        try:
+            made = load_memento(data, kind, place, declared=declared_by(kind))
+        except StoredStateError as error:
+            raise StoredStateError(**{**error.facts, "what": place}) from error.__cause__
+        check_fields(fields_of(made), kind, place)
+    else:
+        problem = "the file is neither JSON of a memento nor msgpack" if data.strip() else "the file is empty"
+        raise refused(place, problem, "name a file that `exop memento export` wrote")
+    check_parts(made, place)
+    return made
+
+
+def _document(data: bytes, place: str) -> dict[str, Any]:
+    cure = "export it again with `exop memento export`, and edit what stands in fields"
+    try:
+        found = read_json(data, object_pairs_hook=_unique)
+    except ValueError as problem:
+        raise refused(place, f"the file is no JSON: {problem}", cure) from None
+    if not isinstance(found, dict) or found.get("kind") != KIND:
+        raise refused(place, f'the file does not say "kind": "{KIND}"', cure)
+    if found.get("format") != FORMAT:
+        told = f"the file is of the form {found.get('format')!r}, this release reads {FORMAT}"
+        raise refused(place, told, "use the release that wrote it")
+    if not isinstance(found.get("fields"), dict) or not isinstance(found.get("version"), int):
+        raise refused(place, "the file has no fields, or no version", cure)
+    return found
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse duplicate names, of which JSON would silently take the last."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"{twice!r} stands there twice")
+    return found
+
+
+def _check_kind(found: dict[str, Any], kind: type[Memento], place: str) -> None:
+    # The module may differ, as where a slet is replaced.
+    if str(found.get("memento")).rpartition(":")[2] != kind.__qualname__:
+        problem = f"it is a {found.get('memento')}, and the slet keeps a {type_of(kind).identity}"
+        raise refused(place, problem, "import what was exported from a slet that keeps that")
+    known, version = kind.__memento_version__, found["version"]
+    _check_version(version, kind, place)
+    if version < known:
+        problem = f"it is of version {version} of {kind.__qualname__}, the code here keeps {known}"
+        cure = "export it again from the slet that runs; msgpack of an older version is upgraded (--format msgpack)"
+        raise refused(place, problem, cure)

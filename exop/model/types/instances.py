@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from types import BuiltinFunctionType
 from typing import Any
@@ -19,11 +19,7 @@ def filled(kind: Any, fields: Mapping[str, Any], *, defaults: bool = True) -> An
         StoredStateError: the class lacks a field, or a missing field has no default.
     """
     known = {field.name: field for field in dataclasses.fields(kind)}
-    strange = [name for name in fields if name not in known]
-    if strange:
-        problem = f"{kind.__qualname__} has no field {', '.join(strange)}; it has {', '.join(known)}"
-        cure = "use the code that wrote it"
-        raise StoredStateError(what=f"a value of {kind.__qualname__}", problem=problem, cure=cure)
+    _check_known(kind, fields, known)
     made = _maker(kind)(kind)
     for name, field in known.items():
         object.__setattr__(made, name, fields[name] if name in fields else _default(kind, field, defaults))
@@ -43,8 +39,7 @@ def _default(kind: Any, field: dataclasses.Field[Any], factories: bool) -> Any:
         return field.default
     if field.name in type_of(kind).nulls:
         return None
-    problem = f"{kind.__qualname__} lacks the field {field.name}, which has no default"
-    raise StoredStateError(what=f"a value of {kind.__qualname__}", problem=problem, cure="give the field a default")
+    raise _missing(kind, field.name)
 
 
 def filled_tuple(kind: Any, fields: Mapping[str, Any]) -> Any:
@@ -56,8 +51,21 @@ def filled_tuple(kind: Any, fields: Mapping[str, Any]) -> Any:
     given = {**kind._field_defaults, **fields}
     if given.keys() != set(kind._fields):
         given = {**type_of(kind).nulls, **given}
-    if given.keys() != set(kind._fields):
-        problem = f"it has the fields {', '.join(map(str, fields))}; {kind.__qualname__} has {', '.join(kind._fields)}"
+        _check_known(kind, fields, kind._fields)
+    try:
+        return tuple.__new__(kind, [given[name] for name in kind._fields])
+    except KeyError as problem:
+        raise _missing(kind, problem.args[0]) from None
+
+
+def _check_known(kind: Any, fields: Iterable[str], known: Collection[str]) -> None:
+    unknown = [str(name) for name in fields if name not in known]
+    if unknown:
+        problem = f"{kind.__qualname__} has no field {', '.join(unknown)}"[:300] + f"; it has {', '.join(known)}"
         cure = "use the code that wrote it"
-        raise StoredStateError(what=f"a value of {kind.__qualname__}", problem=problem[:300], cure=cure)
-    return tuple.__new__(kind, [given[name] for name in kind._fields])
+        raise StoredStateError(what=f"a value of {kind.__qualname__}", problem=problem, cure=cure)
+
+
+def _missing(kind: Any, name: str) -> StoredStateError:
+    problem = f"{kind.__qualname__} lacks the field {name}, which has no default"
+    return StoredStateError(what=f"a value of {kind.__qualname__}", problem=problem, cure="give the field a default")

@@ -141,13 +141,13 @@ class Management(Generic[AnyPlan]):
 
         `shown` is JSON for people alone.
         """
-        from exop.model.slets.memento_file import document, exported
+        from exop.model.slets.stored_memento import export_memento, json_document
         from exop.safe_repr import json_text
 
         memento, place = self.memento(application, node), f"{application}.{node}"
         if form == "shown":
-            return "json", json_text(document(memento, place)[0]).encode()
-        return exported(memento, place, form)
+            return "json", json_text(json_document(memento, place)[0]).encode()
+        return export_memento(memento, place, form)
 
     def kept_item(self, application: str, node: str) -> FailedItem | None:
         """The item that a node is suspended on, with its memento, settings and traceback; `None` if it is not.
@@ -250,10 +250,10 @@ class Management(Generic[AnyPlan]):
             MeshError: it keeps no memento.
             StoredStateError: the file is damaged, newer, of another class, or a value in it does not fit.
         """
-        from exop.model.slets.memento_file import imported
+        from exop.model.slets.stored_memento import import_memento
 
         mesh, place = self.mesh(application), f"{application}.{node}"
-        memento = imported(data, mesh.node(node).slet.memento_class(place), place)
+        memento = import_memento(data, mesh.node(node).slet.memento_class(place), place)
         return self._planned(mesh.restore(node, memento))
 
     @operation(role="operate", patience=LONG)

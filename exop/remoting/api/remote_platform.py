@@ -341,7 +341,7 @@ def as_memento(data: bytes, place: str) -> Memento:
         StoredStateError: its class is not here, or no memento.
     """
     # Imported lazily: only this needs the encoding.
-    from exop.model.slets.stored_memento import declared_by, header, unpack
+    from exop.model.slets.stored_memento import declared_by, header, load_memento
     from exop.model.values.class_names import Declared, class_named
     from exop.runtime.catalog import known_slets
 
@@ -353,7 +353,7 @@ def as_memento(data: bytes, place: str) -> Memento:
         raise StoredStateError(
             what=place, problem=f"{name}: {error.problem}", cure="install the same code here"
         ) from None
-    return unpack(data, kind, place, declared=declared_by(kind))
+    return load_memento(data, kind, place, declared=declared_by(kind))
 
 
 def _check_alive(application: dict[str, Any]) -> None:

@@ -15,8 +15,7 @@ from exop.model.meshes.diff import marked, marks_of
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.resolve import resolved, with_full_paths
 from exop.model.meshes.shadow import Shadow, as_shadow
-from exop.model.slets.memento_file import imported
-from exop.model.slets.stored_memento import pack
+from exop.model.slets.stored_memento import dump_memento, import_memento
 from exop.model.types.conversion import to_toml_value
 from exop.remoting.api.edits import AnyEdit
 from exop.remoting.transport.limits import KIB, MIB
@@ -106,7 +105,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         marks = {}
         for name, given in marks_of(mesh).items():
             if "memento" in given:
-                given["memento"] = keep(pack(given["memento"], f"{mesh.name}.{name}"))
+                given["memento"] = keep(dump_memento(given["memento"], f"{mesh.name}.{name}"))
             marks[name] = Marks(**given)
         return Topology(mesh.to_toml(), mesh.revision, marks, os.getcwd())
 
@@ -122,7 +121,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
             if given.memento is not None:
                 place = f"{mesh.name}.{name}"
                 kind = mesh.node(name).slet.memento_class(place)
-                mesh = mesh.restore(name, imported(fetch(given.memento), kind, place))
+                mesh = mesh.restore(name, import_memento(fetch(given.memento), kind, place))
         return mesh.at(revision)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from exop.errors import CheckpointError, StoredStateError
 from exop.model.items import Window
-from exop.model.slets.stored_memento import pack, unpack
+from exop.model.slets.stored_memento import dump_memento, load_memento
 from exop.model.values.decoding import decode
 from exop.model.values.depth import AROUND, DEPTH
 from exop.model.values.encoding import encode_each
@@ -77,7 +77,7 @@ def capture(
         if component.state is not None:
             if call is not None:
                 call.component, call.phase = component, CAPTURING
-            parts["memento", name] = pack(component.state, f"{application}.{name}")
+            parts["memento", name] = dump_memento(component.state, f"{application}.{name}")
     failpoint("memento-after")
     merges = {name: component.merge.capture() for name, component in components.items()}
     held: dict[Key, Any] = {
@@ -150,7 +150,7 @@ def restore_states(deployment: Deployment, snapshot: Snapshot) -> None:
         stored = snapshot.parts.get(("memento", name))
         if component.spec.state is not None and stored is not None:
             place = f"the memento of {deployment.name}.{name}"
-            component.adopt(unpack(stored, component.spec.state[1], place))
+            component.adopt(load_memento(stored, component.spec.state[1], place))
         if isinstance(component.tie, DiskJournal):
             component.tie.restore(positions[name])
 

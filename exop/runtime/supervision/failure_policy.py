@@ -438,10 +438,10 @@ def _memento(component: Component, most: int | None = None) -> tuple[bytes | Non
     """Return the memento as it is stored, unless it is larger than *most* bytes, and its `told`."""
     if component.state is None:
         return None, NONE
-    from exop.model.slets.stored_memento import pack
+    from exop.model.slets.stored_memento import dump_memento
 
     try:
-        packed = pack(component.state, component.name)
+        packed = dump_memento(component.state, component.name)
     except NotStorable as problem:
         return None, f"not kept: {problem}"
     if most is not None and len(packed) > most:

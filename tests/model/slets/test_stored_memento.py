@@ -9,8 +9,7 @@ import pytest
 
 from exop import Memento
 from exop.errors import NotStorable, StoredStateError
-from exop.model.slets.memento_file import imported
-from exop.model.slets.stored_memento import header, pack, unpack
+from exop.model.slets.stored_memento import dump_memento, header, import_memento, load_memento
 from exop.model.values.encoding import encode
 
 
@@ -62,14 +61,14 @@ class SpeedN(Memento, version=2):
 
 def stored_before(state: Memento, now: type[Memento]) -> bytes:
     """A memento that was stored when the class called *now* was still what that of *state* is."""
-    return pack(state, "app.node").replace(f":{type(state).__name__}".encode(), f":{now.__name__}".encode())
+    return dump_memento(state, "app.node").replace(f":{type(state).__name__}".encode(), f":{now.__name__}".encode())
 
 
 def test_it_comes_back():
     """Equal, of its class; its head tells class, version and fields without reading the content."""
     state = Speeds(by_segment={1: [2.0]}, count=3)
-    stored = pack(state, "app.node")
-    assert unpack(stored, Speeds, "app.node") == state
+    stored = dump_memento(state, "app.node")
+    assert load_memento(stored, Speeds, "app.node") == state
     told = header(stored, "app.node")
     assert (told.kind, told.version) == (f"{__name__}:Speeds", 1)
     assert told.fields == {"by_segment": "dict[int, list[float]]", "count": "int"}
@@ -86,8 +85,8 @@ def test_the_version_is_given_in_the_class_line():
 
 def test_a_newer_class_takes_over_by_its_upgrade():
     """It is given the old fields, although the old class is gone; where that is still there, the old memento."""
-    assert unpack(stored_before(Speeds(count=3), SpeedU), SpeedU, "app.node") == SpeedU(total=3.0)
-    assert unpack(pack(Speeds(count=3), "app.node"), SpeedU, "app.node") == SpeedU(total=3.0)
+    assert load_memento(stored_before(Speeds(count=3), SpeedU), SpeedU, "app.node") == SpeedU(total=3.0)
+    assert load_memento(dump_memento(Speeds(count=3), "app.node"), SpeedU, "app.node") == SpeedU(total=3.0)
 
 
 class Wordless(Exception):
@@ -120,45 +119,45 @@ class SpeedX(Memento, version=2):
 )
 def test_an_upgrade_that_fails_is_an_error_by_name(count, told):
     """Whatever it raises or returns; the same where a state is imported."""
-    stored = pack(Speeds(count=count), "app.node")
+    stored = dump_memento(Speeds(count=count), "app.node")
     with pytest.raises(StoredStateError, match=rf"app\.node cannot be taken over: SpeedX\.{told}"):
-        unpack(stored, SpeedX, "app.node")
+        load_memento(stored, SpeedX, "app.node")
     with pytest.raises(StoredStateError, match=rf"app\.node cannot be taken over: SpeedX\.{told}"):
-        imported(stored, SpeedX, "app.node")
+        import_memento(stored, SpeedX, "app.node")
 
 
 def test_another_class_without_an_upgrade_is_refused():
     """The error says what to write."""
     with pytest.raises(StoredStateError, match=r"SpeedF has no upgrade.*nothing was changed.*classmethod"):
-        unpack(pack(Speeds(), "app.node"), SpeedF, "app.node")
+        load_memento(dump_memento(Speeds(), "app.node"), SpeedF, "app.node")
 
 
 def test_a_newer_memento_is_refused():
     """The code here does not know what it means."""
     with pytest.raises(StoredStateError, match=r"version 2 of Speeds, the code here knows 1"):
-        unpack(stored_before(SpeedN(), Speeds), Speeds, "app.node")
+        load_memento(stored_before(SpeedN(), Speeds), Speeds, "app.node")
 
 
 def test_an_edited_class():
     """A new field has its default; a field that is gone, or whose type is another one, is refused by name."""
     state = Speeds(by_segment={1: [2.0]}, count=3)
-    assert unpack(stored_before(state, SpeedM), SpeedM, "app.node") == SpeedM(by_segment={1: [2.0]}, count=3)
+    assert load_memento(stored_before(state, SpeedM), SpeedM, "app.node") == SpeedM(by_segment={1: [2.0]}, count=3)
     with pytest.raises(StoredStateError, match="has no field 'by_segment'"):
-        unpack(stored_before(state, SpeedF), SpeedF, "app.node")
+        load_memento(stored_before(state, SpeedF), SpeedF, "app.node")
     with pytest.raises(StoredStateError, match=r"by_segment: the key 1 is 1 \(int\), not str"):
-        unpack(stored_before(state, SpeedO), SpeedO, "app.node")
+        load_memento(stored_before(state, SpeedO), SpeedO, "app.node")
 
 
 def test_values_that_never_fitted_their_annotations_come_back():
     """They did not keep the slet from running, and do not keep it from coming back with the same class."""
     state = Speeds(count="three")  # type: ignore[arg-type]
-    assert unpack(pack(state, "app.node"), Speeds, "app.node") == state
+    assert load_memento(dump_memento(state, "app.node"), Speeds, "app.node") == state
 
 
 def test_what_cannot_be_stored_names_the_node():
     """Of many mementos the one is found."""
     with pytest.raises(NotStorable, match=r"^app\.node: a value of"):
-        pack(Speeds(count=object()), "app.node")  # type: ignore[arg-type]
+        dump_memento(Speeds(count=object()), "app.node")  # type: ignore[arg-type]
 
 
 def test_what_is_no_memento_is_told():

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 
 from exop import Memento
 from exop.errors import StoredStateError
-from exop.model.slets.memento_file import exported, imported
+from exop.model.slets.stored_memento import export_memento, import_memento
 from exop.model.types.assignable import find_mismatch, value_mismatch
 from exop.model.types.description import Type, type_of
 from exop.model.types.evolution import as_data, changes, fingerprint, from_data
@@ -265,7 +265,7 @@ def test_every_codec_brings_a_value_back(case: tuple[Any, Any]) -> None:
     assert same(decode(encode(value), declared=Declared(annotation)), pathless(value))
     memento = kept(annotation, value)
     for form in ("json", "msgpack"):
-        found = imported(exported(memento, "a.b", form)[1], type(memento), "a.b")  # type: ignore[arg-type]
+        found = import_memento(export_memento(memento, "a.b", form)[1], type(memento), "a.b")  # type: ignore[arg-type]
         assert same(found.value, pathless(value))  # type: ignore[attr-defined]
     there = from_data(json.loads(json.dumps(as_data(described))))
     assert fingerprint(there) == fingerprint(described)
@@ -345,18 +345,18 @@ def test_edited_json_is_read_or_refused(case: tuple[Any, Any], data: st.DataObje
     """Whatever a person writes in place of a part of a memento: a value of the declared type, or an error by name."""
     annotation, value = case
     memento = kept(annotation, value)
-    found = json.loads(exported(memento, "a.b", "json")[1])
+    found = json.loads(export_memento(memento, "a.b", "json")[1])
     holder, key = found["fields"], "value"
     while isinstance(holder[key], (dict, list)) and holder[key] and data.draw(st.booleans()):
         holder = holder[key]
         key = data.draw(st.sampled_from(sorted(holder) if isinstance(holder, dict) else range(len(holder))))
     holder[key] = data.draw(EDITS)
     try:
-        made = imported(json.dumps(found).encode(), type(memento), "a.b")
+        made = import_memento(json.dumps(found).encode(), type(memento), "a.b")
     except StoredStateError:
         return
     assert value_mismatch(made.value, annotation, "value") is None  # type: ignore[attr-defined]
-    assert imported(exported(made, "a.b")[1], type(memento), "a.b") is not None
+    assert import_memento(export_memento(made, "a.b")[1], type(memento), "a.b") is not None
 
 
 JUNK = st.recursive(

@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 
 from exop import Memento
 from exop.errors import StoredStateError
-from exop.model.slets.memento_file import exported, imported
-from exop.model.slets.stored_memento import declared_by
+from exop.model.slets.stored_memento import declared_by, export_memento, import_memento
 from exop.model.values import decoding
 from exop.model.values.class_names import Declared
 from exop.model.values.decoding import decode
@@ -128,9 +127,9 @@ def test_a_factory_is_a_collection_or_declared(name: str) -> None:
         msgpack.packb(msgpack.ExtType(Tag.DEFAULTDICT, packed(name, {}))),
     ):
         refused(data, declared_by(State), "not declared|is no factory|has no|is not loaded")
-    text = exported(State(), "a.b")[1].replace(b"builtins:int", name.encode())
+    text = export_memento(State(), "a.b")[1].replace(b"builtins:int", name.encode())
     with pytest.raises(StoredStateError, match="not declared|is no factory|has no|is not loaded"):
-        imported(text, State, "a.b")
+        import_memento(text, State, "a.b")
     data = packed(mark(Tag.DEFAULTDICT), f"{__name__}:Held", "a", 1)
     assert decode(data, declared=declared_by(State)).default_factory is Held
 

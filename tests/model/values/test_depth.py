@@ -16,8 +16,7 @@ import pytest
 from exop import Batch, Memento
 from exop.bundle.manifest import read_manifest
 from exop.errors import BundleError, MeshError, NotStorable, StoredStateError
-from exop.model.slets.memento_file import exported, imported
-from exop.model.slets.stored_memento import pack, unpack
+from exop.model.slets.stored_memento import dump_memento, export_memento, import_memento, load_memento
 from exop.model.types.conversion import convert, to_toml_value
 from exop.model.values.decoding import decode
 from exop.model.values.depth import DEPTH, deep_place, read_toml
@@ -174,17 +173,17 @@ def test_a_memento() -> None:
     typed = TypedChain(head=functools.reduce(lambda inner, _: Typed(inner), range(DEPTH - 1), None))
 
     def there_and_back() -> None:
-        assert unpack(pack(at, "a.b"), Chain, "a.b") == at
+        assert load_memento(dump_memento(at, "a.b"), Chain, "a.b") == at
         for form in ("json", "msgpack"):
             for memento in (at, typed):
-                assert imported(exported(memento, "a.b", form)[1], type(memento), "a.b") == memento  # type: ignore[arg-type]
+                assert import_memento(export_memento(memento, "a.b", form)[1], type(memento), "a.b") == memento  # type: ignore[arg-type]
 
     on_a_small_stack(there_and_back)
     beyond = Chain(head=nested(KINDS["tuple"], DEPTH))
     for write in (
-        lambda: pack(beyond, "a.b"),
-        lambda: exported(beyond, "a.b"),
-        lambda: exported(beyond, "a.b", "json"),
+        lambda: dump_memento(beyond, "a.b"),
+        lambda: export_memento(beyond, "a.b"),
+        lambda: export_memento(beyond, "a.b", "json"),
     ):
         with pytest.raises(NotStorable, match=r"^a\.b: what stands at head\[0\]\[0\].*100 levels.*keep a chain as"):
             on_a_small_stack(write)
@@ -199,9 +198,9 @@ def test_a_file_of_a_memento() -> None:
     brackets = '"]]\\"[[["'  # those in a text do not count
     for head in ("[" * DEPTH + brackets + "]" * DEPTH, inner, "[" * 100_000, "[" * 100_000 + "]" * 100_000):
         with pytest.raises(StoredStateError, match=r"nested more than 100 levels deep|is no JSON"):
-            on_a_small_stack(lambda head=head: imported((text % head).encode(), Chain, "a.b"))  # type: ignore[misc]
+            on_a_small_stack(lambda head=head: import_memento((text % head).encode(), Chain, "a.b"))  # type: ignore[misc]
     fits = "[" * (DEPTH - 1) + brackets + "]" * (DEPTH - 1)
-    assert on_a_small_stack(lambda: imported((text % fits).encode(), Chain, "a.b")) is not None
+    assert on_a_small_stack(lambda: import_memento((text % fits).encode(), Chain, "a.b")) is not None
 
 
 def test_items(tmp_path: Path) -> None:

@@ -22,8 +22,7 @@ from hypothesis import strategies as st
 
 from exop import Memento
 from exop.errors import NotStorable, StoredStateError
-from exop.model.slets.memento_file import document, exported, imported
-from exop.model.slets.stored_memento import pack
+from exop.model.slets.stored_memento import dump_memento, export_memento, import_memento, json_document
 from exop.model.values.encoding import Tag
 
 
@@ -94,14 +93,14 @@ FULL = Book(
 
 def back(memento: Memento) -> Memento:
     """Out as JSON, and in again."""
-    form, data = exported(memento, "app.node")
+    form, data = export_memento(memento, "app.node")
     assert form == "json"
-    return imported(data, type(memento), "app.node")
+    return import_memento(data, type(memento), "app.node")
 
 
 def test_what_annotations_tell_needs_no_tag() -> None:
     """Keys of numbers, sets, nested dataclasses, decimals, moments and enums are written as a person writes them."""
-    fields = json.loads(exported(FULL, "app.node")[1])["fields"]
+    fields = json.loads(export_memento(FULL, "app.node")[1])["fields"]
     assert fields["by_segment"] == {"5": [1.0, -2.5]}
     assert fields["seen"] == [1, 3]
     assert fields["orders"] == [
@@ -191,42 +190,42 @@ def test_what_is_annotated_comes_back(table: dict[int, list[float]], seen: set[i
 def test_arrays_are_shown_and_exported_as_msgpack() -> None:
     """What JSON has no form for is shown, and leaves as msgpack; asked for as JSON it is refused by name."""
     grid = Grid(cells=np.arange(3.0))
-    fields, opaque = document(grid, "app.node")
+    fields, opaque = json_document(grid, "app.node")
     assert opaque == ["cells"]
     assert "numpy ndarray (3,)" in fields["fields"]["cells"]["$shown"]
-    form, data = exported(grid, "app.node")
+    form, data = export_memento(grid, "app.node")
     assert form == "msgpack"
-    found = imported(data, Grid, "app.node")
+    found = import_memento(data, Grid, "app.node")
     assert isinstance(found, Grid)
     assert list(found.cells) == [0.0, 1.0, 2.0]
     with pytest.raises(NotStorable, match="cells cannot be stored: JSON has no form for it; export it as msgpack"):
-        exported(grid, "app.node", "json")
+        export_memento(grid, "app.node", "json")
     shown = json.dumps(fields).encode()
     with pytest.raises(StoredStateError, match="cells: it was only shown"):
-        imported(shown, Grid, "app.node")
+        import_memento(shown, Grid, "app.node")
 
 
 def test_msgpack_comes_back() -> None:
     """The other form holds the same."""
-    form, data = exported(FULL, "app.node", "msgpack")
-    assert (form, imported(data, Book, "app.node")) == ("msgpack", FULL)
+    form, data = export_memento(FULL, "app.node", "msgpack")
+    assert (form, import_memento(data, Book, "app.node")) == ("msgpack", FULL)
 
 
 def edited(**fields: Any) -> bytes:
     """The JSON of a memento of which these fields were edited."""
-    found = json.loads(exported(FULL, "app.node")[1])
+    found = json.loads(export_memento(FULL, "app.node")[1])
     found["fields"] |= fields
     return json.dumps(found).encode()
 
 
 def test_an_edit_is_taken() -> None:
     """A changed number, a field that is left out: it has its default then."""
-    found = imported(edited(count=3, by_segment={"7": [1]}), Book, "app.node")
+    found = import_memento(edited(count=3, by_segment={"7": [1]}), Book, "app.node")
     assert isinstance(found, Book)
     assert (found.count, found.by_segment) == (3, {7: [1]})
     data = json.loads(edited())
     del data["fields"]["count"]
-    assert imported(json.dumps(data).encode(), Book, "app.node").count == 0  # type: ignore[attr-defined]
+    assert import_memento(json.dumps(data).encode(), Book, "app.node").count == 0  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -245,7 +244,7 @@ def test_an_edit_is_taken() -> None:
         ({"colour": "GREEN"}, "colour is 'GREEN', not "),
         ({"both": [1]}, "both has 1 elements, not 2"),
         ({"days": {"2026-13-01": {}}}, "days: the key '2026-13-01' is '2026-13-01', not date"),
-        ({"days": {"2026-01-01": {"right": "x"}}}, "days['2026-01-01'] lacks left"),
+        ({"days": {"2026-01-01": {"right": "x"}}}, "days['2026-01-01']: Pair lacks the field left"),
         ({"window": {"$deque": [1]}}, "not what stands behind $deque"),
         ({"anything": {"$tupel": []}}, "anything: there is no tag $tupel"),
         ({"anything": {"$bytes": "%"}}, "not what stands behind $bytes"),
@@ -255,7 +254,7 @@ def test_an_edit_is_taken() -> None:
 def test_a_wrong_edit_is_told_with_its_place(fields: dict[str, Any], said: str) -> None:
     """Which value, where it stands, and what it should be; nothing was changed."""
     with pytest.raises(StoredStateError) as caught:
-        imported(edited(**fields), Book, "app.node")
+        import_memento(edited(**fields), Book, "app.node")
     assert said in str(caught.value)
     assert str(caught.value).startswith("app.node cannot be taken over: ")
 
@@ -269,8 +268,8 @@ def test_a_wrong_edit_is_told_with_its_place(fields: dict[str, Any], said: str) 
         (b'{"a": 1}', 'does not say "kind": "exop memento"'),
         (b'{"kind": "exop memento", "format": 2}', "this release reads 1"),
         (b'{"kind": "exop memento", "format": 1}', "no fields, or no version"),
-        (pack(Older(), "x"), "it is a Older, and Book has no upgrade"),
-        (exported(Older(), "x")[1], "and the slet keeps a tests.model.slets.test_memento_file:Book"),
+        (dump_memento(Older(), "x"), "it is a Older, and Book has no upgrade"),
+        (export_memento(Older(), "x")[1], "and the slet keeps a tests.model.slets.test_memento_json:Book"),
         (edited().replace(b'"version": 2', b'"version": 3'), "version 3 of Book, the code here knows 2"),
         (edited().replace(b'"version": 2', b'"version": 1'), "msgpack of an older version is upgraded"),
         (b'{"kind": ' + b"[" * 100_000, "no JSON"),
@@ -280,7 +279,7 @@ def test_a_wrong_edit_is_told_with_its_place(fields: dict[str, Any], said: str) 
 def test_a_wrong_file_is_told(data: bytes, said: str) -> None:
     """Damaged, of another class, of a newer version: an error that says so."""
     with pytest.raises(StoredStateError) as caught:
-        imported(data, Book, "app.node")
+        import_memento(data, Book, "app.node")
     assert said in str(caught.value)
 
 
@@ -297,18 +296,18 @@ class Newer(Memento, version=2):
 
 def test_an_older_one_is_upgraded() -> None:
     """Msgpack of an older class goes through `upgrade`; one that raises, or gives something else, is told."""
-    found = imported(pack(Book(count=7), "x"), Newer, "app.node")
+    found = import_memento(dump_memento(Book(count=7), "x"), Newer, "app.node")
     assert found == Newer(total=7)
     with pytest.raises(StoredStateError, match="upgrade returned None, which is no Newer"):
-        imported(pack(Book(count=-1), "x"), Newer, "app.node")
+        import_memento(dump_memento(Book(count=-1), "x"), Newer, "app.node")
     with pytest.raises(StoredStateError, match=r"Newer\.upgrade raised AttributeError"):
-        imported(pack(Older(), "x"), Newer, "app.node")
+        import_memento(dump_memento(Older(), "x"), Newer, "app.node")
 
 
 def test_the_same_class_of_another_module_is_taken() -> None:
     """The code moved, or another version of a bundle has it: the fields are what counts."""
-    data = edited().replace(b"tests.model.slets.test_memento_file:Book", b"elsewhere.v2:Book")
-    assert imported(data, Book, "app.node") == FULL
+    data = edited().replace(b"tests.model.slets.test_memento_json:Book", b"elsewhere.v2:Book")
+    assert import_memento(data, Book, "app.node") == FULL
 
 
 @pytest.mark.parametrize(
@@ -331,10 +330,10 @@ def test_a_file_calls_and_imports_nothing(harm: Any, tmp_path: Path, monkeypatch
         data = edited(anything=harm)
     else:
         body = msgpack.packb({"anything": harm})
-        name = "tests.model.slets.test_memento_file:Book"
+        name = "tests.model.slets.test_memento_json:Book"
         data = msgpack.packb([1, name, 2, {"anything": "Any"}, body])
     with pytest.raises(StoredStateError, match=r"that is no|is not loaded here"):
-        imported(data, Book, "app.node")
+        import_memento(data, Book, "app.node")
     assert not (tmp_path / "harm").exists()
 
 
@@ -343,10 +342,10 @@ def test_the_fields_of_parts_are_checked() -> None:
     wrong = Book(days={date(2026, 1, 2): Pair("x")}, anything=[{"a": Pair(1)}])  # type: ignore[arg-type]
     for form in ("json", "msgpack"):
         with pytest.raises(StoredStateError, match=r"Pair\.left is 'x' \(str\), not int"):
-            imported(exported(wrong, "a.b", form)[1], Book, "a.b")  # type: ignore[arg-type]
-    dear = pack(Book(orders=[Order(Decimal(1), next=Order("dear"))]), "a.b")  # type: ignore[arg-type]
+            import_memento(export_memento(wrong, "a.b", form)[1], Book, "a.b")  # type: ignore[arg-type]
+    dear = dump_memento(Book(orders=[Order(Decimal(1), next=Order("dear"))]), "a.b")  # type: ignore[arg-type]
     with pytest.raises(StoredStateError, match=r"Order\.price is 'dear' \(str\), not Decimal"):
-        imported(dear, Book, "a.b")
+        import_memento(dear, Book, "a.b")
 
 
 def test_keys_of_json_that_collide() -> None:
@@ -354,4 +353,4 @@ def test_keys_of_json_that_collide() -> None:
     same = [n * (2**61 - 1) for n in range(20_000)]
     for fields in ({"by_segment": {str(n): [] for n in same}}, {"seen": same}):
         with pytest.raises(StoredStateError, match="keys of a table or set collide"):
-            imported(edited(**fields), Book, "app.node")
+            import_memento(edited(**fields), Book, "app.node")

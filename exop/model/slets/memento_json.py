@@ -1,9 +1,9 @@
-"""Mementos as JSON that a person can read and edit: by the annotations of their fields, with tags where these say less.
+"""Mementos as JSON that a person can read and edit: untagged where annotations tell the type, tagged elsewhere.
 
-A value of the type that its annotation declares needs no tag: a `dict[int, list[float]]` is written `{"5": [1.0]}`, a
-`datetime` as its text. Any other value has one: `{"$tuple": [1, 2]}`, `{"$dict": [[1, "a"]]}` for keys that are no
-text. The tags are those of the encoding, and what stands behind them are the same parts. Arrays and tables of Arrow are
-shown, and no more: they have no JSON from which they could be made again.
+A value of the type that its annotation declares is written plainly: a `dict[int, list[float]]` as `{"5": [1.0]}`, a
+`datetime` as its text. Any other value has a tag: `{"$tuple": [1, 2]}`, or `{"$dict": [[1, "a"]]}` if keys have no
+text. The tags, and the values behind them, are those of the msgpack encoding. Arrays and Arrow tables are only
+displayed and cannot be read back.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from exop.model.values.depth import TooDeep, deep_place
 from exop.model.values.encoding import WRITERS, Tag
 
 _PLAIN: Final = (type(None), bool, int, str)
-#: A value that always has its tag.
+#: The untagged form of values that always have a tag.
 _TAGGED: Final = object()
 _CURE: Final = "correct it and import it again"
 _ROWS: Final[Mapping[str, Any]] = {f"${one.__name__}": one for one in (list, tuple, set, frozenset, deque)}
 _TABLES: Final[Mapping[str, Any]] = {"$dict": dict, "$ordered": OrderedDict, "$counter": Counter, "$defaultdict": None}
-#: The tags by class; those of records, enumerations and paths are found by `_tag_of`.
+#: The tags by class; `_tag_of` also knows those of records, enumerations and paths.
 _TAGS: Final[Mapping[Any, str]] = {
     **{kind: f"${tag.name.lower()}" for kind, (tag, _) in WRITERS.items() if kind not in (int, Batch, Window)},
     float: "$float",
@@ -45,12 +45,12 @@ _TAGS: Final[Mapping[Any, str]] = {
     bytes: "$bytes",
     bytearray: "$bytes",
 }
-#: Those that a text stands for, where the annotation names the class.
+#: Written as text if the annotation names the class.
 _TEXTS: Final = (Decimal, UUID, date, datetime, time)
 
 
 def _tag_of(kind: Any) -> str | None:
-    """The tag of the values of a class; `None`: they are only shown."""
+    """The tag of the values of a class; `None` for those that are only displayed."""
     if kind in _TAGS or not isinstance(kind, type):
         return _TAGS.get(kind)
     for tag, fits in _KINDS.items():
@@ -67,17 +67,17 @@ _KINDS: Final[Mapping[str, Callable[[Any], bool]]] = {
 }
 
 
-def written(memento: Memento) -> tuple[dict[str, Any], list[str]]:
-    """The fields of a memento as JSON, and the places of those values that are only shown."""
+def to_json(memento: Memento) -> tuple[dict[str, Any], list[str]]:
+    """Convert the fields of a memento; also returns the places of values that are only displayed."""
     writer = _Writer()
     return writer.fields(memento, ""), writer.opaque
 
 
-def read(fields: Mapping[str, Any], kind: type[Memento], place: str) -> Memento:
-    """Make a memento out of its fields as JSON; those that are left out have their defaults.
+def from_json(fields: Mapping[str, Any], kind: type[Memento], place: str) -> Memento:
+    """Create a memento from its fields as JSON; missing ones have their defaults.
 
     Raises:
-        StoredStateError: a field that the class does not have, or a value that does not fit; with its place.
+        StoredStateError: an unknown field, or a value of the wrong type; with its place.
     """
     reader = _Reader(place, kind)
     try:
@@ -93,7 +93,7 @@ def read(fields: Mapping[str, Any], kind: type[Memento], place: str) -> Memento:
 
 
 class _Writer:
-    """Writes one memento; `opaque` are the places of values that are only shown."""
+    """Writes one memento; `opaque` are the places of values that are only displayed."""
 
     def __init__(self) -> None:
         self.opaque: list[str] = []
@@ -106,7 +106,7 @@ class _Writer:
         }
 
     def write(self, value: Any, declared: Type, path: str) -> Any:
-        """Write a value that stands at *path*, where *declared* is the type that its annotation says."""
+        """Write the value at *path*, whose annotation is *declared*."""
         kind, wanted = type(value), declared.sole
         if kind in _PLAIN or (kind is float and math.isfinite(value)):
             return value
@@ -119,7 +119,7 @@ class _Writer:
         return bare if untagged and bare is not _TAGGED else {tag: content}
 
     def _parts(self, tag: str, value: Any, wanted: Type, path: str) -> tuple[Any, Any]:
-        """Return what stands behind the tag, and the form without a tag, or `_TAGGED`."""
+        """Return the content behind the tag, and the untagged form or `_TAGGED`."""
         if tag in _ROWS:
             rows = sorted(value, key=repr) if isinstance(value, (set, frozenset)) else list(value)
             pairs = zip(rows, wanted.elements(len(rows)), strict=True)
@@ -138,7 +138,7 @@ class _Writer:
         return _leaf(tag, value)
 
     def _table(self, value: Mapping[Any, Any], wanted: Type, path: str) -> tuple[Any, Any]:
-        """Write a table: as a JSON table if its keys have a text, else as pairs, which always have a tag."""
+        """Write a table as a JSON object if all keys have a text, else as pairs, which are always tagged."""
         keys, values = wanted.entry
         entries = [(key, self.write(one, values, f"{path}[{key!r:.60}]")) for key, one in value.items()]
         texts = [_key(key, keys.sole) for key, _ in entries]
@@ -157,7 +157,7 @@ class _Writer:
 
 
 def _leaf(tag: str, value: Any) -> tuple[Any, Any]:
-    """The parts of a value that holds no others, and its text where that says all."""
+    """The parts of a value without elements, and its text if that is unambiguous."""
     if tag == "$float":
         return repr(value), _TAGGED
     if tag == "$bytes":
@@ -178,7 +178,7 @@ def _like_a_tag(keys: Iterable[Any]) -> bool:
 
 
 def _key(key: Any, wanted: Type) -> str | None:
-    """A key as text, where its annotation says what it was."""
+    """A key as text, or `None` if its annotation does not tell the type."""
     kind = type(key)
     if kind is str:
         return str(key) if wanted.cls is str or wanted is ANY else None
@@ -194,12 +194,12 @@ def _key(key: Any, wanted: Type) -> str | None:
 
 
 def _is_text(kind: Any, tag: str | None) -> bool:
-    """Whether a value of the class can be made of its text."""
+    """Whether a value of the class can be created from its text."""
     return kind in _TEXTS or tag in ("$path", "$enum")
 
 
 class _Reader:
-    """Reads one memento, which a person has perhaps edited: every mistake has its place."""
+    """Reads one memento; errors name the place of a mistake."""
 
     def __init__(self, place: str, kind: type[Memento]) -> None:
         self.declared = Declared(kind, home=kind.__module__)
@@ -216,7 +216,7 @@ class _Reader:
         return {name: self._value(one, known[name].type, f"{path}.{name}".lstrip(".")) for name, one in given.items()}
 
     def _value(self, given: Any, declared: Type, path: str) -> Any:
-        """Read one value that stands at *path*, where *declared* is the type that its annotation says."""
+        """Read the value at *path*, whose annotation is *declared*."""
         wanted = declared.sole
         if isinstance(given, dict) and _like_a_tag(given):
             return self._tagged(given, wanted, path)
@@ -240,7 +240,7 @@ class _Reader:
             self._wrong(path, given, wanted.name)
 
     def _table(self, given: Any, wanted: Type, path: str) -> dict[Any, Any]:
-        """Read a table, or the pairs of one whose keys are no text."""
+        """Read a JSON object, or pairs."""
         keys, values = wanted.entry
         if isinstance(given, dict):
             named: Any = ((self._key(key, keys.sole, path), key, one) for key, one in given.items())
@@ -266,33 +266,26 @@ class _Reader:
         return self._text(given, wanted, where)
 
     def _rows(self, given: Any, wanted: Type, path: str) -> list[Any]:
-        """Read the elements of a list."""
         if not isinstance(given, list):
             self._wrong(path, given, "a list")
         pairs = zip(given, wanted.elements(len(given)), strict=True)
         return [self._value(one, kind, f"{path}[{n}]") for n, (one, kind) in enumerate(pairs)]
 
     def _gathered(self, made: Callable[[Any], Any], entries: Iterable[Any], path: str) -> Any:
-        """Make a collection; keys that were made to collide, or cannot be keys, are refused."""
+        """Create a collection; keys that collide or cannot be hashed are refused."""
         try:
             return made(watched(entries))
         except (ValueError, TypeError) as problem:
             self._fail(f"{path}: {problem}")
 
     def _record(self, wanted: Type, given: Any, path: str) -> Any:
-        """Read a dataclass or a named tuple."""
         kind, values = wanted.cls, self.fields(given, wanted, path)
-        if dataclasses.is_dataclass(kind):
-            try:
+        try:
+            if dataclasses.is_dataclass(kind):
                 return filled(kind, values, defaults=self.declared.names(kind))
-            except StoredStateError as problem:
-                self._fail(f"{path}: {problem.problem}")
-        missing = [
-            name for name, one in wanted.fields.items() if one.required and not one.type.nullable and name not in values
-        ]
-        if missing:
-            self._fail(f"{path} lacks {', '.join(missing)}")
-        return filled_tuple(kind, values)
+            return filled_tuple(kind, values)
+        except StoredStateError as problem:
+            self._fail(f"{path}: {problem.problem}")
 
     def _tagged(self, given: dict[str, Any], wanted: Type, path: str) -> Any:
         ((tag, content),) = given.items()
@@ -307,7 +300,6 @@ class _Reader:
             self._wrong(path, content, f"what stands behind {tag}")
 
     def _behind(self, tag: str, content: Any, wanted: Type, path: str) -> Any:
-        """Read what stands behind a tag."""
         if tag == "$deque":
             return deque(self._rows(content[1], wanted, path), content[0])
         if tag in _ROWS:
@@ -327,14 +319,12 @@ class _Reader:
         return float(content) if tag == "$float" else _made(tag, content)
 
     def _wrong(self, path: str, given: Any, wanted: str) -> NoReturn:
-        """Refuse a value that is none of the *wanted*."""
         self._fail(f"{path} is {given!r:.80}, not {wanted}")
 
     def _fail(self, problem: str) -> NoReturn:
-        """Refuse the file."""
         raise refused(self._place, problem, _CURE)
 
 
 def _made(tag: str, content: Any) -> Any:
-    """A value that holds no others, out of its parts."""
+    """Create a value without elements from its parts."""
     return READERS[Tag[tag[1:].upper()]](content if isinstance(content, list) else [content], None)
