@@ -2,61 +2,60 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakKeyDictionary
 
 from exop.errors import WiringError
 from exop.model.filter import where
-from exop.model.items import CONTROL, EndOfStream
+from exop.model.items import EndOfStream
 from exop.model.meshes.checks import unfit_join
 from exop.model.properties import APPLICATION, CONNECTED_TO, KIND, ORIGIN
 from exop.model.slets.ports import node_at
 from exop.registry import ServiceRegistry
-from exop.runtime.channels.base import ControlMerge
-from exop.runtime.channels.queue import Buffered, QueueChannel
+from exop.runtime.channels.queue import Buffered
 from exop.runtime.component import Component
 from exop.runtime.component_manager import CHANNEL, WIRING, ComponentManager, channel_id
 from exop.runtime.dataflow.inlets import Parked
 from exop.runtime.deployment import Deployment
+from exop.runtime.drivers.base import current_driver
 from exop.runtime.drivers.pause import PATIENCE, Pause
 from exop.runtime.drivers.worker import Worker
 from exop.runtime.lifecycle import State
 from exop.wiring.changes.drain import Drain
-from exop.wiring.graph.binding import Compiler
-from exop.wiring.graph.cycles import EndOfCycle
-from exop.wiring.graph.execution_plan import LONG, ExecutionPlan, Part, check_order
-from exop.wiring.graph.region import Region, Wiring, depth, man
+from exop.wiring.graph.binding import CatchUp, Compiler, open_anew
+from exop.wiring.graph.execution_plan import LONG, ExecutionPlan, Replanning, check_order
+from exop.wiring.graph.region import Region, Wiring, assign_workers
 from exop.wiring.graph.wiring_graph import (
     Edge,
     WiringGraph,
-    channel_endpoint,
+    changed_channels,
     channel_of_queue,
     channel_vertex,
     edge_queue,
+    inner_channels,
+    inner_queues,
     input_queue,
-    queue_before,
     read_graph,
-    shifted,
-    touched,
+    regrouped,
 )
 
 if TYPE_CHECKING:
     from exop.wiring.sharing import Sharing
 
-
-#: Moves what waits, given the drivers that are parked; called once, when the connections are not taken back any more.
+#: Moves waiting items, given the parked drivers; called once, when the connections will not be taken back any more.
 Complete: TypeAlias = Callable[[Parked], None]
 
 
 class WiringController:
     """Connects and disconnects ports; compiles the connections of an application into bound calls.
 
-    A port names its channel in its `connected-to` property. With `sharing`, what is wired from then on is checked for
-    slets that alter shared items.
+    A port names its channel in its `connected-to` property. With `sharing`, all that is bound from then on is checked
+    for slets that alter shared items.
     """
 
     def __init__(self, registry: ServiceRegistry, manager: ComponentManager) -> None:
@@ -75,7 +74,7 @@ class WiringController:
         """Read the current connections of an application from the registry."""
         ports = [port for port in self._ports.references if port.properties[APPLICATION] == application]
         channels = self._registry.find(CHANNEL, where({APPLICATION: application}))
-        # The queues that the wiring itself has inserted are no part of what it is asked to connect.
+        # The queues that the wiring itself has inserted are no channels of the mesh.
         return read_graph(ports, [one for one in channels if one.properties.get(ORIGIN) != WIRING])
 
     def rebind(
@@ -89,9 +88,9 @@ class WiringController:
     ) -> None:
         """Park the drivers, do *action*, and bind the connections that the registry has by then.
 
-        With *nodes* and *channels*, this parks and binds only what calls these directly, and their connections stay.
-        The *engines* put out what they were given before, and go on afterwards. Raises `WiringError` if connected
-        ports do not fit, `PlanError` if a driver does not park, or an engine does not put out everything, in time.
+        With *nodes* and *channels*, this parks and binds only their direct callers, and their connections stay. The
+        *engines* emit all their output before, and proceed afterwards. Raises `WiringError` if connected ports do not
+        fit, `PlanError` if a driver does not park, or an engine does not emit its output, in time.
         """
         region = self.whole_region(deployment) if nodes is None else self.region(deployment, None, nodes, channels)
         undo: list[Callable[[], object]] = []
@@ -106,11 +105,11 @@ class WiringController:
         deployment.settle_workers(timeout)
 
     def current(self, deployment: Deployment) -> Wiring:
-        """Return the connections that are bound now."""
+        """Return the wiring that is bound now."""
         return self._bound.get(deployment) or Wiring()
 
     def whole_region(self, deployment: Deployment) -> Region:
-        """Read and check all connections of an application, and lay out its drivers; nothing is bound yet."""
+        """Read and check all connections of an application, and plan its execution; nothing is bound yet."""
         before, after = self.current(deployment).graph, self.graph(deployment.name)
         nodes = {*deployment.components, *before.nodes, *after.nodes}
         return self.region(deployment, after, nodes, {*before.channels, *after.channels})
@@ -118,32 +117,32 @@ class WiringController:
     def region(
         self, deployment: Deployment, graph: WiringGraph | None, nodes: Collection[str], channels: Collection[str] = ()
     ) -> Region:
-        """Return what is to be bound anew when *graph* follows the connections that are bound now, or these stay.
+        """Return the region to bind when *graph* replaces the connections that are bound now; `None`: these stay.
 
         The *nodes* get another component, settings, or connections; the *channels* come, go, or get other settings.
         Raises `WiringError` if connected ports do not fit, or streams merge before an engine that is durable.
         """
         before = self.current(deployment)
         graph = graph or before.graph
-        ends = {name for node in nodes for name in touched(before.graph, graph, node)}
+        ends = {name for node in nodes for name in changed_channels(before.graph, graph, node)}
         ends |= {name for name in channels if not (name in before.graph.channels and name in graph.channels)}
-        # The condition of a line that is pending on a channel reads the items as its producers type them.
+        # The condition of an update that is pending on a channel reads the items as its producers type them.
         there = [graph.nodes[node] for node in nodes if node in graph.nodes]
-        left = {name for one in there for name, _ in one.outputs if graph.channels[name].asked.pending}
-        channels = {*channels, *ends, *left}
+        pending = {name for one in there for name, _ in one.outputs if graph.channels[name].asked.pending}
+        channels = {*channels, *ends, *pending}
         _check_types(graph, {*channels, *(name for one in there for name in one.ports.values())})
         if not ends:
             return Region.around(before, Wiring(graph, before.execution), nodes, channels)
         sides = [side.get(name, ()) for side in (before.graph.producers, graph.producers) for name in ends]
         sides += [[edge for edge in graph.consumers.get(name, ()) if edge.port.pulled] for name in ends]
-        sides += [shifted(before.graph, graph, name) for name in ends]
-        nodes = {*nodes, *(edge.component.node.name for side in sides for edge in side)}
+        sides += [regrouped(before.graph, graph, name) for name in ends]
+        nodes = {*nodes, *(edge.node for side in sides for edge in side)}
         # Where a long chain is cut does not matter: these queues stay.
-        long = (place for place, reason in deployment.reasons.items() if reason == LONG)
-        cuts = {place: LONG for place in long if channel_of_queue(place) not in ends}
-        part = Part(before.graph, before.execution, graph, [*nodes, *map(channel_vertex, ends)], cuts)
+        long = (queue for queue, reason in deployment.reasons.items() if reason == LONG)
+        kept = {queue: LONG for queue in long if channel_of_queue(queue) not in ends}
+        part = Replanning(before.graph, before.execution, graph, [*nodes, *map(channel_vertex, ends)], kept)
         *_, last = regions = [
-            Region.around(before, Wiring(graph, execution), nodes, channels).laid_out(part)
+            Region.around(before, Wiring(graph, execution), nodes, channels).replanned(part)
             for execution in _executions(deployment, part, graph.only((), ends))
         ]
         check_order(graph, last.after.execution)
@@ -154,30 +153,30 @@ class WiringController:
 
         No item moves before the returned function is called, so binding the former connections undoes everything.
         """
-        seeds = _find_seeds(deployment, region.graph)
-        region = region.chosen(deployment, {*seeds.planted, *seeds.merged, *(place for _, place in seeds.moved)})
+        catch_up = CatchUp.needed(deployment, region.graph)
+        region = region.chosen(deployment, catch_up.queues)
         queues = Compiler(deployment, region, self.sharing).compile()
         self._replace_queues(deployment, region, queues)
         deployment.reasons = region.after.execution.inserted
-        leaving = man(deployment, region)
-        _watch_loops(deployment, region)
+        leaving = assign_workers(deployment, region)
+        _watch_cycles(deployment, region)
         self._bound[deployment] = region.after
-        return partial(_complete, deployment, region, seeds, leaving)
+        return partial(_complete, deployment, region, catch_up, leaving)
 
     def _replace_queues(self, deployment: Deployment, region: Region, queues: dict[str, Buffered]) -> None:
         """Register the inserted queues, and discard those that are not needed; one that holds items stays."""
         if region.after.execution is region.before.execution:
             return
         there = dict(deployment.inserted)
-        for place, queue in deployment.inserted.items():
-            node, _ = node_at(place.rpartition(" -> ")[2], region.before.graph.nodes)
-            inside = channel_of_queue(place) in region.channels or node in region.nodes
-            if inside and place not in queues and not (queue.entries and node in deployment.components):
+        for name, queue in deployment.inserted.items():
+            node, _ = node_at(name.rpartition(" -> ")[2], region.before.graph.nodes)
+            is_bound = channel_of_queue(name) in region.channels or node in region.nodes
+            if is_bound and name not in queues and not (queue.entries and node in deployment.components):
                 self._manager.destroy_channel(deployment.name, queue)
-                del there[place]
-        for place in queues.keys() - there.keys():
-            self._manager.adopt_channel(deployment.name, queues[place])
-            queues[place].alarm = deployment.tell
+                del there[name]
+        for name in queues.keys() - there.keys():
+            self._manager.adopt_channel(deployment.name, queues[name])
+            queues[name].alarm = deployment.tell
         deployment.inserted = there | queues
 
     def close(self) -> None:
@@ -185,51 +184,39 @@ class WiringController:
         self._ports.close()
 
 
-def _executions(deployment: Deployment, part: Part, ends: WiringGraph) -> list[ExecutionPlan]:
-    """Lay out a part of an application whose connections change at the channels *ends*, the leanest way first.
+def _executions(deployment: Deployment, part: Replanning, changed: WiringGraph) -> list[ExecutionPlan]:
+    """Plan the execution of a part whose channels in *changed* are connected otherwise, with the fewest queues first.
 
-    The last one has all queues that stand, and those that a newcomer may need: which of them hold or get something is
-    known when everything stands still.
+    The last plan has all queues that stand, and those that ports which are newly connected may need: which of them
+    hold or get something is known when the drivers are parked.
     """
-    filled = (place for place, queue in deployment.inserted.items() if queue.entries)
-    standing = part.possible({**dict.fromkeys(filled, "it holds items"), **deployment.reasons})
+    filled = (name for name, queue in deployment.inserted.items() if queue.entries)
+    standing = part.insertable({**dict.fromkeys(filled, "it holds items"), **deployment.reasons})
     if deployment.started is None:
-        return [part.laid_out(standing)]
-    newcomers = [
-        queue_before(ends, name, edge) for name, edge in _fed(ends) if deployment.joined.get(edge.name) != name
-    ]
-    newcomers += [input_queue(name) for name in ends.channels if name in deployment.merges]
-    late = part.possible(dict.fromkeys(newcomers, "connected while the stream runs"))
-    found = [part.laid_out({})]
-    for queues in (standing, {**standing, **late}):
+        return [part.executed(standing)]
+    fed = ((name, edge) for name, edges in changed.consumers.items() for edge in edges)
+    late = [changed.queue_before(name, edge) for name, edge in fed if deployment.joined.get(edge.name) != name]
+    late += [input_queue(name) for name in changed.channels if name in deployment.merges]
+    found = [part.executed({})]
+    for queues in (standing, {**standing, **part.insertable(dict.fromkeys(late, "connected while the stream runs"))}):
         if not queues.keys() <= found[-1].inserted.keys():
-            found.append(part.laid_out(queues))
+            found.append(part.executed(queues))
     return found
 
 
-def _watch_loops(deployment: Deployment, region: Region) -> None:
-    """Watch the cycles; those in which nothing has changed keep their watchers."""
-    there = (one for one in deployment.loops if isinstance(one, EndOfCycle))
-    kept = {one.loop: one for one in there if one.touched.isdisjoint({*region.nodes, *region.channels})}
-    fresh = [loop for loop in map(tuple, region.after.execution.loops) if loop not in kept]
-    deployment.loops = [*kept.values(), *(EndOfCycle(deployment, region.after.graph, loop) for loop in fresh)]
-
-
 def _complete(
-    deployment: Deployment, region: Region, seeds: Seeds, leaving: Collection[Worker], drivers: Parked
+    deployment: Deployment, region: Region, catch_up: CatchUp, leaving: Collection[Worker], drivers: Parked
 ) -> None:
-    """Move what waits to where the new connections lead; nothing can fail here."""
-    graph, joined = region.graph, deployment.joined
-    _open_anew(deployment, graph)
-    deployment.inlets.assign(partial(depth, region.after.graph, region.after.execution), leaving, drivers)
+    """Move waiting items to where the new connections lead; nothing can fail here."""
+    open_anew(deployment, region.graph)
+    deployment.inlets.assign(region.after.depth, leaving, drivers)
     for worker in leaving:
         worker.serve(())
     for name, edge in region.before.graph.edges(region.channels):
-        if joined.get(edge.name) == name:
-            del joined[edge.name]
-    joined |= {edge.name: name for name, edge in graph.edges(graph.channels)}
-    queues = {name: queue for name, queue in graph.channels.items() if isinstance(queue, Buffered)}
-    seeds.plant(queues | deployment.inserted, deployment.merges)
+        if deployment.joined.get(edge.name) == name:
+            del deployment.joined[edge.name]
+    deployment.joined |= {edge.name: name for name, edge in region.graph.edges(region.graph.channels)}
+    catch_up.deliver(deployment)
     for name in deployment.merges.keys() & region.channels:
         deployment.merges[name].forget()
 
@@ -242,102 +229,70 @@ def _check_types(graph: WiringGraph, channels: Iterable[str]) -> None:
                 raise WiringError(f"{producer.name} cannot feed {consumer.name} through {name!r}: {reason}")
 
 
-@dataclass
-class Seeds:
-    """Catch-up events, by the queue (the place of an inserted one, or a channel) from which drivers deliver them.
+def _watch_cycles(deployment: Deployment, region: Region) -> None:
+    """Watch the cycles; those in which nothing has changed keep their watchers."""
+    there = (one for one in deployment.loops if isinstance(one, EndOfCycle))
+    kept = {one.cycle: one for one in there if one.touched.isdisjoint({*region.nodes, *region.channels})}
+    fresh = [cycle for cycle in map(tuple, region.after.execution.cycles) if cycle not in kept]
+    deployment.loops = [*kept.values(), *(EndOfCycle(deployment, region.after.graph, cycle) for cycle in fresh)]
 
-    Attributes:
-        planted: For ports that are connected anew, the items that their channel keeps, and the end if that has passed.
-        merged: The merges of channels for which a mark has become due, since a producer has left.
-        ended: For each channel, the producers that come to it when their stream has ended already.
-        moved: The queues whose places are gone, each with the place to which its contents go.
+
+class EndOfCycle:
+    """Watches one cycle; a driver that has nothing to do calls it, and calls the function that it returns.
+
+    Each member of a cycle waits for the end of the one before it. Once all that feeds the cycle has ended and nothing
+    moves inside, the end is sent into its queues; what its slets emit then does not go round once more.
     """
 
-    planted: dict[str, list[tuple[str, Any]]] = field(default_factory=dict)
-    merged: dict[str, ControlMerge] = field(default_factory=dict)
-    ended: dict[str, list[str]] = field(default_factory=dict)
-    moved: list[tuple[QueueChannel, str]] = field(default_factory=list)
+    def __init__(self, deployment: Deployment, graph: WiringGraph, cycle: tuple[str, ...]) -> None:
+        self._deployment = deployment
+        self.cycle = cycle
+        self._members = [graph.nodes[name].component for name in cycle]
+        fed = [pair for name in cycle for pair in graph.nodes[name].inputs]
+        producers = (edge.component for channel, _ in fed for edge in graph.producers[channel])
+        self._feeders = {one for one in producers if one.node.name not in cycle}
+        self._queues = {*inner_queues(graph, cycle)}
+        for channel, edge in fed:
+            self._queues |= {channel, input_queue(channel), edge_queue(channel, edge)}
+        self.touched = {*cycle, *(feeder.node.name for feeder in self._feeders), *(channel for channel, _ in fed)}
+        self._cut = [*_outputs_into_queues(graph, cycle)]
+        self._turn = threading.Lock()
+        self._done = False
 
-    def plant(self, queues: dict[str, Buffered], merges: dict[str, ControlMerge]) -> None:
-        """Put everything in its place: what is moved comes first."""
-        for name in self.ended.keys() & merges.keys():
-            merges[name].note_ended(self.ended[name])
-        for source, place in self.moved:
-            entries, dropped = source.capture()["entries"], source.dropped
-            queues[place].put_first([(kind, payload) for kind, payload in entries if kind != "control"])
-            source.clear()
-            source.dropped = dropped  # they wait elsewhere now
-        for place, entries in self.planted.items():
-            queues[place].restore({"entries": entries})
-        for place, merge in self.merged.items():
-            queues[place].restore({"entries": [("control", mark) for mark in merge.take_due()]})
+    def __call__(self) -> Callable[[], None] | None:
+        """Return the function that ends the cycle, if it has come to its end."""
+        with self._turn:
+            if self._done or any(feeder.status is not State.ENDED for feeder in self._feeders):
+                return None
+            if all(member.status is State.ENDED for member in self._members) or not self._is_quiet():
+                return None
+        return self._end
 
+    def _is_quiet(self) -> bool:
+        """Whether nothing waits and no driver is busy: seen twice, with nothing taken in between."""
+        inserted, channels = self._deployment.inserted, self._deployment.channels
+        queues = [one for name in self._queues if isinstance(one := inserted.get(name) or channels.get(name), Buffered)]
+        drivers = {driver for member in self._members for driver in (member.driver, member.runner)}
+        before = [queue.cursor for queue in queues]
+        if any(queue.entries for queue in queues):
+            return False
+        if any(driver.busy or driver.filled for driver in drivers - {current_driver()} if driver is not None):
+            return False
+        if any(feeder.runner is not None and feeder.runner.filled for feeder in self._feeders):
+            return False
+        return before == [queue.cursor for queue in queues] and not any(queue.entries for queue in queues)
 
-def _find_seeds(deployment: Deployment, graph: WiringGraph) -> Seeds:
-    """Find what a change of connections makes necessary; nothing is in flight."""
-    seeds = Seeds()
-    if deployment.started is None:
-        return seeds
-    for name, edge in _fed(graph):
-        if deployment.joined.get(edge.name) != name and (entries := _for_newcomer(deployment, graph, name, edge)):
-            seeds.planted.setdefault(queue_before(graph, name, edge), []).extend(entries)
-    for name, edges in graph.producers.items():
-        known = deployment.joined if name in deployment.merges else {}
-        over = [one.name for one in edges if one.component.status is State.ENDED and known.get(one.name) != name]
-        seeds.ended[name] = over
-        merge = deployment.merges.get(name)
-        if edges and merge is not None and merge.due_with([edge.name for edge in edges], over):
-            seeds.merged[name if graph.channels[name].buffered else input_queue(name)] = merge
-    seeds.moved = [*_homeless(deployment, graph)]
-    return seeds
-
-
-def _fed(graph: WiringGraph) -> Iterator[tuple[str, Edge]]:
-    return ((name, edge) for name, edges in graph.consumers.items() for edge in edges)
-
-
-def _open_anew(deployment: Deployment, graph: WiringGraph) -> None:
-    """Forget the progress of the old streams of ports that are connected elsewhere now."""
-    moved = [edge for name, edge in _fed(graph) if deployment.joined.get(edge.name, name) != name]
-    deployment.inlets.drop_marks([edge.name for edge in moved])
-    for edge in moved:
-        component, port = edge.component, edge.port.name
-        if component.status is not State.ENDED:
-            component.ended.discard(port)
-            component.merge.open_anew(port)
-            if port in component.pulled:
-                component.pulled[port].ended = False
+    def _end(self) -> None:
+        """Send the end, once; another thread may have done so if the driver lost its thread in between."""
+        with self._turn:
+            done, self._done = self._done, True
+        for edge in () if done else self._cut:
+            edge.component.to[edge.port.name].control(EndOfStream())
 
 
-def _for_newcomer(deployment: Deployment, graph: WiringGraph, name: str, edge: Edge) -> list[tuple[str, Any]]:
-    """The entries (`item`, `batch` or `control`, and the payload) for a port that is connected anew."""
-    channel, producers = graph.channels[name], graph.producers[name]
-    if edge.port.pulled and channel.pull_mode == "read":
-        return []
-    kept = () if edge.port.pulled else channel.kept_for(edge.name)
-    entries = [("control" if isinstance(one, CONTROL) else "item", one) for one in kept]
-    ended = producers and all(producer.component.status is State.ENDED for producer in producers)
-    if ended and not _end_comes(deployment, graph, name):
-        entries.append(("control", EndOfStream()))
-    return entries
-
-
-def _end_comes(deployment: Deployment, graph: WiringGraph, name: str) -> bool:
-    """Whether the end of the stream is still in front of the channel: in a queue, or in flight at a driver."""
-    channel, before = graph.channels[name], deployment.inserted.get(input_queue(name))
-    queues = [one for one in (channel, before) if isinstance(one, Buffered)]
-    if any(("control", EndOfStream()) in queue.capture()["entries"] for queue in queues):
-        return True
-    places = {f"channel {name}", channel_endpoint(name), *(edge.name for edge in graph.producers[name])}
-    return any(isinstance(work.payload, EndOfStream) for place in places for work in deployment.inlets.at(place))
-
-
-def _homeless(deployment: Deployment, graph: WiringGraph) -> Iterator[tuple[QueueChannel, str]]:
-    """The inserted queues that hold something, and whose port is connected elsewhere now."""
-    there = {edge_queue(name, edge) for name, edge in _fed(graph)} | {input_queue(name) for name in graph.channels}
-    # A port that pulls knows its earlier queues itself.
-    edges = {edge.name: (name, edge) for name, edge in _fed(graph) if not edge.port.pulled}
-    for place, queue in deployment.inserted.items():
-        found = edges.get(place.rpartition(" -> ")[2]) if place not in there else None
-        if found is not None and isinstance(queue, QueueChannel) and queue.entries:
-            yield queue, queue_before(graph, *found)
+def _outputs_into_queues(graph: WiringGraph, cycle: Collection[str]) -> Iterator[Edge]:
+    """The outputs that push into the queues of a cycle; an engine sends its end itself."""
+    for name in inner_channels(graph, cycle):
+        producers = [edge for edge in graph.producers[name] if edge.node in cycle]
+        if graph.channels[name].buffered and not any(edge.component.spec.own_driver for edge in producers):
+            yield from producers

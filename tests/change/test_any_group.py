@@ -331,7 +331,7 @@ def lists_out_of_order(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def without_what_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """The partitions move past the items that wait in front of their former owners."""
-    monkeypatch.setattr(drain, "shifted", lambda before, after, channel: [])
+    monkeypatch.setattr(drain, "regrouped", lambda before, after, channel: [])
 
 
 @pytest.mark.parametrize(

@@ -176,9 +176,9 @@ def callers_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def others_run_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is not bound anew stays with its driver, though another one pushes into it now."""
-    laid_out = Region.laid_out
+    replanned = Region.replanned
     monkeypatch.setattr(
-        Region, "laid_out", lambda self, part: dataclasses.replace(laid_out(self, part), moved=self.nodes)
+        Region, "replanned", lambda self, part: dataclasses.replace(replanned(self, part), moved=self.nodes)
     )
 
 

@@ -93,7 +93,7 @@ def _awaited(graph: WiringGraph, edge: Edge) -> list[str] | None:
         return None
     if spec.own_driver or any(port.type.punctuation for port in spec.inputs):
         return []
-    inputs = graph.nodes[edge.component.node.name].inputs
+    inputs = graph.nodes[edge.node].inputs
     taken = {name for name, _ in inputs if spec.iterated and graph.channels[name].pull_mode == "take"}
     return [name for name, into in inputs if not into.port.pulled or name in taken]
 

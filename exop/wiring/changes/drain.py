@@ -26,7 +26,7 @@ from exop.runtime.drivers.pause import Pause
 from exop.runtime.lifecycle import State
 from exop.runtime.supervision.failure_policy import anchor
 from exop.safe_repr import RAISED, described
-from exop.wiring.graph.region import Region, Wiring, depth
+from exop.wiring.graph.region import Region, Wiring
 from exop.wiring.graph.wiring_graph import (
     Edge,
     WiringGraph,
@@ -34,7 +34,7 @@ from exop.wiring.graph.wiring_graph import (
     edge_queue,
     input_queue,
     port_of_endpoint,
-    shifted,
+    regrouped,
 )
 
 
@@ -85,14 +85,14 @@ class Drain:
         for name in self.region.channels:
             there = {edge.name for edge in after.consumers.get(name, ())}
             leaving = [edge for edge in before.consumers.get(name, ()) if edge.name not in there]
-            removed = [edge for edge in leaving if edge.component.node.name not in after.nodes]
+            removed = [edge for edge in leaving if edge.node not in after.nodes]
             gone, channel = name not in after.channels, before.channels.get(name)
             if isinstance(channel, Buffered) and leaving and (gone or len(removed) < len(leaving) or not there):
                 yield channel, leaving
             places = [(input_queue(name), leaving)] if gone else []
             gone_ports = [edge for edge in leaving if not _has_port(after, edge)]
-            sharing = [edge for edge in shifted(before, after, name) if edge not in gone_ports]
-            self._sharing |= {edge.name for edge in shifted(before, after, name)}
+            sharing = [edge for edge in regrouped(before, after, name) if edge not in gone_ports]
+            self._sharing |= {edge.name for edge in regrouped(before, after, name)}
             places += [(edge_queue(name, edge), [edge]) for edge in (*gone_ports, *sharing)]
             yield from ((inserted[place], edges) for place, edges in places if place in inserted)
         for component in self.old:  # what it has taken is not in the queue any more
@@ -115,7 +115,7 @@ class Drain:
             self._let_empty(worker, kept)
         for queue, leaving in kept:
             there = self.region.after.graph.nodes
-            stay = [edge for edge in leaving if edge.component.node.name in there or edge.name in self._sharing]
+            stay = [edge for edge in leaving if edge.node in there or edge.name in self._sharing]
             if _filled(queue, leaving) and (stay or not all(edge.component.helpless for edge in leaving)):
                 names = ", ".join(edge.name for edge in leaving)
                 why = worker.held_by or f"it was not emptied within {self.pause.timeout:g} s"
@@ -164,7 +164,7 @@ class Drain:
 
 def _has_port(graph: WiringGraph, edge: Edge) -> bool:
     """Whether the node of a port is there and still has it: a member of a family may go alone."""
-    vertex = graph.nodes.get(edge.component.node.name)
+    vertex = graph.nodes.get(edge.node)
     return vertex is not None and edge.port.name in vertex.component.spec.ports
 
 
@@ -229,7 +229,7 @@ def check_inlets(inlets: Inlets, drivers: Collection[Driver], region: Region) ->
     Only a node that cannot work itself is removed with the work that waits for it.
     """
     before, after = region.before.graph, region.after.graph
-    sharing = {edge.name for name in region.channels for edge in shifted(before, after, name)}
+    sharing = {edge.name for name in region.channels for edge in regrouped(before, after, name)}
     for driver, work in inlets.waiting(drivers):
         channel, port = channel_of_endpoint(work.entry.place), port_of_endpoint(work.entry.place)
         node, end = node_at(port, before.nodes)
@@ -237,7 +237,7 @@ def check_inlets(inlets: Inlets, drivers: Collection[Driver], region: Region) ->
             lost = node in after.nodes and all(edge.name != port for edge in after.consumers.get(channel, ()))
         elif channel:
             readers = before.consumers.get(channel, ())
-            lost = channel not in after.channels and any(edge.component.node.name in after.nodes for edge in readers)
+            lost = channel not in after.channels and any(edge.node in after.nodes for edge in readers)
         else:  # work at an output goes to the places behind it
             stays = node in after.nodes
             one = before.nodes[node].component if node in before.nodes and not stays else None
@@ -308,7 +308,7 @@ def take_over(component: Component, successor: Component, inlets: Inlets, wiring
     _give_input(component, successor, inlets)
     if component.driver is not None and successor.driver is None and successor.pusher is not None:
         # One driver has both now: the output that was posted, and the input.
-        inlets.put_in_order(partial(depth, wiring.graph, wiring.execution), successor.pusher)
+        inlets.put_in_order(wiring.depth, successor.pusher)
 
 
 def _give_input(component: Component, successor: Component, inlets: Inlets) -> None:

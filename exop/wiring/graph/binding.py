@@ -1,11 +1,15 @@
-"""Compiling a graph: every output port is bound straight to its followers; nothing is looked up per item."""
+"""Compiling the wiring graph: each output port is bound straight to its followers; nothing is looked up per item.
+
+Ports that are connected while the stream runs get catch-up events.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from exop.model.items import EndOfStream, Punctuation
+from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.meshes.conditional_updates import ITEM, item_names
 from exop.model.slets.ports import PortType
 from exop.runtime.channels.base import Channel, ControlMerge, Outlet
@@ -17,10 +21,11 @@ from exop.runtime.conditional_updates import ChannelWatch, NodeWatch
 from exop.runtime.dataflow.compiler import way_into
 from exop.runtime.dataflow.entry import NOWHERE, Control, Entry, Late, LateEntry, Unwind
 from exop.runtime.deployment import Deployment
+from exop.runtime.lifecycle import State
 from exop.runtime.supervision.failure_policy import Producer, Producers, careful, refusal
 from exop.wiring.changes.channels import tell_unpunctuated
-from exop.wiring.graph.region import Region
-from exop.wiring.graph.wiring_graph import Edge, channel_endpoint, edge_queue, groups, input_queue, queue_before
+from exop.wiring.graph.region import Region, queue_of
+from exop.wiring.graph.wiring_graph import Edge, WiringGraph, channel_endpoint, edge_queue, input_queue
 
 if TYPE_CHECKING:
     from exop.wiring.sharing import Sharing
@@ -46,7 +51,7 @@ class Compiler:
         self._later: list[Callable[[], object]] = []
 
     def compile(self) -> dict[str, Buffered]:
-        """Bind everything; return the inserted queues that are in use there, by place."""
+        """Bind everything; return the inserted queues that are in use there, by id."""
         region, nodes, order = self.region, self.graph.nodes, self.execution.order
         tell_unpunctuated(self.deployment, region)
         # Downstream first: the followers of a slet are bound when its turn comes; long chains need no deep stack.
@@ -73,11 +78,11 @@ class Compiler:
         self.deployment.places |= found
         return self.queues
 
-    def _queue(self, place: str) -> Buffered:
-        """The inserted queue at a place; one that is there already stays, with its contents."""
-        found = self.queues.get(place) or self.deployment.inserted.get(place)
-        self.queues[place] = found or QueueChannel(place, capacity=INSERTED_CAPACITY)
-        return self.queues[place]
+    def _queue(self, name: str) -> Buffered:
+        """The inserted queue of an id; one that is there already stays, with its contents."""
+        found = self.queues.get(name) or self.deployment.inserted.get(name)
+        self.queues[name] = found or QueueChannel(name, capacity=INSERTED_CAPACITY)
+        return self.queues[name]
 
     def _bind(self, component: Component) -> None:
         """Bind the outputs of a component, its followers first."""
@@ -185,7 +190,7 @@ class Compiler:
         )
 
     def _producers(self, name: str) -> Producers:
-        ports = [(edge.component.node.name, edge.port.name) for edge in self.graph.producers[name]]
+        ports = [(edge.node, edge.port.name) for edge in self.graph.producers[name]]
         deployment = self.deployment
 
         def producers() -> list[Producer]:  # a successor of one does not bind the channel anew
@@ -199,8 +204,7 @@ class Compiler:
         channel.readers([edge.name for edge in edges if edge.port.pulled])
         found = {edge.name: outlet for edge in edges if (outlet := self._outlet(name, edge)) is not None}
         shares = [
-            {edge.component.node.name: found.pop(edge.name).entry for edge in members}
-            for members in groups(self.graph, name).values()
+            {edge.node: found.pop(edge.name).entry for edge in members} for members in self.graph.groups(name).values()
         ]
         if shares and channel.partitioning is not None:
             refuse = refusal(channel, channel_endpoint(name), self._producers(name))
@@ -210,8 +214,8 @@ class Compiler:
 
     def _outlet(self, channel: str, edge: Edge) -> Outlet | None:
         """The way from a channel to one port; none to a port that reads the contents of the channel."""
-        place = queue_before(self.graph, channel, edge) if edge.port.pulled else edge_queue(channel, edge)
-        if edge.component.node.name not in self.region.nodes and place in self.deployment.inserted:
+        place = self.graph.queue_before(channel, edge) if edge.port.pulled else edge_queue(channel, edge)
+        if edge.node not in self.region.nodes and place in self.deployment.inserted:
             there = self.deployment.places.get(f"queue {place}")  # its worker runs meanwhile
             if there is not None and (edge.port.pulled or place in self.execution.inserted):
                 return Outlet(edge.name, self._at(there, self._queue(place).name))
@@ -225,12 +229,12 @@ class Compiler:
         return Outlet(edge.name, self._at(queue.entry(()), f"queue {queue.name}"))
 
     def _way(self, channel: str, edge: Edge) -> Entry:
-        stays = edge.component.node.name not in self.region.nodes and not self.graph.channels[channel].asked.pending
+        stays = edge.node not in self.region.nodes and not self.graph.channels[channel].asked.pending
         if stays and self.sharing is None:
             return self.deployment.places[edge.name]
         entry = way_into(edge.component, edge.port)
         if self.sharing is not None:
-            shared = groups(self.graph, channel).values()
+            shared = self.graph.groups(channel).values()
             mates = {one.name for members in shared if edge in members for one in members if one is not edge}
             readers = [one for one in self.graph.consumers[channel] if one.name not in mates]
             entry = self.sharing.guard(edge, channel, self.graph.channels[channel].kind, readers, entry)
@@ -248,7 +252,7 @@ class Compiler:
             if not channel.filled:
                 channel.awaited[edge.name] = edge.component.wake
             return None
-        place = queue_before(self.graph, name, edge)
+        place = self.graph.queue_before(name, edge)
         if place == name and isinstance(channel, Buffered):
             port.connect(channel, channel)
             return None
@@ -261,7 +265,7 @@ def _places(region: Region) -> Iterator[str]:
     """The places that were in a region; a slet that is not bound anew keeps the ways into its ports."""
     graph = region.before.graph
     for name, edge in graph.edges(region.channels):
-        if edge.component.node.name in region.nodes:
+        if edge.node in region.nodes:
             yield edge.name
         yield from (f"window {name} | {edge.name}", f"queue {edge_queue(name, edge)}")
     for name in region.channels:
@@ -273,3 +277,109 @@ def _controlled(entry: Entry, control: Control, late: Late) -> Entry:
     made = LateEntry(control, {"push": lambda: entry.push, "push_batch": lambda: entry.push_batch, **late})
     made.behind = (entry,)
     return made
+
+
+@dataclass
+class CatchUp:
+    """Catch-up events, by the queue (an inserted one by id, a channel by name) from which drivers deliver them.
+
+    Attributes:
+        entries: For ports that are newly connected: the items that their channel keeps, and the end if it has passed.
+        merges: The merges of channels for which a mark has become due, since a producer has left.
+        ended: For each channel, the producers that come to it when their stream has ended already.
+        moved: The queues whose edges are gone, each with the id of the queue to which its contents go.
+    """
+
+    entries: dict[str, list[tuple[str, Any]]] = field(default_factory=dict)
+    merges: dict[str, ControlMerge] = field(default_factory=dict)
+    ended: dict[str, list[str]] = field(default_factory=dict)
+    moved: list[tuple[QueueChannel, str]] = field(default_factory=list)
+
+    @classmethod
+    def needed(cls, deployment: Deployment, graph: WiringGraph) -> CatchUp:
+        """Find what a change of connections makes necessary; nothing is in flight."""
+        found = cls()
+        if deployment.started is None:
+            return found
+        for name, edge in _fed(graph):
+            if deployment.joined.get(edge.name) != name and (entries := _first_entries(deployment, graph, name, edge)):
+                found.entries.setdefault(graph.queue_before(name, edge), []).extend(entries)
+        for name, edges in graph.producers.items():
+            known = deployment.joined if name in deployment.merges else {}
+            over = [one.name for one in edges if one.component.status is State.ENDED and known.get(one.name) != name]
+            found.ended[name] = over
+            merge = deployment.merges.get(name)
+            if edges and merge is not None and merge.due_with([edge.name for edge in edges], over):
+                found.merges[name if graph.channels[name].buffered else input_queue(name)] = merge
+        found.moved = [*_without_edge(deployment, graph)]
+        return found
+
+    @property
+    def queues(self) -> set[str]:
+        """The queues that deliver something."""
+        return {*self.entries, *self.merges, *(queue for _, queue in self.moved)}
+
+    def deliver(self, deployment: Deployment) -> None:
+        """Put everything into its queue: what is moved comes first."""
+        for name in self.ended.keys() & deployment.merges.keys():
+            deployment.merges[name].note_ended(self.ended[name])
+        for source, name in self.moved:
+            entries, dropped = source.capture()["entries"], source.dropped
+            queue_of(deployment, name).put_first([(kind, payload) for kind, payload in entries if kind != "control"])
+            source.clear()
+            source.dropped = dropped  # they wait elsewhere now
+        for name, entries in self.entries.items():
+            queue_of(deployment, name).restore({"entries": entries})
+        for name, merge in self.merges.items():
+            queue_of(deployment, name).restore({"entries": [("control", mark) for mark in merge.take_due()]})
+
+
+def _fed(graph: WiringGraph) -> Iterator[tuple[str, Edge]]:
+    return ((name, edge) for name, edges in graph.consumers.items() for edge in edges)
+
+
+def open_anew(deployment: Deployment, graph: WiringGraph) -> None:
+    """Forget the progress of the old streams of ports that are connected elsewhere now."""
+    moved = [edge for name, edge in _fed(graph) if deployment.joined.get(edge.name, name) != name]
+    deployment.inlets.drop_marks([edge.name for edge in moved])
+    for edge in moved:
+        component, port = edge.component, edge.port.name
+        if component.status is not State.ENDED:
+            component.ended.discard(port)
+            component.merge.open_anew(port)
+            if port in component.pulled:
+                component.pulled[port].ended = False
+
+
+def _first_entries(deployment: Deployment, graph: WiringGraph, name: str, edge: Edge) -> list[tuple[str, Any]]:
+    """The entries (`item`, `batch` or `control`, and the payload) for a port that is newly connected."""
+    channel, producers = graph.channels[name], graph.producers[name]
+    if edge.port.pulled and channel.pull_mode == "read":
+        return []
+    kept = () if edge.port.pulled else channel.kept_for(edge.name)
+    entries = [("control" if isinstance(one, CONTROL) else "item", one) for one in kept]
+    ended = producers and all(producer.component.status is State.ENDED for producer in producers)
+    if ended and not _end_comes(deployment, graph, name):
+        entries.append(("control", EndOfStream()))
+    return entries
+
+
+def _end_comes(deployment: Deployment, graph: WiringGraph, name: str) -> bool:
+    """Whether the end of the stream is still in front of the channel: in a queue, or in flight at a driver."""
+    channel, before = graph.channels[name], deployment.inserted.get(input_queue(name))
+    queues = [one for one in (channel, before) if isinstance(one, Buffered)]
+    if any(("control", EndOfStream()) in queue.capture()["entries"] for queue in queues):
+        return True
+    endpoints = {f"channel {name}", channel_endpoint(name), *(edge.name for edge in graph.producers[name])}
+    return any(isinstance(work.payload, EndOfStream) for one in endpoints for work in deployment.inlets.at(one))
+
+
+def _without_edge(deployment: Deployment, graph: WiringGraph) -> Iterator[tuple[QueueChannel, str]]:
+    """The inserted queues that hold something, and whose port is connected elsewhere now."""
+    there = {edge_queue(name, edge) for name, edge in _fed(graph)} | {input_queue(name) for name in graph.channels}
+    # A port that pulls knows its earlier queues itself.
+    edges = {edge.name: (name, edge) for name, edge in _fed(graph) if not edge.port.pulled}
+    for queue_id, queue in deployment.inserted.items():
+        found = edges.get(queue_id.rpartition(" -> ")[2]) if queue_id not in there else None
+        if found is not None and isinstance(queue, QueueChannel) and queue.entries:
+            yield queue, graph.queue_before(*found)

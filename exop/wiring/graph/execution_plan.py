@@ -1,4 +1,7 @@
-"""The assignment of drivers: where drivers would meet in one slet, they share a worker, or a queue is inserted."""
+"""The execution plan: which driver runs which slet.
+
+Two drivers may not run one slet: where they would meet, their queues share a worker, or the wiring inserts a queue.
+"""
 
 from __future__ import annotations
 
@@ -12,26 +15,25 @@ from exop.errors import WiringError
 from exop.runtime.channels.base import Channel
 from exop.runtime.component import Component
 from exop.runtime.durable.engine_journal import DiskJournal
-from exop.wiring.graph.cycles import find_cycles, inner_places
 from exop.wiring.graph.wiring_graph import (
     Edge,
     WiringGraph,
-    behind,
     channel_vertex,
     connected,
     edge_queue,
+    find_cycles,
+    inner_queues,
     input_queue,
-    possible,
-    queue_before,
+    vertex_behind,
 )
 
-#: Who runs something: a source or an engine, by its node, or the worker of a queue, by the queue's name or place.
+#: A driver: a source or an engine, by its node, or the worker of a queue, by the queue's id or channel name.
 DriverKey: TypeAlias = tuple[Literal["source", "engine", "queue"], str]
-#: So many slets (and channels that keep something) may call each other; each of them takes up to seven frames.
+#: So many slets, and channels that keep something, may call each other directly; each takes up to seven frames.
 LONGEST_CHAIN: Final = 100
 #: Why a queue stands in a chain that would be longer.
 LONG: Final = f"the direct chain is {LONGEST_CHAIN} slets long"
-#: The least distance between two places in the order from upstream to downstream; where less is left it is made anew.
+#: The least distance of two vertices in the order from upstream to downstream; below that all are numbered anew.
 NARROW: Final = 1e-6
 
 Value = TypeVar("Value")
@@ -39,28 +41,28 @@ Value = TypeVar("Value")
 
 @dataclass
 class ExecutionPlan:
-    """The drivers of a graph. It names components by their nodes, so a successor changes nothing in it.
+    """The drivers of a wiring graph. Components are named by their nodes, so a successor changes nothing here.
 
     Attributes:
-        inserted: The places where a queue is needed, and why.
-        groups: For each queue (buffered channels by name, inserted ones by place), those that share its worker.
-        runs: The drivers of each node, and of each channel that keeps something (`channel:name`).
+        inserted: The ids of the queues that are needed, with the reasons.
+        groups: For each queue (buffered channels by name, inserted ones by id), those that share its worker.
+        drivers: The drivers of each node, and of each channel that keeps something, by vertex.
         depths: For each node, the length of the longest chain of direct calls that ends in it.
-        order: How far downstream each node and each channel (`channel:name`) is.
-        first: For each queue, the node or channel to which it leads first.
-        loops: The nodes of each cycle.
+        order: How far downstream each vertex is.
+        first: For each queue, the vertex that it leads to first.
+        cycles: The nodes of each cycle.
     """
 
     inserted: dict[str, str] = field(default_factory=dict)
     groups: dict[str, frozenset[str]] = field(default_factory=dict)
-    runs: dict[str, set[DriverKey]] = field(default_factory=dict)
+    drivers: dict[str, set[DriverKey]] = field(default_factory=dict)
     depths: dict[str, int] = field(default_factory=dict)
     order: dict[str, float] = field(default_factory=dict)
     first: dict[str, str] = field(default_factory=dict)
-    loops: list[list[str]] = field(default_factory=list)
+    cycles: list[list[str]] = field(default_factory=list)
 
     def rank(self, queue: str) -> float:
-        """How far downstream a queue is: where the first slet is that its worker runs for it."""
+        """How far downstream a queue is: as the first slet that its worker runs for it."""
         return self.order[self.first[queue]]
 
     def served(self, queue: str) -> list[str]:
@@ -69,51 +71,50 @@ class ExecutionPlan:
         return sorted(group, key=self.rank) if len(group) > 1 else [*group]
 
 
-def plan_execution(graph: WiringGraph, standing: Mapping[str, str] | None = None) -> ExecutionPlan:
-    """Find the drivers; insert queues and let queues share workers until no two drivers meet.
+def plan_execution(graph: WiringGraph, kept: Mapping[str, str] | None = None) -> ExecutionPlan:
+    """Assign drivers; insert queues and let queues share workers until no two drivers meet.
 
-    Queues that were inserted before are *standing*, with the reason: they may hold items, and stay while their place
-    is there. Raises `WiringError` for slets that call each other in a circle, with no queue between them.
+    The inserted queues in *kept* (reasons by id) stay as long as their edges do: they may hold items. Raises
+    `WiringError` for slets that call each other in a cycle with no queue in it.
     """
-    places = graph.ordered()
-    execution = _plan_places(graph, places, find_cycles(graph, places), standing or {})
-    execution.order = _numbered(places)
+    vertices = graph.ordered()
+    execution = _plan_part(graph, vertices, find_cycles(graph, vertices), kept or {})
+    execution.order = _numbered(vertices)
     return execution
 
 
-def _plan_places(
-    graph: WiringGraph, places: Collection[str], loops: list[list[str]], standing: Mapping[str, str]
+def _plan_part(
+    graph: WiringGraph, vertices: Collection[str], cycles: list[list[str]], kept: Mapping[str, str]
 ) -> ExecutionPlan:
-    """Lay out *places*, from upstream to downstream, which direct calls connect with no others."""
-    execution = ExecutionPlan(possible(graph, places, standing), loops=loops)
+    """Plan the execution of *vertices*, from upstream to downstream, which direct calls connect with no others."""
+    execution = ExecutionPlan(graph.insertable(vertices, kept), cycles=cycles)
     workers = _Workers()
-    while not _Reach(graph, places, execution, workers).complete():
+    while not _Walk(graph, vertices, execution, workers).is_complete():
         pass
-    queues = _queues(graph, places, execution)
+    queues = _worker_queues(graph, vertices, execution)
     known = set(queues)
-    for loop in loops:
-        workers.unite(known.intersection(inner_places(graph, loop)))
+    for cycle in cycles:
+        workers.unite(known.intersection(inner_queues(graph, cycle)))
     execution.groups = workers.groups(queues)
     first: dict[str, str] = {}
-    for place in filter(execution.runs.__contains__, places):
-        for kind, name in execution.runs[place]:
+    for vertex in filter(execution.drivers.__contains__, vertices):
+        for kind, name in execution.drivers[vertex]:
             if kind == "queue":  # a source may have the same name
-                first.setdefault(name, place)
+                first.setdefault(name, vertex)
     # A queue that leads into further queues only is as far downstream as its channel.
-    execution.first = {queue: first.get(queue, behind(queue, graph.nodes)) for queue in queues}
+    execution.first = {queue: first.get(queue, vertex_behind(queue, graph.nodes)) for queue in queues}
     return execution
 
 
-class Part:
-    """The part of an application in which connections change, from one graph to another.
+class Replanning:
+    """Plans the execution of the part of an application in which connections change.
 
-    Only what direct calls connect with the places of the change is laid out anew. Where there are cycles, or the order
-    from upstream to downstream becomes another one, this is all that is connected with them in any way. The *cuts* are
-    inserted queues that stay, and why they are there.
+    This part is what direct calls connect with the *starts* of the change, up to the queues in *kept* (reasons by id).
+    If there are cycles in it, or the order from upstream to downstream changes, it is all that is connected with it.
 
     Attributes:
-        places: The nodes and channels (`channel:name`) that are laid out anew.
-        queues: The places of queues in front of them.
+        vertices: The vertices of the part.
+        queues: The ids of the queues that can stand in front of them.
         ranked: The drivers that run them, or begin there.
     """
 
@@ -123,90 +124,89 @@ class Part:
         execution: ExecutionPlan,
         after: WiringGraph,
         starts: Collection[str],
-        cuts: Mapping[str, str],
+        kept: Mapping[str, str],
     ) -> None:
-        self._before, self._after, self._cuts = execution, after, cuts
+        self._before, self._after, self._kept = execution, after, kept
         graphs = before, after
-        self.places = connected(graphs, starts, cuts)
-        self._order, self._loops = dict[str, float](), execution.loops
-        cycles = {node for loop in execution.loops for node in loop}
-        fit = bool(execution.order) and cycles.isdisjoint(self.places)
-        for place in self.places if fit else ():
-            fit = fit and (place in self._order or self._fit(connected((after,), [place], cuts)))
-        if not fit:
+        self.vertices = connected(graphs, starts, kept)
+        self._order, self._cycles = dict[str, float](), execution.cycles
+        in_cycles = {node for cycle in execution.cycles for node in cycle}
+        fits = bool(execution.order) and in_cycles.isdisjoint(self.vertices)
+        for vertex in self.vertices if fits else ():
+            fits = fits and (vertex in self._order or self._fit(connected((after,), [vertex], kept)))
+        if not fits:
             self._begin_anew(connected(graphs, starts))
-        self.queues = {queue for one in graphs for place in self.places for queue in one.queues(place)}
+        self.queues = {queue for one in graphs for vertex in self.vertices for queue in one.queues(vertex)}
         self.ranked: list[DriverKey] = [("queue", queue) for queue in self.queues]
-        self.ranked += [("source", place) for place in self.places]
+        self.ranked += [("source", vertex) for vertex in self.vertices]
 
-    def _fit(self, places: Collection[str]) -> bool:
-        """Put these places, in their order, between those upstream and downstream; `False` if that cannot be."""
-        graph, known = self._after.part(places), ChainMap(self._order, self._before.order)
-        here = [place for place in graph.ordered() if place in places]
-        above = {one for place in here for one in self._after.upstream(place) if one not in places}
-        below = {one for place in here for one in self._after.downstream(place) if one not in places}
+    def _fit(self, vertices: Collection[str]) -> bool:
+        """Number these vertices between those upstream and downstream of them; `False` if that is impossible."""
+        graph, known = self._after.part(vertices), ChainMap(self._order, self._before.order)
+        here = [vertex for vertex in graph.ordered() if vertex in vertices]
+        above = {one for vertex in here for one in self._after.upstream(vertex) if one not in vertices}
+        below = {one for vertex in here for one in self._after.downstream(vertex) if one not in vertices}
         top = max((known[one] for one in above if one in known), default=None)
         end = min((known[one] for one in below if one in known), default=(top or 0) + len(here) + 1)
         top = end - len(here) - 1 if top is None else top
         step = (end - top) / (len(here) + 1)
-        self._order |= {place: top + step * number for number, place in enumerate(here, 1)}
+        self._order |= {vertex: top + step * number for number, vertex in enumerate(here, 1)}
         return step > NARROW and not find_cycles(graph, [*above, *here])
 
-    def _begin_anew(self, places: KeysView[str]) -> None:
-        """Lay out all these places, which are connected with no others."""
-        part = self._after.part(places)
+    def _begin_anew(self, vertices: KeysView[str]) -> None:
+        """Number all these vertices, which are connected with no others."""
+        part = self._after.part(vertices)
         order = part.ordered()
-        self.places, self._order = places, _numbered(order)
-        kept = (loop for loop in self._loops if loop[0] not in self.places)
-        self._loops = [*kept, *find_cycles(part, order)]
+        self.vertices, self._order = vertices, _numbered(order)
+        elsewhere = (cycle for cycle in self._cycles if cycle[0] not in self.vertices)
+        self._cycles = [*elsewhere, *find_cycles(part, order)]
 
-    def possible(self, queues: Mapping[str, str]) -> dict[str, str]:
-        """Those of these queues whose places are in the part."""
-        return possible(self._after, self.places, queues)
+    def insertable(self, queues: Mapping[str, str]) -> dict[str, str]:
+        """Those of these queues that can stand in the part."""
+        return self._after.insertable(self.vertices, queues)
 
-    def laid_out(self, standing: Mapping[str, str]) -> ExecutionPlan:
-        """Return the execution of the whole application, with these queues, and the cuts, in the part."""
-        before, places = self._before, [place for place in self._order if place in self.places]
-        loops = [loop for loop in self._loops if loop[0] in self.places]
-        part = _plan_places(self._after, places, loops, {**self._cuts, **standing})
+    def executed(self, queues: Mapping[str, str]) -> ExecutionPlan:
+        """Return the execution plan of the whole application with these *queues*, and those that are kept."""
+        before, vertices = self._before, [vertex for vertex in self._order if vertex in self.vertices]
+        cycles = [cycle for cycle in self._cycles if cycle[0] in self.vertices]
+        part = _plan_part(self._after, vertices, cycles, {**self._kept, **queues})
         return ExecutionPlan(
             _patched(before.inserted, self.queues, part.inserted),
             _patched(before.groups, self.queues, part.groups),
-            _patched(before.runs, self.places, part.runs),
-            _patched(before.depths, self.places, part.depths),
-            _patched(before.order, self.places, self._order),
+            _patched(before.drivers, self.vertices, part.drivers),
+            _patched(before.depths, self.vertices, part.depths),
+            _patched(before.order, self.vertices, self._order),
             _patched(before.first, self.queues, part.first),
-            self._loops,
+            self._cycles,
         )
 
 
-def _numbered(places: Iterable[str]) -> dict[str, float]:
-    return {place: float(number) for number, place in enumerate(places)}
+def _numbered(vertices: Iterable[str]) -> dict[str, float]:
+    return {vertex: float(number) for number, vertex in enumerate(vertices)}
 
 
 def _patched(before: Mapping[str, Value], gone: Iterable[str], fresh: Mapping[str, Value]) -> dict[str, Value]:
     found = {**before}
-    for place in gone:
-        found.pop(place, None)
-    found.update(fresh)
-    return found
+    for name in gone:
+        found.pop(name, None)
+    return found | {**fresh}
 
 
 class _Workers:
-    """The queues that share a worker, as disjoint sets."""
+    """Disjoint sets of the queues that share a worker."""
 
     def __init__(self) -> None:
         self._above: dict[str, str] = {}
 
     def of(self, queue: str) -> str:
-        """The queue that stands for all that share the worker of this one."""
+        """The representative of all queues that share the worker of this one."""
         while (above := self._above.get(queue, queue)) != queue:
             self._above[queue] = self._above.get(above, above)
             queue = above
         return queue
 
     def unite(self, queues: Iterable[str]) -> None:
-        """Let these queues, and those that share a worker with one of them, share one."""
+        """Let these queues share one worker, with those that share a worker with one of them."""
         found = [self.of(queue) for queue in queues]
         self._above |= dict.fromkeys(found[1:], found[0] if found else "")
 
@@ -218,105 +218,105 @@ class _Workers:
         return {queue: group for group in map(frozenset, together.values()) for queue in group}
 
 
-class _Reach:
-    """One walk downstream: it comes to a slet after all of its callers, and separates drivers that meet in it.
+class _Walk:
+    """One walk downstream, to each slet after all of its callers, that separates the drivers that would meet there.
 
-    A walk is not complete if it inserts a queue in front of a channel of which it has passed some readers already.
+    A walk is incomplete if it inserts a queue in front of a channel after it has passed some of its readers.
     """
 
     def __init__(
-        self, graph: WiringGraph, places: Collection[str], execution: ExecutionPlan, workers: _Workers
+        self, graph: WiringGraph, vertices: Collection[str], execution: ExecutionPlan, workers: _Workers
     ) -> None:
         self._graph, self._execution, self._workers = graph, execution, workers
-        self._nodes, self._channels = graph.named(places)
+        self._nodes, self._channels = graph.split(vertices)
         self._inserted = execution.inserted
         self._behind: dict[str, set[DriverKey]] = {}
         self._late = False
 
-    def complete(self) -> bool:
-        """Note the drivers of each place, and insert the queues that this takes; `False`: walk again."""
-        self._execution.runs = {}
+    def is_complete(self) -> bool:
+        """Note the drivers of each vertex, and insert the queues that this takes; `False`: walk again."""
+        self._execution.drivers = {}
         for component in _in_order(self._graph, self._nodes, self._inserted):
             inputs = self._graph.nodes[component.node.name].inputs
             fed = [(name, edge) for name, edge in inputs if not edge.port.pulled]
-            self._split_chain(component, fed)
-            keys = self._keys(component, fed)
-            if self._apart(keys):
+            self._limit_chain(component, fed)
+            keys = self._drivers_of(component, fed)
+            if self._are_several(keys):
                 for name, edge in fed if any(kind != "queue" for kind, _ in keys) else ():
                     if not self._graph.channels[name].buffered:
                         self._insert(name, edge, f"several drivers meet in {component.node.name}: {_named(keys)}")
-                keys = self._keys(component, fed)
+                keys = self._drivers_of(component, fed)
                 self._workers.unite(queue for _, queue in keys)
-            self._execution.runs[component.node.name] = keys
+            self._execution.drivers[component.node.name] = keys
             if self._late:
                 return False
         for name in self._channels:
-            self._runs_behind(name)
+            self._drivers_behind(name)
         return True
 
     def _insert(self, name: str, edge: Edge, reason: str) -> None:
         """Put a queue between a channel and a port."""
-        place = queue_before(self._graph, name, edge)
-        if place not in self._inserted:
-            self._inserted[place] = reason
-            if place == input_queue(name):
+        queue = self._graph.queue_before(name, edge)
+        if queue not in self._inserted:
+            self._inserted[queue] = reason
+            if queue == input_queue(name):
                 self._behind.pop(name, None)
                 self._late = len(self._graph.consumers[name]) > 1
 
-    def _split_chain(self, component: Component, fed: list[tuple[str, Edge]]) -> None:
+    def _limit_chain(self, component: Component, fed: list[tuple[str, Edge]]) -> None:
         """Put a queue where a chain of direct calls is too long, long before Python's recursion limit."""
         deep = 0
         for name, edge in fed:
             if not self._graph.channels[name].buffered and edge_queue(name, edge) not in self._inserted:
-                above = int(_one_driver(self._graph.channels[name]))
+                above = int(_takes_one_driver(self._graph.channels[name]))
                 if input_queue(name) not in self._inserted:
-                    above += sent_at(self._graph, self._execution, name)
+                    above += calls_above(self._graph, self._execution, name)
                 if above >= LONGEST_CHAIN:
                     self._insert(name, edge, LONG)
                 else:
                     deep = max(deep, above)
         self._execution.depths[component.node.name] = deep + 1
 
-    def _keys(self, component: Component, fed: list[tuple[str, Edge]]) -> set[DriverKey]:
+    def _drivers_of(self, component: Component, fed: list[tuple[str, Edge]]) -> set[DriverKey]:
         """The drivers of a component."""
         keys: set[DriverKey] = set()
         if component.spec.iterated and not component.spec.own_driver:
             keys.add(("source", component.node.name))
         for name, edge in fed:
-            place = edge_queue(name, edge)
-            keys |= {("queue", place)} if place in self._inserted else self._runs_behind(name)
+            queue = edge_queue(name, edge)
+            keys |= {("queue", queue)} if queue in self._inserted else self._drivers_behind(name)
         return keys
 
-    def _runs_behind(self, name: str) -> set[DriverKey]:
+    def _drivers_behind(self, name: str) -> set[DriverKey]:
         """The drivers of the slets behind a channel."""
         channel = self._graph.channels[name]
         if channel.buffered:
             keys: set[DriverKey] = {("queue", name)}
-            if _one_driver(channel):
-                self._execution.runs[channel_vertex(name)] = keys
+            if _takes_one_driver(channel):
+                self._execution.drivers[channel_vertex(name)] = keys
             return keys
         if name not in self._behind:
             before: set[DriverKey] = {("queue", input_queue(name))}
             keys = before if input_queue(name) in self._inserted else _pushers(self._graph, self._execution, name)
-            if _one_driver(channel) and self._apart(keys):
+            if _takes_one_driver(channel) and self._are_several(keys):
                 if all(kind == "queue" for kind, _ in keys):
                     self._workers.unite(queue for _, queue in keys)
                 else:
                     self._inserted[input_queue(name)] = f"several drivers push into {name}: {_named(keys)}"
                     keys = before
-            if _one_driver(channel):
-                self._execution.runs[channel_vertex(name)] = keys
+            if _takes_one_driver(channel):
+                self._execution.drivers[channel_vertex(name)] = keys
             self._behind[name] = keys
         return self._behind[name]
 
-    def _apart(self, keys: set[DriverKey]) -> bool:
+    def _are_several(self, keys: set[DriverKey]) -> bool:
         """Whether two drivers meet: queues that share a worker have one."""
         owners = {(kind, self._workers.of(name) if kind == "queue" else name) for kind, name in keys}
         return len(owners) > 1
 
 
-def _one_driver(channel: Channel) -> bool:
-    """Whether one driver at a time may pass: there is a content, or items are assigned to partitions."""
+def _takes_one_driver(channel: Channel) -> bool:
+    """Whether only one driver may push through a channel: it keeps items, or assigns them to partitions."""
     return channel.serial or channel.partitioning is not None
 
 
@@ -326,12 +326,12 @@ def _pushers(graph: WiringGraph, execution: ExecutionPlan, channel: str) -> set[
     for component in (edge.component for edge in graph.producers[channel]):
         spec, node = component.spec, component.node.name
         own: set[DriverKey] = {("engine" if spec.own_driver else "source", node)}
-        found |= own if spec.own_driver or spec.iterated else execution.runs.get(node, set())
+        found |= own if spec.own_driver or spec.iterated else execution.drivers.get(node, set())
     return found
 
 
-def sent_at(graph: WiringGraph, execution: ExecutionPlan, channel: str) -> int:
-    """How many calls stand above what is pushed into a channel."""
+def calls_above(graph: WiringGraph, execution: ExecutionPlan, channel: str) -> int:
+    """The number of direct calls that lead to a push into a channel."""
     pushers = (edge.component for edge in graph.producers[channel])
     found = [1 if one.spec.own_driver or one.spec.iterated else execution.depths[one.node.name] for one in pushers]
     return max(found, default=0)
@@ -344,7 +344,7 @@ def _named(keys: set[DriverKey]) -> str:
 def _in_order(graph: WiringGraph, nodes: Iterable[str], inserted: Mapping[str, str]) -> list[Component]:
     """The components of these nodes, each behind its callers."""
     callers = {
-        node: [caller for name in graph.direct(node, inserted) for caller in graph.callers(name, inserted)]
+        node: [caller for name in graph.direct_inputs(node, inserted) for caller in graph.callers(name, inserted)]
         for node in nodes
     }
     try:
@@ -356,9 +356,9 @@ def _in_order(graph: WiringGraph, nodes: Iterable[str], inserted: Mapping[str, s
         ) from None
 
 
-def _queues(graph: WiringGraph, places: Collection[str], execution: ExecutionPlan) -> list[str]:
+def _worker_queues(graph: WiringGraph, vertices: Collection[str], execution: ExecutionPlan) -> list[str]:
     """The queues that a worker drains; a buffered channel whose only consumer pulls is drained by that one."""
-    buffered = (name for name in graph.named(places)[1] if graph.channels[name].buffered)
+    buffered = (name for name in graph.split(vertices)[1] if graph.channels[name].buffered)
     pulls = {name: [edge.port.pulled for edge in graph.consumers[name]] for name in buffered}
     return [*(name for name, ports in pulls.items() if ports != [True]), *execution.inserted]
 
@@ -366,26 +366,26 @@ def _queues(graph: WiringGraph, places: Collection[str], execution: ExecutionPla
 def check_order(graph: WiringGraph, execution: ExecutionPlan) -> None:
     """Raise `WiringError` if the streams of several threads merge before an engine of a durable application.
 
-    An engine recognizes items that are sent again after a crash by their number: if the order of the merge is another
-    one then, it would lose some items, and take others twice.
+    An engine recognizes items that are sent again after a crash by their number: if they merged in another order then,
+    it would lose some items, and take others twice.
     """
     for node, vertex in graph.nodes.items():
         place = _merge(graph, execution, vertex.component) if isinstance(vertex.component.tie, DiskJournal) else None
         if place is not None:
             raise WiringError(
-                f"{node} commits by itself, and recognizes what is sent again after a crash by its number; but several "
-                f"threads meet at {place} before it, in an order that is another one each time; put the engine before "
+                f"{node} commits by itself, and recognizes items that are sent again after a crash by their number; "
+                f"but several threads meet at {place} before it, in another order each time; put the engine before "
                 f"that, one for each stream, or leave out app.durable()"
             )
 
 
 def _merge(graph: WiringGraph, execution: ExecutionPlan, engine: Component) -> str | None:
-    """Return where, before an engine, streams of several drivers meet."""
+    """Return the place before an engine where streams of several drivers meet."""
     todo, seen = [engine], {engine.id}
     while todo:
         component = todo.pop()
         fed, iterated = graph.nodes[component.node.name].inputs, component.spec.iterated
-        if len(fed if iterated else execution.runs.get(component.node.name, ())) > 1:
+        if len(fed if iterated else execution.drivers.get(component.node.name, ())) > 1:
             return component.node.name
         for name, _ in fed:
             if len(_pushers(graph, execution, name)) > 1:

@@ -1,6 +1,8 @@
-"""The wiring graph: what is connected to what, read from the `connected-to` properties of the ports in the registry.
+"""The wiring graph: which port is connected to which channel, read from `connected-to` in the registry.
 
-Where a queue can stand has a name (its place): between a channel and one port, or in front of a channel.
+Its vertices are nodes, by name, and channels, as `channel:NAME`; an edge joins a port and a channel. Two kinds of names
+are derived from it. A *queue id* tells where the wiring may insert a queue: between a channel and one port
+(`CHANNEL -> NODE.PORT`), or in front of a channel (`-> CHANNEL`). An *endpoint* tells where an item waits or enters.
 """
 
 from __future__ import annotations
@@ -9,10 +11,8 @@ from bisect import insort_right
 from collections.abc import Collection, Container, Iterable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
 from typing import Final
 
-from exop.model.meshes.entries import Entries
 from exop.model.properties import CONNECTED_TO, INSTANCE
 from exop.model.slets.ports import PortSpec, node_at
 from exop.registry import ServiceReference
@@ -20,7 +20,7 @@ from exop.runtime.channels.base import Channel
 from exop.runtime.component import Component
 from exop.runtime.component_manager import LivePort
 
-#: Begins the names of channels among the vertices of the graph.
+#: The prefix of the channels among the vertices.
 CHANNEL: Final = "channel:"
 
 
@@ -32,6 +32,11 @@ class Edge:
     port: PortSpec
 
     @cached_property
+    def node(self) -> str:
+        """The name of the component's node."""
+        return self.component.node.name
+
+    @cached_property
     def name(self) -> str:
         """`node.port`."""
         return f"{self.component.node.name}.{self.port.name}"
@@ -39,7 +44,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class Vertex:
-    """A component with the channel of each of its connected ports; ports at a channel stand by *rank*."""
+    """A component, and the channel of each of its connected ports; *rank* orders the ports at one channel."""
 
     component: Component
     ports: Mapping[str, str]
@@ -47,164 +52,183 @@ class Vertex:
 
     @cached_property
     def inputs(self) -> list[tuple[str, Edge]]:
-        """The channels that feed it, each with the port that it feeds."""
+        """The channels that feed it, each with its edge."""
         edges = (Edge(self.component, port) for port in self.component.spec.inputs if port.name in self.ports)
         return [(self.ports[edge.port.name], edge) for edge in edges]
 
     @cached_property
     def outputs(self) -> list[tuple[str, Edge]]:
-        """The channels into which it pushes, each with the port by which it does."""
+        """The channels that it pushes into, each with its edge."""
         edges = (Edge(self.component, port) for port in self.component.spec.outputs if port.name in self.ports)
         return [(self.ports[edge.port.name], edge) for edge in edges]
-
-    @cached_property
-    def upstream(self) -> list[str]:
-        """The channels that feed it, as vertices."""
-        return [channel_vertex(name) for name, _ in self.inputs]
-
-    @cached_property
-    def downstream(self) -> list[str]:
-        """The channels into which it pushes, as vertices."""
-        return [channel_vertex(name) for name, _ in self.outputs]
 
 
 @dataclass(frozen=True)
 class WiringGraph:
-    """The ports at each channel, and the channels of each component, by name.
+    """The channels, the edges at each channel, and the nodes, by name; `ranks` is the highest rank of a node."""
 
-    `ranks` is the last rank of a component.
-    """
-
-    channels: Entries[Channel] = field(default_factory=lambda: Entries({}))
-    producers: Entries[list[Edge]] = field(default_factory=lambda: Entries({}))
-    consumers: Entries[list[Edge]] = field(default_factory=lambda: Entries({}))
-    nodes: Entries[Vertex] = field(default_factory=lambda: Entries({}))
+    channels: Mapping[str, Channel] = field(default_factory=dict)
+    producers: Mapping[str, list[Edge]] = field(default_factory=dict)
+    consumers: Mapping[str, list[Edge]] = field(default_factory=dict)
+    nodes: Mapping[str, Vertex] = field(default_factory=dict)
     ranks: int = 0
 
     def patched(
         self,
         components: Mapping[str, tuple[Component, Mapping[str, str]] | None],
-        opened: Iterable[Channel] = (),
-        closed: Iterable[str] = (),
+        added: Iterable[Channel] = (),
+        removed: Iterable[str] = (),
     ) -> WiringGraph:
         """Return a copy with other components and connections at some nodes (`None`: none), and other channels.
 
-        The copy shares what stays; a successor has the rank of its predecessor.
+        A successor has the rank of its predecessor.
         """
-        channels, gone, ranks = {channel.name: channel for channel in opened}, dict.fromkeys(closed), self.ranks
-        placed = {node: one for node, one in components.items() if one is not None and one[1]}
-        nodes: dict[str, Vertex | None] = {node: None for node in components if node in self.nodes}
-        ports = [self.nodes[node].ports for node in nodes] + [found for _, found in placed.values()]
-        names = dict.fromkeys((*channels, *chain.from_iterable(found.values() for found in ports)))
-        producers, consumers = (
-            {name: [one for one in side.get(name, ()) if one.component.node.name not in components] for name in names}
-            for side in (self.producers, self.consumers)
-        )
-        for node, (component, found) in placed.items():
-            ranks += node not in nodes
-            nodes[node] = Vertex(component, dict(found), self.nodes[node].rank if node in nodes else ranks)
+        channels, nodes, ranks = {**self.channels}, {**self.nodes}, self.ranks
+        channels |= {channel.name: channel for channel in added}
+        names = dict.fromkeys(channel.name for channel in added)
+        placed: list[Vertex] = []
+        for node, found in components.items():
+            before = nodes.get(node)
+            names |= dict.fromkeys(before.ports.values() if before is not None else ())
+            if found is None or not found[1]:
+                nodes.pop(node, None)
+                continue
+            component, ports = found
+            ranks += before is None
+            nodes[node] = vertex = Vertex(component, dict(ports), ranks if before is None else before.rank)
+            names |= dict.fromkeys(vertex.ports.values())
+            placed.append(vertex)
 
-        def rank(edge: Edge) -> int:
-            node = edge.component.node.name
-            return (nodes.get(node) or self.nodes[node]).rank
+        def staying(side: Mapping[str, list[Edge]]) -> dict[str, list[Edge]]:
+            kept = {name: [one for one in side.get(name, ()) if one.node not in components] for name in names}
+            return {**side, **kept}
 
-        for vertex in filter(None, nodes.values()):
+        producers, consumers = staying(self.producers), staying(self.consumers)
+        for vertex in placed:
             for side, edges in ((consumers, vertex.inputs), (producers, vertex.outputs)):
-                for channel, edge in edges:
-                    insort_right(side[channel], edge, key=rank)
-        return WiringGraph(
-            self.channels.edited(channels | gone),
-            self.producers.edited(producers | gone),
-            self.consumers.edited(consumers | gone),
-            self.nodes.edited(nodes),
-            ranks,
-        )
+                for name, edge in edges:
+                    insort_right(side[name], edge, key=lambda one: nodes[one.node].rank)
+        for name in removed:
+            for entries in (channels, producers, consumers):
+                entries.pop(name, None)
+        return WiringGraph(channels, producers, consumers, nodes, ranks)
 
     def only(self, nodes: Iterable[str], channels: Iterable[str]) -> WiringGraph:
-        """These nodes and channels, as far as it has them, with all ports at the channels."""
+        """Return these nodes and channels, as far as they are here, with all edges at the channels."""
         channels = [name for name in channels if name in self.channels]
         return WiringGraph(
-            Entries({name: self.channels[name] for name in channels}),
-            Entries({name: self.producers[name] for name in channels}),
-            Entries({name: self.consumers[name] for name in channels}),
-            Entries({node: self.nodes[node] for node in nodes if node in self.nodes}),
+            {name: self.channels[name] for name in channels},
+            {name: self.producers[name] for name in channels},
+            {name: self.consumers[name] for name in channels},
+            {node: self.nodes[node] for node in nodes if node in self.nodes},
         )
 
-    def part(self, places: Collection[str]) -> WiringGraph:
-        """Those of these nodes and channels (`channel:name`) that it has."""
-        nodes, channels = self.named(places)
+    def part(self, vertices: Collection[str]) -> WiringGraph:
+        """Return those of these vertices that are here, with all edges at the channels."""
+        nodes, channels = self.split(vertices)
         return self.only(sorted(nodes, key=lambda node: self.nodes[node].rank), channels)
 
-    def named(self, places: Collection[str]) -> tuple[list[str], list[str]]:
-        """The names of the nodes, and of the channels, that it has among these places."""
-        names = [place.removeprefix(CHANNEL) for place in places if place.startswith(CHANNEL)]
-        return [one for one in places if one in self.nodes], [name for name in names if name in self.channels]
+    def split(self, vertices: Collection[str]) -> tuple[list[str], list[str]]:
+        """Return the nodes, and the names of the channels, that are here among these vertices."""
+        names = [vertex.removeprefix(CHANNEL) for vertex in vertices if vertex.startswith(CHANNEL)]
+        return [one for one in vertices if one in self.nodes], [name for name in names if name in self.channels]
 
-    def queues(self, place: str) -> Iterator[str]:
-        """Yield the places for queues directly in front of a node or channel (`channel:name`), and a channel's own."""
-        if place in self.nodes:
-            yield from (edge_queue(name, edge) for name, edge in self.nodes[place].inputs)
-        elif (name := place.removeprefix(CHANNEL)) in self.channels:
+    def queues(self, vertex: str) -> Iterator[str]:
+        """Yield the ids of the queues that can stand directly in front of a vertex, and a buffered channel's own."""
+        if vertex in self.nodes:
+            yield from (edge_queue(name, edge) for name, edge in self.nodes[vertex].inputs)
+        elif (name := vertex.removeprefix(CHANNEL)) in self.channels:
             yield from (name, input_queue(name))
 
-    def around(self, place: str, cuts: Container[str]) -> Iterator[str]:
-        """Yield what direct calls connect with a node or channel (`channel:name`) if queues stand at the *cuts*."""
-        vertex, name = self.nodes.get(place), place.removeprefix(CHANNEL)
-        if vertex is not None:
-            pushed = (one for one, _ in vertex.outputs if not (self.channels[one].buffered or input_queue(one) in cuts))
-            yield from map(channel_vertex, (*self.direct(place, cuts), *pushed))
+    def called_with(self, vertex: str, queues: Container[str]) -> Iterator[str]:
+        """Yield the vertices that direct calls connect with one, if there are inserted *queues*."""
+        name = vertex.removeprefix(CHANNEL)
+        if vertex in self.nodes:
+            pushed = (one for one, _ in self.nodes[vertex].outputs if not self._is_queued(one, queues))
+            yield from map(channel_vertex, (*self.direct_inputs(vertex, queues), *pushed))
         elif name in self.channels:
-            fed = (edge for edge in self.consumers[name] if not (edge.port.pulled or edge_queue(name, edge) in cuts))
-            yield from (*self.callers(name, cuts), *(edge.component.node.name for edge in fed))
+            fed = (one for one in self.consumers[name] if not (one.port.pulled or edge_queue(name, one) in queues))
+            yield from (*self.callers(name, queues), *(edge.node for edge in fed))
 
-    def upstream(self, place: str) -> list[str]:
-        """The channels that feed a node, or the nodes that push into a channel (`channel:name`)."""
-        vertex = self.nodes.get(place)
-        if vertex is not None:
-            return vertex.upstream
-        return [edge.component.node.name for edge in self.producers.get(place.removeprefix(CHANNEL), ())]
+    def upstream(self, vertex: str) -> list[str]:
+        """The channels that feed a node, or the nodes that push into a channel."""
+        if vertex in self.nodes:
+            return [channel_vertex(name) for name, _ in self.nodes[vertex].inputs]
+        return [edge.node for edge in self.producers.get(vertex.removeprefix(CHANNEL), ())]
 
-    def downstream(self, place: str) -> list[str]:
-        """The channels into which a node pushes, or the nodes that a channel (`channel:name`) feeds."""
-        vertex = self.nodes.get(place)
-        if vertex is not None:
-            return vertex.downstream
-        return [edge.component.node.name for edge in self.consumers.get(place.removeprefix(CHANNEL), ())]
+    def downstream(self, vertex: str) -> list[str]:
+        """The channels that a node pushes into, or the nodes that a channel feeds."""
+        if vertex in self.nodes:
+            return [channel_vertex(name) for name, _ in self.nodes[vertex].outputs]
+        return [edge.node for edge in self.consumers.get(vertex.removeprefix(CHANNEL), ())]
 
     def ordered(self) -> list[str]:
-        """All nodes and channels from upstream to downstream; the edges that close cycles are ignored."""
+        """All vertices from upstream to downstream; edges that close a cycle are ignored."""
         sources = [name for name, vertex in self.nodes.items() if not vertex.component.spec.inputs]
         todo = [*sources, *self.nodes, *map(channel_vertex, self.channels)][::-1]
         seen: set[str] = set()
         order: dict[str, None] = {}
         while todo:
-            place = todo[-1]
-            if place in seen:
+            vertex = todo[-1]
+            if vertex in seen:
                 order.setdefault(todo.pop())
             else:
-                seen.add(place)
-                todo += [one for one in reversed(self.downstream(place)) if one not in seen]
+                seen.add(vertex)
+                todo += [one for one in reversed(self.downstream(vertex)) if one not in seen]
         return [*reversed(order)]
 
-    def direct(self, node: str, inserted: Container[str]) -> list[str]:
-        """The channels that call a node, with no inserted queue between."""
+    def direct_inputs(self, node: str, queues: Container[str]) -> list[str]:
+        """The channels that call a node, if there are inserted *queues*."""
         edges = self.nodes[node].inputs if node in self.nodes else ()
-        return [name for name, edge in edges if not (edge.port.pulled or edge_queue(name, edge) in inserted)]
+        return [name for name, edge in edges if not (edge.port.pulled or edge_queue(name, edge) in queues)]
 
-    def callers(self, channel: str, inserted: Container[str]) -> list[str]:
-        """The nodes that call a channel, and through it what it leads to: none if a queue stands there."""
-        if self.channels[channel].buffered or input_queue(channel) in inserted:
+    def callers(self, channel: str, queues: Container[str]) -> list[str]:
+        """The nodes that call a channel, and through it the nodes behind it, if there are inserted *queues*."""
+        if channel not in self.channels or self._is_queued(channel, queues):
             return []
-        return [edge.component.node.name for edge in self.producers[channel]]
+        return [edge.node for edge in self.producers[channel]]
+
+    def _is_queued(self, channel: str, queues: Container[str]) -> bool:
+        return self.channels[channel].buffered or input_queue(channel) in queues
 
     def edges(self, channels: Iterable[str]) -> Iterator[tuple[str, Edge]]:
-        """The ports at those of these channels that it has, each with its channel."""
+        """The edges at those of these channels that are here, each with its channel."""
         for name in channels:
             yield from ((name, edge) for edge in (*self.producers.get(name, ()), *self.consumers.get(name, ())))
 
+    def groups(self, channel: str) -> dict[tuple[str, str], list[Edge]]:
+        """The edges that share the partitions of a channel, by group and port."""
+        found: dict[tuple[str, str], list[Edge]] = {}
+        if channel in self.channels and self.channels[channel].partitioning is not None:
+            for edge in self.consumers[channel]:
+                if edge.component.node.group is not None:
+                    found.setdefault((edge.component.node.group, edge.port.name), []).append(edge)
+        return found
+
+    def queue_before(self, channel: str, edge: Edge) -> str:
+        """The id of the queue in front of a port; a buffered channel from which it alone pulls is its queue.
+
+        It stands before a live channel, which shares its window with its slet, since that evicts from it.
+        """
+        found = self.channels[channel]
+        if edge.port.pulled:
+            return channel if found.buffered and len(self.consumers[channel]) == 1 else edge_queue(channel, edge)
+        return input_queue(channel) if found.live else edge_queue(channel, edge)
+
+    def insertable(self, vertices: Container[str], queues: Mapping[str, str]) -> dict[str, str]:
+        """Return those of these queues (reasons by id) that the wiring can insert in front of one of these vertices."""
+        here, possible = (
+            {queue: why for queue, why in queues.items() if vertex_behind(queue, vertices) in vertices},
+            set(),
+        )
+        for name in {channel_of_queue(queue) for queue in here} & self.channels.keys():
+            possible |= {edge_queue(name, edge) for edge in self.consumers[name] if not edge.port.pulled}
+            possible |= set() if self.channels[name].buffered else {input_queue(name)}
+        return {queue: why for queue, why in here.items() if queue in possible}
+
 
 def read_graph(ports: Iterable[ServiceReference], channels: Iterable[ServiceReference]) -> WiringGraph:
-    """Resolve `connected-to`: from each port to its channel; both in the order of their registration."""
+    """Resolve `connected-to` from each port to its channel; both stand in the order of their registration."""
     by_id: dict[object, Channel] = {reference.properties[INSTANCE]: reference.service for reference in channels}
     connected: dict[str, tuple[Component, dict[str, str]]] = {}
     for reference in sorted(ports, key=lambda one: one.id):
@@ -215,23 +239,13 @@ def read_graph(ports: Iterable[ServiceReference], channels: Iterable[ServiceRefe
     return WiringGraph().patched({one[0].node.name: one for one in connected.values()}, by_id.values())
 
 
-def groups(graph: WiringGraph, channel: str) -> dict[tuple[str, str], list[Edge]]:
-    """The ports that share the partitions of a channel, by group and port."""
-    found: dict[tuple[str, str], list[Edge]] = {}
-    if channel in graph.channels and graph.channels[channel].partitioning is not None:
-        for edge in graph.consumers[channel]:
-            if edge.component.node.group is not None:
-                found.setdefault((edge.component.node.group, edge.port.name), []).append(edge)
-    return found
-
-
-def shifted(before: WiringGraph, after: WiringGraph, channel: str) -> list[Edge]:
-    """The ports at a channel that share its partitions with other ports, or others, after a change, also elsewhere."""
+def regrouped(before: WiringGraph, after: WiringGraph, channel: str) -> list[Edge]:
+    """The edges at a channel that share its partitions, if a change alters that, also by moving them elsewhere."""
     found: list[Edge] = []
-    for (group, port), edges in groups(before, channel).items():
-        stay = [vertex for edge in edges if (vertex := after.nodes.get(edge.component.node.name)) is not None]
-        places = dict.fromkeys((channel, *(vertex.ports[port] for vertex in stay if port in vertex.ports)))
-        now = {name: groups(after, name).get((group, port), ()) for name in places}
+    for (group, port), edges in before.groups(channel).items():
+        stay = [after.nodes[edge.node].ports for edge in edges if edge.node in after.nodes]
+        channels = dict.fromkeys((channel, *(ports[port] for ports in stay if port in ports)))
+        now = {name: after.groups(name).get((group, port), ()) for name in channels}
         names = {one.name for members in now.values() for one in members}
         shares = {after.channels[name].partitioning for name, members in now.items() if members}
         if names and (names != {one.name for one in edges} or shares != {before.channels[channel].partitioning}):
@@ -239,102 +253,111 @@ def shifted(before: WiringGraph, after: WiringGraph, channel: str) -> list[Edge]
     return found
 
 
-def touched(before: WiringGraph, after: WiringGraph, node: str) -> set[str]:
-    """The channels at which the ports of a node come, go, or become others.
+def changed_channels(before: WiringGraph, after: WiringGraph, node: str) -> set[str]:
+    """The channels at which ports of a node come, go, or change.
 
-    There is none where a successor has the same ports, and no execution can tell it from its predecessor.
+    There is none if a successor has the same ports, and runs in the same way as its predecessor.
     """
     old, new = before.nodes.get(node), after.nodes.get(node)
-    if old is None or new is None or not _alike(old.component, new.component):
+    if old is None or new is None or not _is_alike(old.component, new.component):
         return {name for one in (old, new) if one is not None for name in one.ports.values()}
     ports = (port for port in {**old.ports, **new.ports} if old.ports.get(port) != new.ports.get(port))
     return {name for port in ports for name in (old.ports.get(port), new.ports.get(port)) if name is not None}
 
 
-def _alike(old: Component, new: Component) -> bool:
+def _is_alike(old: Component, new: Component) -> bool:
     driven = new.spec.iterated or new.spec.own_driver
     return old is new or (not driven and old.spec.shape == new.spec.shape)
 
 
 def connected(
-    graphs: Sequence[WiringGraph], places: Iterable[str], cuts: Container[str] | None = None
+    graphs: Sequence[WiringGraph], vertices: Iterable[str], queues: Container[str] | None = None
 ) -> KeysView[str]:
-    """All nodes and channels (`channel:name`) that are connected with these in one of the graphs.
-
-    With *cuts*, these are what direct calls connect if queues stand there.
-    """
-    found, todo = dict[str, None](), [*places]
+    """All vertices that are connected with these in one of the graphs; with *queues*, by direct calls past these."""
+    found, todo = dict[str, None](), [*vertices]
     while todo:
-        if (place := todo.pop()) not in found:
-            found[place] = None
+        if (vertex := todo.pop()) not in found:
+            found[vertex] = None
             for graph in graphs:
-                if cuts is not None:
-                    todo += graph.around(place, cuts)
+                if queues is not None:
+                    todo += graph.called_with(vertex, queues)
                 else:
-                    todo += graph.upstream(place)
-                    todo += graph.downstream(place)
+                    todo += graph.upstream(vertex)
+                    todo += graph.downstream(vertex)
     return found.keys()
 
 
+def find_cycles(graph: WiringGraph, order: Iterable[str]) -> list[list[str]]:
+    """The cycles, each as the nodes that reach each other (Kosaraju's algorithm); a slet may feed itself.
+
+    *order* has all vertices from upstream to downstream.
+    """
+    cycles, seen = [], set[str]()
+    for start in order:
+        group, todo = list[str](), [start]
+        while todo:
+            if (vertex := todo.pop()) not in seen:
+                seen.add(vertex)
+                group.append(vertex)
+                todo += graph.upstream(vertex)
+        if len(group) > 1:
+            members = [one for one in group if one in graph.nodes]
+            cycles.append(sorted(members, key=lambda name: graph.nodes[name].rank))
+    return cycles
+
+
+def inner_channels(graph: WiringGraph, cycle: Collection[str]) -> list[str]:
+    """The channels by which the nodes of a cycle reach each other."""
+    found = dict.fromkeys(name for node in cycle for name, _ in graph.nodes[node].outputs)
+    return [name for name in found if any(edge.node in cycle for edge in graph.consumers[name])]
+
+
+def inner_queues(graph: WiringGraph, cycle: Collection[str]) -> Iterator[str]:
+    """The ids of the queues that can stand inside a cycle, and its buffered channels."""
+    for name in inner_channels(graph, cycle):
+        yield from (name, input_queue(name)) if graph.channels[name].buffered else (input_queue(name),)
+        yield from (edge_queue(name, edge) for edge in graph.consumers[name] if edge.node in cycle)
+
+
 def channel_vertex(channel: str) -> str:
-    """The name of a channel among the vertices of the graph."""
+    """The vertex of a channel."""
     return f"{CHANNEL}{channel}"
 
 
 def edge_queue(channel: str, edge: Edge) -> str:
-    """The place of a queue between a channel and one port."""
+    """The id of a queue between a channel and one port."""
     return f"{channel} -> {edge.name}"
 
 
 def input_queue(channel: str) -> str:
-    """The place of a queue in front of a channel."""
+    """The id of a queue in front of a channel."""
     return f"-> {channel}"
 
 
 def channel_of_queue(queue: str) -> str:
-    """The channel at whose place a queue stands, or the buffered channel of that name."""
+    """The channel behind or in front of which a queue stands, or the buffered channel of that name."""
     return queue.removeprefix("-> ").partition(" -> ")[0]
 
 
-def behind(queue: str, places: Container[str]) -> str:
-    """The node or channel (`channel:name`) of *places* in front of which a queue stands, or the buffered channel."""
+def vertex_behind(queue: str, vertices: Container[str]) -> str:
+    """The one of these vertices that a queue feeds, or the vertex of a buffered channel."""
     channel, _, port = queue.rpartition(" -> ")
-    return node_at(port, places)[0] if channel else channel_vertex(queue.removeprefix("-> "))
+    return node_at(port, vertices)[0] if channel else channel_vertex(queue.removeprefix("-> "))
 
 
 def channel_endpoint(channel: str) -> str:
-    """The place of the way into a channel that keeps something, behind any queue in front of it."""
+    """The endpoint of a channel that keeps items, behind any queue in front of it."""
     return f"into {channel}"
 
 
-def port_of_endpoint(place: str) -> str:
-    """The only port (`node.port`) to which a place leads; empty for a channel."""
-    if place.startswith(("channel ", "into ")):
+def port_of_endpoint(endpoint: str) -> str:
+    """The only port (`node.port`) that an endpoint leads to; empty for a channel."""
+    if endpoint.startswith(("channel ", "into ")):
         return ""
-    return place.rpartition(" | " if place.startswith("window ") else " -> ")[2]
+    return endpoint.rpartition(" | " if endpoint.startswith("window ") else " -> ")[2]
 
 
-def channel_of_endpoint(place: str) -> str:
-    """The channel into which a place leads, or into one of whose windows; empty for a port."""
-    kind, _, name = place.partition(" ")
+def channel_of_endpoint(endpoint: str) -> str:
+    """The channel that an endpoint leads into, or into one of whose windows; empty for a port."""
+    kind, _, name = endpoint.partition(" ")
     return name.rpartition(" | ")[0] if kind == "window" else name if kind in ("channel", "into") else ""
-
-
-def queue_before(graph: WiringGraph, channel: str, edge: Edge) -> str:
-    """The place of a queue in front of a port; a port that pulls alone from a queue channel has no other queue.
-
-    It stands before a live channel, which shares its window with its slet, since that evicts from it.
-    """
-    found = graph.channels[channel]
-    if edge.port.pulled:
-        return channel if found.buffered and len(graph.consumers[channel]) == 1 else edge_queue(channel, edge)
-    return input_queue(channel) if found.live else edge_queue(channel, edge)
-
-
-def possible(graph: WiringGraph, places: Container[str], queues: Mapping[str, str]) -> dict[str, str]:
-    """Those of these queues that the wiring can insert in front of one of these nodes and channels (`channel:name`)."""
-    here, there = {queue: why for queue, why in queues.items() if behind(queue, places) in places}, set[str]()
-    for name in {channel_of_queue(queue) for queue in here} & graph.channels.keys():
-        there |= {edge_queue(name, edge) for edge in graph.consumers[name] if not edge.port.pulled}
-        there |= set() if graph.channels[name].buffered else {input_queue(name)}
-    return {queue: why for queue, why in here.items() if queue in there}

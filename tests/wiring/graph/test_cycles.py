@@ -10,7 +10,8 @@ import pytest
 from exop import Application, EndOfStream, InputPort, OutputPort, Slet, input_port, slet
 from exop.runtime.drivers.base import current_driver
 from exop.stock.slets import count_up
-from exop.wiring.graph.cycles import EndOfCycle, find_cycles
+from exop.wiring.controller import EndOfCycle
+from exop.wiring.graph.wiring_graph import find_cycles
 from tests.rig import PATIENCE, Two, collector, eventually, same, source_of
 
 

@@ -1,7 +1,6 @@
 """Which driver runs what, and where queues are put."""
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from exop import Application, InputPort, OutputPort, Slet, input_port, slet
 from exop.stock.slets import count_up
 from exop.wiring.graph.execution_plan import LONGEST_CHAIN, plan_execution
-from exop.wiring.graph.region import depth
+from exop.wiring.graph.region import Wiring
 from tests.rig import Two, same
 
 
@@ -25,7 +24,7 @@ def laid_out(rig, app):
 
 def drivers_of(execution, name):
     """Who runs a node."""
-    return execution.runs[name]
+    return execution.drivers[name]
 
 
 def test_where_one_driver_comes_no_queue_is_needed(rig):
@@ -128,7 +127,7 @@ def test_the_queues_of_one_cycle_share_a_worker(rig):
     app.add("b", same, item=forth, out=back)
     execution = laid_out(rig, app)
     assert {"start", "forth", "back"} in execution.groups.values()
-    assert [sorted(loop) for loop in execution.loops] == [["a", "b"]]
+    assert [sorted(loop) for loop in execution.cycles] == [["a", "b"]]
 
 
 def test_long_chains_are_split(rig):
@@ -250,7 +249,7 @@ def test_the_distance_of_a_place_in_a_cycle_that_is_entered_in_its_middle(rig):
     app.add("first", same, item=back, out=forth)
     execution = laid_out(rig, app)
     assert not execution.inserted
-    far = partial(depth, rig.wiring.graph(app.name), execution)
+    far = Wiring(rig.wiring.graph(app.name), execution).depth
     assert 0 < far("first.item") < far("first.out") < far("channel forth") < far("second.right") == far("second.left")
     assert far("nowhere.x") == 0
 
@@ -262,7 +261,7 @@ def test_the_distances_around_a_channel_that_keeps_something(rig):
     app.add("first", same, item=app.add("numbers", count_up, to=3), out=window)
     app.add("sink", sink, item=window)
     execution = laid_out(rig, app)
-    far = partial(depth, rig.wiring.graph(app.name), execution)
+    far = Wiring(rig.wiring.graph(app.name), execution).depth
     places = ["numbers.out", "first.item", "first.out", "channel w", "into w", "window w | sink.item", "sink.item"]
     assert sorted(places, key=far) == places
     assert len({*map(far, places)}) == len(places)

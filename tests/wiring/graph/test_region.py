@@ -268,29 +268,29 @@ def compare(platform: Platform) -> None:
         now, fresh = platform.wiring.current(deployment), platform.wiring.graph("branches")
         assert shape(now.graph) == shape(fresh)
         anew = plan_execution(now.graph, now.execution.inserted)
-        for what in ("inserted", "groups", "runs"):
+        for what in ("inserted", "groups", "drivers"):
             assert getattr(now.execution, what) == getattr(anew, what), what
         for what in ("depths", "order", "first"):
             assert getattr(now.execution, what).keys() == getattr(anew, what).keys(), what
         needed = {place for place, reason in plan_execution(fresh).inserted.items() if reason != execution_plan.LONG}
         assert execution_plan.LONG in deployment.reasons.values() or needed <= deployment.inserted.keys()
         steps = [(one, further) for one in now.execution.order for further in fresh.downstream(one)]
-        assert now.execution.loops or all(
+        assert now.execution.cycles or all(
             now.execution.order[one] < now.execution.order[further] for one, further in steps
         )
         assert {min(group) for group in now.execution.groups.values()} == deployment.workers.keys()
         for group in now.execution.groups.values():
             worker = deployment.workers[min(group)]
             callers = [edge.component.driver for one in group for edge in fresh.producers[channel_of_queue(one)]]
-            assert now.execution.loops or all(one is None or one.rank < worker.rank for one in callers)
+            assert now.execution.cycles or all(one is None or one.rank < worker.rank for one in callers)
             queues = [deployment.inserted.get(name) or deployment.channels[name] for name in group]
             assert {queue.worker for queue in queues} == {deployment.workers[min(group)]}
         for name, component in deployment.components.items():
-            runners = {key[1] for key in now.execution.runs.get(name, ()) if key[0] == "source"}
+            runners = {key[1] for key in now.execution.drivers.get(name, ()) if key[0] == "source"}
             own = {deployment.components[source].driver for source in runners}
             assert not own or component.runner in own
             assert component.runner in deployment.drivers()
-            keys = now.execution.runs.get(name, set())
+            keys = now.execution.drivers.get(name, set())
             assert component.pusher in {driver_of(deployment, key) for key in keys or {("source", "")}}
             check_compiled(deployment, now.graph, component)
         for name, one in now.graph.channels.items():
