@@ -1,7 +1,8 @@
-"""Finding plugins and asking them; a plugin that fails is reported by name and left out."""
+"""Plugins are found and loaded, and their hooks called; a plugin that fails is reported by name and left out."""
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import os
 import sys
@@ -10,13 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pluggy
 
 from exop.errors import PluginError, suggest
 from exop.hooks import specs
-from exop.hooks.folders import import_folder
 from exop.logs import logger
 from exop.safe_repr import RAISED, described, shown
 
@@ -165,6 +166,40 @@ class Plugins:
         if self._traced:
             took = (time.perf_counter() - begin) * 1e3
             print(f"exop hook {hook} [{plugin}] -> {answer} ({took:.1f} ms)", file=sys.stderr)  # noqa: T201
+
+
+def import_folder(folder: Path) -> ModuleType:
+    """Import a package from a folder, under the dotted name that the folder has on the import path.
+
+    `apps/linear_road` below the working directory becomes `apps.linear_road`; a folder elsewhere is imported by its own
+    name, and its parent is added to the import path.
+
+    Raises:
+        PluginError: the folder is no package, or another module has its name.
+    """
+    folder = folder.resolve()
+    if not (folder / "__init__.py").is_file():
+        inside = sorted(one.parent for one in folder.glob("*/__init__.py") if one.parent.name != "tests")
+        cure = f"; did you mean {' or '.join(map(str, inside[:3]))}?" if inside else ""
+        raise PluginError(plugin=folder.name, problem=f"{folder} is no package: it holds no __init__.py{cure}")
+    here = Path.cwd().resolve()
+    parts = folder.relative_to(here).parts if folder.is_relative_to(here) else ()
+    root = here
+    if not parts or not all(part.isidentifier() for part in parts):
+        parts, root = (folder.name,), folder.parent
+    if "." in folder.name:
+        raise PluginError(plugin=folder.name, problem="no module can have a dot in its name; rename the folder")
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+    module = importlib.import_module(".".join(parts))
+    home = getattr(module, "__file__", None)
+    if home is None or Path(home).resolve().parent != folder:
+        problem = (
+            f"Python knows another module {'.'.join(parts)!r} ({home or 'built in'}); rename the folder {folder}, or "
+            f"uninstall the other one"
+        )
+        raise PluginError(plugin=folder.name, problem=problem)
+    return module
 
 
 def _home(plugin: Any) -> Path | None:

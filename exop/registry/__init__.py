@@ -2,12 +2,10 @@
 
 from exop.registry.index import ServiceReference
 from exop.registry.listeners import Change, ServiceEvent, ServiceTracker, Subscription
-from exop.registry.lookup import Lookup
 from exop.registry.service_registry import Registration, ServiceRegistry
 
 __all__ = [
     "Change",
-    "Lookup",
     "Registration",
     "ServiceEvent",
     "ServiceReference",

@@ -2,7 +2,7 @@
 
 A thread that changes the registry queues the events of its change under the registry's lock, so that all listeners
 see one order, and goes on at once. The dispatcher calls the listeners. A listener that takes longer than PATIENCE is
-reported and left behind: another dispatcher goes on with the others, and what the listener has missed is kept, up to a
+reported and left behind: another dispatcher goes on with the others, and the events for that listener are kept, up to a
 bound, until it returns. `settle()` waits until the events of all changes made so far are delivered.
 """
 
@@ -20,45 +20,45 @@ from typing import Any, Final, Protocol
 from exop.errors import RegistryError
 from exop.safe_repr import stack_of
 
-#: Seconds that a listener may take for one event until it is left behind.
+#: Seconds that a listener may take for one event before it is left behind.
 PATIENCE: Final = 1.0
-#: So many events are kept for a listener that is left behind; the oldest are dropped then.
+#: The events that are kept for a listener that is left behind; then the oldest are dropped.
 KEPT: Final = 10_000
-#: Seconds for which a dispatcher without events stays.
+#: Seconds for which an idle dispatcher stays.
 LINGER: Final = 0.2
 
 _log: Final = logging.getLogger(__name__)
 
 
-class Hearing(Protocol):
+class Receiver(Protocol):
     """A receiver of events."""
 
-    def tell(self, event: Any, /) -> None:
-        """Take one event."""
+    def deliver(self, event: Any, /) -> None:
+        """Receive one event."""
 
 
 @dataclass(eq=False)
 class _Call:
-    """A listener that is being called, and in which thread; `behind` are the events that it misses meanwhile."""
+    """The call of a listener: its thread, and the events that are kept for the listener meanwhile (`behind`)."""
 
-    listener: Hearing
+    listener: Receiver
     thread: int
     since: float = field(default_factory=time.monotonic)
     behind: deque[Any] = field(default_factory=lambda: deque(maxlen=KEPT))
 
 
 class Delivery:
-    """The queue of events on their way, and the dispatcher that delivers them."""
+    """The queue of undelivered events, and the dispatcher that delivers them."""
 
     def __init__(self) -> None:
-        self._waiting: deque[tuple[Hearing, Any]] = deque()
+        self._waiting: deque[tuple[Receiver, Any]] = deque()
         self._news = threading.Condition()
         self._dispatcher: threading.Thread | None = None
         self._watcher: threading.Thread | None = None
         self._call: _Call | None = None
-        self._left: dict[Hearing, _Call] = {}
+        self._left: dict[Receiver, _Call] = {}
 
-    def queue(self, listener: Hearing, event: Any) -> None:
+    def queue(self, listener: Receiver, event: Any) -> None:
         """Queue one event; the caller holds the registry's lock, which makes the order."""
         with self._news:
             left = self._left.get(listener)
@@ -76,7 +76,7 @@ class Delivery:
             left = list(self._left.values())
         for call in left:
             frame, stack = frames.get(call.thread), []
-            while frame is not None and frame.f_code is not Delivery._deliver.__code__:
+            while frame is not None and frame.f_code is not Delivery._dispatch_all.__code__:
                 stack.append((frame, frame.f_lineno))
                 frame = frame.f_back
             seconds = round(time.monotonic() - call.since, 1)
@@ -85,7 +85,7 @@ class Delivery:
         return found
 
     def settle(self, timeout: float | None) -> bool:
-        """Wait until all that is queued now has been delivered; return whether it has, to every listener.
+        """Wait until all events that are queued now are delivered; return whether every listener has got them.
 
         Raises:
             RegistryError: called by a listener, which would wait for itself.
@@ -94,7 +94,7 @@ class Delivery:
             calls = [self._call, *self._left.values()]
             if any(call is not None and call.thread == threading.get_ident() for call in calls):
                 raise RegistryError(
-                    "a listener cannot wait until events are delivered: it is part of that; return first"
+                    "a listener cannot wait until events are delivered: its own call must end first; return"
                 )
             if self._call is None and not self._waiting:
                 return not self._left
@@ -105,14 +105,14 @@ class Delivery:
     def _dispatch(self) -> None:
         """Start a dispatcher and its watcher unless they run, or wake the dispatcher; the lock is held."""
         if self._dispatcher is None:
-            self._dispatcher = _started(self._deliver, "exop listeners")
+            self._dispatcher = _started(self._dispatch_all, "exop listeners")
         elif len(self._waiting) == 1:
             self._news.notify_all()
         if self._watcher is None:
             self._watcher = _started(self._watch, "exop listeners watched")
 
-    def _deliver(self) -> None:
-        """Deliver what waits, until there is nothing more, or a listener has taken too long."""
+    def _dispatch_all(self) -> None:
+        """Deliver the queued events until there are none, or until a listener has taken too long."""
         me = threading.current_thread()
         while True:
             with self._news:
@@ -125,7 +125,7 @@ class Delivery:
                 listener, event = self._waiting.popleft()
                 call = self._call = _Call(listener, threading.get_ident())
             try:
-                listener.tell(event)
+                listener.deliver(event)
             except BaseException:  # noqa: BLE001 (a listener may raise anything: it ends nothing but this call)
                 _log.exception("a listener failed on %s; the others go on", event)
             with self._news:
@@ -164,7 +164,7 @@ class Delivery:
             _log.warning("a listener hangs, and is left behind until it returns; the others go on: %s", told)
 
     def _leave(self, call: _Call) -> None:
-        self._dispatcher = _started(self._deliver, "exop listeners")  # first of all: this may fail
+        self._dispatcher = _started(self._dispatch_all, "exop listeners")  # first of all: this may fail
         self._left[call.listener], self._call = call, None
         for listener, event in self._waiting:
             if listener is call.listener:
@@ -173,18 +173,18 @@ class Delivery:
 
 
 def _started(run: Callable[[], None], name: str) -> threading.Thread:
-    """Start a thread, or raise: one that did not start is never noted as the dispatcher."""
+    """Start a thread, or raise: a thread that did not start never becomes the dispatcher."""
     thread = threading.Thread(target=run, name=name, daemon=True)
     thread.start()
     return thread
 
 
 class _Mark:
-    """Is reached when all that was queued before it has been delivered."""
+    """A receiver in the queue: reached when all events queued before it are delivered."""
 
     def __init__(self) -> None:
         self.reached = threading.Event()
 
-    def tell(self, _: None) -> None:
-        """Note it."""
+    def deliver(self, _: None) -> None:
+        """Note that it is reached."""
         self.reached.set()

@@ -20,8 +20,8 @@ _IDS: Final = 1 << 40
 class ServiceReference:
     """A service with its properties as they were when it was looked up. Nothing in it ever changes.
 
-    References are equal when they mean the same service, whatever its properties have become since. A reference keeps
-    its service alive, as any Python object would; whoever has to know when the service goes follows it with a tracker.
+    References to the same service are equal, even if its properties have changed since. A reference keeps its service
+    alive, as any Python object would; a tracker reports when a service goes.
     """
 
     __slots__ = ("id", "interfaces", "order", "properties", "service")
@@ -160,14 +160,14 @@ class ServiceIndex:
     def add(
         self, service_id: int, interfaces: tuple[str, ...], service: Any, properties: dict[str, Value]
     ) -> ServiceReference:
-        """Take in a new service."""
+        """Add a new service."""
         reference = ServiceReference(service_id, interfaces, service, properties)
         self._references[service_id] = reference
         self._post(reference.properties.items(), reference.order)
         return reference
 
     def pop(self, service_id: int) -> ServiceReference | None:
-        """Drop a service; return its last snapshot, or `None` if it is not there."""
+        """Remove a service; return its last snapshot, or `None` if it is not there."""
         reference = self._references.pop(service_id, None)
         if reference is not None:
             self._withdraw(reference.properties.items(), reference.order)
@@ -221,7 +221,7 @@ class ServiceIndex:
             if isinstance(posting, int):
                 return (references[id_of(posting)],)
             numbers: Iterable[int] = posting
-        else:  # alternatives: a service that has several of them is met once
+        else:  # alternatives: a service that has several of them counts once
             numbers = sorted(
                 {number for posting in postings for number in ((posting,) if isinstance(posting, int) else posting)}
             )
@@ -244,7 +244,7 @@ class ServiceIndex:
         by_name = self._postings
         for name, value in properties:
             postings = by_name.get(name)
-            if postings is None:  # all who have the property have an empty list
+            if postings is None:  # all services with the property have an empty list
                 continue
             for key in (value,) if type(value) is str or type(value) is int else keys_of(value):
                 posting = postings[key]

@@ -1,8 +1,8 @@
-"""Subscriptions to changes of services, and trackers, indexed by the property values that they ask for."""
+"""Subscriptions to changes of services, and trackers, indexed by the property values in their filters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
@@ -15,7 +15,7 @@ from exop.model.properties import Scalar
 from exop.registry.index import ServiceReference, keys_of
 
 _number, _order = attrgetter("number"), attrgetter("order")
-#: What a tracker calls with a service.
+#: A callback of a tracker, called with a service.
 Callback: TypeAlias = Callable[[ServiceReference], object]
 
 
@@ -64,67 +64,55 @@ class Subscription:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def note(self, event: ServiceEvent) -> bool:
-        """Take notice of an event at once, under the registry's lock; tell whether to queue it, too."""
+    def update(self, event: ServiceEvent) -> bool:
+        """Record an event at once, under the registry's lock; return whether to queue it, too."""
         return True
 
-    def farewell(self) -> Iterable[ServiceEvent]:
+    def closing_events(self) -> Iterable[ServiceEvent]:
         """Return the events to deliver when the subscription is closed; called under the registry's lock."""
         return ()
 
-    def tell(self, event: ServiceEvent) -> None:
-        """Hand a queued event to the listener, in order, outside of all locks."""
+    def deliver(self, event: ServiceEvent) -> None:
+        """Pass a queued event to the listener, in order, outside of all locks."""
         if self.open:
             self._callback(event)
 
-    def take(
+    def announce(
         self,
         old: ServiceReference | None,
         new: ServiceReference | None,
         queue: Callable[[Subscription, ServiceEvent], None],
     ) -> None:
-        """Take notice of a change, and queue its event, if the change concerns this filter."""
-        event = self.seen(old, new)
-        if event is not None and self.note(event):
-            queue(self, event)
-
-    def seen(self, old: ServiceReference | None, new: ServiceReference | None) -> ServiceEvent | None:
-        """Return the event that a change from *old* to *new* is for this filter; `None` if it does not concern it."""
+        """Record a change from *old* to *new*, and queue its event, if the change concerns this filter."""
         test = self.filter.test
         was = old is not None and test(old.properties)
-        now = new is not None and test(new.properties)
-        if new is not None and now:
-            return ServiceEvent(Change.MODIFIED, new, old) if was else ServiceEvent(Change.ADDED, new)
-        if old is not None and was:
-            return ServiceEvent(Change.REMOVED, old if new is None else new, None if new is None else old)
-        return None
-
-
-@dataclass(frozen=True)
-class Callbacks:
-    """The callbacks of a tracker: a service comes to fit, changes while it fits, ceases to fit."""
-
-    added: Callback | None = None
-    modified: Callback | None = None
-    removed: Callback | None = None
+        if new is not None and test(new.properties):
+            event = ServiceEvent(Change.MODIFIED, new, old) if was else ServiceEvent(Change.ADDED, new)
+        elif old is not None and was:
+            event = ServiceEvent(Change.REMOVED, old if new is None else new, None if new is None else old)
+        else:
+            return
+        if self.update(event):
+            queue(self, event)
 
 
 class ServiceTracker(Subscription):
     """The services that fit a filter, always current, from its creation until it is closed.
 
-    The tracker itself shows the registry as it is: what `register()` has taken in is there when it returns, in every
-    thread. The callbacks tell the same story one event after the other, starting with the services already present
-    (see `delivery` for when) and ending, when the tracker is closed, with `removed` for those that are left: each
-    service that was added is removed once.
+    The tracker itself shows the registry as it is: a service is there, for every thread, when `register()` returns. The
+    callbacks get the same changes one after the other (see `delivery` for when): first `added` for the services already
+    present; when the tracker is closed, `removed` for those that are left. Each service that was added is removed once.
     """
 
-    def __init__(self, wanted: Filter, callbacks: Callbacks, close: Callable[[Subscription], None], lock: Lock) -> None:
-        super().__init__(wanted, self._call, close)
-        self._callbacks = {
-            Change.ADDED: callbacks.added,
-            Change.MODIFIED: callbacks.modified,
-            Change.REMOVED: callbacks.removed,
-        }
+    def __init__(
+        self,
+        wanted: Filter,
+        callbacks: Mapping[Change, Callback | None],
+        close: Callable[[Subscription], None],
+        lock: Lock,
+    ) -> None:
+        super().__init__(wanted, self.deliver, close)
+        self._callbacks = callbacks
         self._lock = lock
         self._present: dict[int, ServiceReference] = {}
         self._sorted: tuple[ServiceReference, ...] | None = ()
@@ -157,7 +145,7 @@ class ServiceTracker(Subscription):
     def __contains__(self, reference: object) -> bool:
         return isinstance(reference, ServiceReference) and self._present.get(reference.id) == reference
 
-    def note(self, event: ServiceEvent) -> bool:
+    def update(self, event: ServiceEvent) -> bool:
         """Keep the contents current."""
         if event.change is Change.REMOVED:
             del self._present[event.service.id]
@@ -166,18 +154,15 @@ class ServiceTracker(Subscription):
         self._sorted = None
         return self._callbacks[event.change] is not None
 
-    def farewell(self) -> list[ServiceEvent]:
-        """Let go of the services that are left."""
+    def closing_events(self) -> list[ServiceEvent]:
+        """Remove the services that are left, and return their events."""
         left = sorted(self._present.values(), key=_order)
         self._present.clear()
         self._sorted = ()
         return [ServiceEvent(Change.REMOVED, reference) for reference in left]
 
-    def tell(self, event: ServiceEvent) -> None:
-        """Call the callback of an event, also after the tracker was closed: what was added is removed."""
-        self._call(event)
-
-    def _call(self, event: ServiceEvent) -> None:
+    def deliver(self, event: ServiceEvent) -> None:
+        """Call the callback of an event, also after the tracker was closed: an added service is always removed."""
         callback = self._callbacks[event.change]
         if callback is not None:
             callback(event.service)
@@ -186,40 +171,40 @@ class ServiceTracker(Subscription):
 class SubscriptionIndex:
     """All subscriptions, each under one equality of its filter; guarded by the registry's lock.
 
-    A service that lacks that value cannot fit, so a change only meets the subscriptions that may care: a hundred
-    listeners for a hundred nodes cost little more than one.
+    A service without that value cannot fit, so a change is tested against few subscriptions: a hundred listeners for a
+    hundred nodes cost little more than one.
     """
 
     def __init__(self) -> None:
         self._next = 0
-        self._everything: dict[Subscription, None] = {}
-        self._asking: dict[str, dict[Scalar, dict[Subscription, None]]] = {}
+        self._unconditional: dict[Subscription, None] = {}
+        self._by_value: dict[str, dict[Scalar, dict[Subscription, None]]] = {}
 
     def add(self, subscription: Subscription) -> None:
-        """Take in a subscription, under the equality that the fewest others are under.
+        """Add a subscription under the equality of its filter that has the fewest others.
 
-        Of several that nobody is under it is the last: people write the general before the particular.
+        Of several without any it takes the last: people write the general condition before the particular one.
         """
         subscription.number = self._next
         self._next += 1
         terms = subscription.filter.terms
         if not terms:
-            self._everything[subscription] = None
+            self._unconditional[subscription] = None
             return
-        subscription.place = min(reversed(terms), key=self._crowd)
+        subscription.place = min(reversed(terms), key=self._count)
         for name, key in subscription.place:
-            self._asking.setdefault(name, {}).setdefault(key, {})[subscription] = None
+            self._by_value.setdefault(name, {}).setdefault(key, {})[subscription] = None
 
     def remove(self, subscription: Subscription) -> None:
-        """Drop a subscription, if it is still there."""
-        self._everything.pop(subscription, None)
+        """Remove a subscription, if it is still there."""
+        self._unconditional.pop(subscription, None)
         for name, key in subscription.place:
-            asking = self._asking[name]
-            del asking[key][subscription]
-            if not asking[key]:
-                del asking[key]
-            if not asking:
-                del self._asking[name]
+            by_value = self._by_value[name]
+            del by_value[key][subscription]
+            if not by_value[key]:
+                del by_value[key]
+            if not by_value:
+                del self._by_value[name]
         subscription.place = ()
 
     def announce(
@@ -230,21 +215,21 @@ class SubscriptionIndex:
     ) -> None:
         """Queue the events of a change for the subscriptions that it concerns, the oldest first."""
         for subscription in self._touched_by(old, new):
-            subscription.take(old, new, queue)
+            subscription.announce(old, new, queue)
 
     def _touched_by(self, *references: ServiceReference | None) -> Iterable[Subscription]:
-        if not self._asking:
-            return self._everything
-        found = dict(self._everything)
+        if not self._by_value:
+            return self._unconditional
+        found = dict(self._unconditional)
         for reference in references:
             if reference is not None:
                 properties = reference.properties
-                for name, asking in self._asking.items():
+                for name, by_value in self._by_value.items():
                     if name in properties:
                         value = properties[name]
                         for key in (value,) if type(value) is str or type(value) is int else keys_of(value):
-                            found.update(asking.get(key, {}))
+                            found.update(by_value.get(key, {}))
         return sorted(found, key=_number) if len(found) > 1 else found
 
-    def _crowd(self, term: Term) -> int:
-        return sum(len(self._asking.get(name, {}).get(key, ())) for name, key in term)
+    def _count(self, term: Term) -> int:
+        return sum(len(self._by_value.get(name, {}).get(key, ())) for name, key in term)

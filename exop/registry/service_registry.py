@@ -1,26 +1,30 @@
-"""The service registry: the services, their interfaces and their properties."""
+"""The service registry: services with interfaces and properties are registered, found by filter, and followed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from threading import Lock
 from types import TracebackType
 from typing import Any, Self
 
 from exop.errors import RegistryError
-from exop.model.filter import Filter
+from exop.model.filter import ANYTHING, And, Filter, as_filter, where
 from exop.model.properties import INTERFACE, SERVICE_ID, Given, freeze
 from exop.registry.delivery import Delivery
 from exop.registry.index import ServiceIndex, ServiceReference
-from exop.registry.listeners import Callbacks, ServiceEvent, ServiceTracker, Subscription, SubscriptionIndex
-from exop.registry.lookup import Lookup
+from exop.registry.listeners import Callback, Change, ServiceEvent, ServiceTracker, Subscription, SubscriptionIndex
 
 
-class ServiceRegistry(Lookup):
+class ServiceRegistry:
     """Services under interfaces with properties: registered, modified, unregistered, found, followed.
 
-    Safe under threads: a change is made, and its events are put in order, under one lock; look-ups take the same lock
-    for as long as they walk what the index gives them. Listeners are called outside of it (see `delivery`).
+    An interface is one more condition of a look-up: `find("Channel", "(host=h1)")` means
+    `(&(interface=Channel)(host=h1))`. A query is a `Filter`, its text, or `None` for everything; methods that take text
+    raise `FilterSyntaxError` if it is no filter.
+
+    Thread-safe: one lock guards a change and the order of its events; look-ups hold the same lock while they walk the
+    index. Listeners are called outside of the lock (see `delivery`).
 
     >>> registry = ServiceRegistry()
     >>> jams = registry.register("Slet", object(), {"node": "jams", "role": "pi"})
@@ -40,7 +44,7 @@ class ServiceRegistry(Lookup):
     def register(
         self, interfaces: str | Iterable[str], service: Any, properties: Mapping[str, Given] | None = None
     ) -> Registration:
-        """Offer *service* under one or more interfaces; who asks or listens sees it at once.
+        """Register *service* under one or more interfaces; look-ups and trackers show it at once.
 
         Raises:
             RegistryError: no interface, a property that is no plain value, or one that the registry sets itself.
@@ -82,29 +86,41 @@ class ServiceRegistry(Lookup):
     def __len__(self) -> int:
         return len(self._services)
 
-    def _find(self, wanted: Filter) -> list[ServiceReference]:
+    def find(self, interface: str | None = None, query: Filter | str | None = None) -> list[ServiceReference]:
+        """Return the services that fit, by ranking (the higher first), then by age."""
+        wanted = _wanted(interface, query)
         test = wanted.test
         with self._lock:
             return [found for found in self._services.candidates(wanted.terms) if test(found.properties)]
 
-    def _find_one(self, wanted: Filter) -> ServiceReference | None:
-        test = wanted.test
-        with self._lock:
-            for found in self._services.candidates(wanted.terms):
-                if test(found.properties):
-                    return found
-        return None
+    def track(
+        self,
+        interface: str | None = None,
+        query: Filter | str | None = None,
+        *,
+        added: Callback | None = None,
+        modified: Callback | None = None,
+        removed: Callback | None = None,
+    ) -> ServiceTracker:
+        """Follow the services that fit, from now on and until the tracker is closed (or its `with` block ends).
 
-    def _track(self, wanted: Filter, callbacks: Callbacks) -> ServiceTracker:
+        The callbacks get the services already present first, in order; see `ServiceTracker`.
+
+            with registry.track("Channel", "(channel.kind=queue)", added=connect, removed=disconnect) as queues:
+                queues.first        # the highest ranking one now, or None
+        """
+        wanted = _wanted(interface, query)
+        callbacks = {Change.ADDED: added, Change.MODIFIED: modified, Change.REMOVED: removed}
         tracker = ServiceTracker(wanted, callbacks, self._close, self._lock)
         with self._lock:
             for reference in self._services.candidates(wanted.terms):
-                tracker.take(None, reference, self._delivery.queue)
+                tracker.announce(None, reference, self._delivery.queue)
             self._subscriptions.add(tracker)
         return tracker
 
-    def _listen(self, wanted: Filter, callback: Callable[[ServiceEvent], object]) -> Subscription:
-        subscription = Subscription(wanted, callback, self._close)
+    def listen(self, query: Filter | str | None, callback: Callable[[ServiceEvent], object]) -> Subscription:
+        """Call *callback* with every event of the services that fit, from now on and until the result is closed."""
+        subscription = Subscription(as_filter(query), callback, self._close)
         with self._lock:
             self._subscriptions.add(subscription)
         return subscription
@@ -115,7 +131,7 @@ class ServiceRegistry(Lookup):
                 return
             subscription.open = False
             self._subscriptions.remove(subscription)
-            for event in subscription.farewell():
+            for event in subscription.closing_events():
                 self._delivery.queue(subscription, event)
 
     def _modify(self, service_id: int, changes: Mapping[str, Given | None]) -> ServiceReference:
@@ -181,3 +197,14 @@ def _refuse_reserved(properties: Mapping[str, object]) -> None:
     if INTERFACE in properties or SERVICE_ID in properties:
         name = INTERFACE if INTERFACE in properties else SERVICE_ID
         raise RegistryError(f"the property {name!r} is set by the registry; leave it out", property=name)
+
+
+@lru_cache(maxsize=4096)
+def _wanted(interface: str | None, query: Filter | str | None) -> Filter:
+    """One filter of an interface and a query; cached, so that a repeated look-up finds it compiled."""
+    if interface is None:
+        return as_filter(query)
+    if interface.startswith("("):
+        raise RegistryError(f"{interface!r} is a filter, not an interface: find(None, {interface!r})")
+    condition, rest = where({INTERFACE: interface}), as_filter(query)
+    return condition if rest is ANYTHING else And((condition, rest))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from exop.errors import PluginError
-from exop.hooks.folders import import_folder
+from exop.hooks.manager import import_folder
 
 
 @pytest.fixture(autouse=True)

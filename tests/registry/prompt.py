@@ -15,8 +15,9 @@ class PromptRegistry(ServiceRegistry):
         """Offer a service."""
         return self._delivered(super().register(*given))
 
-    def _track(self, *given: Any) -> Any:
-        return self._delivered(super()._track(*given))
+    def track(self, *given: Any, **callbacks: Any) -> Any:
+        """Follow services."""
+        return self._delivered(super().track(*given, **callbacks))
 
     def _close(self, *given: Any) -> None:
         self._delivered(super()._close(*given))  # type: ignore[func-returns-value]

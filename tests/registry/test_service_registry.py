@@ -117,30 +117,11 @@ def test_what_cannot_be_registered_is_refused_whole(registry, interfaces, proper
 
 def test_a_query_that_is_no_filter_is_told(registry):
     """Every call that takes text raises FilterSyntaxError for what is no filter, and nothing stays behind."""
-    for call in (registry.find, registry.find_one, registry.track):
+    for call in (registry.find, registry.track):
         with pytest.raises(FilterSyntaxError):
             call("X", "(name=")
     with pytest.raises(FilterSyntaxError):
         registry.listen("name", print)
-
-
-def test_a_registry_can_be_narrowed(registry):
-    """with_() and without() show a part of the registry, to look-ups and followers alike; both can be repeated."""
-    near = registry.with_("(host=h1)")
-    assert names(near.find()) == ["a", "c", "s"]
-    assert names(near.without("(interface=Slet)").find(None, "(!(name=a))")) == ["c"]
-    assert near.find_one(None, "(name=b)") is None
-    heard = []
-    with (
-        near.track("Channel") as tracker,
-        near.listen(None, lambda event: heard.append(event.service.properties["name"])),
-    ):
-        registry.register("Channel", None, {"name": "d", "host": "h1"})
-        registry.register("Channel", None, {"name": "e", "host": "h2"})
-        assert names(tracker) == ["a", "c", "d"]
-        assert registry.settle(60)
-    assert heard == ["d"]
-    assert not hasattr(near, "register")
 
 
 def test_examples_of_the_documentation_run():
