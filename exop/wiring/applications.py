@@ -260,7 +260,7 @@ class Applications:
             self.changes.shadows.stop(application)
         with self._turn:
             self._closings += 1
-        self._manager.user.give_up(phase="opening")
+        self._manager.user.abandon(phase="opening")
         for deployment in list(self.deployed.values()):
             self.checkpoints.last(deployment, LEAVING)
         with self._turn:

@@ -75,7 +75,7 @@ class Deployer:
             for component in deployment.components.values():
                 discard(deployment, self._manager, component)
             self._destroy_channels(deployment)
-            self._manager.user.give_up(deployment.name)
+            self._manager.user.abandon(deployment.name)
             deployment.finished.set()
         return left
 

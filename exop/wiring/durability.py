@@ -93,7 +93,7 @@ class Durability:
             taker = self.takers.pop(deployment.name, None)
         if taker is not None:
             taker.stop()
-            if not removed or taker.puts_out():
+            if not removed or taker.has_sinks():
                 self._take(taker, seconds, last=True)
 
     def stop(self, application: str) -> None:

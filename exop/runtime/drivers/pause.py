@@ -16,7 +16,7 @@ from exop.errors import ExopError, PlanError
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver, current_driver
 from exop.runtime.drivers.source import SourceDriver
-from exop.runtime.supervision.interrupts import acquire, asked_to_give_up, check_interrupt, woken
+from exop.runtime.supervision.interrupts import acquire, check_interrupt, interrupted, woken
 from exop.runtime.supervision.watchdog import whereabouts
 
 #: Seconds that drivers may take to come to their safe points, unless the caller says otherwise.
@@ -160,7 +160,7 @@ class Pause:
 
     def _waited(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
         with woken(self.wake), self._news:
-            self._news.wait_for(lambda: ready() or asked_to_give_up(), self.timeout if timeout is None else timeout)
+            self._news.wait_for(lambda: ready() or interrupted(), self.timeout if timeout is None else timeout)
             return ready()
 
     def run(self, *actions: Callable[[], None]) -> None:
@@ -185,7 +185,7 @@ class Pause:
         action()
 
     def _over(self) -> bool:
-        return not (self._actions or self._running) or asked_to_give_up()
+        return not (self._actions or self._running) or interrupted()
 
     def wake(self) -> None:
         """Check the awaited condition again."""

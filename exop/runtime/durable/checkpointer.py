@@ -1,13 +1,11 @@
-"""Takes the checkpoints of one application: every so many seconds, when asked, and a last one at its end.
+"""`Checkpointer`: takes the checkpoints of one application, periodically, on request, and at its end.
 
-A slet may take part with any of these methods; all but `flush` and `prepare_checkpoint` are called while the stream
-runs:
+A slet takes part with any of these methods. The stream stands still during the first two, and runs during the others:
 
-    flush()                      hand on what is buffered; everything stands still
-    prepare_checkpoint(number)   what came up to now belongs to this checkpoint; everything stands still; the number
-                                 is that of the call before until a checkpoint was committed, then the next one
-    sync()                       bring to the disk what the memento counts as written
-    commit_checkpoint(number)    the checkpoint is there: put out what belongs to it
+    flush()                      hand on what is buffered
+    prepare_checkpoint(number)   the items so far belong to this checkpoint; the number stays until one is committed
+    sync()                       force to the disk what the memento counts as written
+    commit_checkpoint(number)    the checkpoint is committed: emit the output that belongs to it
 
 Channels that keep files take part with `sync` and `committed`.
 """
@@ -33,18 +31,18 @@ from exop.runtime.drivers.pause import Pause
 from exop.runtime.drivers.source import SourceDriver, ThreadDriver
 from exop.runtime.durable.engine_journal import DiskJournal
 from exop.runtime.durable.failpoints import failpoint
-from exop.runtime.durable.snapshot import CAPTURING, Snapshot, capture, ties
+from exop.runtime.durable.snapshot import CAPTURING, Snapshot, capture, engine_positions
 from exop.runtime.durable.store import Checkpoints
 from exop.runtime.supervision.budget import Owner, UserCall, UserCalls
 from exop.safe_repr import RAISED, described, message
 
-#: Seconds for an explicit `checkpoint()` to find every driver at a safe point, and for each call of a slet.
+#: Seconds for an explicit `checkpoint()` to park every driver, and for each call of a slet.
 PATIENCE = 10.0
-#: Seconds for a periodic one to find every driver at a safe point.
+#: Seconds for a periodic checkpoint to park every driver.
 BRIEF = 1.0
 #: Seconds for `commit_checkpoint` of all slets.
 COMMITTING = 30.0
-#: A source that has not yielded after so many seconds is a slow one.
+#: A source that does not park within so many seconds is slow.
 QUICK = 0.01
 _PHASES: Final = {"prepare_checkpoint": "preparing a checkpoint", "sync": "bringing its output to the disk"}
 
@@ -69,8 +67,8 @@ class Checkpointer:
 
     Args:
         deployment: The application.
-        checkpoints: Where they are written.
-        hold: Lets nothing into a slet any more, one of whose calls had to be given up.
+        checkpoints: The store to which they are written.
+        hold: Blocks the input of a slet that has exceeded the time of a call.
     """
 
     def __init__(self, deployment: Deployment, checkpoints: Checkpoints, hold: Hold | None = None) -> None:
@@ -97,31 +95,31 @@ class Checkpointer:
             self._thread.join(PATIENCE)
 
     def take(self, patience: float = PATIENCE, *, last: bool = False) -> None:
-        """Take a checkpoint now; it is written when this returns. With *last*, nothing moves any more after it.
+        """Take a checkpoint now; it is written when this returns. With *last*, all drivers stop after it.
 
         Raises:
-            CheckpointError: a driver did not come to a safe point within *patience* seconds.
-            NotStorable: something is of a type that cannot be stored.
+            CheckpointError: a driver did not reach a safe point within *patience* seconds.
+            NotStorable: a value is of a type that cannot be stored.
             StateError: it could not be written.
-            NotCommitted: it is written, and a sink could not put out what belongs to it.
+            NotCommitted: it is written, and a sink could not emit the output that belongs to it.
         """
         seconds = min(patience, COMMITTING) if last else COMMITTING
         self._carry_out(partial(self._captured, patience, last=last), patience if last else PATIENCE, seconds)
 
     def begin(self) -> None:
-        """Take the first one, before anything moves."""
+        """Take the first checkpoint, before any item moves."""
         self._carry_out(self._prepared, PATIENCE, COMMITTING)
 
     def status(self) -> dict[str, Any]:
-        """Return the figures as plain data."""
+        """Return the figures of the checkpoints as plain data."""
         return {"every_s": self._deployment.mesh.durable, **dataclasses.asdict(self.figures)}
 
-    def puts_out(self) -> bool:
-        """Whether a slet writes output with checkpoints."""
+    def has_sinks(self) -> bool:
+        """Whether a slet emits output with checkpoints."""
         return any(True for _ in self._hooks("commit_checkpoint"))
 
     def _carry_out(self, captured: Callable[[int], Snapshot], patience: float, committing: float) -> None:
-        """Capture, write, commit: wait for so many seconds for the one before, and for slets to commit."""
+        """Capture, write, commit; wait up to *patience* s for the checkpoint before, *committing* s for the slets."""
         deployment, figures = self._deployment, self.figures
         with self._alone(patience):
             with deployment.changing:
@@ -140,10 +138,10 @@ class Checkpointer:
                     figures.taken += 1
                     figures.bytes = sum(map(len, snapshot.parts.values()))
                 with self._noted(failed=False):
-                    tied = self._tied()
-                    for name, held in ties(snapshot).items() if tied else ():
-                        tied[name].trim_output(held)
-                    for folder in retired:  # only the checkpoint before this one has named it
+                    journals = self._journals()
+                    for name, held in engine_positions(snapshot).items() if journals else ():
+                        journals[name].trim_output(held)
+                    for folder in retired:  # only the checkpoint before this one names it
                         shutil.rmtree(folder, ignore_errors=True)
                         deployment.retired.remove(folder)
                     begun = self._commit(number)
@@ -153,7 +151,7 @@ class Checkpointer:
 
     @contextmanager
     def _alone(self, patience: float) -> Iterator[None]:
-        """Wait for so many seconds until no other checkpoint is taken, but not for one that is being committed."""
+        """Wait up to *patience* seconds for another checkpoint, but not while that is being committed."""
         end = time.monotonic() + patience
         while not self._turn.acquire(timeout=BRIEF):
             calls = [(one.node.name, one.committing) for one in self._deployment.components.values()]
@@ -168,7 +166,7 @@ class Checkpointer:
 
     @contextmanager
     def _noted(self, *, failed: bool = True) -> Iterator[None]:
-        """Note an error of the block; a slet whose call had to be given up lets nothing in any more."""
+        """Note an error of the block, and block the input of a slet that has exceeded the time of a call."""
         try:
             yield
         except ExopError as problem:
@@ -180,34 +178,35 @@ class Checkpointer:
             raise
 
     def _note(self, trouble: str | None) -> None:
-        """Log trouble when it begins, and when it is over; not with every checkpoint."""
+        """Log trouble when it begins and ends, not with every checkpoint."""
         before, self.figures.trouble = self.figures.trouble, trouble
         if trouble != before:
             log = logger("exop.checkpoints").bind(application=self._deployment.name)
             if trouble is not None:
-                log.warning("no checkpoint was taken", problem=trouble)
+                log.warning("a checkpoint failed", problem=trouble)
             else:
                 log.info("checkpoints are taken again")
 
     def _given_up(self) -> list[UserCall[Any]]:
-        """The calls of slets and channels that were given up and have not returned."""
+        """Return the abandoned calls of slets and channels that have not returned."""
         return self._user().abandoned(*self._deployment.components.values(), *self._owners.values())
 
     def _check_free(self) -> None:
-        """Refuse to take a checkpoint while a slet is in a call of an earlier one: nothing stands still for it."""
+        """Refuse a checkpoint while a slet is in an abandoned call of an earlier one, which may change its state."""
         for call in self._given_up():
             node = call.component.title
             problem = f"{node} holds it up: {call.phase} was given up, and has not returned for {call.seconds:.0f} s"
-            raise self._refused(problem + call.whereabouts(), f"replace {node}, or end what it waits for")
+            cure = f"replace {node}, or release the resource for which it waits"
+            raise self._refused(problem + call.whereabouts(), cure)
 
     def _captured(self, patience: float, number: int, *, last: bool) -> Snapshot:
-        """Hold every driver where its in-flight items are known, upstream first, and capture everything."""
+        """Park every driver where its in-flight items are known, upstream first, and capture the deployment."""
         deployment = self._deployment
         self._topology()  # while the stream runs
         drivers = deployment.drivers()
         sources = [driver for driver in drivers if isinstance(driver, SourceDriver)]
         with Pause(deployment, patience, drivers=drivers, outside=sources, refused=self._refused) as pause:
-            for source in sources[:-1]:  # a slow one is waited for first, while everything else goes on
+            for source in sources[:-1]:  # wait for a slow source first, while all others run
                 pause.close([source])
                 if pause.wait(pause.parked, QUICK):
                     pause.open(source)
@@ -229,7 +228,7 @@ class Checkpointer:
         return snapshot
 
     def _prepared(self, number: int) -> Snapshot:
-        """Prepare and capture; everything stands still."""
+        """Prepare and capture, while the stream stands still."""
         deployment = self._deployment
 
         def work() -> Snapshot:
@@ -240,22 +239,22 @@ class Checkpointer:
         return work() if component is None else component.user.run(component, CAPTURING, work, PATIENCE)
 
     def _topology(self) -> str:
-        """The topology of the mesh: rendered when the mesh is another one, by an edit or a line that took effect."""
+        """Return the topology of the mesh, rendered anew when the mesh has changed."""
         mesh = self._deployment.mesh
         if mesh is not self._rendered[0]:
             self._rendered = mesh, mesh.to_toml()
         return self._rendered[1]
 
     def _sync(self) -> None:
-        """Bring to the disk what was captured as written."""
+        """Force to the disk what was captured as written."""
         self._call("sync")
-        for tie in self._tied().values():
-            tie.sync()
+        for journal in self._journals().values():
+            journal.sync()
         for channel in self._kept("sync"):
             self._run(channel, _PHASES["sync"], channel.sync)
 
     def _commit(self, number: int) -> list[Component]:
-        """Begin to commit a checkpoint; return the slets that put out what belongs to it."""
+        """Begin to commit a checkpoint; return the slets that emit output with it."""
         begun = []
         for component, hook in self._hooks("commit_checkpoint"):
             work = partial(hook, number)
@@ -266,7 +265,7 @@ class Checkpointer:
         return begun
 
     def _committed(self, begun: list[Component], seconds: float) -> None:
-        """Wait for so many seconds until slets have put out what belongs to a checkpoint."""
+        """Wait up to *seconds* until the slets have emitted their output."""
         end = time.monotonic() + seconds
 
         def wait_for(component: Component) -> None:
@@ -281,7 +280,7 @@ class Checkpointer:
         failpoint("checkpoint-put-out")
 
     def _each(self, works: Mapping[str, Callable[[], object]]) -> None:
-        """Let all participants commit, by their names; raise the last error of theirs."""
+        """Let all participants commit, by their names; raise the last error."""
         failed: NotCommitted | None = None
         for name, work in works.items():
             try:
@@ -293,12 +292,12 @@ class Checkpointer:
         if failed is not None:
             raise failed
 
-    def _tied(self) -> dict[str, DiskJournal]:
+    def _journals(self) -> dict[str, DiskJournal]:
         components = self._deployment.components.items()
         return {name: one.tie for name, one in components if isinstance(one.tie, DiskJournal)}
 
     def _run(self, channel: Channel, phase: str, work: Callable[[], None]) -> None:
-        """Call code of a channel within a time, as that of a slet."""
+        """Call code of a channel under a time limit, as that of a slet."""
         self._user().run(self._owner(channel), phase, work, PATIENCE)
 
     def _owner(self, channel: Channel) -> Owner:
@@ -310,7 +309,7 @@ class Checkpointer:
         return next(one.user for one in components) if components else UserCalls()
 
     def _kept(self, name: str) -> list[Channel]:
-        """The channels whose kind defines this method."""
+        """Return the channels whose kind defines this method."""
         channels = self._deployment.channels.values()
         return [one for one in channels if getattr(type(one), name) is not getattr(Channel, name)]
 
@@ -340,7 +339,7 @@ class Checkpointer:
             if self._stop.is_set():
                 return
             over = deployment.finished.is_set()
-            with suppress(ExopError):  # it is noted
+            with suppress(ExopError):  # `_noted` has logged it
                 self.take(BRIEF)
 
     def _refused(self, problem: str, cure: str) -> CheckpointError:

@@ -1,6 +1,6 @@
-"""Named places at which a test lets the process be killed: `EXOP_FAILPOINT=checkpoint-captured:3` at the third time.
+"""Named places at which a test kills the process: `EXOP_FAILPOINT=checkpoint-captured:3` at the third pass.
 
-The variable is read once; without it a failpoint is a call of a built-in function that does nothing.
+The variable is read once; without it, a failpoint calls a built-in function without effect.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import signal
 from collections.abc import Callable
 from typing import Final
 
-#: Every failpoint, and where it stands.
+#: Every failpoint, and the moment at which it is passed.
 FAILPOINTS: Final = {
     "checkpoint-begin": "a checkpoint: nothing is parked yet",
     "memento-before": "a checkpoint or a change: everything is parked, no memento has been taken",
@@ -48,5 +48,5 @@ failpoint: Final[Callable[[str], object]] = _reach if _NAME else bool
 
 
 def armed(name: str) -> bool:
-    """Whether the process was started to be killed at *name*: the steps before it may then be done one by one."""
+    """Whether the process is to be killed at *name*; a step may then be split in two."""
     return name == _NAME

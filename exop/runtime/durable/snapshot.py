@@ -1,7 +1,7 @@
-"""A deployment at one moment as bytes: every memento, the contents of channels, and the work in the inlets.
+"""Snapshots of a deployment as bytes: mementos, contents of channels, in-flight items.
 
-`capture` takes a snapshot while everything stands still; `restore_states` and `restore_contents` give it back to a new
-deployment before anything moves in it.
+`capture` takes a snapshot while all drivers stand still; `restore_states` and `restore_contents` load it into a new
+deployment before any item moves.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Key: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True)
 class WindowOf:
-    """A reference, in a checkpoint, to the open window of a port, which is stored with its channel."""
+    """A reference in a checkpoint to the open window of a port, which is stored with its channel."""
 
     channel: str
     port: str
@@ -58,13 +58,11 @@ def capture(
 ) -> Snapshot:
     """Take a snapshot while every driver stands still; *topology* is that of the deployment's mesh.
 
-    A slet, or the *owner* of a channel, is named if it takes too long.
-
-    Encoding takes a tenth of the time of a deep copy, and later calls of the slets cannot alter the result.
+    The call in progress is attributed to each slet, and to the *owner* of each channel, in turn.
 
     Raises:
-        NotStorable: a memento, or an item that waits somewhere, is of a type that cannot be stored.
-        CheckpointError: work waits in front of a place that has no name.
+        NotStorable: a memento, or a waiting item, is of a type that cannot be stored.
+        CheckpointError: an in-flight item waits at an endpoint without a name.
     """
     failpoint("memento-before")
     components, application = deployment.components, deployment.name
@@ -97,12 +95,13 @@ def capture(
         held |= {("merge", name): merge.capture() for name, merge in deployment.merges.items()}
     if deployment.inlets.waiting():
         held["inlets", ""] = _work(deployment)
+    # Encoding takes a tenth of the time of a deep copy; later calls of the slets do not alter the bytes.
     parts |= encode_each(held, lambda key: f"{' '.join(key)}: what waits there", levels=DEPTH + AROUND)
     return Snapshot(application, deployment.mesh.revision, topology, dict(deployment.reasons), parts)
 
 
 def _node(component: Component) -> dict[str, Any]:
-    """Return how far one component has come, its in-flight items and dead letters."""
+    """Return the progress, in-flight items and dead letters of one component."""
     outputs = {name: one for name, one in component.outputs.items() if isinstance(one, BufferedOutput)}
     held: dict[str, Any] = {
         "over": component.status is State.ENDED,
@@ -120,10 +119,10 @@ def _node(component: Component) -> dict[str, Any]:
 
 
 def _work(deployment: Deployment) -> list[tuple[str, str, Any]]:
-    """Return the work in the inlets, in order, each with its place."""
+    """Return the in-flight items in the inlets, in order, each with its endpoint."""
     found: list[tuple[str, str, Any]] = []
     for _, one in deployment.inlets.waiting():
-        if one.entry is NOWHERE or isinstance(one, Call):  # a wait alone; closed windows leave with the next item, too
+        if one.entry is NOWHERE or isinstance(one, Call):  # no item; closed windows leave with the next item, too
             continue
         if one.entry.place not in deployment.places:
             problem = f"{one.payload!r:.200} is on its way to {one.entry.place or 'a window of several ports'}"
@@ -143,9 +142,9 @@ def _referred(deployment: Deployment, payload: Any) -> Any:
 
 
 def restore_states(deployment: Deployment, snapshot: Snapshot) -> None:
-    """Give the components their mementos, and the engines their position: called before anything is bound."""
+    """Restore the mementos of components and the positions of engines, before the wiring is bound."""
     deployment.reasons = dict(snapshot.reasons)
-    positions = ties(snapshot)
+    positions = engine_positions(snapshot)
     for name, component in deployment.components.items():
         stored = snapshot.parts.get(("memento", name))
         if component.spec.state is not None and stored is not None:
@@ -155,16 +154,16 @@ def restore_states(deployment: Deployment, snapshot: Snapshot) -> None:
             component.tie.restore(positions[name])
 
 
-def ties(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
+def engine_positions(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
     """Return the positions of engines in a snapshot, by node."""
     nodes = {name: _read(stored) for (kind, name), stored in snapshot.parts.items() if kind == "node"}
     return {name: held["tie"] for name, held in nodes.items() if "tie" in held}
 
 
 def restore_contents(deployment: Deployment, snapshot: Snapshot) -> None:
-    """Give channels, ports and drivers back what they held: called when they are bound, before any slet is opened."""
+    """Restore the contents of channels, ports and drivers, when the wiring is bound, before any slet is opened."""
     parts = {key: _read(stored) for key, stored in snapshot.parts.items() if key[0] != "memento"}
-    # Channels first: a driver's in-flight item may be a window of theirs.
+    # Channels first: an in-flight item may be a window of a channel.
     for (kind, name), held in sorted(parts.items(), key=lambda part: part[0][0] != "channel"):
         if kind == "node":
             _restore_node(deployment.components[name], held)
@@ -177,14 +176,14 @@ def restore_contents(deployment: Deployment, snapshot: Snapshot) -> None:
                 queue.restore(held)
             elif held["entries"]:
                 raise _strange(deployment, f"the queue {name!r}, which holds {len(held['entries'])} entries,")
-    # Last: the items that a port had taken come before those that its queue has got back by now.
+    # Last: the items that a port had taken precede those in its queue, which is restored by now.
     for (kind, name), held in parts.items():
         for port, taken in held["pulled"].items() if kind == "node" else ():
             deployment.components[name].pulled[port].restore(taken)
     for (kind, _), held in parts.items():
         if kind == "inlets":
             deployment.inlets.post(_restored_work(deployment, held))
-        elif kind in ("node", "worker"):  # an older form: with the worker, or the slet, whose driver had it
+        elif kind in ("node", "worker"):  # an older form: stored with the worker, or the slet
             deployment.inlets.post(_restored_work(deployment, held.get("work", ())))
 
 
@@ -218,7 +217,7 @@ def _restored_work(deployment: Deployment, held: Iterable[tuple[str, Way, Any]])
 
 
 def _found(deployment: Deployment, payload: Any) -> Any:
-    """Replace a reference by the window that the channel has got back."""
+    """Replace a reference by the restored window of the channel."""
     if not isinstance(payload, WindowOf):
         return payload
     channel = deployment.channels.get(payload.channel)
@@ -230,6 +229,6 @@ def _found(deployment: Deployment, payload: Any) -> Any:
 def _strange(deployment: Deployment, what: str) -> StoredStateError:
     return StoredStateError(
         what=f"the checkpoint of {deployment.name}",
-        problem=f"{what} is not there any more in the mesh",
+        problem=f"{what} is no longer in the mesh",
         cure="use the release and the code that wrote it",
     )

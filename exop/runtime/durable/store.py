@@ -1,4 +1,4 @@
-"""The state directory of a platform: its applications, their activity, plugins and checkpoints."""
+"""The state directory of a platform: its applications, plugins, checkpoints and history."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from exop.model.meshes.topology import section_text, sections
 from exop.runtime.durable.database import FILE, GENERATION, Database, check, checksum, opened
 from exop.runtime.durable.engine_journal import EngineFolders
 from exop.runtime.durable.failpoints import failpoint
-from exop.runtime.durable.snapshot import Key, Snapshot, ties
+from exop.runtime.durable.snapshot import Key, Snapshot, engine_positions
 
 #: The files read from a state directory; others, such as `lost+found`, are ignored.
 _READ: Final = (FILE, f"{FILE}-wal", GENERATION, "lock", "engines", "channels", "bundles")
@@ -178,14 +178,14 @@ class Store:
                 row = (mesh.revision, int(active), _write_mesh(database, mesh, self._stored.pop(mesh.name, None)))
                 database.execute("INSERT OR REPLACE INTO applications VALUES (?, ?, ?, ?)", (mesh.name, *row))
             self._stored[mesh.name] = mesh
-        if anew:  # behind the transaction: folders that no checkpoint names do no harm
+        if anew:  # after the transaction: folders that no checkpoint names are harmless
             self.engines.discard(mesh.name)
 
     def update(self, *meshes: Mesh) -> None:
-        """Store the changes of applications, in one transaction: all, or none. One that was removed stays so.
+        """Store the changes of applications in one transaction; those that were removed stay removed.
 
         Raises:
-            StateError: it cannot be written; everything is as it was.
+            StateError: they cannot be written; nothing has changed.
         """
         names = [mesh.name for mesh in meshes]
         with self._writing:
@@ -200,13 +200,13 @@ class Store:
             self._unwritten.pop(name, None)
 
     def tidy(self, snapshot: Snapshot) -> None:
-        """Remove the folders of engines that a checkpoint does not name: of a change that has not come to its end."""
+        """Remove the folders of engines that a checkpoint does not name, which an unfinished change has left."""
         name = snapshot.application
-        named = [self.engines.folder(name, node, held["place"]) for node, held in ties(snapshot).items()]
+        named = [self.engines.folder(name, node, held["place"]) for node, held in engine_positions(snapshot).items()]
         self.engines.keep(name, named)
 
     def note(self, mesh: Mesh) -> StateError | None:
-        """Store the changes of an application that runs; return the problem if they are to be written with the next."""
+        """Store the changes of a running application; on failure, return the problem and retry later."""
         self._unwritten[mesh.name] = mesh
         try:
             self.catch_up()
@@ -215,12 +215,12 @@ class Store:
         return None
 
     def catch_up(self) -> None:
-        """Write the changes that could not be written before, or raise `StateError` again."""
+        """Write the changes that failed before, or raise `StateError` again."""
         for mesh in list(self._unwritten.values()):
             self.update(mesh)
 
     def set_active(self, application: str, *, active: bool) -> None:
-        """Note whether an application is to be started again by itself."""
+        """Note whether the next start of a platform restarts an application."""
         if self.database.rows("SELECT 1 FROM applications WHERE name = ? AND active != ?", application, int(active)):
             with self.database.transaction(application) as database:
                 database.execute("UPDATE applications SET active = ? WHERE name = ?", (int(active), application))
@@ -236,17 +236,17 @@ class Store:
         self.engines.discard(application)
 
     def remember_plugin(self, name: str, folder: Path) -> None:
-        """Note a plugin that was loaded from a folder, so that its slets are found again."""
+        """Note a plugin that was loaded from a folder, for the next start."""
         if self.plugins().get(name) != folder:
             with self.database.transaction() as database:
                 database.execute("INSERT OR REPLACE INTO plugins VALUES (?, ?)", (name, str(folder)))
 
     def plugins(self) -> dict[str, Path]:
-        """The plugins that were loaded from folders."""
+        """Return the plugins that were loaded from folders."""
         return {name: Path(folder) for name, folder in self.database.rows("SELECT name, folder FROM plugins")}
 
     def applications(self) -> list[StoredApplication]:
-        """All stored applications, by name; one whose rows are damaged counts as active, so that its damage shows."""
+        """Return all applications by name; one with damaged rows counts as active, so that its damage is reported."""
         found = {}
         for name, revision, active in self.database.rows("SELECT name, revision, active FROM applications"):
             sections = self.database.rows(
@@ -266,22 +266,22 @@ class Store:
             database.execute(_OLD_ENTRIES, (application, number - most, _MOST_ENTRIES))
 
     def history(self, application: str) -> dict[int, dict[str, Any]]:
-        """The history of an application, by number, the oldest first; it stays when the application is removed."""
+        """Return the history of an application by number, the oldest first; it outlives the application."""
         return {number: json.loads(content) for number, content in self.database.rows(_ENTRIES, application)}
 
     def close(self) -> None:
-        """Close the database and unlock the directory; a last attempt is made for changes that are not written."""
+        """Write pending changes if possible, close the database, and unlock the directory."""
         try:
             self.catch_up()
         except StateError as problem:
             logger("exop.runtime").error("a change was not stored", applications=[*self._unwritten], error=str(problem))
         self.database.close()
         if not self._lock.closed:
-            fcntl.flock(self._lock, fcntl.LOCK_UN)  # a child that a slet has forked holds the file open, too
+            fcntl.flock(self._lock, fcntl.LOCK_UN)  # a forked child holds the file open, too
             self._lock.close()
 
     def _locked(self, path: Path) -> IO[str]:
-        """Lock the directory; the lock goes with the process. Others cannot read the file, and so cannot lock it."""
+        """Lock the directory until the process ends. Only its owner can read, and so lock, the file."""
         lock = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
         try:
             os.fchmod(lock.fileno(), 0o600)
@@ -331,7 +331,7 @@ def check_private(directory: Path) -> None:
 
 
 def read_history(directory: Path, application: str) -> dict[int, dict[str, Any]]:
-    """The history of an application in a directory that no platform uses; empty in one of an earlier release.
+    """Return the history of an application in a directory that no platform uses.
 
     Raises:
         StateError: there is no database, or it cannot be read.

@@ -1,7 +1,7 @@
-"""User code under a budget: called in a daemon thread of its own, and abandoned when its deadline has passed.
+"""Calls of user code under a time limit, each in a daemon thread of its own, and abandoned at their deadline.
 
-Python cannot end a thread, so an abandoned call goes on until it returns by itself: `status()` and `exop ps` show it,
-and its result is dropped.
+Python cannot end a thread: an abandoned call goes on until it returns, and its result is dropped. `status()` and
+`exop ps` show it.
 """
 
 from __future__ import annotations
@@ -18,24 +18,25 @@ from typing import Any, Final, Generic, TypeVar
 
 from exop.errors import ComponentFailed
 from exop.logs import logger
-from exop.runtime.supervision.interrupts import asked_to_give_up, check_interrupt, woken
+from exop.runtime.supervision.interrupts import check_interrupt, interrupted, woken
 from exop.safe_repr import RAISED, described, stack_of
 
 T = TypeVar("T")
 
-#: Seconds that a slet may take to open, where the change or deployment says nothing else.
+#: Seconds that a slet may take to open and to close, unless the change or deployment gives another limit.
 OPENING: Final = 600.0
-#: Seconds that it may take to take its settings: the stream stands still meanwhile.
-SETTING: Final = 1.0
-#: Seconds that a slet may take to close, where the change or deployment says nothing else.
 CLOSING: Final = 10.0
-#: A call that takes longer than so many seconds is shown by `status()`, though it has time left.
+#: Seconds that a slet may take to change its settings, while the stream stands still.
+SETTING: Final = 1.0
+#: `status()` shows calls that take longer than so many seconds.
 NOTICED: Final = 1.0
+#: Seconds for which a call that has no deadline may go on when its application is removed.
+LAST: Final = 0.05
 
-#: The call that the current thread is.
+#: The call that runs in the current thread.
 _LOCAL = threading.local()
 
-#: Packages whose frames lead to the user's code, and are not shown as part of it.
+#: Packages whose frames precede user code in a stack, and are left out of it.
 _OURS: Final = ("exop.runtime.", "exop.wiring.", "exop.model.")
 
 
@@ -50,11 +51,11 @@ class Owner:
 
 
 class UserCall(Generic[T]):
-    """One call of user code. *late* follows it in its thread if it was abandoned; *news* is called when it is over.
+    """One call of user code. If it is abandoned, *late* follows it in its thread; *news* is called at its end.
 
     Attributes:
         phase: The purpose of the call, as a present participle: `opening`, `committing a checkpoint`.
-        abandoned: The platform does not wait for it any more.
+        abandoned: The platform no longer waits for it.
         over: The call has returned, or raised.
     """
 
@@ -93,14 +94,9 @@ class UserCall(Generic[T]):
         return time.monotonic() - self._begin
 
     def wait(self, seconds: float | None, *, interruptible: bool = False) -> bool:
-        """Wait for so many seconds until the call has returned; return whether it has.
-
-        With *interruptible*, an interrupt that asks the calling change to give up ends the wait.
-        """
+        """Wait up to *seconds* for the call; return whether it is over. An interrupt ends an *interruptible* wait."""
         with woken(self._wake) if interruptible else nullcontext(), self._changed:
-            self._changed.wait_for(
-                lambda: self.over or self.abandoned or (interruptible and asked_to_give_up()), seconds
-            )
+            self._changed.wait_for(lambda: self.over or self.abandoned or (interruptible and interrupted()), seconds)
             return self.over
 
     def result(self, seconds: float | None, *, interruptible: bool = False) -> T:
@@ -108,8 +104,8 @@ class UserCall(Generic[T]):
 
         Raises:
             ComponentFailed: it has not returned in time.
-            BaseException: the exception that the call has raised.
-            KeyboardInterrupt: an interrupt asks the change to give up.
+            BaseException: the exception of the call.
+            KeyboardInterrupt: an interrupt cancels the calling change.
         """
         try:
             done = self.wait(seconds, interruptible=interruptible)
@@ -130,20 +126,20 @@ class UserCall(Generic[T]):
         return self._found
 
     def abandon(self, reason: str = "") -> bool:
-        """Give the call up: its result is dropped. Returns `False` if it has returned before."""
+        """Abandon the call: its result is dropped. Return `False` if it has returned before."""
         with self._changed:
             if self.over or self.abandoned:
                 return self.abandoned
             self.abandoned, self._reason = True, reason
             self._changed.notify_all()
         name = self.component.name
-        cure = "its thread goes on until the call returns: end what it waits for"
+        cure = "its thread ends when the call returns: release the resource for which it waits"
         facts = {"node": name, "seconds": round(self.seconds, 1), "stack": self.stack(), "cure": cure}
-        logger("exop.runtime").warning(f"{name}: {self.phase} is given up", **facts)
+        logger("exop.runtime").warning(f"{name}: {self.phase} takes too long and is given up", **facts)
         return True
 
     def whereabouts(self) -> str:
-        """Return the position of the call, for a message."""
+        """Describe the position of the call, for a message."""
         stack = self.stack().rstrip()
         return f"\n{self.component.title} is at\n{stack}" if stack else ""
 
@@ -168,7 +164,7 @@ class UserCall(Generic[T]):
         with self._changed:
             self.over = not self.abandoned
         if self.abandoned:
-            self._end_late()
+            self._run_late()
         self._calls.discard(self)
         self.over = True
         self._wake()
@@ -178,46 +174,47 @@ class UserCall(Generic[T]):
         with self._changed:
             self._changed.notify_all()
 
-    def _end_late(self) -> None:
-        name = self.component.name
+    def _run_late(self) -> None:
+        name, log = self.component.name, logger("exop.runtime")
+        text = f"{name}: {self.phase}, which was given up, has returned"
         try:
             self._late()
         except RAISED as error:
-            logger("exop.runtime").warning(f"{name}: {self.phase} has ended late", node=name, error=described(error))
+            log.warning(f"{text}, and its clean-up failed", node=name, error=described(error))
         else:
-            logger("exop.runtime").info(f"{name}: {self.phase} has ended late", node=name)
+            log.info(text, node=name)
 
 
 def current_call() -> UserCall[Any] | None:
-    """Return the call of user code that the calling thread makes, if it makes one."""
+    """Return the call of user code that runs in the calling thread, if any."""
     return getattr(_LOCAL, "call", None)
 
 
 def turn_to(component: Owner, phase: str) -> bool:
-    """Attribute the call that the calling thread makes to this component; `False` if it makes none for its application.
+    """Attribute the call in the calling thread to this component; `False` if there is none for its application.
 
     Raises:
-        ComponentFailed: the call was given up.
+        ComponentFailed: the call was abandoned.
     """
     around = current_call()
     if around is None or around.component.application != component.application:
         return False
     if around.abandoned:
-        raise ComponentFailed(node=component.title, phase=phase, problem="it was given up before")
+        raise ComponentFailed(node=component.title, phase=phase, problem="the call around it was given up before")
     around.component, around.phase = component, phase
     return True
 
 
 @dataclass(frozen=True)
 class Opened:
-    """The duration of an opening, and how much of that its thread has computed, in seconds."""
+    """The duration of an opening, and the CPU time of its thread, in seconds."""
 
     seconds: float
     computing: float
 
 
 class UserCalls:
-    """The calls of user code that are under way on one platform."""
+    """The calls of user code in progress on one platform."""
 
     def __init__(self) -> None:
         #: The last opening of each slet, by its identity.
@@ -232,7 +229,7 @@ class UserCalls:
         late: Callable[[], object] = bool,
         news: Callable[[], object] = bool,
     ) -> UserCall[T]:
-        """Call *work*, which runs code of the component's slet; *late* and *news* as for `UserCall`."""
+        """Begin to call *work*, which runs code of the component's slet; *late* and *news* as for `UserCall`."""
         return UserCall(self._calls, component, phase, work, late, news)
 
     def run(
@@ -245,23 +242,28 @@ class UserCalls:
         *,
         interruptible: bool = False,
     ) -> T:
-        """The same, and return its result. Inside of a call for the same application, the time of that one counts."""
+        """Call *work* and return its result; inside of a call for the same application, under the limit of that."""
         if turn_to(component, phase):
             return work()
         return self.begin(component, phase, work, late).result(seconds, interruptible=interruptible)
 
     def abandoned(self, *components: Owner) -> list[UserCall[Any]]:
-        """Return the calls of these components that were given up and have not returned."""
+        """Return the abandoned calls of these components that have not returned."""
         return [one for one in self._calls.copy() if one.abandoned and one.component in components]
 
-    def give_up(self, application: str | None = None, phase: str | None = None, reason: str | None = None) -> None:
-        """Abandon the calls of an application, or of all; with *phase* those in that phase."""
+    def abandon(self, application: str | None = None, phase: str | None = None, reason: str | None = None) -> None:
+        """Abandon the calls of an application, or of all; with *phase* those in that phase.
+
+        Without *phase* the application is removed: a call that is about to return is waited for.
+        """
         for one in self._calls.copy():
             if application in (None, one.component.application) and phase in (None, one.phase):
+                if phase is None and one.wait(LAST):
+                    continue
                 one.abandon(reason or f"it is given up, because {one.component.application} is removed")
 
     def plain(self, application: str | None = None) -> list[dict[str, Any]]:
-        """Return the calls that were given up, or take long, as plain data; of one application, or of all."""
+        """Return abandoned and long calls, of one application or of all, as plain data."""
         return [
             {
                 "application": one.component.application,

@@ -1,4 +1,4 @@
-"""The interpreter of a platform: its lock, how soon threads hand it over, and how a change gives way to streams."""
+"""The Python interpreter: its global lock, the switch interval of threads, and yields of a change to streams."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Final
 
 from exop.errors import PlanError
 
-#: How long a thread may keep the interpreter while another one waits for it, in seconds. Python's own 5 ms would be
-#: the price of every hand-over between busy drivers; and at 1 ms a driver that lets go more often by itself (small
-#: writes to a file) can keep others waiting for seconds, since each time it wins the race to take the lock again. At
-#: 0.2 ms neither happens, and the throughput of two busy drivers is the same.
+#: Seconds for which a thread may keep the interpreter while another one waits for it. Python's own 5 ms would delay
+#: every hand-over between busy drivers. At 1 ms, a driver that often releases the lock by itself (small writes to a
+#: file) can starve others for seconds, since it wins each race to take the lock again. At 0.2 ms neither happens, and
+#: the throughput of two busy drivers is the same.
 SWITCH_INTERVAL: Final = 0.0002
-#: Seconds for which a thread that gives way lets go of the interpreter: until another one has woken up.
+#: Seconds for which `yield_gil` releases the interpreter: until another thread has woken up.
 BREATH: Final = 0.00005
-#: The switch interval before each platform that runs: the first one shortens it, the last one restores it.
+#: The switch interval of before, once for each running platform: the first shortens it, the last restores it.
 _BEFORE: Final[list[float]] = []
 _LOCK: Final = threading.Lock()
 
@@ -37,7 +37,7 @@ def check_lock() -> None:
 
 
 def shorten_switch_interval() -> None:
-    """Let threads hand the interpreter over sooner, for one more platform; `restore_switch_interval` undoes it."""
+    """Shorten the switch interval for one more platform; `restore_switch_interval` undoes it."""
     with _LOCK:
         _BEFORE.append(_BEFORE[0] if _BEFORE else sys.getswitchinterval())
         if len(_BEFORE) == 1:
@@ -45,23 +45,23 @@ def shorten_switch_interval() -> None:
 
 
 def restore_switch_interval() -> None:
-    """Put back, with the last platform that closes, the switch interval of before the first one."""
+    """Restore the switch interval when the last platform closes."""
     with _LOCK:
         before = _BEFORE.pop()
         if not _BEFORE:
             sys.setswitchinterval(before)
 
 
-def give_way() -> None:
-    """Let the streams go on before they ask for it: called between the short pieces of work of a change.
+def yield_gil() -> None:
+    """Release the interpreter between the short steps of a change.
 
-    A driver that has to ask waits for the switch interval, a timer and its own wake-up: on a busy machine several times
-    as long as a change keeps the interpreter.
+    A driver that has to request it waits for the switch interval, a timer and its own wake-up: on a busy machine
+    several times as long as the step takes.
     """
     time.sleep(BREATH)
 
 
 def collect_young() -> None:
-    """Collect the youngest objects (50 µs), so that those of a pause start no collection in the midst of it."""
+    """Collect the youngest generation (50 µs), so that the objects of a pause start no collection during it."""
     if gc.isenabled():
         gc.collect(0)

@@ -1,8 +1,8 @@
-"""Ctrl-C while the mesh changes: it asks the change to give up, and is raised when that is over.
+"""Interrupts (Ctrl-C) during a change: they cancel it where it can be undone as a whole.
 
-An exception that a signal handler raises lands between any two instructions of the main thread, for instance inside
-the undoing of a change. So another thread carries the change out while the main thread waits; the interrupt becomes a
-request, which the change meets where it can be undone as a whole. A decided change is completed.
+An exception of a signal handler is raised between any two instructions of the main thread, for instance while a change
+is undone. So another thread makes the change while the main thread waits, and an interrupt becomes a request, for which
+the change checks where it can be undone. A decided change is completed. The interrupt is raised at the end.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-#: The number of interrupts that are deferred; the next one is raised at once, while the change finishes in its thread.
+#: So many interrupts are deferred; the next one is raised at once, while the change finishes in its thread.
 PATIENCE: Final = 2
-#: Seconds between two looks for an interrupt in a wait that none wakes.
+#: Seconds between two checks for an interrupt in a wait that it does not wake.
 GLANCE: Final = 0.1
 
 
 class _Request:
-    """The interrupts of one change: the main thread notes them, the thread that carries the change out meets one."""
+    """The interrupts of one change: noted by the main thread, met by the thread that makes the change."""
 
     def __init__(self) -> None:
         self.kept: list[BaseException] = []
@@ -38,19 +38,19 @@ class _Request:
         self.watchers: list[Callable[[], None]] = []
 
     def keep(self, interrupt: BaseException) -> None:
-        """Keep an interrupt back; wake the change if it waits for something."""
+        """Defer an interrupt, and wake the change if it waits."""
         if self.over:
             raise interrupt
         self.kept.append(interrupt)
         if len(self.kept) > PATIENCE:
             raise interrupt
-        # In a thread: the lock under which a change waits may be held for as long as user code runs. Not by the module
-        # `threading`, in the midst of which this handler may have been called.
+        # In a thread: user code may hold the lock of the waiting change. Without `threading`: this handler may have
+        # interrupted code of that module.
         _thread.start_new_thread(lambda: [watcher() for watcher in list(self.watchers)], ())
 
 
 class _Local(threading.local):
-    """The request of the change that the calling thread carries out."""
+    """The request for the change that the calling thread makes."""
 
     request: _Request | None = None
 
@@ -58,22 +58,22 @@ class _Local(threading.local):
 _LOCAL: Final = _Local()
 
 
-def asked_to_give_up() -> bool:
-    """Whether an interrupt asks the change that the calling thread carries out to give up."""
+def interrupted() -> bool:
+    """Whether an interrupt asks to cancel the change that the calling thread makes."""
     request = _LOCAL.request
     return request is not None and bool(request.kept) and not request.met
 
 
 def check_interrupt() -> None:
-    """Raise `KeyboardInterrupt`, once, if an interrupt asks for it; called where everything can still be undone."""
-    if asked_to_give_up() and _LOCAL.request is not None:
+    """Raise `KeyboardInterrupt`, once, after an interrupt; called where the change can still be undone."""
+    if interrupted() and _LOCAL.request is not None:
         _LOCAL.request.met = True
         raise KeyboardInterrupt
 
 
 @contextmanager
 def woken(wake: Callable[[], None]) -> Iterator[None]:
-    """Call *wake* when an interrupt asks the change that the calling thread carries out to give up."""
+    """Call *wake* at an interrupt of the change that the calling thread makes."""
     watchers = _LOCAL.request.watchers if _LOCAL.request is not None else []
     watchers.append(wake)
     try:
@@ -99,18 +99,18 @@ def held(lock: threading.RLock) -> Iterator[None]:
 
 
 def uninterrupted(work: Callable[P, T]) -> Callable[P, T]:
-    """Do *work* whole or not at all, whatever interrupts the main thread meanwhile."""
+    """Decorate *work* to be done whole or not at all, also when the main thread is interrupted."""
 
     @functools.wraps(work)
     def done(*args: P.args, **kwargs: P.kwargs) -> T:
         call = functools.partial(work, *args, **kwargs)
-        return _carried_out(call) if threading.current_thread() is threading.main_thread() else call()
+        return _done_in_thread(call) if threading.current_thread() is threading.main_thread() else call()
 
     return done
 
 
 def delegated(work: Callable[[], T], request: _Request | None = None) -> Callable[[], T]:
-    """Return *work* for another thread to do on behalf of this one: with its interrupts, driver and context."""
+    """Return *work* for another thread, with the interrupts, driver and context of this one."""
     request = request or _LOCAL.request
     context, driver = contextvars.copy_context(), current_driver()
 
@@ -122,9 +122,9 @@ def delegated(work: Callable[[], T], request: _Request | None = None) -> Callabl
     return done
 
 
-def _carried_out(work: Callable[[], T]) -> T:
-    # An interrupt that is raised at once may land inside the wait for the end. A plain lock survives that; an `Event`,
-    # or the start of a `Thread`, would be left with a lock that its other side can neither take nor release.
+def _done_in_thread(work: Callable[[], T]) -> T:
+    # An interrupt that is raised at once may hit the wait for the end. A plain lock survives that; an `Event`, or the
+    # start of a `Thread`, would be left with a lock that its other side can neither take nor release.
     request, running = _Request(), _thread.allocate_lock()
     results: list[T] = []
     errors: list[BaseException] = []
@@ -139,7 +139,7 @@ def _carried_out(work: Callable[[], T]) -> T:
             running.release()
 
     running.acquire()
-    with _kept_back(request):
+    with _deferred(request):
         _thread.start_new_thread(carry_out, ())
         while not running.acquire(timeout=GLANCE):  # `_thread.interrupt_main` wakes no thread that waits
             continue
@@ -151,13 +151,13 @@ def _carried_out(work: Callable[[], T]) -> T:
 
 
 @contextmanager
-def _kept_back(request: _Request) -> Iterator[None]:
-    """Keep what the handlers of signals raise until the block ends."""
+def _deferred(request: _Request) -> Iterator[None]:
+    """Defer the exceptions of signal handlers until the block ends."""
 
     def handle(handler: Callable[[int, FrameType | None], Any], number: int, frame: FrameType | None) -> None:
         try:
             handler(number, frame)
-        except BaseException as interrupt:  # noqa: BLE001 (whatever the program has its handlers raise)
+        except BaseException as interrupt:  # noqa: BLE001 (any exception of a handler)
             request.keep(interrupt)
 
     before = {number: handler for number in _SIGNALS if callable(handler := signal.getsignal(number))}

@@ -1,6 +1,6 @@
-"""Observes running slets from one thread of the process: items that take too long, output to be made visible.
+"""Observes running slets from one thread of the process: items that take too long, buffered output.
 
-Items cost nothing more. The slet that a driver runs, and the line in it, is read from the stack of its thread.
+Items have no overhead: the stack of a driver's thread shows the slet that it runs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _RUNS: Final = {ThreadDriver._main.__code__, Worker.turn.__code__, EngineDriver.
 
 
 class Sampler:
-    """Calls functions every SAMPLING seconds, as long as they return true, in one thread for all applications."""
+    """Calls functions every SAMPLING seconds while they return true, in one thread for all applications."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -51,7 +51,7 @@ class Sampler:
     def add(self, look: Callable[[], bool]) -> None:
         """Call *look* from now on."""
         with self._lock:
-            if not self._looks:  # it waits for the lock before it finds that it has nothing to call
+            if not self._looks:  # the new thread takes the lock before it checks for an empty list
                 threading.Thread(target=self._run, name="exop sampler", daemon=True).start()
             self._looks.append(look)
 
@@ -61,8 +61,10 @@ class Sampler:
             for look in list(self._looks):
                 try:
                     again = look()
-                except Exception as error:  # noqa: BLE001 (the other applications are looked at all the same)
-                    logger("exop.runtime").error("an application cannot be looked at any more", exc_info=error)
+                except Exception as error:  # noqa: BLE001 (the other applications are still observed)
+                    logger("exop.runtime").error(
+                        "an application is no longer observed: a defect, please report it", exc_info=error
+                    )
                     again = False
                 if not again:
                     with self._lock:
@@ -78,7 +80,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Attended(dict[str, Component]):
-    """The components to look at, by node: with a driver, a time-out per item, `make_visible`, or a failure.
+    """The components to observe, by node: with a driver, a time-out per item, `make_visible`, or a failure.
 
     One thread at a time changes it, under the lock of `Deployment`; others read it meanwhile.
     """
@@ -94,7 +96,7 @@ class Attended(dict[str, Component]):
         self.open.discard(node)
 
     def note(self, component: Component) -> None:
-        """Add a component, or take it out, according to its present state."""
+        """Add or remove a component, according to its present state."""
         name, drives = component.node.name, component.driver is not None or component.pullers
         if drives or component.node.patience is not None or component.status is State.FAILED or shows(component):
             self[name] = component
@@ -106,7 +108,7 @@ class Attended(dict[str, Component]):
 
 @dataclass
 class _Look:
-    """The progress of a busy driver, and since when it has been in this call of a slet."""
+    """The progress of a busy driver, and the begin of its present call of a slet."""
 
     progress: Hashable
     since: float
@@ -117,8 +119,8 @@ class _Look:
 class Watchdog:
     """Reports the slets of an application that exceed their time-out per item.
 
-    Where a busy driver has made no progress since the last look, its stack shows the slet. A report is a log line, the
-    property `hangs` of the slet's service (an event of the registry), and a part of the status.
+    The stack of a busy driver without progress since the last look shows the slet. A report is a log line, the property
+    `hangs` of the slet's service (an event of the registry), and an entry of the status.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -164,27 +166,29 @@ class Watchdog:
         component.trouble.hung = True
         component.tell()
         facts = {"node": name, "items": items, "seconds": round(hang.seconds, 1), "stack": hang.stack}
-        cure = "end what it waits for; it cannot be changed before this call returns; `exop remove` gives it up"
+        cure = "release the resource for which it waits, then it can be changed; or give it up by `exop remove`"
         logger("exop.runtime").warning(f"{name} hangs: an item takes longer than {patience:g} s", **facts, cure=cure)
 
     def _over(self, look: _Look | None) -> None:
-        """Withdraw the report on a slet that goes on."""
+        """Withdraw the report on a slet that has returned."""
         if look is None or look.hanging is None:
             return
         component, look.hanging = look.hanging, None
         hang, component.trouble.hang = component.trouble.hang, None
         component.tell()
         name = component.name
-        logger("exop.runtime").info(f"{name} goes on", node=name, seconds=round(hang.seconds, 1) if hang else None)
+        logger("exop.runtime").info(
+            f"{name} no longer hangs", node=name, seconds=round(hang.seconds, 1) if hang else None
+        )
 
 
 def shows(component: Component) -> bool:
-    """Whether the slet buffers its output, and has a hook that makes it visible."""
+    """Whether the slet has a hook that makes buffered output visible."""
     return callable(getattr(type(component.instance), "make_visible", None))
 
 
 class Visibility:
-    """Calls `make_visible()` of the slets that define it: when their stream rests, and every second while items come.
+    """Calls `make_visible()` of the slets that define it: when their streams rest, and every second otherwise.
 
     A call that hangs delays only the next one of the same slet.
     """
@@ -211,21 +215,23 @@ class Visibility:
         self._seen = seen
 
     def _call(self, component: Component) -> None:
-        """Call the hook; log an error when it is new: the next item or checkpoint meets it anyway."""
+        """Call the hook; log an error when it is new, since the next item or checkpoint raises it, too."""
         try:
             component.instance.make_visible()
-        except BaseException as error:  # noqa: BLE001 (whatever a slet raises: it ends this call only)
+        except BaseException as error:  # noqa: BLE001 (any exception of a slet ends this call only)
             problem = described(error)
             running = component.status in (State.ACTIVE, State.SUSPENDED, State.FAILED)
             if running and self._failing.get(component.id) != problem:
                 self._failing[component.id] = problem
-                logger("exop.runtime").warning("output is not visible yet", node=component.id, problem=problem)
+                logger("exop.runtime").warning(
+                    "buffered output could not be made visible", node=component.id, problem=problem
+                )
         else:
             self._failing.pop(component.id, None)
 
 
 class Probe(NamedTuple):
-    """The slet that a driver runs; `frame` is that of this call of the slet, as long as it lasts."""
+    """The slet that a driver runs; `frame` identifies the call."""
 
     component: Component
     frame: FrameType
@@ -244,7 +250,7 @@ def probe_stack(components: Iterable[Component], driver: Driver) -> Probe | None
 
 
 def current_node() -> tuple[str, str] | None:
-    """Return the application and the node whose slet has called this, for log records; `None` outside of all slets."""
+    """Return the application and node of the slet that is calling, for log records; `None` outside of all slets."""
     driver = current_driver()
     live = [one for reference in LIVE.valuerefs() if (one := reference()) is not None]
     names = {one.application for one in live if driver is not None and driver in (one.driver, one.runner)}
@@ -253,7 +259,7 @@ def current_node() -> tuple[str, str] | None:
 
 
 def whereabouts(components: Iterable[Component], drivers: Iterable[Driver]) -> str:
-    """Describe the positions of these drivers for a message: slet and stack; empty if they are in no slet."""
+    """Describe the positions of these drivers in slets, with their stacks, for a message."""
     probes = [probe_stack(list(components), driver) for driver in drivers]
     return "".join(f"\n{one.component.node.name} is at\n{one.stack.rstrip()}" for one in probes if one is not None)
 
@@ -261,7 +267,7 @@ def whereabouts(components: Iterable[Component], drivers: Iterable[Driver]) -> s
 def _find(
     components: Iterable[Component], driver: Driver | None, innermost: FrameType
 ) -> tuple[Component, FrameType] | None:
-    """Return the slet that a stack is in, and the frame of its call.
+    """Return the slet to which a stack belongs, and the frame of its call.
 
     A frame of a fused chain names the slet that it calls. Elsewhere the code identifies the slet; of several nodes with
     the same code, the instance does, or the driver.

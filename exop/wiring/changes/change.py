@@ -30,7 +30,7 @@ from exop.runtime.drivers.source import SourceDriver, ThreadDriver
 from exop.runtime.drivers.worker import Worker
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.lifecycle import Event, State
-from exop.runtime.supervision.interpreter import collect_young, give_way
+from exop.runtime.supervision.interpreter import collect_young, yield_gil
 from exop.runtime.supervision.interrupts import check_interrupt
 from exop.safe_repr import add_note, described
 from exop.wiring.changes.channels import move_contents, settle_channels
@@ -101,12 +101,12 @@ class Change:
     @_leads(Phase.NEW, Phase.PREPARED)
     def prepare(self) -> None:
         """Make and open the successors while the old slets work; this may take minutes."""
-        give_way()  # planning came before
+        yield_gil()  # planning came before
         check_interrupt()
         self._successors.create()
         self._successors.open()
         check_level(self._old, self.timeout)
-        give_way()
+        yield_gil()
 
     @_leads(Phase.PREPARED, Phase.STAGED)
     def stage(self) -> None:
@@ -115,7 +115,7 @@ class Change:
             component.settle(self.timeout)
         self._successors.create_channels()
         self._region = region = self._connect()
-        give_way()
+        yield_gil()
         pause = self.pause.begin()
         # A pending line that took effect meanwhile would alter the mesh, too.
         drivers = dict.fromkeys([*region.drivers(self.deployment), *may_fire(self.deployment, self.wiring)])
@@ -355,7 +355,7 @@ class Change:
                 self._finish()
 
     def _finish(self) -> None:
-        give_way()
+        yield_gil()
         for component in self._old:
             if isinstance(component.driver, ThreadDriver) and not component.driver.join(self.timeout):
                 report(component, f"its thread has not left within {self.timeout:g} s")

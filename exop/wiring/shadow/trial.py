@@ -270,7 +270,7 @@ class Trials:
         self._progress.set()
         while not self.over.is_set() and time.monotonic() < end:
             for phase in ("taking over the state", COMPARING):  # again and again: a call may be about to begin
-                self.manager.user.give_up(self.deployment.name, phase, reason)
+                self.manager.user.abandon(self.deployment.name, phase, reason)
             self.over.wait(GLANCE)
 
     def end(self, error: BaseException | None = None) -> None:

@@ -48,7 +48,7 @@ def test_an_application_that_is_gone_waits_for_nothing():
     """Its calls are given up, and those that wait for them go on."""
     calls, gate = UserCalls(), threading.Event()
     call = calls.begin(component(), "opening", lambda: gate.wait(PATIENCE))
-    calls.give_up("app")
+    calls.abandon("app")
     with pytest.raises(ComponentFailed, match="given up, because app is removed"):
         call.result(PATIENCE)
     gate.set()

@@ -9,7 +9,7 @@ import pytest
 from exop import Platform
 from exop.cli.commands.health import examine
 from exop.errors import PlanError, StateError
-from exop.runtime.supervision.interpreter import collect_young, give_way
+from exop.runtime.supervision.interpreter import collect_young, yield_gil
 
 
 @pytest.mark.parametrize("on", [True, False])
@@ -38,7 +38,7 @@ def test_who_gives_way_lets_others_run():
     thread = threading.Thread(target=moved.set)
     thread.start()
     while not moved.is_set():
-        give_way()
+        yield_gil()
     thread.join()
 
 

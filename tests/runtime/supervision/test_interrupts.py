@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from exop.runtime.supervision.interrupts import PATIENCE, asked_to_give_up, check_interrupt, held, uninterrupted, woken
+from exop.runtime.supervision.interrupts import PATIENCE, check_interrupt, held, interrupted, uninterrupted, woken
 from tests.rig import PATIENCE as SECONDS
 from tests.rig import eventually
 
@@ -61,7 +61,7 @@ def test_an_interrupt_is_met_once_where_the_change_looks_for_it():
     @uninterrupted
     def change() -> None:
         _thread.interrupt_main()
-        eventually(asked_to_give_up, "the interrupt")
+        eventually(interrupted, "the interrupt")
         try:
             check_interrupt()
         except KeyboardInterrupt:
@@ -82,7 +82,7 @@ def test_an_interrupt_behind_the_decision_comes_when_the_change_is_made():
     @uninterrupted
     def change() -> None:
         _thread.interrupt_main()
-        eventually(asked_to_give_up, "the interrupt")
+        eventually(interrupted, "the interrupt")
         steps.append("made")
 
     with pytest.raises(KeyboardInterrupt):
@@ -121,7 +121,7 @@ def test_whoever_waits_is_woken():
     def waits() -> bool:
         with woken(wake), news:
             threading.Timer(0, _thread.interrupt_main).start()
-            return news.wait_for(asked_to_give_up, SECONDS)
+            return news.wait_for(interrupted, SECONDS)
 
     with pytest.raises(KeyboardInterrupt):
         waits()

@@ -265,7 +265,7 @@ def test_the_platform_looks_by_itself(platform, capsys):
     assert "app.b hangs: an item takes longer than 0.1 s" in told
     assert "pass_through" in told
     gate.open()
-    eventually(lambda: heard("app.b goes on"))
+    eventually(lambda: heard("app.b no longer hangs"))
     finish(platform, "app")
 
 
@@ -378,7 +378,7 @@ def test_output_that_cannot_be_made_visible_is_logged_once(capsys):
         now, bad.error = number * 2.0, error
         visibility.look([bad, good])
     assert good.calls == 3
-    assert capsys.readouterr().err.count("output is not visible yet") == 2
+    assert capsys.readouterr().err.count("buffered output could not be made visible") == 2
 
 
 def test_a_slet_that_hangs_while_it_makes_its_output_visible_holds_up_nothing_else(monkeypatch):
