@@ -24,7 +24,7 @@ from typing import Annotated, Any, Final, NoReturn
 from bench.cases import carry_out
 from bench.harness import Result
 from exop import Application, InputPort, Memento, OutputPort, Platform, Slet, hookimpl, input_port, slet
-from exop.cli.commands.description import as_text
+from exop.cli.status_text import as_text
 from exop.hooks import Plugins
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.slet import spec_of

@@ -1,37 +1,67 @@
-"""The command line: `exop COMMAND`. Thin: each command asks the platform, and prints what it says."""
+"""The command line: `exop COMMAND`. Each command asks a platform, and prints the answer as text or as JSON."""
 
 from __future__ import annotations
 
+import io
+import os
+import sys
 from collections.abc import Sequence
 from typing import Final
 
-#: The exit code where the reader of the output has gone away (`exop services | head`).
+#: The exit code when the reader of the output closes the pipe (`exop services | head`).
 PIPE_CLOSED: Final = 141
+_STREAMS: Final = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code: 0, 1 a failure while something ran, 2 a mistake, 3 dead letters are left.
+    """Run one command and return its exit code: 0, 1 a failure while something ran, 2 a mistake, 3 dead letters left.
 
     The entry point of `exop` and `python -m exop`; without *arguments*, those of the process.
     """
-    # The parts are imported here, so that `import exop.cli` costs nothing and the overview needs no parser.
-    import os
-    import sys
-
-    from exop.cli.streams import open_closed_streams
-
     open_closed_streams()
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        if not given or given[0].startswith("-"):
-            from exop.cli.overview import is_wanted, show_overview
+        # Imported lazily: the overview needs no parser.
+        from exop.cli.overview import discovered, is_wanted, show_overview
 
-            if is_wanted(given):
-                return show_overview()
-        from exop.cli.entry import run_command_line
+        if not is_wanted(given):
+            from exop.cli.entry import run_command_line
 
-        return run_command_line(given)
+            return run_command_line(given)
+        plugins = discovered()
+        offers = [(plugin, offer) for plugin, offer in plugins.ask("register_commands") if offer]
+        if not offers:
+            return show_overview({})
+        from exop.cli.entry import add_plugin_commands, make_app
+
+        added = add_plugin_commands(make_app(), plugins, offers)
+        return show_overview({name: (one.__doc__ or "").strip().partition("\n")[0] for name, one in added.items()})
     except BrokenPipeError:
-        # What is still buffered has no reader: Python would complain about it at exit.
+        # Buffered output has no reader: without this, Python would complain about it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
+
+
+def open_closed_streams() -> None:
+    """Open standard streams that were closed before the program began (`2>&-`), so that no other file gets their place.
+
+    A character that a stream cannot encode is printed as an escape.
+    """
+    for descriptor, (name, mode) in enumerate(_STREAMS):
+        stream = getattr(sys, name)
+        if stream is not None:
+            if mode == "w" and isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
+            continue
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        if not _is_open(descriptor):
+            os.dup2(nowhere, descriptor)
+        setattr(sys, name, open(nowhere, mode, encoding="utf-8"))  # noqa: SIM115 (it is open as long as the program)
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True

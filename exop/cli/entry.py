@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from cyclopts import App, CycloptsError, Group, Parameter, UnknownOptionError, UnusedCliTokensError, ValidationError
 
-from exop.cli.overview import EPILOGUE, HELP, OF_PLUGINS, discovered
+from exop.cli.overview import COMMANDS, EPILOGUE, FAMILIES, GROUPS, HELP, OF_PLUGINS, Command, discovered
 from exop.cli.report import DONE, INTERRUPTED, MISTAKE, say, tell
-from exop.cli.table import COMMANDS, FAMILIES, GROUPS, Command
 
 if TYPE_CHECKING:
     from exop.hooks import Plugins
@@ -65,7 +64,7 @@ def make_app(arguments: Sequence[str] = ()) -> App:
     )
     for command in COMMANDS:
         family, _, name = command.names[0].rpartition(" ")
-        function = command.function if (family or name) in arguments else f"exop.cli.{command.path}"
+        function = command.function if (family or name) in arguments else f"{command.module}:{command.name}"
         if family:
             _family(app, family, command).command(function, name=name)
         else:
@@ -134,8 +133,8 @@ def add_common_options(app: App, session: Session | None = None) -> None:
 
         Args:
             debug: Show the traceback of an error.
-            log_format: Log lines on stderr for people (console, the default) or as JSON (json).
-            log_level: Log from this level on: debug, info (the default), warning or error; LOGGER=LEVEL for one logger.
+            log_format: Format of the log on stderr: console (for people, the default) or json.
+            log_level: Lowest level to log: debug, info (the default), warning, error; LOGGER=LEVEL for one logger.
         """
         from exop.logs import levels_in, set_up
 

@@ -1,27 +1,38 @@
-"""Resolution of APP on the command line: a package folder, a Python file, a topology file, a builder of a plugin."""
+"""Resolution of APP on the command line (a package folder, a Python or topology file, a builder) and of its parameters.
+
+A parameter of a builder is given as NAME=VALUE on the command line, by a TOML file (`--params`), or by the environment
+variable EXOP_PARAM_NAME; the first of these wins, and of several files the last. Its annotation converts it.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from exop.app import Application
 from exop.cli.peers import is_local
-from exop.errors import BuilderError, ExopError, PluginError, UnknownName, suggest
+from exop.errors import BuilderError, ExopError, PluginError, SettingError, UnknownName, suggest
 from exop.hooks import Plugins
 from exop.model.meshes.mesh import Mesh
-from exop.model.slets.spec import SletSpec
-from exop.runtime.catalog import Catalog
+from exop.model.slets.settings import parse
+from exop.model.slets.signature import read_settings
+from exop.model.slets.spec import SletSpec, configured
+from exop.runtime.catalog import Catalog, in_use
 from exop.safe_repr import RAISED, described
 
 Builder = Callable[..., Any]
+#: The prefix of environment variables with parameters; the name follows in capital letters or as it is.
+VARIABLE: Final = "EXOP_PARAM_"
+#: Bytes of a file that is read whole; a device has no end.
+_LARGEST: Final = 16_000_000
 
 
 @dataclass(frozen=True)
@@ -32,9 +43,9 @@ class Target:
         given: APP as it was written.
         builders: Its application builders, by name.
         topology: The text of a topology file.
-        ready: An application that stands in a Python file.
-        which: The builder asked for, where there may be several (`APP:BUILDER`).
-        module, folder: Where it was found: an imported file, a package folder.
+        ready: The application that a Python file defines.
+        which: The builder that was named (`APP:BUILDER`).
+        module, folder: The imported file, or the package folder.
     """
 
     given: str
@@ -46,11 +57,11 @@ class Target:
     folder: Path | None = None
 
     def builder(self) -> Builder:
-        """The one builder that is meant.
+        """The builder that was named, or the only one.
 
         Raises:
             BuilderError: there is none, or there are several.
-            UnknownName: none of that name.
+            UnknownName: there is none of that name.
         """
         if self.which:
             if self.which not in self.builders:
@@ -88,13 +99,13 @@ def known_plugins(folders: Iterable[Path] = ()) -> Catalog:
 
 
 def find_target(given: str, catalog: Catalog, running: Iterable[str] | None = None) -> Target:
-    """Find out what APP means; a folder is loaded as a plugin into *catalog*.
+    """Resolve APP; a folder is loaded as a plugin into *catalog*.
 
-    Pass the applications that run as *running* where APP may also name one of them: the error then mentions them.
+    Pass the running applications as *running* where APP may also name one of them: the error then mentions them.
 
     Raises:
-        BuilderError, UnknownName: there is no such thing.
-        PluginError: it is there, and cannot be loaded.
+        BuilderError, UnknownName: nothing fits.
+        PluginError: it cannot be loaded.
     """
     path, which = Path(given), ""
     if not path.exists() and ":" in given:
@@ -167,7 +178,7 @@ def _imported(path: Path) -> ModuleType:
 
 
 def _builds(value: Any) -> bool:
-    """Whether *value* is a function that says that it returns an application."""
+    """Whether *value* is a function annotated to return an application."""
     if not callable(value) or isinstance(value, type):
         return False
     try:
@@ -197,15 +208,11 @@ def _installed(given: str, catalog: Catalog, running: Iterable[str] | None) -> T
     raise BuilderError(f"{problem}; {suggest(given, known + names, 'builder')}")
 
 
-#: Bytes of a file that is read whole; a device has no end.
-_LARGEST: Final = 16_000_000
-
-
 def text_of(path: Path) -> str:
-    """The text of a file that the user has named.
+    """Read a topology or parameter file.
 
     Raises:
-        BuilderError: it cannot be read, or is larger than any topology or file of parameters.
+        BuilderError: it cannot be read, or is too large.
     """
     try:
         with path.open("rb") as file:
@@ -218,7 +225,7 @@ def text_of(path: Path) -> str:
 
 
 def _near(path: Path) -> str:
-    """The cure for a path that does not exist: the most similar one beside it, if there is one."""
+    """The cure for a path that does not exist: the most similar neighbour, if there is one."""
     if not path.parent.is_dir():
         return f"there is no folder {path.parent} either"
     beside = [one.name for one in path.parent.iterdir() if one.is_dir() or one.suffix in (".py", ".toml")]
@@ -226,3 +233,117 @@ def _near(path: Path) -> str:
     if near:
         return f"did you mean {path.with_name(near[0])}?"
     return "name a package folder, a .py file or a .toml topology"
+
+
+class Given(NamedTuple):
+    """The value of a parameter, and the file or variable that gives it; empty for the command line."""
+
+    value: Any
+    place: str = ""
+
+
+def load_mesh(
+    app: str,
+    parameters: Sequence[str],
+    files: Sequence[Path],
+    folders: Sequence[Path],
+    running: Iterable[str] | None = None,
+) -> tuple[Mesh, Catalog, Target]:
+    """Build the mesh of APP with the installed plugins and those in *folders*; return it with where it was found."""
+    catalog = known_plugins(folders)
+    target = find_target(app, catalog, running)
+    return build(target, parameters, catalog, files), catalog, target
+
+
+def build(target: Target, parameters: Sequence[str], catalog: Catalog, files: Sequence[Path] = ()) -> Mesh:
+    """Build the mesh; *parameters* are NAME=VALUE for the builder, *files* hold more of them.
+
+    Raises:
+        MeshError, BuilderError: the mesh or a parameter is wrong.
+    """
+    if target.topology is None and target.ready is None:
+        with in_use(catalog):
+            builder = target.builder()
+            return call(builder, gather(parameters, files, list(read_settings(builder))))
+    refuse_parameters(target, parameters, files)
+    return target.ready.build() if target.ready is not None else Mesh.from_toml(target.topology or "", catalog.slets)
+
+
+def refuse_parameters(target: Target, parameters: Sequence[str], files: Sequence[Path] = ()) -> None:
+    """Raise `BuilderError` if parameters are given for an application that has no builder."""
+    given = [f"{name} by {one.place}" if one.place else name for name, one in gather(parameters, files, ()).items()]
+    if given:
+        raise BuilderError(
+            f"{target.given} takes no parameters (it was given {', '.join(given)}); edit the file, or write a "
+            f"builder: a function with keyword-only parameters"
+        )
+
+
+def gather(parameters: Sequence[str], files: Sequence[Path], known: Sequence[str]) -> dict[str, Given]:
+    """Collect the parameters from the environment, *files*, and the command line.
+
+    Args:
+        known: The names of the builder's parameters, for variables in capital letters.
+
+    Raises:
+        BuilderError: a file cannot be read, or a word is not NAME=VALUE.
+    """
+    found = dict(_from_environment(known))
+    for file in files:
+        found |= {name: Given(value, f"{file}, key {name!r}") for name, value in _read(file).items()}
+    return found | {name: Given(value) for name, value in parse(parameters).items()}
+
+
+def _from_environment(known: Sequence[str]) -> Iterator[tuple[str, Given]]:
+    in_capitals = {name.upper(): name for name in known}
+    for variable, value in sorted(os.environ.items()):
+        if variable.startswith(VARIABLE):
+            name = variable.removeprefix(VARIABLE)
+            # In lower case, so that the error can suggest the nearest known name.
+            meant = name if name in known else in_capitals.get(name, name.lower())
+            yield meant, Given(value, f"the environment variable {variable}")
+
+
+def _read(file: Path) -> dict[str, Any]:
+    from exop.model.values.depth import read_toml
+
+    try:
+        return read_toml(text_of(file))
+    except ValueError as problem:
+        raise BuilderError(f"{file} is no TOML file with parameters (NAME = VALUE, one a line): {problem}") from None
+
+
+def call(builder: Builder, given: Mapping[str, Given]) -> Mesh:
+    """Call an application builder with parameters, converted by its annotations."""
+    name = builder.__name__
+    values = _converted(builder, given)
+    try:
+        made = builder(**values)
+    except (ExopError, KeyboardInterrupt):
+        raise
+    except Exception as problem:
+        raise BuilderError(f"the builder {name} failed: {described(problem)}") from problem
+    if isinstance(made, Mesh):
+        return made
+    if isinstance(made, Application):
+        return made.build()
+    raise BuilderError(f"the builder {name} returned {type(made).__name__}; it must return an Application")
+
+
+def _converted(builder: Builder, given: Mapping[str, Given]) -> dict[str, Any]:
+    name, settings = builder.__name__, read_settings(builder)
+    try:
+        for key in given:
+            if key not in settings:
+                raise UnknownName(place=f"the builder {name}", kind="parameter", name=key, known=settings)
+        missing = [setting.name for setting in settings.values() if setting.required and setting.name not in given]
+        if missing:
+            known = ", ".join(map(str, settings.values()))
+            needs = " ".join(f"{one}=…" for one in missing)
+            raise BuilderError(f"the builder {name} needs {needs}; its parameters: {known}")
+        return configured(f"the builder {name}", settings, {key: one.value for key, one in given.items()})
+    except (UnknownName, SettingError) as error:
+        wrong = given.get(str(error.facts.get("setting", error.facts.get("name"))))
+        if wrong is not None and wrong.place:
+            error.add_note(f"it is given by {wrong.place}")
+        raise

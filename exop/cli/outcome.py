@@ -1,42 +1,44 @@
-"""A planned change on the terminal: the plan is shown, the change is made, then its result is reported."""
+"""A planned change on the terminal: show the plan, make the change, report its result."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from exop.cli.commands.edits import UNBOUND, Bounds
-from exop.cli.commands.shadows import ProofView, proof_lines
+from exop.cli.options import UNBOUND, Bounds
 from exop.cli.report import DONE, Failure, say
-from exop.cli.text import pause, print_json
+from exop.cli.status_text import proof_lines, shadow_progress
+from exop.cli.text import answer, paused, print_json
 from exop.errors import ExopError, StaleMesh, UnknownName
 from exop.safe_repr import clean
 
 if TYPE_CHECKING:
     from exop.remoting.api.remote_platform import RemotePlan
+    from exop.remoting.api.wire_types import Changed
 
 
 @contextmanager
 def code_is_there() -> Iterator[None]:
-    """A slet that the platform does not know gets a note on how to bring its code there."""
+    """Add the cure to an error about a slet that the platform does not know."""
     try:
         yield
     except UnknownName as error:
         if error.facts.get("kind") == "slet":
             error.add_note(
                 "code does not travel by itself: start the platform with the plugin (`exop serve --load FOLDER`), or "
-                "bring it there as a bundle (`exop bundle install FOLDER --start`)"
+                "send it as a bundle (`exop bundle install FOLDER --start`)"
             )
         raise
 
 
 def show_and_make(plan: RemotePlan, *, dry_run: bool, json: bool, bounds: Bounds = UNBOUND, again: bool = False) -> int:
-    """Print *plan*, and make it unless it is only to be shown; *bounds* as for `Plan.apply`.
+    """Print *plan*, and make the change unless it is a dry run; *bounds* as for `Plan.apply`.
 
     Raises:
-        StaleMesh: another change was faster, and *again* says that the caller plans anew then.
-        Failure: it could not be made.
+        StaleMesh: another change came first, and *again* says that the caller will plan once more.
+        Failure: the change could not be made.
     """
     if not json:
         print(clean(str(plan)), flush=True)
@@ -44,12 +46,12 @@ def show_and_make(plan: RemotePlan, *, dry_run: bool, json: bool, bounds: Bounds
         if json:
             print_json(plan.facts() | {"made": False})
         return DONE
-    name, view = plan.planned.application, ProofView(plan)
+    name, progress = plan.planned.application, _Progress(plan)
     try:
-        changed = plan.carry_out(**bounds.as_data(), told=view.look)
+        changed = plan.carry_out(**bounds.as_data(), told=progress.show)
     except KeyboardInterrupt:
         given_up = plan.planned.proven and plan.platform.abandon_proof(name)
-        on = "the proof is given up, the old slet stays" if given_up else "the platform goes on with the change"
+        on = "the proof is abandoned, the old slet stays" if given_up else "the platform goes on with the change"
         say(f"exop: {name}: {on}; `exop describe {name}` shows what runs")
         raise
     except ExopError as error:
@@ -59,13 +61,36 @@ def show_and_make(plan: RemotePlan, *, dry_run: bool, json: bool, bounds: Bounds
             print_json(plan.facts() | {"made": False, "error": str(error)})
         raise Failure(error) from error
     finally:
-        view.close()
-    if json:
-        proof = {"proof": view.found()} if plan.planned.proven else {}
-        print_json(plan.facts() | {"made": True, "now": changed.revision, "paused_ms": changed.paused_ms} | proof)
-        return DONE
-    for line in proof_lines(view.found()):
-        print(line)
-    paused = "" if changed.paused_ms is None else f"; the stream stood still for {pause(changed.paused_ms)}"
-    print(f"{changed.application}: revision {changed.revision} runs{paused}")
-    return DONE
+        progress.close()
+    proof = dict(plan.platform.status(name).get("proof") or {}) if plan.planned.proven else {}
+    facts = plan.facts() | {"made": True, **changed_facts(changed)} | ({"proof": proof} if plan.planned.proven else {})
+    done = f"{name}: revision {changed.revision} runs{paused(changed.paused_ms)}"
+    return answer(facts, "\n".join([*proof_lines(proof), done]), json=json)
+
+
+def changed_facts(changed: Changed) -> dict[str, Any]:
+    """A change that was made, as JSON has it."""
+    return {"application": changed.application, "now": changed.revision, "paused_ms": changed.paused_ms}
+
+
+class _Progress:
+    """Shows the progress of a proof on a terminal, on one line; nothing elsewhere."""
+
+    def __init__(self, plan: RemotePlan) -> None:
+        self._plan = plan
+        self._live = plan.planned.proven and sys.stderr.isatty()
+
+    def show(self) -> None:
+        """Ask for the progress, and show it."""
+        if self._live:
+            found = self._plan.platform.status(self._plan.planned.application).get("shadow") or {}
+            self._print("; ".join(shadow_progress(node, one) for node, one in found.items()))
+
+    def close(self) -> None:
+        """Clear the line."""
+        if self._live:
+            self._print("")
+
+    @staticmethod
+    def _print(text: str) -> None:
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)

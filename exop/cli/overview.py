@@ -1,14 +1,19 @@
-"""`exop --help`: all commands at a glance, without importing any of them, nor the parser of arguments."""
+"""The table of the built-in commands, and `exop --help`, which imports no command and no parser of arguments."""
 
 from __future__ import annotations
 
+import inspect
 import shutil
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from types import CodeType
 from typing import Any, Final
 
-from exop.cli.table import COMMANDS, FAMILIES, GROUPS
 from exop.errors import ExopError
 from exop.hooks import Plugins
 
@@ -16,19 +21,124 @@ HELP: Final = (
     "ExoP virtualizes stream processing: running operators, in any engine, are replaced while the stream runs."
 )
 EPILOGUE: Final = (
-    "exop COMMAND --help tells more. Exit codes: 0 done, 1 failed while running, 2 your mistake, 3 dead letters left."
+    "`exop COMMAND --help` tells more. Exit codes: 0 done, 1 failed while running, 2 your mistake, 3 dead letters left."
 )
+#: The groups of commands in the order of the overview.
+GROUPS: Final = {
+    "run": "Run applications",
+    "look": "Look at what runs",
+    "change": "Change what runs",
+    "bundle": "Ship code",
+    "check": "Check beforehand",
+}
 #: The group of the commands that plugins add.
 OF_PLUGINS: Final = "Commands of plugins"
+#: The commands that have others below them.
+FAMILIES: Final = {
+    "bundle": "Install, start, update, stop and uninstall bundles of code on a running platform.",
+    "memento": "Show, export and import the state of a running node.",
+    "item": "List, export and retry the items for which a node has failed.",
+    "state": "Examine a state directory, and accept its database after damage.",
+}
 #: The options of every command, with the value that each takes.
 COMMON: Final = {
     "--debug": ("", "Show the traceback of an error."),
-    "--log-format": ("FORMAT", "Log lines on stderr for people (console, the default) or as JSON (json)."),
+    "--log-format": ("FORMAT", "Format of the log on stderr: console (for people, the default) or json."),
     "--log-level": (
         "LEVEL",
-        "Log from this level on: debug, info (the default), warning or error; LOGGER=LEVEL for one logger.",
+        "Lowest level to log: debug, info (the default), warning, error; LOGGER=LEVEL for one logger.",
     ),
 }
+
+#: The group, the function (`module:name` below `exop.cli.commands`) and the names of each command.
+_TABLE: Final = """
+run    running:run                 run
+run    serving:serve               serve
+run    developing:dev              dev
+look   looking:ps                  ps
+look   top:top                     top
+look   describing:describe         describe
+look   describing:slets            slets
+look   looking:services            services
+look   monitoring:metrics          metrics
+look   monitoring:health           health
+look   looking:mesh                mesh
+look   looking:history             history
+change applying:plan               plan
+change applying:apply              apply
+change editing:replace             replace
+change editing:rollback            rollback
+change editing:configure           configure
+change editing:rewire              rewire
+change editing:add                 add
+change editing:suspend             suspend
+change editing:resume              resume
+look   items:show_memento          memento show
+change items:export_memento        memento export
+change items:import_memento        memento import
+change editing:end                 end
+change editing:remove              remove, stop
+bundle bundling:new_bundle         bundle new
+bundle bundling:install_bundle     bundle install
+bundle bundling:start_bundle       bundle start
+bundle bundling:update_bundle      bundle update
+bundle bundling:stop_bundle        bundle stop
+bundle bundling:uninstall_bundle   bundle uninstall
+bundle bundling:list_bundles       bundle list
+change items:list_items            item list
+change items:export_item           item export
+change items:retry_items           item retry
+check  checking:check              check
+check  checking:doctor             doctor
+check  state:check_state           state check
+check  state:accept_state          state accept
+"""
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command.
+
+    Attributes:
+        module, name: The function that carries it out.
+        names: Its name, then other names for it; `item list` is the command `list` below `item`.
+        group: Its place in the overview.
+    """
+
+    module: str
+    name: str
+    names: tuple[str, ...]
+    group: str
+
+    @property
+    def function(self) -> Callable[..., int]:
+        """The function itself; reading it imports its module."""
+        found: Callable[..., int] = getattr(import_module(self.module), self.name)
+        return found
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of the function's docstring, read from the compiled module without executing it."""
+        code = next(one for one in _code_of(self.module) if one.co_name == self.name)
+        text = code.co_consts[0] if isinstance(code.co_consts[0], str) else ""
+        return " ".join(inspect.cleandoc(text).partition("\n\n")[0].split())
+
+
+@cache
+def _code_of(module: str) -> tuple[CodeType, ...]:
+    """The compiled functions of a module: importing it would take ten times as long."""
+    loader: Any = getattr(find_spec(module), "loader", None)
+    return tuple(one for one in loader.get_code(module).co_consts if isinstance(one, CodeType))
+
+
+def _commands() -> Iterator[Command]:
+    for line in _TABLE.strip().splitlines():
+        group, path, names = line.split(maxsplit=2)
+        module, _, function = path.partition(":")
+        yield Command(f"exop.cli.commands.{module}", function, tuple(names.split(", ")), group)
+
+
+COMMANDS: Final = tuple(_commands())
 
 
 def is_wanted(arguments: Sequence[str]) -> bool:
@@ -44,14 +154,8 @@ def is_wanted(arguments: Sequence[str]) -> bool:
     return not arguments
 
 
-def show_overview() -> int:
-    """Print the overview, with the commands of plugins."""
-    print("\n".join(_paragraphs(_of_plugins())), flush=True)
-    return 0
-
-
 def discovered() -> Plugins:
-    """The installed plugins, for their commands; only those that are broken are logged."""
+    """The installed plugins, for their commands; only broken ones are logged."""
     from exop.logs import set_up
 
     set_up("warning")
@@ -61,16 +165,10 @@ def discovered() -> Plugins:
     return plugins
 
 
-def _of_plugins() -> dict[str, str]:
-    plugins = discovered()
-    offers: list[tuple[str, Any]] = [(plugin, offer) for plugin, offer in plugins.ask("register_commands") if offer]
-    if not offers:
-        return {}
-    # The parser, which takes most of the time of a command, is needed to tell whether it can read them.
-    from exop.cli.entry import add_plugin_commands, make_app
-
-    added = add_plugin_commands(make_app(), plugins, offers)
-    return {name: (function.__doc__ or "").strip().partition("\n")[0] for name, function in added.items()}
+def show_overview(of_plugins: Mapping[str, str]) -> int:
+    """Print all commands with their summaries; *of_plugins* has those that plugins add."""
+    print("\n".join(_paragraphs(of_plugins)), flush=True)
+    return 0
 
 
 def _paragraphs(of_plugins: Mapping[str, str]) -> Iterator[str]:
@@ -92,7 +190,7 @@ def _paragraphs(of_plugins: Mapping[str, str]) -> Iterator[str]:
         if lines:
             yield f"\n{title}:"
             yield from _aligned(lines, width)
-    yield "\n" + textwrap.fill(EPILOGUE, width)
+    yield "\n" + textwrap.fill(EPILOGUE.replace("`", ""), width)
 
 
 def _aligned(lines: Mapping[str, str], width: int) -> Iterator[str]:

@@ -1,11 +1,11 @@
-"""Resolution of a command's running platform and application."""
+"""Resolution of the running platform and the application that a command is about."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from exop.cli.options import Where
 from exop.errors import BuilderError, PeerUnreachable, RemotingError, UnknownName
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Found:
-    """An application on a running platform; `node` is empty when the application as a whole is meant."""
+    """An application on a running platform; `node` is empty if the application as a whole is named."""
 
     platform: RemotePlatform
     application: str
@@ -39,13 +39,34 @@ class Found:
         if self.node:
             raise BuilderError(f"{given!r} names a node; this command takes an application, {self.application!r}")
 
+    def node_status(self) -> dict[str, Any]:
+        """The status of the node, with the figures that run beside it (`shadow`, `kept`) as `beside`.
+
+        Raises:
+            BuilderError: it is a channel.
+            UnknownName: there is no such node.
+        """
+        self.check_node()
+        status, name, application = self.platform.status(self.application), self.node, self.application
+        nodes = status["nodes"]
+        if name in status["channels"] and name not in nodes:
+            raise BuilderError(
+                f"{name!r} is a channel of {application}, not a node; `exop describe {application}` shows its figures, "
+                f"`exop mesh {application}` its connections, and `exop configure {application}.{name} NAME=VALUE` "
+                f"changes its settings, if its kind allows it (a window)"
+            )
+        if name not in nodes:
+            raise UnknownName(place=f"the application {application!r}", kind="node", name=name, known=nodes)
+        beside = {what: {name: status[what][name]} for what in ("shadow", "kept") if name in status.get(what, {})}
+        return {**nodes[name], "beside": beside}
+
 
 @contextmanager
 def the_platform(where: Where) -> Iterator[RemotePlatform]:
-    """The platform that *where* selects, or the only one.
+    """Connect to the platform that *where* selects, or to the only one.
 
     Raises:
-        PeerUnreachable: none answers, or there are several and none was named.
+        PeerUnreachable: none answers, or several run and none was named.
     """
     from exop.remoting import control_address
     from exop.remoting.api.remote_platform import RemotePlatform, connect
@@ -57,11 +78,11 @@ def the_platform(where: Where) -> Iterator[RemotePlatform]:
 
 @contextmanager
 def find_application(text: str, where: Where) -> Iterator[Found]:
-    """The application that `APP` or `APP.NODE` names; with several platforms, on the one that has it.
+    """Find the application that `APP` or `APP.NODE` names; among several platforms, on the one that runs it.
 
     Raises:
-        UnknownName: it runs nowhere.
-        PeerUnreachable: no platform answers, or it runs on several and none was named.
+        UnknownName: none runs it.
+        PeerUnreachable: no platform answers, or several run it and none was named.
     """
     with the_platform(where if where.on or where.state else Where(on=_address_of(text))) as platform:
         known = _known(platform)
@@ -79,7 +100,7 @@ def _known(platform: RemotePlatform) -> list[str]:
 
 
 def runs(text: str, where: Where) -> bool:
-    """Whether a running application is meant: a platform was named, or one has it and it is not written as a path."""
+    """Whether APP names a running application: a platform was named, or one runs it and it is not written as a path."""
     if where.on or where.state:
         return True
     return not is_local(text) and bool(split(text, running())[0])
@@ -91,19 +112,19 @@ def running() -> list[str]:
 
 
 def is_local(given: str) -> bool:
-    """Whether APP is written as a path: a path is never looked for on a running platform, nor among plugins."""
+    """Whether APP is written as a path, which names neither a running application nor a builder of a plugin."""
     return "/" in given or given.endswith((".py", ".toml")) or ".py:" in given
 
 
 def split(text: str, applications: Iterable[str]) -> tuple[str, str]:
-    """Take `APP.NODE` apart, of which both may hold dots; both are empty when no application fits."""
+    """Split `APP.NODE`, of which both may contain dots; both are empty if no application fits."""
     fitting = [name for name in applications if text == name or text.startswith(f"{name}.")]
     application = max(fitting, key=len, default="")
     return application, text[len(application) + 1 :] if application else ""
 
 
 def _address_of(text: str) -> str | None:
-    """The address of the one platform that has an application; `None` when there is one platform at most."""
+    """The address of the one platform that runs an application; `None` if at most one platform runs."""
     found = _applications()
     having = [address for address, names in found.items() if split(text, names)[0]]
     if len(having) > 1:
@@ -115,12 +136,12 @@ def _address_of(text: str) -> str | None:
 
 
 def _applications() -> dict[str, list[str]]:
-    """The applications of every platform that answers, by its address."""
+    """The applications of every platform that answers, by address."""
     return {str(one.address): known for one, known, _ in each_platform(_known) if known is not None}
 
 
 def each_platform(ask: Callable[[RemotePlatform], T]) -> Iterator[tuple[RunningPlatform, T | None, str]]:
-    """Ask every running platform; those that do not answer come with the problem, also if they end meanwhile."""
+    """Ask every running platform; one that does not answer, or ends meanwhile, is yielded with the problem."""
     from exop.remoting import find_platforms
     from exop.remoting.api.remote_platform import RemotePlatform
 

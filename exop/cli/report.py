@@ -1,11 +1,15 @@
-"""The end of a command: errors as one line on stderr, and the exit codes."""
+"""The end of a command: errors as one line on stderr, exit codes, and the signals that ask a run to stop."""
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import sys
+import threading
 from pathlib import Path
-from typing import Final
+from types import FrameType, TracebackType
+from typing import Any, Final, Self
 
 from exop import errors
 from exop.errors import ComponentFailed, ExopError
@@ -17,7 +21,7 @@ from exop.safe_repr import class_of, clean, described, frames_of, notes_of, trac
 DONE: Final = 0
 FAILED: Final = 1
 MISTAKE: Final = 2
-#: A run has processed everything, except for what was set aside.
+#: A run has processed everything except the items that were set aside.
 LETTERS: Final = 3
 INTERRUPTED: Final = 130
 
@@ -32,12 +36,15 @@ _FAILURES: Final = (
     errors.ChannelClosed,
     errors.ChannelFull,
 )
-#: Errors of a slet's environment that a person can repair: a file, a permission, a free port.
-_SURROUNDINGS: Final = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
+#: Errors of a slet's environment that a user can repair: a file, a permission, a free port.
+_ENVIRONMENT: Final = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_SHOW_CURSOR: Final = b"\x1b[?25h"
 
 
 class Failure(Exception):
-    """An error that came while something was carried out: exit code 1, whatever its class."""
+    """An error raised while a change was carried out: exit code 1, whatever its class."""
 
     def __init__(self, error: ExopError) -> None:
         super().__init__(str(error))
@@ -48,19 +55,19 @@ def exit_code(error: BaseException) -> int:
     """Whether *error* is the user's mistake (2) or a failure (1)."""
     if isinstance(error, ComponentFailed):
         cause = error.__cause__
-        if _in_surroundings(cause) or (error.facts.get("phase") == "opening" and issubclass(type(cause), ExopError)):
+        if _in_environment(cause) or (error.facts.get("phase") == "opening" and issubclass(type(cause), ExopError)):
             return MISTAKE
         return FAILED
     if isinstance(error, ExopError):
         return FAILED if isinstance(error, _FAILURES) else MISTAKE
-    return MISTAKE if _in_surroundings(error) else FAILED
+    return MISTAKE if _in_environment(error) else FAILED
 
 
 def say(text: str, **facts: object) -> None:
-    """Tell the person at the terminal something; stdout stays for facts and for what slets print.
+    """Print a message on stderr; stdout is for answers and for the output of slets.
 
-    With `--log-format json` it is a log line like any other, and has *facts*. Further lines are indented, so
-    that no line of an exception's text looks like the line of another event.
+    With `--log-format json` it is a log line with *facts*. Further lines are indented, so that no line of an
+    exception's text looks like another message.
     """
     if is_json():
         logger("exop.cli").info(text, **facts)
@@ -90,7 +97,7 @@ def tell(error: BaseException, *, debug: bool = False) -> int:
 
 
 def further(error: BaseException) -> str:
-    """The line after the first: the notes of the error, or where in the user's code it or its cause was raised."""
+    """The second line: the notes of the error, or the place in the user's code where it or its cause was raised."""
     notes = [note.splitlines()[0] for note in notes_of(error) if note]
     if notes:
         return "; ".join(notes)
@@ -106,7 +113,7 @@ def further(error: BaseException) -> str:
 
 
 def where(error: BaseException) -> str:
-    """The innermost line of code that is neither ExoP's, nor Python's own, on the way of *error*."""
+    """The innermost line of user code in the traceback of *error*."""
     if issubclass(type(error), SyntaxError) and isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     ours = str(Path(errors.__file__).parent)
@@ -116,7 +123,47 @@ def where(error: BaseException) -> str:
     return ""
 
 
-def _in_surroundings(error: BaseException | None) -> bool:
+def _in_environment(error: BaseException | None) -> bool:
     import errno
 
-    return issubclass(type(error), _SURROUNDINGS) or (type(error) is OSError and error.errno == errno.EADDRINUSE)
+    return issubclass(type(error), _ENVIRONMENT) or (type(error) is OSError and error.errno == errno.EADDRINUSE)
+
+
+class Stopping:
+    """Counts Ctrl-C and SIGTERM while the block runs. The handler does nothing else: it may run at any point.
+
+    Attributes:
+        count: The number of signals so far.
+        patience: The signal after this many kills the process immediately.
+    """
+
+    def __init__(self, patience: int = 2) -> None:
+        self.count = 0
+        self.patience = patience
+        self.last: int = signal.SIGINT
+        self._before: dict[int, Any] = {}
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code that a shell expects of a process that the last signal has ended."""
+        return 128 + self.last
+
+    def __enter__(self) -> Self:
+        # Only the main thread can handle signals; a run in another thread is stopped by its owner.
+        if threading.current_thread() is threading.main_thread():
+            self._before = {each: signal.signal(each, self._noted) for each in _SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for each, handler in self._before.items():
+            signal.signal(each, handler)
+
+    def _noted(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+        self.last = number
+        if self.count > self.patience:
+            # The signal may have interrupted print(): only calls that are safe here.
+            os.write(2, (_SHOW_CURSOR if sys.__stderr__ and sys.__stderr__.isatty() else b"") + b"exop: killed\n")
+            os._exit(self.exit_code)

@@ -1,15 +1,29 @@
-"""Facts as text: aligned columns that are never cut, so that they can be searched, and JSON."""
+"""Answers as text and as JSON: aligned columns, which are never cut so that they can be searched, and numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from exop.safe_repr import clean, json_text, message
 
 
+def answer(facts: object, text: str | Callable[[], str], *, json: bool) -> int:
+    """Print the answer of a platform: *facts* as JSON, else *text*. Returns exit code 0."""
+    if json:
+        print_json(facts)
+    else:
+        print(clean(text if isinstance(text, str) else text()))
+    return 0
+
+
+def print_json(value: object, *, indent: int | None = 2) -> None:
+    """Print one JSON value on stdout; without *indent* on one line."""
+    print(json_text(value, indent=indent, default=message), flush=True)
+
+
 def columns(head: Sequence[str], rows: Iterable[Sequence[object]], indent: str = "") -> str:
-    """Rows under their headings; a column of numbers stands to the right."""
+    """Format rows under their headings; columns of numbers are aligned to the right."""
     shown = [[clean(str(cell)) for cell in row] for row in rows]
     table = [list(head), *shown] if any(head) else shown
     if not table:
@@ -23,20 +37,15 @@ def columns(head: Sequence[str], rows: Iterable[Sequence[object]], indent: str =
     return "\n".join(lines)
 
 
-def print_json(value: object, *, indent: int | None = 2) -> None:
-    """Print one JSON value on stdout; without *indent* on one line."""
-    print(json_text(value, indent=indent, default=message), flush=True)
-
-
 def number(value: float) -> str:
-    """A count for people: grouped digits, and no more of them than say something."""
+    """Format a count: grouped digits, three significant ones below 100."""
     if isinstance(value, float) and value < 100:
         return f"{value:.3g}" if value else "0"
     return f"{value:,.0f}"
 
 
 def seconds(value: float) -> str:
-    """A time span for people."""
+    """Format a time span."""
     if value < 60:
         return f"{value:.1f} s"
     minutes, rest = divmod(int(value), 60)
@@ -45,18 +54,24 @@ def seconds(value: float) -> str:
 
 
 def pause(milliseconds: float) -> str:
-    """Format how long a stream stood still: to a fraction of a millisecond, or in seconds."""
+    """Format the length of a pause of the stream: to a fraction of a millisecond, or in seconds."""
     return f"{milliseconds:.3g} ms" if milliseconds < 999.5 else seconds(milliseconds / 1000)
 
 
+def paused(milliseconds: float | None) -> str:
+    """The suffix of a message about a change: the length of its pause, if it is known."""
+    return "" if milliseconds is None else f"; the stream paused for {pause(milliseconds)}"
+
+
 def pairs(figures: dict[str, Any]) -> str:
-    """Figures of a slet's own on one line."""
+    """Format figures by name on one line."""
     return "  ".join(
-        f"{name} {number(value) if _counts(value) else clean(str(value))}" for name, value in figures.items()
+        f"{name} {number(value) if is_figure(value) else clean(str(value))}" for name, value in figures.items()
     )
 
 
-def _counts(value: Any) -> bool:
+def is_figure(value: object) -> bool:
+    """Whether *value* is a number and no truth value."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 

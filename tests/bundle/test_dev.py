@@ -13,7 +13,7 @@ from exop import Platform
 from exop.bundle.dev import Development, WatchedFolder
 from exop.bundle.generation import Generation
 from exop.cli.commands.developing import Session, tell_outcome
-from exop.cli.live.view import Quiet
+from exop.cli.view import View
 from exop.errors import BundleError
 from exop.model.meshes.mesh import Mesh
 from tests.bundle.folders import write
@@ -347,7 +347,7 @@ def session(desk: Desk, saves: list[Callable[[], object] | None]) -> Session:
         edit()
         return True
 
-    return Session(desk.platform, desk.development, saved, Quiet(), lambda: int(stopped))
+    return Session(desk.platform, desk.development, saved, View(), lambda: int(stopped))
 
 
 def test_the_session_takes_every_save_and_tells(desk: Desk, capsys: pytest.CaptureFixture[str]):

@@ -20,7 +20,7 @@ from exop import (
     input_port,
     slet,
 )
-from exop.cli.live.troubles import application_troubles, held_nodes, troubles
+from exop.cli.status_text import application_troubles, held_nodes, troubles
 from exop.errors import ComponentFailed, WiringError
 from exop.hooks import Plugins
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from exop import Application, Batch, InputPort, Keyed, Memento, Mesh, Punctuation, Slet, input_port, slet
-from exop.cli.commands.description import as_text
+from exop.cli.status_text import as_text
 from exop.errors import MeshError, NotRebuildable, PlanError, SettingError, WiringError
 from exop.hooks import Plugins
 from exop.model.meshes.mesh import Node

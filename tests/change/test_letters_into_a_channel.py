@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from exop import Application, Batch, DeadLetter, InputPort, Platform, Slet, hookimpl, slet
-from exop.cli.live.troubles import troubles
+from exop.cli.status_text import troubles
 from exop.errors import MeshError, PlanError, WiringError
 from exop.hooks import Plugins
 from exop.model.meshes.mesh import ChannelSpec, Mesh

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from exop.cli import main
-from exop.cli.building import build, call, parse
-from exop.cli.loading import find_target, known_plugins
+from exop.cli.loading import build, call, find_target, known_plugins, parse
 from exop.errors import BuilderError, ExopError, SettingError
 from exop.model.meshes.mesh import Mesh
 

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 
 from exop.cli import main, overview
-from exop.cli import table as commands
 from exop.cli.commands import looking
 from exop.cli.entry import add_common_options, make_app
 from exop.errors import BuilderError, ExopError
@@ -39,16 +38,16 @@ def test_help_lists_every_command(arguments: list[str], capsys: pytest.CaptureFi
     out = capsys.readouterr().out
     first = [line.split()[0].rstrip(",") for line in out.splitlines() if line.startswith("  ") and line[2] != " "]
     assert sorted(first) == sorted(
-        {command.names[0].split()[0] for command in commands.COMMANDS} | set(overview.COMMON) | {"--help", "--version"}
+        {command.names[0].split()[0] for command in overview.COMMANDS} | set(overview.COMMON) | {"--help", "--version"}
     )
     assert "Exit codes" in out
 
 
 def test_the_overview_says_what_the_commands_say() -> None:
     """A command's line is the first sentence of its docstring; the common options are those of the parser."""
-    for command in commands.COMMANDS:
-        said = " ".join((command.function.__doc__ or "").partition("\n\n")[0].split())
-        assert command.summary == ("" if " " in command.names[0] else said)
+    for command in overview.COMMANDS:
+        assert command.summary == " ".join((command.function.__doc__ or "").partition("\n\n")[0].split())
+        assert command.summary.endswith(".")
     app = make_app()
     add_common_options(app)
     options = app.meta.assemble_argument_collection(parse_docstring=True)
@@ -59,7 +58,7 @@ def test_the_overview_says_what_the_commands_say() -> None:
 
 def test_the_overview_imports_no_command() -> None:
     """`exop --help` imports neither the modules of commands nor the parser: it takes as long as plugins need."""
-    modules = {f"exop.cli.{command.path.partition(':')[0]}" for command in commands.COMMANDS} | {"cyclopts", "rich"}
+    modules = {command.module for command in overview.COMMANDS} | {"cyclopts", "rich"}
     code = f"import sys; from exop.cli import main; main(['--help']); print({modules} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "set()"

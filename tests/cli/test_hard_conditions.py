@@ -114,7 +114,7 @@ def test_a_second_ctrl_c_while_a_slet_hangs(tmp_path: Path) -> None:
         rest = process.communicate(timeout=60)[1]
         assert process.returncode == 130
         assert time.monotonic() - begin < 4
-        assert "a slet has not come to its end, and is left behind" in rest
+        assert "a slet has not returned, and is left behind" in rest
         assert "time.sleep(600)" in rest
 
 
@@ -122,7 +122,7 @@ def test_descriptors_are_left_alone_that_are_open() -> None:
     """A closed stream of Python's does not close, or take, a descriptor that somebody uses."""
     code = (
         "import os, sys; sys.stderr = None; kept = os.fstat(2).st_ino\n"
-        "from exop.cli.streams import open_closed_streams; open_closed_streams()\n"
+        "from exop.cli import open_closed_streams; open_closed_streams()\n"
         "assert os.fstat(2).st_ino == kept and sys.stderr is not None"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, env=os.environ, timeout=60).returncode == 0

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from exop.cli.building import build
-from exop.cli.loading import find_target, known_plugins
+from exop.cli.loading import build, find_target, known_plugins
 from exop.errors import BuilderError, ExopError, PluginError, UnknownName
 from tests.cli.test_building import mesh_of
 

@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,8 @@ import pytest
 
 from exop import Platform
 from exop.cli import main
-from exop.cli.live.serving import Keeper
-from exop.cli.stopping import Stopping
+from exop.cli.commands.serving import Keeper
+from exop.cli.report import Stopping
 from exop.errors import ComponentFailed, PlanError, StillOpening
 from exop.logs import set_up
 from exop.remoting.api import service
@@ -116,7 +116,7 @@ def test_others_see_how_far_it_is(slow: Path, gate: Gate, capsys: pytest.Capture
             assert main(list(command)) == 0
             out = capsys.readouterr().out
             assert said in out
-            assert "slow.engine: is being opened for " in out
+            assert "slow.engine: has been opening for " in out
         gate.open()
         applied.result(PATIENCE)
         assert main(["ps", "--json"]) == 0
@@ -199,8 +199,8 @@ def test_a_platform_that_starts_again_shows_what_it_opens(
     closed = sys.modules["slow"].GATE = Gate()
     set_up()
     platform = Platform(state=tmp_path / "state", name="there")
-    with Keeper(platform, Stopping()) as keeper, ThreadPoolExecutor(1) as pool:
-        started = pool.submit(keeper.start, [])
+    with closing(platform), ThreadPoolExecutor(1) as pool:
+        started = pool.submit(Keeper(platform, Stopping()).start, [])
         closed.somebody_waits()
         said = ""
 

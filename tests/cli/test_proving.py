@@ -4,7 +4,7 @@ import re
 import signal
 from pathlib import Path
 
-from exop.cli.commands.edits import Proof
+from exop.cli.options import Proof
 from tests.cli.shell import eventually, exop, facts, lines, running
 
 
@@ -27,13 +27,13 @@ def test_prove_keep_and_roll_back(line: Path) -> None:
     done = exop("replace", "line.tag", "line:twin", "--shadow", "20items", "--keep", "60s")
     assert done.returncode == 0, done.stderr
     assert re.search(r"shadow tag: equal on 2\d items, 2\d outputs compared in ", done.stdout)
-    assert "line: revision 2 runs; the stream stood still for " in done.stdout
+    assert "line: revision 2 runs; the stream paused for " in done.stdout
     assert "the predecessor line:tag is kept until " in exop("ps").stdout
     assert "(exop rollback line.tag)" in exop("describe", "line.tag").stdout
 
     back = exop("rollback", "line.tag")
     assert back.returncode == 0, back.stderr
-    assert back.stdout.startswith("line: revision 3 runs, with the predecessor of tag; the stream stood still for ")
+    assert back.stdout.startswith("line: revision 3 runs, with the predecessor of tag; the stream paused for ")
     assert facts("describe", "line.tag")["slet"] == "line:tag"
     none = exop("rollback", "line.tag")
     assert none.returncode == 2
@@ -71,7 +71,7 @@ def test_a_proof_is_given_up_from_elsewhere(line: Path) -> None:
         assert "`exop rollback --abandon line`" in exop("suspend", "line.tag").stderr
         assert "exop rollback --abandon line" in exop("rollback", "--abandon", "line.tag").stderr
         done = exop("rollback", "--abandon", "line")
-        assert (done.returncode, done.stdout) == (0, "line: the proof is given up, the old slets stay\n")
+        assert (done.returncode, done.stdout) == (0, "line: the proof is abandoned, the old slets stay\n")
         assert waiting.wait(120) == 1
     assert facts("describe", "line.tag")["slet"] == "line:tag"
 

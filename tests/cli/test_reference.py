@@ -2,7 +2,7 @@
 
 import pytest
 
-from exop.cli.table import COMMANDS
+from exop.cli.overview import COMMANDS
 from tests.docs.cli_page import CLI, OPERATIONS, operations_reference, reference
 
 

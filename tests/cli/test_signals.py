@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from exop.cli.stopping import Stopping
+from exop.cli.report import Stopping
 from exop.runtime.durable.store import Store
 from tests.cli.shell import COMMAND, applications, eventually, exop, lines, running
 
@@ -63,7 +63,7 @@ def test_the_second_one_stops(counting: Path) -> None:
 def test_the_third_one_kills(tmp_path: Path) -> None:
     """One request more than the patience ends the process on the spot, whatever it waits for."""
     code = (
-        "import os, signal, threading\nfrom exop.cli.stopping import Stopping\n"
+        "import os, signal, threading\nfrom exop.cli.report import Stopping\n"
         "with Stopping(patience=2) as stopping:\n"
         "    for count in (1, 2):\n"
         "        os.kill(os.getpid(), signal.SIGTERM)\n"
@@ -134,7 +134,7 @@ def test_repair_from_another_terminal(counting: Path) -> None:
         assert exop("resume", "counting.half").returncode == 0
         _, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
-    assert "`exop resume counting.half` tries again" in err
+    assert "`exop resume counting.half` retries the item" in err
     assert numbers_written() == [0.5, 1.0, 1.5, 2.0, 2.5]
 
 
@@ -243,9 +243,12 @@ def test_a_suspended_node_is_named_and_waited_for_so_long(durable: bool, tmp_pat
     command = ["run", folder, f"durable={durable}", "--quiet", *more]
     done = exop(*command, "--drain-timeout", "0")
     assert done.returncode == 143
-    assert "held.passing is suspended: what waits for it keeps the run from ending; `exop resume held" in done.stderr
-    kept = "is kept, and goes on with the next run" if durable else "is lost"
-    assert f"held: stopped after 0 s: what waits for held.passing {kept}" in done.stderr
+    assert (
+        "held.passing is suspended: the items that wait for it keep the run from ending; `exop resume held"
+        in done.stderr
+    )
+    kept = "are kept, and the next run continues with them" if durable else "are lost"
+    assert f"held: stopped after 0 s: the items that wait for held.passing {kept}" in done.stderr
     assert not Path("out").exists()
     if durable:
         resuming = threading.Thread(target=lambda: eventually(lambda: exop("resume", "held.passing").returncode == 0))

@@ -83,7 +83,7 @@ def test_wrong_names(served: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main([*arguments]) == 2, arguments
         assert cure in capsys.readouterr().err
     assert main(["resume", "counting.half"]) == 0
-    assert "items are let in already: nothing to do" in capsys.readouterr().out
+    assert "it is not suspended: nothing to do" in capsys.readouterr().out
 
 
 def test_code_does_not_travel(served: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from cyclopts import App
 
 from exop.cli.entry import PLAIN, add_common_options, make_app
-from exop.cli.table import COMMANDS
+from exop.cli.overview import COMMANDS
 from exop.remoting import operations
 from exop.remoting.api.management import Management
 from exop.remoting.api.wire_types import WIRE

@@ -1,23 +1,36 @@
-"""`exop apply` and `exop plan`: an application becomes what a topology file, or a builder, says."""
+"""`exop apply` and `exop plan`: deploy what a topology file or a builder describes, or change a running application."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from exop.cli.commands.editing import DryRun, edit_node
-from exop.cli.commands.edits import AT_ONCE, NOW, PLAIN, UNBOUND, VERBS, Bounds, How, Point, Proof
-from exop.cli.options import HERE, Json, Load, Params, Where
+from exop.cli.commands.editing import VERBS, as_edit, edit_node
+from exop.cli.options import (
+    AT_ONCE,
+    HERE,
+    NOW,
+    SUCCEED,
+    UNBOUND,
+    Bounds,
+    DryRun,
+    Json,
+    Load,
+    Params,
+    Proof,
+    Succession,
+    Trigger,
+    Where,
+)
+from exop.cli.outcome import code_is_there, show_and_make
 from exop.cli.peers import the_platform
-from exop.cli.report import DONE, say
-from exop.cli.text import print_json
+from exop.cli.report import say
+from exop.cli.text import answer
 from exop.errors import BuilderError, UnknownName, suggest
 
 if TYPE_CHECKING:
-    from exop.cli.live.view import View
+    from exop.cli.view import View
     from exop.remoting.api.remote_platform import RemotePlatform
-
-_NODE: Final = "APP.NODE is missing: exop plan {verb} APP.NODE …, as `exop {verb}` takes it"
 
 
 def apply(
@@ -32,11 +45,13 @@ def apply(
     load: Load = (),
     json: Json = False,
 ) -> int:
-    """Deploy an application on a running platform (`exop serve`), or make one that runs what the file says now.
+    """Deploy an application on a running platform (`exop serve`), or change the running one to what the file says now.
 
-    What runs already is changed while it runs: the plan is shown, and made as a whole or not at all. Code does not
-    travel: the platform must have the plugins whose slets the application uses (`exop serve --load`). Relative paths
-    in settings are meant from the folder in which the command runs.
+    A running application is changed while it runs: the plan is shown, and made as a whole or not at all. Code does not
+    travel: the platform needs the plugins whose slets the application uses (`exop serve --load`). Relative paths in
+    settings start from the folder in which the command runs.
+
+    Example: `exop apply apps/linear_road input=traffic.csv`
 
     Args:
         app: A topology file, or anything else that `exop run` takes.
@@ -53,31 +68,34 @@ def plan(
     /,
     *words: str,
     params: Params = (),
-    how: How = PLAIN,
-    point: Point = NOW,
+    succession: Succession = SUCCEED,
+    bounds: Bounds = UNBOUND,
+    trigger: Trigger = NOW,
     proof: Proof = AT_ONCE,
     where: Where = HERE,
     load: Load = (),
     json: Json = False,
 ) -> int:
-    """Show what a change would do to a running application, node by node; nothing happens.
+    """Show what a change would do to a running application, node by node, without making it.
 
-    Every step is shown with what it does in order and how the state is handed over, then the queues that come in
-    between, and warnings. Exit code 0 for a change that could be made, and where there is nothing to do; 2 for one that
-    could not.
+    Each step is shown with its phases in order and the hand-over of the state, then the queues that are inserted, and
+    warnings. Exit code 0 if the change can be made, or there is nothing to do; 2 if it cannot.
+
+    Examples: `exop plan replace app.average windows:median`, `exop plan app app.toml`
 
     Args:
         change: The verb of an edit (replace, configure, rewire, add, suspend, resume, remove), the name of a running
-            application, or what `exop apply` takes.
-        words: Behind a verb what the command of that name takes, APP.NODE first; behind an application its topology
-            file; behind a builder its NAME=VALUE.
+            application, or anything that `exop apply` takes.
+        words: Behind a verb, the arguments of the command of that name, APP.NODE first; behind an application, its
+            topology file; behind a builder, NAME=VALUE.
     """
     if change in VERBS and not Path(change).exists():
         if not words:
-            raise BuilderError(_NODE.format(verb=change))
+            raise BuilderError(f"APP.NODE is missing: exop plan {change} APP.NODE …, as `exop {change}` takes it")
         if params:
             raise BuilderError(f"--params is for the builder of an application; exop plan {change} takes NAME=VALUE")
-        return edit_node(change, words[0], words[1:], how, where, dry_run=True, json=json, point=point, proof=proof)
+        edit = as_edit(change, words[1:], succession, trigger)
+        return edit_node(words[0], edit, where, dry_run=True, json=json, bounds=bounds, proof=proof)
     asked = proof.as_data()
     with the_platform(where) as platform:
         if len(words) == 1 and words[0].endswith(".toml") and "=" not in words[0]:
@@ -91,8 +109,7 @@ def plan(
 
 def _topology(app: str, parameters: tuple[str, ...], params: Params, load: Load) -> str:
     """Return the topology that APP describes; a file is sent as it is, as only the platform may know its slets."""
-    from exop.cli.building import build, refuse_parameters
-    from exop.cli.loading import find_target, known_plugins
+    from exop.cli.loading import build, find_target, known_plugins, refuse_parameters
     from exop.model.meshes.resolve import resolved
 
     catalog = known_plugins(load)
@@ -112,33 +129,26 @@ def _apply(
     bounds: Bounds = UNBOUND,
     proof: dict[str, Any] | None = None,
 ) -> int:
-    from exop.cli.outcome import code_is_there, show_and_make
-
     name = _name_in(topology)
     running = platform.status()["applications"].get(name)
     if running is not None and running["state"] != "finished":
         with code_is_there():
             planned = platform.plan_topology(topology, proof=proof)
         return show_and_make(planned, dry_run=dry_run, json=json, bounds=bounds)
-    if dry_run:
-        with code_is_there():
+    with code_is_there():
+        if dry_run:
             _check(platform, topology)
-        text = f"{name} does not run on {platform.name}: `exop apply` would deploy it"
-    else:
-        with code_is_there():
+            text = f"{name} does not run on {platform.name}: `exop apply` would deploy it"
+        else:
             text = f"{_deployed(platform, topology, name)} runs on {platform.name}"
-    if json:
-        print_json({"application": name, "platform": platform.name, "deployed": not dry_run})
-    else:
-        print(text)
-    return DONE
+    return answer({"application": name, "platform": platform.name, "deployed": not dry_run}, text, json=json)
 
 
 def _deployed(platform: RemotePlatform, topology: str, name: str) -> str:
-    """Deploy an application, and show how far its opening is."""
-    from exop.cli.live.view import choose_view
+    """Deploy an application, and show the progress of its opening."""
+    from exop.cli.view import choose_view
 
-    views: list[View] = []  # none for an opening that takes no time
+    views: list[View] = []  # none if the application opens at once
 
     def show() -> None:
         status = platform.status()["applications"].get(name, {})
@@ -149,7 +159,7 @@ def _deployed(platform: RemotePlatform, topology: str, name: str) -> str:
     try:
         return str(platform.ask("apply_topology", show, toml=topology))
     except KeyboardInterrupt:
-        say(f"exop: {name}: the platform goes on opening it; `exop ps` shows how far it is")
+        say(f"exop: {name}: the platform continues to open it; `exop ps` shows the progress")
         raise
     finally:
         for view in views:
@@ -157,7 +167,7 @@ def _deployed(platform: RemotePlatform, topology: str, name: str) -> str:
 
 
 def _check(platform: RemotePlatform, topology: str) -> None:
-    """Let the platform find what is wrong with a file whose application does not run there (any more)."""
+    """Let the platform check a topology whose application does not run there."""
     try:
         platform.plan_topology(topology)
     except UnknownName as error:
@@ -166,7 +176,7 @@ def _check(platform: RemotePlatform, topology: str) -> None:
 
 
 def _name_in(topology: str) -> str:
-    """The application that a topology file describes; the platform tells what else is wrong with the file."""
+    """The application that a topology file describes; the platform reports what else is wrong with the file."""
     from exop.model.values.depth import read_toml
 
     try:

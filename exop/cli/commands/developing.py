@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from cyclopts import Parameter
 
 from exop.cli.options import Load, Name, Params
-from exop.cli.report import DONE, further, say
-from exop.cli.stopping import Stopping
+from exop.cli.report import DONE, Stopping, further, say
 from exop.errors import ComponentFailed, ExopError, UnknownName
 from exop.safe_repr import shown
 
 if TYPE_CHECKING:
     from exop.bundle.dev import Development, Outcome
     from exop.bundle.generation import Generation
-    from exop.cli.live.view import View
     from exop.cli.loading import Target
+    from exop.cli.view import View
     from exop.model.meshes.mesh import Mesh
     from exop.platform import Platform
     from exop.runtime.catalog import Catalog
@@ -54,8 +53,8 @@ def dev(
         quiet: Show changes only, no progress.
     """
     from exop.bundle.dev import WatchedFolder
-    from exop.cli.live.view import choose_view
     from exop.cli.loading import Target, known_plugins
+    from exop.cli.view import choose_view
     from exop.platform import Platform
 
     catalog = known_plugins(load)
@@ -77,7 +76,7 @@ def dev(
 
 def _built(target: Target, parameters: Sequence[str], params: Params, generation: Generation, catalog: Catalog) -> Mesh:
     """The mesh that a builder of the folder makes; a durable application keeps no checkpoints while it is developed."""
-    from exop.cli.building import build
+    from exop.cli.loading import build
 
     builders = {one.__name__: one for one in catalog.builders().get(generation.name, [])}
     mesh = build(replace(target, builders=builders), parameters, catalog, params)

@@ -1,21 +1,49 @@
-"""`exop replace`, `configure`, `rewire`, `add`, `suspend`: one node of a running application is changed."""
+"""Commands that change a running application: edits of its nodes, `resume`, `rollback`, `end`, `remove`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any, Final, TypeAlias
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from exop.cli.commands.edits import AT_ONCE, NOW, PLAIN, UNBOUND, Bounds, How, Point, Proof, as_edit
-from exop.cli.options import HERE, Json, Where
-from exop.cli.peers import Found, find_application
-from exop.cli.report import say
-from exop.errors import StaleMesh
+from exop.cli.options import (
+    AT_ONCE,
+    HERE,
+    NOW,
+    SUCCEED,
+    UNBOUND,
+    Bounds,
+    DryRun,
+    Json,
+    Proof,
+    Succession,
+    Trigger,
+    Where,
+)
+from exop.cli.outcome import changed_facts, code_is_there, show_and_make
+from exop.cli.peers import Found, find_application, is_local
+from exop.cli.report import DONE, Failure, say
+from exop.cli.text import answer, paused
+from exop.errors import BuilderError, ComponentFailed, PeerUnreachable, PlanError, StaleMesh, UnknownName
+from exop.model.slets.settings import parse
 
-DryRun: TypeAlias = Annotated[bool, Parameter(name="--dry-run", help="Show the plan, and change nothing.")]
-#: How often an edit is planned when another one was made between its plan and its making: it may still be valid.
+#: How often an edit is planned when another change was made between its plan and its application.
 TRIES: Final = 3
+#: For how many seconds a resumed node is observed at most, and how often it is asked for.
+SETTLING: Final = 1.0
+GLANCE: Final = 0.05
+#: The first word that a verb needs behind APP.NODE, and its meaning; other verbs take none.
+NEEDED: Final = {
+    "replace": ("SLET", "the slet that takes its place, PLUGIN:NAME"),
+    "configure": ("NAME=VALUE", "at least one setting"),
+    "rewire": ("PORT=CHANNEL", "at least one port"),
+    "add": ("SLET", "the slet to add, PLUGIN:NAME"),
+}
+#: The verbs of edits (`exop.remoting.api.edits`).
+VERBS: Final = (*NEEDED, "suspend", "resume", "remove")
 
 
 def replace(
@@ -23,112 +51,216 @@ def replace(
     slet: str,
     /,
     *settings: str,
-    how: How = PLAIN,
+    succession: Succession = SUCCEED,
+    bounds: Bounds = UNBOUND,
     proof: Proof = AT_ONCE,
     dry_run: DryRun = False,
     where: Where = HERE,
     json: Json = False,
 ) -> int:
-    """Put another slet in a node's place while the stream runs: no item is lost, doubled or reordered.
+    """Replace the slet of a node while the stream runs: no item is lost, doubled or reordered.
 
-    The successor keeps the ports and the settings that were set; the others take its own defaults, and the plan
-    lists all that change. It takes over the state. An item on which the old slet is suspended is tried again. Exit code
-    1 if the change failed: the old slet runs on then.
+    The successor takes over the state, the ports, and the settings that were set; other settings get its own defaults,
+    and the plan lists all that change. An item on which the old slet is suspended is tried again. Exit code 1 if the
+    change failed: the old slet runs on then.
+
+    Example: `exop replace app.average windows:median size=100 --shadow 1000items`
 
     Args:
         node: APP.NODE.
-        slet: The successor, PLUGIN:NAME; FOLDER:NAME for one of a package that the platform has loaded.
+        slet: The successor, PLUGIN:NAME; FOLDER:NAME for a slet of a package that the platform has loaded.
         settings: NAME=VALUE for the successor.
     """
-    return edit_node("replace", node, (slet, *settings), how, where, dry_run=dry_run, json=json, proof=proof)
+    edit = as_edit("replace", (slet, *settings), succession)
+    return edit_node(node, edit, where, dry_run=dry_run, json=json, bounds=bounds, proof=proof)
 
 
 def configure(
     node: str,
     /,
     *settings: str,
-    point: Point = NOW,
+    trigger: Trigger = NOW,
     dry_run: DryRun = False,
     where: Where = HERE,
     json: Json = False,
 ) -> int:
-    """Change settings of a running node or a window channel: now, between two items, or at a point in the stream.
+    """Change settings of a running node or window channel: now, between two items, or at a point in the stream.
 
-    Without --when, what was pending is cancelled.
+    Without --when, pending settings are cancelled.
+
+    Example: `exop configure app.filter below=20 --when 'report.time >= 3600'`
 
     Args:
         node: APP.NODE, or APP.CHANNEL.
         settings: NAME=VALUE; lists and tables as in a topology file: sizes=[1, 2].
     """
-    return edit_node("configure", node, settings, PLAIN, where, dry_run=dry_run, json=json, point=point)
+    edit = as_edit("configure", settings, trigger=trigger)
+    return edit_node(node, edit, where, dry_run=dry_run, json=json)
 
 
 def rewire(node: str, /, *ports: str, dry_run: DryRun = False, where: Where = HERE, json: Json = False) -> int:
-    """Connect ports of a running node, and of further nodes of its application, to other channels: in one plan.
+    """Connect ports of a running node, and of other nodes of its application, to other channels in one change.
 
-    What a channel holds stays in it; one with no connection left is drained and removed.
+    Items stay in their channel; a channel with no connection left is drained and removed.
+
+    Example: `exop rewire app.tag out=buffer:queue,capacity=100 sink.item=buffer` inserts a queue between two nodes.
 
     Args:
         node: APP.NODE.
-        ports: PORT=CHANNEL for a channel of the mesh (see `exop mesh APP`), PORT=CHANNEL:KIND[,NAME=VALUE…] for a new
-            one; NODE.PORT=CHANNEL for a port of another node: out=buffer:queue,capacity=100 sink.item=buffer puts a
-            queue in between. PORT= disconnects a port.
+        ports: PORT=CHANNEL for a channel of the mesh (`exop mesh APP` shows them), PORT=CHANNEL:KIND[,NAME=VALUE…] for
+            a new one; NODE.PORT=CHANNEL for a port of another node. PORT= disconnects a port.
     """
-    return edit_node("rewire", node, ports, PLAIN, where, dry_run=dry_run, json=json)
+    return edit_node(node, as_edit("rewire", ports), where, dry_run=dry_run, json=json)
 
 
 def add(node: str, slet: str, /, *given: str, dry_run: DryRun = False, where: Where = HERE, json: Json = False) -> int:
     """Add a node to a running application; it is open before the stream reaches it.
 
+    Example: `exop add app.log stock:write_lines item=averages path=averages.txt`
+
     Args:
-        node: APP.NODE; the name is new.
+        node: APP.NODE with a new name.
         slet: The slet, PLUGIN:NAME.
-        given: PORT=CHANNEL for every input, and NAME=VALUE for settings; an output that is not given gets a channel
-            of its own, called as the node; FAMILY.MEMBER= one of a family; group=NAME for a member of a group.
+        given: PORT=CHANNEL for every input, and NAME=VALUE for settings; an output that is left out gets a channel of
+            its own, named after the node; FAMILY.MEMBER= for one of a family; group=NAME for a member of a group.
     """
-    return edit_node("add", node, (slet, *given), PLAIN, where, dry_run=dry_run, json=json)
+    return edit_node(node, as_edit("add", (slet, *given)), where, dry_run=dry_run, json=json)
 
 
 def suspend(node: str, /, *, dry_run: DryRun = False, where: Where = HERE, json: Json = False) -> int:
-    """Hold items in front of a node, until `exop resume`; what is upstream waits when its queues are full.
+    """Hold items in front of a node until `exop resume`; upstream nodes wait when their queues are full.
 
     Args:
         node: APP.NODE.
     """
-    return edit_node("suspend", node, (), PLAIN, where, dry_run=dry_run, json=json)
+    return edit_node(node, {"edit": "suspend"}, where, dry_run=dry_run, json=json)
+
+
+def remove(app: str, /, *, dry_run: DryRun = False, where: Where = HERE, json: Json = False) -> int:
+    """Stop an application at once, between two items, and forget it; or remove one of its nodes.
+
+    With --state and no platform running there, the application is removed from the state directory.
+
+    Args:
+        app: The name of the application; APP.NODE for a node, whose unused channels are removed with it.
+    """
+    if where.state is not None and not dry_run and _forgotten(app, where.state):
+        return answer({"application": app, "removed": True}, f"{app}: forgotten", json=json)
+    with find_application(app, where) as found:
+        if found.node or dry_run:
+            return edit_found(found, {"edit": "remove"}, dry_run=dry_run, json=json)
+        left = found.platform.remove(found.application)
+    text = f"{found.application}: removed" + ("" if left else "; one of its slets has not returned yet")
+    return answer({"application": found.application, "removed": True, "left": left}, text, json=json)
+
+
+def end(
+    app: str,
+    /,
+    *,
+    wait: Annotated[bool, Parameter(help="Return when all items have been processed.")] = False,
+    where: Where = HERE,
+) -> int:
+    """End the sources of a running application; items in flight are still processed.
+
+    Args:
+        app: The name of the application.
+    """
+    with find_application(app, where) as found:
+        found.check_whole(app)
+        found.platform.end(found.application)
+        print(f"{found.application}: {_waited(found) if wait else 'its sources end, items in flight are processed'}")
+    return DONE
+
+
+def resume(node: str, /, *, where: Where = HERE) -> int:
+    """Let items into a suspended node again; the item on which it is suspended is tried first.
+
+    An application that could not be started again with its platform is tried again. Exit code 1 if the item fails
+    again at once.
+
+    Args:
+        node: APP.NODE; APP for an application that is down.
+    """
+    with find_application(node, where) as found:
+        if not found.node and found.application in found.platform.status()["failed_to_restart"]:
+            found.platform.restart(found.application)
+            print(f"{found.application}: started again")
+            return DONE
+        found.check_node()
+        place = f"{found.application}.{found.node}"
+        before = found.node_status()
+        if before["state"] == "active":
+            print(f"{place}: it is not suspended: nothing to do")
+            return DONE
+        found.platform.resume(found.application, found.node)
+        again = _failed_again(found, before)
+        if again is not None:
+            problem = f"{again}; fix the slet (exop replace, exop configure) or the cause first"
+            raise Failure(ComponentFailed(node=place, phase="retrying its item", problem=problem))
+        print(f"{place}: resumed")
+    return DONE
+
+
+def rollback(
+    node: str,
+    /,
+    *,
+    abandon: Annotated[
+        bool, Parameter(help="Abandon the proof of the application APP (--shadow); the old slets stay.")
+    ] = False,
+    where: Where = HERE,
+    json: Json = False,
+) -> int:
+    """Let the predecessor of a node take over again, with its current state: see `exop replace … --keep 60s`.
+
+    While it is kept, the predecessor gets the same items as its successor. No item is lost, doubled or reordered; the
+    predecessor retries an item on which the successor is suspended. Exit code 1 if the change failed.
+
+    Args:
+        node: APP.NODE; APP with --abandon.
+    """
+    with find_application(node, where) as found:
+        if abandon:
+            return _abandon(found, json=json)
+        found.check_node()
+        kept = found.node in found.platform.status(found.application).get("kept", {})
+        try:
+            changed = found.platform.roll_back(found.application, found.node)
+        except PlanError as error:
+            if not kept:
+                raise
+            raise Failure(error) from error
+    runs = f"revision {changed.revision} runs, with the predecessor of {found.node}"
+    return answer(changed_facts(changed), f"{changed.application}: {runs}{paused(changed.paused_ms)}", json=json)
 
 
 def edit_node(
-    verb: str,
     target: str,
-    words: Sequence[str],
-    how: How,
+    edit: dict[str, Any],
     where: Where,
     *,
     dry_run: bool,
     json: bool,
-    point: Point = NOW,
+    bounds: Bounds = UNBOUND,
     proof: Proof = AT_ONCE,
 ) -> int:
-    """Plan one edit of APP.NODE, show it, and make it."""
-    edit = as_edit(verb, words, how, point)
+    """Plan one edit of APP.NODE, show the plan, and make the change."""
     asked = proof.as_data()
     with find_application(target, where) as found:
-        return edit_found(found, edit, dry_run=dry_run, json=json, bounds=how.bounds, proof=asked)
+        return edit_found(found, edit, dry_run=dry_run, json=json, bounds=bounds, proof=asked)
 
 
 def edit_found(
     found: Found,
-    edit: dict[str, object],
+    edit: dict[str, Any],
     *,
     dry_run: bool,
     json: bool,
     bounds: Bounds = UNBOUND,
     proof: dict[str, Any] | None = None,
 ) -> int:
-    """Plan one edit of the node that was found, show it, and make it."""
-    from exop.cli.outcome import code_is_there, show_and_make
-
+    """Plan one edit of the node that was found, show the plan, and make the change."""
     found.check_node()
     for left in reversed(range(TRIES)):
         with code_is_there():
@@ -137,4 +269,123 @@ def edit_found(
             return show_and_make(plan, dry_run=dry_run, json=json, bounds=bounds, again=left > 0)
         except StaleMesh:
             say(f"exop: {found.application} was changed meanwhile: the edit is planned again")
-    raise AssertionError("the last try raises what it meets, or returns")
+    raise AssertionError("the last try raises or returns")
+
+
+def as_edit(
+    verb: str, words: Sequence[str], succession: Succession = SUCCEED, trigger: Trigger = NOW
+) -> dict[str, Any]:
+    """Return an edit as `Management.plan_edits` takes it: the platform knows the slets, and converts the texts.
+
+    Raises:
+        BuilderError: a word is missing or too many, or an option belongs to another verb.
+    """
+    if verb != "replace" and succession != SUCCEED:
+        option = "--lose-state" if succession.lose_state else "--rebuild"
+        raise BuilderError(f"{option} is an option of replace; it does not go with {verb}")
+    if verb != "configure" and trigger != NOW:
+        raise BuilderError(f"--when, --close-windows and --cancel are for new settings; they do not go with {verb}")
+    if trigger.cancel and (words or trigger.when or trigger.close_windows):
+        raise BuilderError("--cancel goes without settings and conditions: it cancels those that are pending")
+    what, meaning = NEEDED.get(verb, ("", ""))
+    if words and not what:
+        raise BuilderError(f"{verb} takes nothing but APP.NODE; what is {words[0]!r}?")
+    if what and not words and not (trigger.cancel or trigger.close_windows):
+        raise BuilderError(f"{what} is missing: exop {verb} APP.NODE {what} names {meaning}")
+    match verb:
+        case "replace":
+            more = {"slet": _identity(words[0]), "settings": parse(words[1:]), **vars(succession)}
+        case "add":
+            more = {"slet": _identity(words[0]), "given": parse(words[1:])}
+        case "configure":
+            more = {"settings": parse(words), "when": trigger.when, "close_windows": trigger.close_windows}
+        case "rewire":
+            more = {"ports": parse(words)}
+        case _:
+            more = {}
+    return {"edit": verb, **more}
+
+
+def _identity(slet: str) -> str:
+    """The name of a slet; a path names the plugin that the platform has loaded from there.
+
+    Raises:
+        BuilderError: it names no slet.
+    """
+    path, colon, name = slet.rpartition(":")
+    if not is_local(slet):
+        if not colon:
+            raise BuilderError(f"{slet!r} names no slet; write PLUGIN:NAME, as `exop slets` lists them")
+        return slet
+    place = Path(path if colon else slet)
+    if not place.exists():
+        raise BuilderError(f"{place} does not exist; name a slet by PLUGIN:NAME")
+    package = (place if place.is_dir() else place.parent).resolve()
+    if not colon or not (package / "__init__.py").is_file():
+        raise BuilderError(
+            f"{slet!r} is a file here, and code does not travel by itself to a running platform; put it into a bundle "
+            f"(`exop bundle new`, then `exop bundle install` and `start`) or into a package that the platform loads "
+            f"(`exop serve --load FOLDER`; FOLDER:NAME names a slet of it), and name the slet as PLUGIN:NAME"
+        )
+    return f"{package.name}:{name}"
+
+
+def _waited(found: Found) -> str:
+    """Wait until an application has finished; an `exop run` leaves as soon as it has reported its figures."""
+    try:
+        found.platform.wait(found.application)
+    except (UnknownName, PeerUnreachable):
+        return "ended, and its platform has left"
+    return "finished"
+
+
+def _failed_again(found: Found, before: Mapping[str, Any]) -> str | None:
+    """The error of a node that fails again right after it was resumed; `None` if it goes on, or still works.
+
+    A node that was suspended without an error has no item to retry.
+    """
+    deadline = time.monotonic() + SETTLING
+    while before["state"] == "failed" and time.monotonic() < deadline:
+        try:
+            now = found.node_status()
+        except (UnknownName, PeerUnreachable):  # the application has ended, and `exop run` with it
+            return None
+        if now["state"] == "failed" and "error" in now:
+            return str(now["error"])
+        if now["metrics"]["items_in"] > before["metrics"]["items_in"] + 1 or now["state"] == "ended":
+            return None  # it is past that item
+        time.sleep(GLANCE)
+    return None
+
+
+def _abandon(found: Found, *, json: bool) -> int:
+    application = found.application
+    if found.node:
+        raise BuilderError(f"a proof is of a whole change; write exop rollback --abandon {application}")
+    if not found.platform.abandon_proof(application):
+        raise BuilderError(f"{application}: no proof is under way; `exop describe {application}` shows proofs")
+    facts = {"application": application, "abandoned": True}
+    return answer(facts, f"{application}: the proof is abandoned, the old slets stay", json=json)
+
+
+def _forgotten(app: str, state: Path) -> bool:
+    """Remove an application from a state directory; `False` if a platform uses the directory."""
+    from exop.remoting import control_address
+    from exop.remoting.transport.client import ControlClient
+    from exop.runtime.durable.store import Store
+
+    if not (state / "platform.sqlite").exists():
+        return False
+    try:
+        with ControlClient(control_address(state)):
+            return False
+    except PeerUnreachable:
+        store = Store(state)
+    try:
+        known = [one.name for one in store.applications()]
+        if app not in known:
+            raise UnknownName(place=f"the state directory {state}", kind="application", name=app, known=known)
+        store.forget(app)
+    finally:
+        store.close()
+    return True

@@ -1,26 +1,33 @@
-"""`exop item list|export|retry`: the items for which a slet has raised."""
+"""`exop item …` and `exop memento …`: the failed items and the state of a running node."""
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, Literal
 
 from cyclopts import Parameter
 
-from exop.cli.options import HERE, Json, Where
+from exop.cli.options import HERE, DryRun, Json, Where
+from exop.cli.outcome import show_and_make
 from exop.cli.peers import find_application
 from exop.cli.report import DONE
-from exop.cli.text import columns, print_json
+from exop.cli.text import answer, columns
 from exop.errors import BuilderError
 from exop.safe_repr import indented
 
 #: How many tracebacks are printed below the table.
 TRACEBACKS: Final = 5
+Form = Annotated[
+    Literal["json", "msgpack"] | None,
+    Parameter(name="--format", help="The format of the file; by default JSON if that can hold the state."),
+]
 
 
 def list_items(node: str, /, *, where: Where = HERE, json: Json = False) -> int:
-    """List the failed items of a node: the one that it is suspended on, and those that were set aside.
+    """List the failed items of a node: the one on which it is suspended, and its dead letters.
 
     Args:
         node: APP.NODE.
@@ -28,31 +35,8 @@ def list_items(node: str, /, *, where: Where = HERE, json: Json = False) -> int:
     with find_application(node, where) as found:
         found.check_node()
         facts = found.platform.failed_items(found.application, found.node)
-    if json:
-        print_json(facts)
-        return DONE
-    kept, letters = facts["kept"], facts["dead_letters"]
-    rows = [["kept", kept] for kept in [kept] if kept] + [[str(n), one] for n, one in enumerate(letters, 1)]
-    if rows:
-        head = ("", "failed", "port", "item", "error", "memento")
-        cells = [
-            [number, _clock(one["at"]), one["port"], one["item"], one["error"].split("\n")[0], one["memento"]]
-            for number, one in rows
-        ]
-        print(columns(head, cells))
-        for number, one in rows[:TRACEBACKS]:
-            print(f"\n{number}: {indented(one['traceback'].rstrip())}")
-        if len(rows) > TRACEBACKS:
-            print("\n(the other tracebacks: --json)")
-    else:
-        print(f"{found.application}.{found.node}: no item is kept")
-    if facts.get("channel") is not None:
-        print(f"its dead letters go into the channel {facts['channel']}")
-    if facts["count"] > len(letters):
-        print(f"… and {facts['count'] - len(letters)} more dead letters")
-    if facts["dropped"]:
-        print(f"{facts['dropped']} older dead letters were dropped: no more than so many are kept (dead_letters)")
-    return DONE
+    place = f"{found.application}.{found.node}"
+    return answer(facts, lambda: "\n".join(_items(facts, place)), json=json)
 
 
 def export_item(
@@ -60,31 +44,29 @@ def export_item(
     file: Path,
     /,
     *,
-    dead_letter: Annotated[int | None, Parameter(help="A dead letter by its number; else the kept item.")] = None,
+    dead_letter: Annotated[int | None, Parameter(help="The number of a dead letter; the kept item by default.")] = None,
     where: Where = HERE,
 ) -> int:
     """Write a failed item with its memento, settings and traceback to a file, for `exop.testing.replay(FILE)`.
 
+    Example: `exop item export app.parse bad.exop --dead-letter 3`
+
     Args:
         node: APP.NODE.
-        file: Where to; it must not be there yet.
+        file: The file to write; it must not exist.
     """
     with find_application(node, where) as found:
         found.check_node()
         content = found.platform.export_item(found.application, found.node, dead_letter)
-    try:
-        with file.open("xb") as opened:
-            opened.write(content)
-    except FileExistsError:
-        raise BuilderError(f"{file} is there already; give another name") from None
-    print(f"{found.application}.{found.node}: written to {file}; try it by `exop.testing.replay({str(file)!r})`")
+    _write(file, content)
+    print(f"{found.application}.{found.node}: written to {file}; replay it with `exop.testing.replay({str(file)!r})`")
     return DONE
 
 
 def retry_items(node: str, /, *, where: Where = HERE) -> int:
-    """Have all dead letters of a node tried again, in their order, behind what is under way.
+    """Retry all dead letters of a node in their order, behind the items in flight.
 
-    The item that a slet is suspended on is tried again by `exop resume`.
+    `exop resume` retries the item on which a node is suspended.
 
     Args:
         node: APP.NODE.
@@ -92,9 +74,101 @@ def retry_items(node: str, /, *, where: Where = HERE) -> int:
     with find_application(node, where) as found:
         found.check_node()
         number = found.platform.retry_dead_letters(found.application, found.node)
-    print(f"{found.application}.{found.node}: {number} dead letters are tried again")
+    print(f"{found.application}.{found.node}: {number} dead letters are retried")
     return DONE
+
+
+def show_memento(node: str, /, *, where: Where = HERE) -> int:
+    """Show the state of a running node as JSON, as it is between two items; also that of a suspended node.
+
+    The annotations of the memento's fields define the format of values: {"$tag": …} where they leave the type open, and
+    text where JSON has no form for a value (arrays, tables).
+
+    Args:
+        node: APP.NODE.
+    """
+    with find_application(node, where) as found:
+        found.node_status()
+        _, data = found.platform.export_memento(found.application, found.node, "shown")
+    print(data.decode())
+    return DONE
+
+
+def export_memento(
+    node: str, file: Path | None = None, /, *, form: Form = None, where: Where = HERE, json: Json = False
+) -> int:
+    """Write the state of a running node to a file: JSON that can be edited, or msgpack if it holds arrays or tables.
+
+    Example: `exop memento export app.average state.json`
+
+    Args:
+        node: APP.NODE.
+        file: The file to write; it must not exist. Stdout by default.
+    """
+    with find_application(node, where) as found:
+        found.node_status()
+        chosen, data = found.platform.export_memento(found.application, found.node, form)
+    if file is None:
+        if chosen == "msgpack" and sys.stdout.isatty():
+            raise BuilderError(f"the state of {node} is msgpack, which a terminal cannot show: name a FILE")
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        return DONE
+    _write(file, data)
+    facts = {"file": str(file), "format": chosen, "bytes": len(data)}
+    return answer(facts, f"the state of {node} is in {file} ({chosen}, {len(data)} bytes)", json=json)
+
+
+def import_memento(
+    node: str, file: Path | None = None, /, *, dry_run: DryRun = False, where: Where = HERE, json: Json = False
+) -> int:
+    """Let a running node continue from the state in a file that was exported, and perhaps edited.
+
+    A change like any other: the values are checked against the fields of the memento, the plan is shown, and made as a
+    whole or not at all. An item on which the node is suspended is retried.
+
+    Args:
+        node: APP.NODE.
+        file: The file; stdin by default.
+    """
+    try:
+        data = sys.stdin.buffer.read() if file is None else file.read_bytes()
+    except OSError as problem:
+        why = problem.strerror or str(problem)
+        raise BuilderError(f"{file} cannot be read ({why}); name a file that `exop memento export` wrote") from problem
+    with find_application(node, where) as found:
+        found.node_status()
+        plan = found.platform.import_memento(found.application, found.node, data)
+        return show_and_make(plan, dry_run=dry_run, json=json)
+
+
+def _items(facts: Mapping[str, Any], place: str) -> Iterator[str]:
+    kept, letters = facts["kept"], facts["dead_letters"]
+    rows = [*([("kept", kept)] if kept else ()), *((str(n), one) for n, one in enumerate(letters, 1))]
+    cells = [
+        (number, _clock(one["at"]), one["port"], one["item"], one["error"].split("\n")[0], one["memento"])
+        for number, one in rows
+    ]
+    yield columns(("", "failed", "port", "item", "error", "memento"), cells) if rows else f"{place}: no item is kept"
+    for number, one in rows[:TRACEBACKS]:
+        yield f"\n{number}: {indented(one['traceback'].rstrip())}"
+    if len(rows) > TRACEBACKS:
+        yield "\n(--json shows all tracebacks)"
+    if facts.get("channel") is not None:
+        yield f"its dead letters go into the channel {facts['channel']}"
+    if facts["count"] > len(letters):
+        yield f"… and {facts['count'] - len(letters)} more dead letters"
+    if facts["dropped"]:
+        yield f"{facts['dropped']} older dead letters were dropped: the option dead_letters bounds their number"
 
 
 def _clock(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+def _write(file: Path, content: bytes) -> None:
+    try:
+        with file.open("xb") as stream:
+            stream.write(content)
+    except FileExistsError:
+        raise BuilderError(f"{file} exists already; name another file, or remove it") from None

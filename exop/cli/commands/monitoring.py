@@ -1,4 +1,4 @@
-"""`exop health` and `exop metrics`: what a supervisor and a monitoring system ask of a running platform."""
+"""`exop health` and `exop metrics`: the answers for probes and for monitoring systems."""
 
 from __future__ import annotations
 
@@ -8,43 +8,43 @@ from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from exop.cli.live.rates import RUN, Rates
-from exop.cli.live.troubles import state_text
-from exop.cli.live.view import plain
 from exop.cli.options import HERE, Json, Where
 from exop.cli.peers import find_application, the_platform
 from exop.cli.report import DONE, FAILED
-from exop.cli.text import print_json
+from exop.cli.status_text import state_text
+from exop.cli.text import answer, is_figure
+from exop.cli.view import RUN, Rates, plain
 from exop.errors import RemotingError
-from exop.safe_repr import clean
 
-#: The states of an application in which all that should run does.
+#: The states of an application in which everything that should run does.
 _READY: Final = ("running", "finished")
 _ESCAPED: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 _QUANTILES: Final = {"p50": "0.5", "p95": "0.95", "p99": "0.99"}
 
-#: The metric families about nodes: the figure, its type, its help. Figures that rest on samples are estimates.
+#: The metric families about nodes: the figure, its type, its help. Figures from samples are estimates.
 _OF_NODES: Final = {
     "batches_total": ("batches", "counter", "Calls of the slet with a batch."),
     "errors_total": ("errors", "counter", "Exceptions that the slet has raised."),
-    "skipped_total": ("skipped", "counter", "Items that were skipped because the slet raised."),
-    "busy_seconds_total": ("busy_s", "counter", "Seconds that the slet has worked; an estimate for single items."),
+    "skipped_total": ("skipped", "counter", "Items skipped because the slet raised."),
+    "busy_seconds_total": ("busy_s", "counter", "Seconds of work of the slet; an estimate for single items."),
 }
 
 
 def health(
     *,
-    live: Annotated[bool, Parameter(help="Whether the platform answers and none of its drivers has died.")] = False,
-    ready: Annotated[bool, Parameter(help="Whether all applications run as well; what is asked by default.")] = False,
+    live: Annotated[bool, Parameter(help="Check that the platform answers and no driver has died.")] = False,
+    ready: Annotated[bool, Parameter(help="Check that all applications run as well; the default.")] = False,
     where: Where = HERE,
     json: Json = False,
 ) -> int:
-    """Tell whether a running platform is alive, or ready: exit code 0 or 1, and a line that says why.
+    """Check whether a running platform is live or ready: exit code 0 or 1, and one line with the reason.
 
-    Made for the probes of a container. A suspended slet does not make a platform less alive: it keeps its item and
-    waits for its repair, which a restart would not bring.
+    Made for the probes of a container. A suspended slet does not make a platform less live: it keeps its item and
+    waits for a repair, which a restart would not bring.
+
+    Example: `exop health --live --on traffic`
     """
-    del ready  # the default: it can be said for clarity
+    del ready  # the default: the option is for clarity
     try:
         with the_platform(where) as platform:
             status = platform.status()
@@ -53,11 +53,9 @@ def health(
     else:
         dead, waiting, name = list(dead_drivers(status)), list(not_running(status)), status["platform"]
     problems = dead if live else [*dead, *waiting]
-    if json:
-        print_json({"platform": name, "live": not dead, "ready": not dead and not waiting, "problems": problems})
-    else:
-        verdict = f"{'not ' if problems else ''}{'live' if live else 'ready'}"
-        print(clean(": ".join([verdict, "; ".join(problems) or str(name)]).replace("\n", " ")))
+    facts = {"platform": name, "live": not dead, "ready": not dead and not waiting, "problems": problems}
+    verdict = f"{'not ' if problems else ''}{'live' if live else 'ready'}"
+    answer(facts, f"{verdict}: {'; '.join(problems) or name}".replace("\n", " "), json=json)
     return FAILED if problems else DONE
 
 
@@ -66,15 +64,15 @@ def metrics(
     /,
     *,
     prometheus: Annotated[
-        bool, Parameter(help="Print the text format of Prometheus (0.0.4), with the names that the how-to lists.")
+        bool, Parameter(help="Print the text format of Prometheus (0.0.4); the how-to lists the names.")
     ] = False,
     where: Where = HERE,
     json: Json = False,
 ) -> int:
-    """Print the figures of running applications: items, errors, times of each node, and what its channels hold.
+    """Print the figures of running applications: items, errors and times of each node, and the content of channels.
 
     Args:
-        app: An application that runs; all of the platform by default.
+        app: A running application; all of the platform by default.
     """
     table = not (prometheus or json)
     if app:
@@ -86,13 +84,12 @@ def metrics(
             looked = platform.status()["applications"] if table else platform.metrics(quantiles=True)
     if prometheus:
         print(prometheus_text(looked), end="")
-    elif json:
-        print_json({name: figures_of(figures) for name, figures in looked.items()})
-    else:
-        for name, status in looked.items():
-            print(f"{clean(name)}  {status['state']}")
-            print(plain(Rates().section(status), RUN))
-    return DONE
+        return DONE
+    if table:
+        tables = [f"{name}  {one['state']}\n{plain(Rates().section(one), RUN)}" for name, one in looked.items()]
+        print("\n".join(tables))
+        return DONE
+    return answer({name: figures_of(figures) for name, figures in looked.items()}, "", json=True)
 
 
 def dead_drivers(status: Mapping[str, Any]) -> Iterator[str]:
@@ -102,7 +99,7 @@ def dead_drivers(status: Mapping[str, Any]) -> Iterator[str]:
 
 
 def not_running(status: Mapping[str, Any]) -> Iterator[str]:
-    """List the applications of a platform that should run and do not; those with a dead driver are listed apart."""
+    """The applications of a platform that should run and do not; without those that have a dead driver."""
     yield from (f"{name}: not started again: {why}" for name, why in status["failed_to_restart"].items())
     for name, one in status["applications"].items():
         failed = [
@@ -115,7 +112,7 @@ def not_running(status: Mapping[str, Any]) -> Iterator[str]:
 
 
 def figures_of(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """The figures of one application as data: inserted queues are channels here."""
+    """The figures of one application as JSON: inserted queues are channels here."""
     return {
         "state": metrics["state"],
         "running_s": metrics["running_s"],
@@ -164,13 +161,8 @@ def _samples(name: str, status: Mapping[str, Any]) -> Iterator[_Sample]:
 
 def _of_node(here: dict[str, str], facts: Mapping[str, Any]) -> Iterator[_Sample]:
     inputs, letters = facts["inputs"], facts["dead_letters"]
-    yield (
-        "node_state",
-        "gauge",
-        "1 for the state of the node.",
-        here | {"state": facts["state"], "slet": facts["slet"]},
-        1,
-    )
+    there = here | {"state": facts["state"], "slet": facts["slet"]}
+    yield "node_state", "gauge", "1 for the state of the node.", there, 1
     outputs = [port for port in facts["ports"] if port not in inputs]
     for direction, ports in (("in", inputs), ("out", outputs)):
         for port in ports:
@@ -191,7 +183,7 @@ def _of_node(here: dict[str, str], facts: Mapping[str, Any]) -> Iterator[_Sample
 
 
 def _numbers(facts: Mapping[str, Any]) -> Iterable[tuple[str, float]]:
-    return [(key, one) for key, one in facts.items() if isinstance(one, (int, float)) and not isinstance(one, bool)]
+    return [(key, one) for key, one in facts.items() if is_figure(one)]
 
 
 def _number(value: float) -> str:

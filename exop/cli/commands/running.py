@@ -1,11 +1,11 @@
-"""`exop run` and `exop serve`: platforms in this process."""
+"""`exop run`: one application on a platform in this process."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from exop.cli.options import Load, Name, OnFailure, Params, State, check_seconds
-from exop.cli.report import DONE, FAILED, say
-from exop.cli.stopping import Stopping
+from exop.cli.report import DONE, FAILED, Stopping, say
 from exop.errors import ExopError, StateError
 
-#: How long threads may take to leave, in seconds: after a second Ctrl-C, and after a failure.
+#: Seconds that threads have to end: after a second Ctrl-C, and after a failure.
 AT_ONCE, SOON = 0.5, 5.0
 
 if TYPE_CHECKING:
+    from exop.cli.watch import Watch
     from exop.model.meshes.mesh import Mesh
     from exop.platform import Platform
     from exop.runtime.catalog import Catalog
@@ -40,12 +40,14 @@ def run(
     drain_timeout: Annotated[float, Parameter(validator=check_seconds)] = 20.0,
     check_sharing: bool = False,
 ) -> int:
-    """Run an application until its sources end, showing its progress.
+    """Run an application until its sources end, and show its progress.
 
-    Ctrl-C (or SIGTERM) ends the sources and processes what is under way; that is a clean end, exit code 0. A second
-    Ctrl-C stops at once (130, or 143), a third kills. A slet that raises is suspended with its item: on a terminal the
-    run waits for its repair (`exop resume`), elsewhere it stops with exit code 1. A run that leaves dead letters ends
-    with exit code 3.
+    Ctrl-C (or SIGTERM) ends the sources and processes the items in flight; that is a clean end, exit code 0. A second
+    Ctrl-C stops at once (130, or 143), a third kills the process. A slet that raises is suspended with its item: on a
+    terminal the run waits for its repair (`exop resume`), elsewhere it stops with exit code 1. A run that leaves dead
+    letters ends with exit code 3.
+
+    Example: `exop run apps/linear_road input=traffic.csv --state state`
 
     Args:
         app: A package folder with a builder (apps/linear_road), a .py file with an Application or a builder, a .toml
@@ -53,75 +55,41 @@ def run(
         parameters: NAME=VALUE for the builder.
         json: Print the report of the run as one JSON object on stdout (see `app.run()`), and nothing else there.
         quiet: Show neither progress nor a summary.
-        on_failure: Whether to wait for the repair of a slet that has failed, or to stop; wait on a terminal, else stop.
-        drain_timeout: How many seconds suspended nodes may keep the run from ending after a Ctrl-C or SIGTERM; a
-            durable application with a state directory keeps what waits for them.
-        check_sharing: Compare items before and after every call; log each slet that alters one that others get, too,
-            and end with exit code 1. Slow: for tests.
+        on_failure: Wait for the repair of a slet that has failed, or stop; by default wait on a terminal, else stop.
+        drain_timeout: Seconds for which suspended nodes may keep the run from ending after a Ctrl-C or SIGTERM; a
+            durable application with a state directory keeps the items that wait for them.
+        check_sharing: Compare items before and after every call; log each slet that modifies an item that other slets
+            get as well, and end with exit code 1. Slow: for tests.
     """
+    from exop.cli.loading import load_mesh, slets_in
+
     with _json_only(json) as report:
-        mesh, catalog = _prepared(app, parameters, params, load)
+        # All mistakes of the user are found before a platform starts.
+        mesh, catalog, target = load_mesh(app, parameters, params, load)
+        catalog.embed(slets_in(target, catalog).values())
+        attended = sys.stderr.isatty() and sys.stdin.isatty()
+        policy = on_failure or ("wait" if attended else "stop")
+        options = _Options(state, name, quiet, policy, report, drain_timeout, check_sharing)
         with Stopping(patience=2) as stopping:
-            return _run(
-                mesh, catalog, _Options(state, name, quiet, on_failure, report, drain_timeout, check_sharing), stopping
-            )
+            return _run(mesh, catalog, options, stopping)
 
 
-def serve(*, state: State = None, name: Name = None, load: Load = ()) -> int:
-    """Start a platform that waits for applications: see `exop apply`.
-
-    With a state directory it starts again what ran there: a durable application goes on from its checkpoint, any other
-    is started anew, from the beginning; the log says which. Ctrl-C (or SIGTERM) stops it, and the next platform there
-    does the same.
-    """
-    from exop.cli.live.serving import Keeper
-    from exop.cli.loading import known_plugins
-    from exop.platform import Platform
-
-    catalog = known_plugins(load)
-    with Stopping(patience=1) as stopping:
-        platform = Platform(state=state, name=name, plugins=catalog.plugins, control=True)
-        with Keeper(platform, stopping) as keeper:
-            keeper.start(catalog.plugins.folders.values())
-            keeper.until_stopped()
-    return DONE
-
-
-@dataclass
+@dataclass(frozen=True)
 class _Options:
-    """The options of a run; `report` is filled for JSON, and `None` when a summary for people is wanted."""
+    """The options of a run; `report` is filled for JSON, and `None` if a summary is to be printed."""
 
     state: Path | None
     name: str | None
     quiet: bool
-    on_failure: OnFailure | None
+    policy: OnFailure
     report: dict[str, Any] | None
     drain_timeout: float
     check_sharing: bool
 
-    @property
-    def policy(self) -> OnFailure:
-        """Return whether to wait for repair: by default only on a terminal."""
-        return self.on_failure or ("wait" if sys.stderr.isatty() and sys.stdin.isatty() else "stop")
-
-
-def _prepared(
-    app: str, parameters: Sequence[str], params: Sequence[Path], load: Sequence[Path]
-) -> tuple[Mesh, Catalog]:
-    """Find every possible mistake of the user before a platform starts."""
-    from exop.cli.building import build
-    from exop.cli.loading import find_target, known_plugins, slets_in
-
-    catalog = known_plugins(load)
-    target = find_target(app, catalog)
-    mesh = build(target, parameters, catalog, params)
-    catalog.embed(slets_in(target, catalog).values())
-    return mesh, catalog
-
 
 def _run(mesh: Mesh, catalog: Catalog, options: _Options, stopping: Stopping) -> int:
-    from exop.cli.live.view import choose_view, print_summary
-    from exop.cli.live.watch import Watch
+    from exop.cli.view import choose_view
+    from exop.cli.watch import Watch
     from exop.model.meshes.resolve import resolved
     from exop.platform import Platform
 
@@ -129,38 +97,43 @@ def _run(mesh: Mesh, catalog: Catalog, options: _Options, stopping: Stopping) ->
         mesh = resolved(mesh, catalog.slets, durable=True)
         _check_same(options.state, mesh)
     platform = Platform(state=options.state, name=options.name, plugins=catalog.plugins, control=True)
-    platform.catalog.embed(catalog.slets.values())  # `exop replace` finds those of a .py file
+    platform.catalog.embed(catalog.slets.values())  # `exop replace` finds the slets of a .py file
     if options.check_sharing:
-        # Most runs do not look for it.
         from exop.wiring.sharing import Sharing
 
         platform.wiring.sharing = Sharing()
     view = choose_view(quiet=options.quiet)
-    watch = Watch(platform, mesh.name, view, stopping, options.policy, drain_timeout=options.drain_timeout)
+    watch = Watch(platform, mesh.name, view, stopping, options.policy, options.drain_timeout)
     try:
         watch.bring_up(lambda: _bring_up(platform, mesh))
         report = watch.until_the_end()
         view.close()
-        if options.report is not None:
-            options.report |= report
-        elif not options.quiet:
-            print_summary(report)
-        # A durable application keeps its checkpoint, with what it failed on, or what waits for a suspended slet.
-        keeps = mesh.durable is not None and (watch.outcome == "failed" or watch.late)
-        if watch.outcome in ("stopped", "failed") and not keeps:
-            _stop(platform, mesh.name, at_once=watch.outcome == "stopped")
-        if watch.error is not None:
-            raise watch.error
-        altered = platform.wiring.sharing is not None and platform.wiring.sharing.found()
-        return watch.exit_code or (FAILED if altered else DONE)
+        return _ended(watch, mesh, report, options)
     finally:
         view.close()
         platform.close()
 
 
+def _ended(watch: Watch, mesh: Mesh, report: dict[str, Any], options: _Options) -> int:
+    """Report on a run that has ended, stop what is left of it, and return the exit code."""
+    from exop.cli.view import print_summary
+
+    if options.report is not None:
+        options.report.update(report)
+    elif not options.quiet:
+        print_summary(report)
+    # A durable application keeps its checkpoint, with the item that failed, or those that wait for a suspended node.
+    keeps = mesh.durable is not None and (watch.outcome == "failed" or watch.late)
+    if watch.outcome in ("stopped", "failed") and not keeps:
+        _stop(watch.platform, mesh.name, at_once=watch.outcome == "stopped")
+    if watch.error is not None:
+        raise watch.error
+    sharing = watch.platform.wiring.sharing
+    return watch.exit_code or (FAILED if sharing is not None and sharing.found() else DONE)
+
+
 def _stop(platform: Platform, application: str, *, at_once: bool) -> None:
-    """Stop an application; a slet that does not return is left behind, and named."""
-    # What runs slets is imported by then.
+    """Stop an application, and name a slet that does not return."""
     from exop.runtime.drivers.source import ThreadDriver
     from exop.runtime.supervision.watchdog import whereabouts
 
@@ -169,7 +142,7 @@ def _stop(platform: Platform, application: str, *, at_once: bool) -> None:
         return
     late = [one for one in deployment.drivers() if isinstance(one, ThreadDriver) and one.alive]
     where = whereabouts(deployment.components.values(), late)
-    say(f"{application}: a slet has not come to its end, and is left behind{where and ':'}{where}")
+    say(f"{application}: a slet has not returned, and is left behind{where and ':'}{where}")
 
 
 def _bring_up(platform: Platform, mesh: Mesh) -> None:
@@ -182,26 +155,23 @@ def _bring_up(platform: Platform, mesh: Mesh) -> None:
 
 
 def _check_same(state: Path, mesh: Mesh) -> None:
-    """An application that the state directory will start again by itself must be the one that is to run.
+    """Check that the application that the state directory will start again is the one that is to run.
 
     Raises:
-        StateError: it is another one under the same name; it is not started, and nothing of it is lost.
+        StateError: it is another one with the same name; it is not started, and nothing of it is lost.
     """
     from exop.runtime.durable.store import Store
 
-    if not os.path.exists(state / "platform.sqlite"):  # a place that cannot be asked is named by the start
+    if not os.path.exists(state / "platform.sqlite"):  # the start reports a directory that cannot be read
         return
-    store = Store(state)
-    try:
+    with contextlib.closing(Store(state)) as store:
         stored = next((one for one in store.applications() if one.name == mesh.name and one.active), None)
-    finally:
-        store.close()
     if stored is None:
         return
     if not _same(stored.topology, mesh):
         raise StateError(
-            f"the state directory {state} is to start {mesh.name!r} again with other settings or slets; go on with "
-            f"that one by `exop serve --state {state}`, or give it up by `exop remove {mesh.name} --state {state}`"
+            f"the state directory {state} will start {mesh.name!r} again with other settings or slets; continue that "
+            f"one with `exop serve --state {state}`, or remove it with `exop remove {mesh.name} --state {state}`"
         )
     say(f"{mesh.name}: it ran in {state} and is started again")
 
@@ -209,7 +179,7 @@ def _check_same(state: Path, mesh: Mesh) -> None:
 def _same(topology: str, mesh: Mesh) -> bool:
     """Whether a stored topology describes *mesh*.
 
-    Releases before this one stored no setting that had its default, and paths as they were given.
+    Earlier releases stored no setting that had its default, and paths as they were given.
     """
     from exop.model.meshes.resolve import with_full_paths
 
@@ -218,16 +188,16 @@ def _same(topology: str, mesh: Mesh) -> bool:
         stored = with_full_paths(stored, Path.cwd())
     except ExopError:
         return False
-    both = [
-        replace(one, revision=0, nodes={name: replace(node, given=frozenset()) for name, node in one.nodes.items()})
-        for one in (stored, mesh)
-    ]
-    return both[0] == both[1]
+
+    def comparable(one: Mesh) -> Mesh:
+        return replace(one, revision=0, nodes={k: replace(v, given=frozenset()) for k, v in one.nodes.items()})
+
+    return comparable(stored) == comparable(mesh)
 
 
 @contextlib.contextmanager
 def _json_only(wanted: bool) -> Iterator[dict[str, Any] | None]:
-    """Keep stdout for one JSON object; what slets, engines and their processes print goes to stderr meanwhile."""
+    """Reserve stdout for one JSON object; slets, engines and their processes print to stderr meanwhile."""
     if not wanted:
         yield None
         return

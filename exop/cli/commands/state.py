@@ -1,75 +1,225 @@
-"""`exop state check` and `exop state accept`: what a state directory holds, and what can be done about damage."""
+"""`exop state check` and `exop state accept`: the content of a state directory, and its damage."""
 
 from __future__ import annotations
 
+import fcntl
+import zlib
+from collections.abc import Sequence
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from exop.cli.options import Json
 from exop.cli.report import DONE, FAILED
-from exop.cli.text import columns, print_json
+from exop.cli.text import answer, columns
+from exop.errors import StateError, StoredStateError
+from exop.runtime.durable.database import FILE, GENERATION, GenerationFile, accept, contents_of, inspect, opened
+from exop.runtime.log.files import DISK
+from exop.runtime.log.segment import Segment, check_start, segment_names, settled
+
+#: A state directory holds at least one of these, however damaged it is.
+_MARKS: Final = (FILE, GENERATION, "lock")
+#: The checkpoint of an application that has none.
+_NONE: Final = {"number": None, "taken": None, "bytes": None}
 
 
 def check_state(directory: Path, /, *, json: Json = False) -> int:
-    """Show what a state directory holds, and what of it is damaged, with the cure. Nothing is changed.
+    """Show the content of a state directory, and any damage with its cure; nothing is changed.
 
-    No platform may use the directory meanwhile. Exit code 1 when something is damaged.
+    No platform may use the directory. Exit code 1 if something is damaged.
 
     Args:
-        directory: The state directory: what was given by `--state DIR`.
+        directory: The state directory: the argument of `--state DIR`.
     """
     from exop.bundle.store import examined
-    from exop.cli.commands.examination import examine
 
     found = examine(directory)
     bundles, broken = examined(directory / "bundles")
     found |= {"bundles": bundles, "damage": [*found["damage"], *broken]}
-    if json:
-        print_json(found)
-    else:
-        _show(found)
+    answer(found, lambda: _as_text(found), json=json)
     return FAILED if found["damage"] else DONE
 
 
 def accept_state(directory: Path, /) -> int:
     """Accept the database of a state directory as the newest, even if its generation file is lost or names a newer one.
 
-    Whatever happened after that state is done again: sinks may get items twice, and engines may be refused. No
-    platform may use the directory meanwhile. A database that is damaged is not accepted.
+    Whatever happened after that state is done again: sinks may get items twice, and engines may refuse to go on. No
+    platform may use the directory. A damaged database is not accepted.
 
     Args:
         directory: The state directory.
     """
-    from exop.cli.commands.examination import take_as_it_is
-
-    print(f"{directory}: accepted; the next start goes on from generation {take_as_it_is(directory)}")
+    print(f"{directory}: accepted; the next start continues from generation {take_as_it_is(directory)}")
     return DONE
 
 
-def _show(found: dict[str, Any]) -> None:
+def _as_text(found: dict[str, Any]) -> str:
     noted = found["noted"]
     state = f"{noted['number']}, {'committed' if noted['committed'] else 'begun'}" if noted else "none"
     known = {key: "unknown" if found[key] is None else found[key] for key in ("version", "generation")}
-    print(f"{found['directory']}: version {known['version']}, generation {known['generation']} (noted: {state})")
-    _table(
-        ("application", "revision", "active", "checkpoint", "taken", "bytes"),
-        [
-            [one["name"], one["revision"], "yes" if one["active"] else "no", *_checkpoint(one["checkpoint"])]
-            for one in found["applications"]
-        ],
+    applications = [
+        [one["name"], one["revision"], "yes" if one["active"] else "no", *(one["checkpoint"] or _NONE).values()]
+        for one in found["applications"]
+    ]
+    tables = (
+        _table(("application", "revision", "active", "checkpoint", "taken", "bytes"), applications),
+        _table(("engine of", "node", "place", "bytes"), [[*one.values()] for one in found["engines"]]),
+        _table(("log", "start", "end", "bytes"), [[*one.values()] for one in found["logs"]]),
+        _table(("bundle",), [[one] for one in found["bundles"]]),
     )
-    _table(("engine of", "node", "place", "bytes"), [list(one.values()) for one in found["engines"]])
-    _table(("log", "start", "end", "bytes"), [list(one.values()) for one in found["logs"]])
-    _table(("bundle",), [[one] for one in found["bundles"]])
-    print("damage:" if found["damage"] else "nothing is damaged")
-    for problem in found["damage"]:
-        print(f"  {problem}")
+    return "\n".join(
+        [
+            f"{found['directory']}: version {known['version']}, generation {known['generation']} (noted: {state})",
+            *filter(None, tables),
+            "damage:" if found["damage"] else "nothing is damaged",
+            *(f"  {problem}" for problem in found["damage"]),
+        ]
+    )
 
 
-def _checkpoint(found: dict[str, Any] | None) -> list[Any]:
-    return ["-", "-", "-"] if found is None else list(found.values())
+def _table(head: Sequence[str], rows: list[list[Any]]) -> str:
+    return columns(head, [["-" if cell is None else cell for cell in row] for row in rows], "  ") if rows else ""
 
 
-def _table(head: tuple[str, ...], rows: list[list[Any]]) -> None:
-    if rows:
-        print(columns(head, [["-" if cell is None else cell for cell in row] for row in rows], "  "))
+def examine(directory: Path) -> dict[str, Any]:
+    """Return the content of a state directory as plain data; `damage` lists each damage with its cure.
+
+    Raises:
+        StateError: there is no such directory, it is not a state directory, or a platform uses it.
+    """
+    with _unused(directory):
+        damage: list[str] = []
+        found: dict[str, Any] = {"directory": str(directory), "version": None, "generation": None, "noted": None}
+        try:
+            noted = GenerationFile(directory).read()
+            found["noted"] = noted._asdict() if noted is not None else None
+            inspect(directory)
+        except StateError as problem:
+            damage.append(str(problem))
+        found["applications"] = _applications(directory, found, damage)
+        found["engines"] = [
+            {
+                "application": place.parent.parent.name,
+                "node": place.parent.name,
+                "place": place.name,
+                "bytes": _size(place),
+            }
+            for place in sorted((directory / "engines").glob("*/*/*"))
+        ]
+        folders = {path.parent for path in directory.rglob("*.log") if segment_names([path.name])}
+        found["logs"] = [_log(folder, damage) for folder in sorted(folders)]
+        return found | {"damage": damage}
+
+
+def take_as_it_is(directory: Path) -> int:
+    """Accept the database as the newest, whatever the generation file says; return its generation.
+
+    Raises:
+        StateError: there is none, it is damaged, or a platform uses the directory.
+    """
+    with _unused(directory):
+        return accept(directory).number
+
+
+def _unused(directory: Path) -> ExitStack:
+    """Lock the directory against platforms while the block runs.
+
+    Raises:
+        StateError: as `examine`.
+    """
+    if not directory.is_dir():
+        raise StateError(f"there is no state directory {directory}; name the directory that was given by --state DIR")
+    if not any((directory / name).exists() for name in _MARKS):
+        raise StateError(
+            f"{directory} is not a state directory: it holds none of {', '.join(_MARKS)}; name the one that was given "
+            f"by --state DIR"
+        )
+    for path in (directory / name for name in _MARKS):
+        if path.exists() and not path.is_file():
+            raise StateError(f"{path} is no file; nothing was changed; move it away, or restore the whole directory")
+    held = ExitStack()
+    path = directory / "lock"
+    if path.exists():
+        lock = held.enter_context(path.open())
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = lock.read().strip() or "unknown"
+            held.close()
+            raise StateError(
+                f"the state directory {directory} is in use by the platform with process id {holder}; ask the platform "
+                f"(`exop ps`), or stop it first"
+            ) from None
+    return held
+
+
+def _applications(directory: Path, found: dict[str, Any], damage: list[str]) -> list[dict[str, Any]]:
+    """The applications of a readable database, the newest or not."""
+    path = directory / FILE
+    try:
+        contents = contents_of(path)
+    except StateError:  # reported by inspect() already
+        return []
+    if contents is None:
+        return []
+    found["version"] = contents.version
+    found["generation"] = contents.generation.number
+    damage.extend(contents.damaged.values())
+    listed = []
+    with opened(path) as database:
+        query = (
+            "SELECT a.name, a.revision, a.active, c.number, c.taken FROM applications a "
+            "LEFT JOIN checkpoints c ON c.application = a.name ORDER BY a.name"
+        )
+        for name, revision, active, number, taken in database.execute(query).fetchall():
+            if name in contents.damaged:
+                continue
+            size = 0
+            cure = f"restore the whole state directory from one copy, or remove the application (`exop remove {name}`)"
+            query = "SELECT kind, name, sum, content FROM parts WHERE application = ?"
+            for kind, part, known, content in database.execute(query, (name,)):
+                size += len(content)
+                if zlib.crc32(content) != known:
+                    damage.append(f"the checkpoint of {name}: its {kind} {part!r} is damaged; {cure}")
+            checkpoint = None
+            if number is not None:
+                checkpoint = {"number": number, "taken": datetime.fromtimestamp(taken, UTC).isoformat(), "bytes": size}
+            listed.append({"name": name, "revision": revision, "active": bool(active), "checkpoint": checkpoint})
+    return listed
+
+
+def _log(folder: Path, damage: list[str]) -> dict[str, Any]:
+    start = end = None
+    try:
+        start, end = _range_of_log(folder)
+    except (StoredStateError, OSError) as problem:
+        damage.append(str(problem))
+    return {"folder": str(folder), "start": start, "end": end, "bytes": _size(folder)}
+
+
+def _range_of_log(folder: Path) -> tuple[int, int]:
+    """Read a log that is not open, and return its first and last offset.
+
+    Raises:
+        StoredStateError: it is damaged; a torn tail does not count, it is cut off when the log is opened.
+        OSError: it cannot be read.
+    """
+    segments = [Segment(DISK, folder / name) for name in segment_names(path.name for path in folder.iterdir())]
+    try:
+        for one in segments:
+            one.scan()
+        for one, after in pairwise(segments):
+            if one.end != after.base or one.rest(one.size):
+                raise one.damaged(f"damaged at row {one.end}")
+        check_start(folder, DISK, segments[0].base)
+        segments[-1].check_tail(settled(folder, DISK))
+    finally:
+        for one in segments:
+            one.close()
+    return segments[0].base, segments[-1].end
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

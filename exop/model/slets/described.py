@@ -63,6 +63,15 @@ def describe(spec: SletSpec) -> dict[str, Any]:
     }
 
 
+def summary(spec: SletSpec) -> dict[str, Any]:
+    """Return the part of the description for a list of slets: role, first line of the docstring, ports, settings."""
+    facts = describe(spec)
+    ports = [{name: port[name] for name in ("port", "direction", "type", "pulled")} for port in facts["ports"]]
+    settings = [setting["text"] for setting in facts["settings"]]
+    doc = spec.doc.partition("\n")[0]
+    return {"slet": facts["slet"], "role": facts["role"], "doc": doc, "ports": ports, "settings": settings}
+
+
 def _port(port: PortSpec) -> dict[str, Any]:
     return {
         "port": port.name,

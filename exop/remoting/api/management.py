@@ -112,6 +112,13 @@ class Management(Generic[AnyPlan]):
                 ports += [port for port in describe(slet)["ports"] if port["port"] not in known]
         return found
 
+    @operation(role="observe")
+    def slet_summaries(self) -> list[dict[str, Any]]:
+        """The slets that applications can use: role, first line of the docstring, ports and settings."""
+        from exop.model.slets.described import summary
+
+        return [summary(spec) for spec in self.catalog.slets.values()]
+
     def services(self, query: str = "") -> Iterable[dict[str, Any]]:
         """The services that a filter fits: `id`, `interfaces`, `properties`."""
         from exop.model.filter import as_filter

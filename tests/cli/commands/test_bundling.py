@@ -38,7 +38,7 @@ def test_a_bundle_is_made_installed_started_and_removed(state: Path, tmp_path: P
     manifest = folder / "bundle.toml"
     manifest.write_text(manifest.read_text().replace("0.1.0", "0.2.0"))
     updated = exop("bundle", "update", folder, "--state", state).stdout.splitlines()
-    assert updated == ["speeds@0.2.0: started; replaced: nothing runs of it", "stopped: speeds@0.1.0"]
+    assert updated == ["speeds@0.2.0: started; replaced: no node runs a slet of it", "stopped: speeds@0.1.0"]
     assert facts("bundle", "stop", "speeds", "--state", state)["state"] == "resolved"
     assert exop("bundle", "uninstall", "speeds@0.1.0", "--state", state).stdout == "speeds@0.1.0: uninstalled\n"
     assert exop("bundle", "uninstall", "speeds", "--state", state).stdout == "speeds@0.2.0: uninstalled\n"

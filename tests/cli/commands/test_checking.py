@@ -8,10 +8,9 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from exop.cli import main
-from exop.cli.building import build
-from exop.cli.commands import health
+from exop.cli.commands import checking as health
 from exop.cli.commands.checking import analysed
-from exop.cli.loading import find_target, known_plugins
+from exop.cli.loading import build, find_target, known_plugins
 from exop.errors import ExopError
 from exop.hooks import Plugins
 from exop.model.meshes.mesh import Mesh
@@ -138,7 +137,7 @@ def test_doctor_finds_a_broken_plugin(capsys: pytest.CaptureFixture[str], monkey
     assert main(["doctor"]) == 1
     out = capsys.readouterr().out
     assert "broken  plugin cracked" in out
-    assert "to mend:" in out
+    assert "to fix:" in out
 
 
 def java(monkeypatch: pytest.MonkeyPatch, find_java: object) -> None:

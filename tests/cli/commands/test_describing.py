@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from exop import Platform
 from exop.cli import main
 from exop.cli.commands.describing import ATOMIC, NOT_ATOMIC, POLICIES, guarantee
 from exop.model.slets.spec import POLICIES as KNOWN
@@ -42,6 +43,33 @@ def test_a_described_slet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     (tmp_path / "slet.json").write_text("{")
     assert main(["describe", "slet.json"]) != 0
     assert "the description of a slet" in capsys.readouterr().err
+
+
+def test_slets_are_listed(counting: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`exop slets` has all slets with ports, settings and purpose, or those with a text in name or purpose."""
+    assert main(["slets", "--load", str(counting), "--json"]) == 0
+    listed = {one["slet"]: one for one in json.loads(capsys.readouterr().out)}
+    assert {"stock:count_up", "counting:half"} < set(listed)
+    half = listed["counting:half"]
+    assert (half["role"], half["settings"]) == ("pi", ["missing: Path | None = None"])
+    assert [(one["direction"], one["port"], one["type"]) for one in half["ports"]] == [
+        ("in", "item", "int"),
+        ("out", "out", "float"),
+    ]
+    assert main(["slets", "COUNT_up"]) == 0
+    first, ports, settings = capsys.readouterr().out.splitlines()
+    assert first.startswith("stock:count_up  (alpha)  Emit")
+    assert (ports.strip(), "step: int = 1" in settings) == ("out out: int", True)
+    assert main(["slets", "no such thing"]) == 0
+    assert "`exop slets` lists all" in capsys.readouterr().out
+
+
+def test_slets_of_a_running_platform(counting: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With `--on` the list is that of the platform, with the packages that it has loaded."""
+    with Platform(name="there", control=True) as platform:
+        platform.load(counting)
+        assert main(["slets", "counting", "--on", "there"]) == 0
+    assert "counting:half  (pi)  Halve;" in capsys.readouterr().out
 
 
 def test_a_folder(counting: Path, capsys: pytest.CaptureFixture[str]) -> None:

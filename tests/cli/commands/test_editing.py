@@ -37,7 +37,7 @@ def test_replace_hands_the_state_over_and_loses_nothing(line: Path, capsys: pyte
     assert step == "  replace tag: line:tag → line:shout; the state (Seen) by reference"
     assert settings == ["    label: 'a' → 'B'", "    limit: 0, dropped: shout has no such setting"]
     assert does == "    open → pause → drain → memento → bind → release → close the old"
-    assert "line: revision 2 runs; the stream stood still for " in text
+    assert "line: revision 2 runs; the stream paused for " in text
     eventually(lambda: lines(line)[-1].startswith("B!"))
     found = lines(line)[:-1]
     assert numbers(line)[: len(found)] == list(range(1, len(found) + 1))
@@ -272,8 +272,8 @@ def test_bad_proofs(capsys: pytest.CaptureFixture[str]) -> None:
         ("--shadow", "0items"): "give numbers above 0",
         ("--keep", "long"): "write 60s",
         ("--keep", "0s"): "write 60s",
-        ("--divert", "path=x"): "it goes with --shadow",
-        ("--allow-no-output",): "it goes with --shadow",
+        ("--divert", "path=x"): "give --shadow as well",
+        ("--allow-no-output",): "give --shadow as well",
         ("--divert", "path", "--shadow", "1s"): "write NAME=VALUE",
     }.items():
         assert said in told(capsys, "replace", "line.tag", "line:twin", *arguments, code=2), arguments

@@ -10,8 +10,7 @@ import pytest
 
 from exop import Application, Platform, slet
 from exop.cli import main
-from exop.cli.building import build
-from exop.cli.loading import find_target, known_plugins
+from exop.cli.loading import build, find_target, known_plugins
 from exop.remoting.api.remote_platform import connect
 from exop.stock.slets import count_up
 from exop.testing import replay
@@ -71,7 +70,7 @@ def test_dead_letters_from_another_process(failing: Platform, capsys: pytest.Cap
         assert remote.retry_dead_letters("counting", "half") == 1
     eventually(lambda: not failing.dead_letters("counting", "half"))
     assert main(["item", "retry", "counting.half"]) == 0
-    assert "0 dead letters are tried again" in capsys.readouterr().out
+    assert "0 dead letters are retried" in capsys.readouterr().out
 
 
 def test_mistakes(failing: Platform, capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,7 +78,7 @@ def test_mistakes(failing: Platform, capsys: pytest.CaptureFixture[str]) -> None
     Path("taken").write_text("mine")
     said = {
         ("list", "counting"): "counting.NODE",
-        ("export", "counting.half", "taken"): "is there already",
+        ("export", "counting.half", "taken"): "exists already",
         ("export", "counting.sink", "new"): "counting.sink has no kept item: nothing of it has failed",
         ("export", "counting.half", "new", "--dead-letter", "4"): "no dead letter 4: none was set aside",
         ("retry", "counting.hlaf"): "did you mean 'half'?",
@@ -111,8 +110,8 @@ def test_an_item_that_fails_again_at_once(failing: Platform, capsys: pytest.Capt
     assert main(["resume", "counting.half"]) == 1
     told = capsys.readouterr()
     assert "resumed" not in told.out
-    failed = "exop: counting.half failed while trying its item again: ValueError: no halves today; mend it (exop "
-    assert told.err == f"{failed}replace, exop configure) or its cause first\n"
+    failed = "exop: counting.half failed while retrying its item: ValueError: no halves today; fix the slet (exop "
+    assert told.err == f"{failed}replace, exop configure) or the cause first\n"
     Path("mended").touch()
     assert main(["resume", "counting.half"]) == 0
     assert capsys.readouterr().out == "counting.half: resumed\n"
@@ -134,7 +133,7 @@ def test_what_hangs_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         for command in (["ps"], ["describe", "app.slow"]):
             assert main(command) == 0
             out = capsys.readouterr().out
-            assert "hangs: item 1 of app.numbers takes" in out
+            assert "hangs: item 1 of app.numbers has taken" in out
             assert "gate.pass_through()" in out
             assert "timeout 0.05 s" in out
         gate.open()

@@ -76,7 +76,7 @@ def test_bad_input(line: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
         ("import", "line.tag", "wrong"): "count is 'many' (str), not int",
         ("import", "line.tag", "newer"): "it is of version 9 of Seen, the code here knows 1",
         ("import", "line.tag", "class"): "it is a line:Position, and the slet keeps a line:Seen",
-        ("export", "line.tag", "state.json"): "is there already",
+        ("export", "line.tag", "state.json"): "exists already",
         ("export", "line.tag", "x", "--format", "xml"): "json",
     }
     for arguments, cure in said.items():

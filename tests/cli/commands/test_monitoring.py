@@ -12,9 +12,8 @@ import pytest
 
 from exop import Application, Platform
 from exop.cli import main
-from exop.cli.building import build
 from exop.cli.commands.monitoring import dead_drivers, not_running, prometheus_text
-from exop.cli.loading import find_target, known_plugins
+from exop.cli.loading import build, find_target, known_plugins
 from exop.stock.slets import count_up
 from tests.cli.shell import eventually
 

@@ -104,7 +104,7 @@ def test_what_was_accepted_starts_again(state, capsys):
         (state / "generation").write_bytes(damage)
         checked(state, capsys, code=1)
         assert main(["state", "accept", str(state)]) == 0
-        assert "goes on from generation" in capsys.readouterr().out
+        assert "continues from generation" in capsys.readouterr().out
         assert checked(state, capsys)["damage"] == []
     with Platform(state=state, control=False) as platform:
         assert not platform.failed_to_restart

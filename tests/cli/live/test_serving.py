@@ -1,7 +1,8 @@
 """`exop serve`: what it keeps up, and what it tells."""
 
 import shutil
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -9,13 +10,20 @@ import pytest
 from exop import Application
 from exop.cli import main
 from exop.cli.commands.looking import ps
-from exop.cli.live.serving import Keeper
-from exop.cli.stopping import Stopping
+from exop.cli.commands.serving import Keeper
+from exop.cli.report import Stopping
 from exop.logs import set_up
 from exop.platform import Platform
 from exop.runtime.durable.store import Store
 from exop.stock.slets import count_up
 from tests.cli.shell import eventually
+
+
+@contextmanager
+def kept_up(platform: Platform) -> Iterator[Keeper]:
+    """The keeper of a platform, which is closed at the end."""
+    with closing(platform):
+        yield Keeper(platform, Stopping())
 
 
 def activated(state: Path) -> None:
@@ -44,7 +52,7 @@ def test_finished_applications_rest(counting: Path, tmp_path: Path, capsys: pyte
     assert main(["run", str(counting), "to=3", "output=out", "--state", "state", "--quiet"]) == 0
     activated(tmp_path / "state")
     set_up()
-    with Keeper(Platform(state=tmp_path / "state", control=False), Stopping()) as keeper:
+    with kept_up(Platform(state=tmp_path / "state", control=False)) as keeper:
         keeper.start([])
         said = told(keeper, capsys, "finished [")
         assert said.count("finished [") == 1
@@ -57,13 +65,12 @@ def test_finished_applications_rest(counting: Path, tmp_path: Path, capsys: pyte
 
 def test_failures_are_told_with_the_cure(counting: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A slet that is suspended under `serve` is logged with its error and what to do; so is its repair."""
-    from exop.cli.building import build
-    from exop.cli.loading import find_target, known_plugins
+    from exop.cli.loading import build, find_target, known_plugins
 
     catalog = known_plugins()
     mesh = build(find_target("./counting", catalog), ["to=4", "output=out", "missing=mended"], catalog)
     set_up()
-    with Keeper(Platform(plugins=catalog.plugins, control=False), Stopping()) as keeper:
+    with kept_up(Platform(plugins=catalog.plugins, control=False)) as keeper:
         keeper.start([])
         keeper.platform.apply(mesh)
         said = told(keeper, capsys, "suspended")
@@ -82,7 +89,7 @@ def test_a_plugin_that_is_gone(counting: Path, tmp_path: Path, capsys: pytest.Ca
     activated(tmp_path / "state")
     shutil.rmtree(counting)
     set_up()
-    with Keeper(Platform(state=tmp_path / "state"), Stopping()) as keeper:
+    with kept_up(Platform(state=tmp_path / "state")) as keeper:
         keeper.start([])
         assert "not started again" in capsys.readouterr().err
         assert ps() == 0
@@ -128,7 +135,7 @@ def test_suspended_nodes_are_named_at_the_end(tmp_path: Path, capsys: pytest.Cap
     app = Application("app")
     app.add("show", "stock:show", item=app.add("numbers", "stock:count_up"))
     set_up()
-    with Keeper(Platform(state=tmp_path / "state", control=False), Stopping()) as keeper:
+    with kept_up(Platform(state=tmp_path / "state", control=False)) as keeper:
         keeper.start([])
         keeper.platform.apply(app.build().suspend("show"))
         keeper.stopping.count = 1

@@ -14,9 +14,8 @@ import pytest
 from rich.console import Console
 
 from exop.cli import main
-from exop.cli.live.rates import TOP, Rates, title
-from exop.cli.live.top import refresh
-from exop.cli.live.view import Live, as_text
+from exop.cli.commands.top import refresh
+from exop.cli.view import TOP, Live, Rates, as_text, title
 from tests.cli.commands.test_editing import told
 from tests.cli.shell import COMMAND, applications, eventually, facts, running
 
@@ -114,8 +113,8 @@ def test_what_waits_for_somebody_is_told() -> None:
     now["checkpoints"] = {"trouble": "no room"}
     notes = Rates().section(now).notes
     assert notes == [
-        "app.b is failed on the item 5 at 'item': ValueError: no; mend it, then `exop resume app.b`",
-        "app.b hangs: an item takes 12.0 s by now, see `exop describe app.b`",
+        "app.b is failed on the item 5 at 'item': ValueError: no; fix the cause, then `exop resume app.b`",
+        "app.b hangs: an item has taken 12.0 s so far, see `exop describe app.b`",
         "app.b: 3 dead letters, see `exop item list app.b`",
         "app.b: pending: below=20 when time >= 5",
         "app.b: the condition raised",

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from exop.cli.live.rates import RUN, Rates, cells, own_lines, waiting
-from exop.cli.live.view import Live, Log, choose_view, print_summary
 from exop.cli.text import columns, number, pause, seconds
+from exop.cli.view import RUN, Live, Log, Rates, cells, choose_view, own_lines, print_summary, waiting
 from exop.logs import set_up
 from exop.report import Totals
 

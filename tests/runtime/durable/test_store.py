@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from exop import Application
-from exop.cli.commands.examination import examine
+from exop.cli.commands.state import examine
 from exop.errors import StateError
 from exop.runtime.durable.store import Store
 from exop.stock.slets import count_up, show

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from exop import Platform
-from exop.cli.commands.health import examine
+from exop.cli.commands.checking import examine
 from exop.errors import PlanError, StateError
 from exop.runtime.supervision.interpreter import collect_young, yield_gil
 

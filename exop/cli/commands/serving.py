@@ -1,4 +1,4 @@
-"""A platform that waits for applications, and reports the changes of their states."""
+"""`exop serve`: a platform that waits for applications, and logs the changes of their states."""
 
 from __future__ import annotations
 
@@ -6,24 +6,46 @@ import os
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
-from exop.cli.live.view import opening_facts
-from exop.cli.stopping import Stopping
+from exop.cli.options import Load, Name, State
+from exop.cli.report import DONE, Stopping
+from exop.cli.view import opening_facts
 from exop.errors import ExopError
 from exop.logs import logger
 
 if TYPE_CHECKING:
     from exop.platform import Platform
 
-#: How often the applications are looked at, in seconds.
+#: The interval at which the states of the applications are compared, in seconds.
 TICK: Final = 0.2
-#: How often it is logged how far an opening is.
+#: The interval at which the progress of an opening is logged, in seconds.
 OPENING_EVERY: Final = 5.0
+
+
+def serve(*, state: State = None, name: Name = None, load: Load = ()) -> int:
+    """Start a platform that waits for applications: see `exop apply`.
+
+    With a state directory it starts again what ran there: a durable application continues from its checkpoint, any
+    other starts from the beginning; the log says which. Ctrl-C (or SIGTERM) stops the platform, and the next one on
+    the directory does the same.
+
+    Example: `exop serve --name traffic --state /var/lib/exop --load apps/linear_road`
+    """
+    from exop.cli.loading import known_plugins
+    from exop.platform import Platform
+
+    catalog = known_plugins(load)
+    with Stopping(patience=1) as stopping:
+        platform = Platform(state=state, name=name, plugins=catalog.plugins, control=True)
+        with closing(platform):
+            keeper = Keeper(platform, stopping)
+            keeper.start(catalog.plugins.folders.values())
+            keeper.until_stopped()
+    return DONE
 
 
 @dataclass
@@ -33,18 +55,10 @@ class Keeper:
     platform: Platform
     stopping: Stopping
     _states: dict[str, str] = field(default_factory=dict)
-    _told: float = 0.0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.platform.close()
+    _logged: float = 0.0
 
     def start(self, folders: Iterable[Path]) -> None:
-        """Start the platform and what ran in its state directory.
+        """Start the platform, and what ran in its state directory.
 
         Raises:
             StateError, AddressInUse: it cannot start here.
@@ -77,23 +91,23 @@ class Keeper:
                 self._log.warning("stops with suspended nodes", application=name, nodes=held, kept=kept)
 
     def look(self) -> None:
-        """Log what has changed since the last look."""
+        """Log the changes since the last call."""
         found = {}
         for name in sorted({*self.platform.components.opening, *self.platform.applications()}):
             with suppress(ExopError):  # removed between the two calls
                 found[name] = self.platform.status(name)
         for name in [name for name in self._states if name not in found]:
-            if self._states.pop(name) != "opening":  # else it could not be opened: its client gets the error
+            if self._states.pop(name) != "opening":  # else its client gets the error
                 self._log.info("removed", application=name)
-        due = time.monotonic() - self._told >= OPENING_EVERY
+        due = time.monotonic() - self._logged >= OPENING_EVERY
         for name, status in found.items():
             if status["state"] != self._states.get(name) or (due and status["state"] == "opening"):
                 self._states[name] = status["state"]
-                self._tell(name, status)
+                self._log_state(name, status)
 
-    def _tell(self, name: str, status: dict[str, Any]) -> None:
+    def _log_state(self, name: str, status: dict[str, Any]) -> None:
         if "opening" in status:
-            self._told = time.monotonic()
+            self._logged = time.monotonic()
             self._log.info("opening", application=name, **opening_facts(status["opening"]))
             return
         failed = {node: one["error"] for node, one in status["nodes"].items() if "error" in one}
@@ -102,7 +116,7 @@ class Keeper:
             self._log.error(status["state"], application=name, failed=failed | status["crashed"], cure=cure)
             return
         if status["state"] == "finished":
-            # Asking is what makes the platform remember that this one need not be started again.
+            # The call lets the platform note that this application need not be started again.
             self.platform.wait(name, 0)
         self._log.info(status["state"], application=name)
 

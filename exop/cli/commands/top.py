@@ -1,31 +1,29 @@
-"""`exop top`: what runs on a platform, live."""
+"""`exop top`: the figures of a platform, live."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from exop.cli.live.rates import Rates, Section, Sort
-from exop.cli.live.view import Live, as_text
 from exop.cli.options import HERE, Json, Where
 from exop.cli.peers import find_application, the_platform
-from exop.cli.report import DONE, say
-from exop.cli.stopping import Stopping
+from exop.cli.report import DONE, Stopping, say
 from exop.cli.text import print_json
+from exop.cli.view import Live, Rates, Section, Sort, as_text
 from exop.errors import BuilderError, CallTimeout, ExopError, PeerUnreachable, UnknownName
 
 if TYPE_CHECKING:
     from exop.remoting.api.remote_platform import RemotePlatform
 
-#: How often it is looked whether it should end, in seconds.
+#: The interval at which signals are checked, in seconds.
 TICK: Final = 0.05
-#: Of so many looks one asks for the whole status, with quantiles; the others ask for the figures alone.
+#: One of so many requests is for the whole status, with quantiles; the others are for the figures alone.
 WHOLE: Final = 10
 
 
@@ -34,32 +32,40 @@ def top(
     /,
     *,
     sort: Annotated[
-        Sort, Parameter(help="The order of the nodes; largest first, by default that of the mesh.")
+        Sort, Parameter(help="The order of the nodes: largest first; by default the order of the mesh.")
     ] = "mesh",
-    every: Annotated[float, Parameter(help="Seconds between two looks; 1 by default.")] = 1.0,
-    once: Annotated[bool, Parameter(help="Look twice, print one table with the rates between, and end.")] = False,
+    every: Annotated[float, Parameter(help="Seconds between two updates; 1 by default.")] = 1.0,
+    once: Annotated[bool, Parameter(help="Print one table, with the rates over one interval, and exit.")] = False,
     where: Where = HERE,
     json: Json = False,
 ) -> int:
-    """Show what runs on a platform, live: rates, busy shares, latencies, queues, errors, what waits for a repair.
+    """Show the nodes of a platform live: rates, busy shares, latencies, queues, errors, and what needs attention.
 
-    Ctrl-C ends it. Where stdout is no terminal, and with --json, one look follows the other (--json: an object per
-    line). It ends with the platform, and says so.
+    Ctrl-C ends it. If stdout is no terminal, and with --json, each update is printed (--json: one object per line). It
+    ends with the platform, and says so.
+
+    Example: `exop top linear_road --sort busy`
 
     Args:
         app: Only this application.
     """
     if not 0 < every < 3600:
-        raise BuilderError(f"--every {every:g} is no number of seconds between two looks; give one above 0")
-    with _meant(app, where) as (platform, name), Stopping(patience=1) as stopping:
-        live = sys.stdout.isatty() and not json and not once
+        raise BuilderError(f"--every {every:g} is no number of seconds between two updates; give one above 0")
+    with _named(app, where) as (platform, name), Stopping(patience=1) as stopping:
         look = Look(platform, name, sort, stopping, every)
-        return _live(look) if live else _plain(look, once=once, json=json)
+        live = sys.stdout.isatty() and not json and not once
+        if live:
+            _live(look)
+        else:
+            _plain(look, once=once, json=json)
+    if look.farewell:
+        say(look.farewell)
+    return DONE
 
 
 @contextmanager
-def _meant(app: str | None, where: Where) -> Iterator[tuple[RemotePlatform, str | None]]:
-    """The platform to look at, and the application if only one is meant."""
+def _named(app: str | None, where: Where) -> Iterator[tuple[RemotePlatform, str | None]]:
+    """The platform, and the application if one is named."""
     if app is None:
         with the_platform(where) as platform:
             yield platform, None
@@ -71,11 +77,11 @@ def _meant(app: str | None, where: Where) -> Iterator[tuple[RemotePlatform, str 
 
 @dataclass
 class Look:
-    """Looks at a platform again and again, until it, its application or the user leaves.
+    """Asks a platform for its figures until it, its application or the user leaves.
 
     Attributes:
-        farewell: Why it has ended, if not by the user.
-        trouble: Why what is shown is old.
+        farewell: Why it ended, if not by the user.
+        trouble: Why the sections are outdated.
     """
 
     platform: RemotePlatform
@@ -90,10 +96,10 @@ class Look:
     sections: list[Section] = field(default_factory=list)
     _rates: Rates = field(default_factory=Rates)
     _known: dict[str, Any] = field(default_factory=dict)
-    _looks: int = 0
+    _left: int = 0
 
     def again(self) -> bool:
-        """Look; `False` if there is nothing more to be seen."""
+        """Update the sections; `False` if there is nothing left to show."""
         try:
             running = self._statuses()
         except CallTimeout as late:
@@ -110,39 +116,35 @@ class Look:
         return True
 
     def _statuses(self) -> dict[str, Any]:
-        """The status of each application: a whole one now and then and where something has changed, else new figures.
+        """The status of each application: a whole one now and then and after a change, else new figures only.
 
         Raises:
-            UnknownName: the one application that is looked at does not run any more.
+            UnknownName: the application does not run any more.
         """
         names = None if self.application is None else [self.application]
-        self._looks -= 1
-        if self._looks > 0 and self._known:
+        self._left -= 1
+        if self._left > 0 and self._known:
             try:
                 there = names or self.platform.applications()
                 for name in there:
                     refresh(self._known[name], self.platform.metrics(name))
-                self._looks = self._looks if names or len(there) == len(self._known) else 0
+                self._left = self._left if names or len(there) == len(self._known) else 0
             except (KeyError, ExopError):
-                self._looks = 0
-        if self._looks <= 0:
+                self._left = 0
+        if self._left <= 0:
             status = self.platform.status()
-            self.name, self.pid, self._looks = status["platform"], status["pid"], WHOLE
+            self.name, self.pid, self._left = status["platform"], status["pid"], WHOLE
             self._known = status["applications"]
         if names is not None and names[0] not in self._known:
             raise UnknownName(place=self.name, kind="application", name=names[0], known=self._known)
         return {name: self._known[name] for name in names or self._known}
 
     def pause(self) -> bool:
-        """Wait for the next look; `False` when the user has had enough."""
+        """Wait for the next update; `False` when the user has stopped it."""
         deadline = time.monotonic() + self.every
         while not self.stopping.count and (rest := deadline - time.monotonic()) > 0:
             time.sleep(min(TICK, rest))
         return not self.stopping.count
-
-    def as_data(self) -> dict[str, Any]:
-        """The look as JSON has it."""
-        return {"platform": self.name, "pid": self.pid, "applications": [one.as_data() for one in self.sections]}
 
     @property
     def head(self) -> str:
@@ -151,7 +153,7 @@ class Look:
 
 
 def refresh(status: dict[str, Any], metrics: Mapping[str, Any]) -> None:
-    """Put new figures into a status; the quantiles of before stay.
+    """Put new figures into a status; its quantiles stay.
 
     Raises:
         KeyError: they are of another revision or state: the status is outdated.
@@ -172,35 +174,25 @@ def refresh(status: dict[str, Any], metrics: Mapping[str, Any]) -> None:
     status["running_s"] = metrics["running_s"]
 
 
-def _live(look: Look) -> int:
-    screen = Live(screen=True)
-    try:
+def _live(look: Look) -> None:
+    with closing(Live(screen=True)) as screen:
         while look.again():
             screen.show(f"{look.head}  every {look.every:g} s, Ctrl-C ends", look.sections)
             if not look.pause():
                 break
-    finally:
-        screen.close()
     print(as_text(look.head, look.sections))
-    return _ended(look)
 
 
-def _plain(look: Look, *, once: bool, json: bool) -> int:
-    if once and look.again():  # what is printed are the rates from here on
+def _plain(look: Look, *, once: bool, json: bool) -> None:
+    if once and look.again():  # the rates are those from here on
         look.pause()
     while look.again():
         if json:
-            print_json(look.as_data(), indent=None)
+            sections = [asdict(one) for one in look.sections]
+            print_json({"platform": look.name, "pid": look.pid, "applications": sections}, indent=None)
         else:
             print(as_text(f"{time.strftime('%H:%M:%S')}  {look.head}", look.sections), flush=True)
         if once or not look.pause():
             break
         if not json:
             print()
-    return _ended(look)
-
-
-def _ended(look: Look) -> int:
-    if look.farewell:
-        say(look.farewell)
-    return DONE

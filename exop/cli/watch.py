@@ -1,4 +1,4 @@
-"""Running one application until it ends: signals, failures, progress, the report at the end."""
+"""The supervision of one run until its end: signals, failures, progress, the report."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
-from exop.cli.live.view import View
 from exop.cli.options import OnFailure
-from exop.cli.report import DONE, FAILED, LETTERS, say
-from exop.cli.stopping import Stopping
+from exop.cli.report import DONE, FAILED, LETTERS, Stopping, say
+from exop.cli.view import View
 from exop.errors import ComponentFailed, ExopError, UnknownName
 from exop.logs import is_json, logger
 from exop.report import Totals
@@ -22,12 +21,10 @@ if TYPE_CHECKING:
     from exop.platform import Platform
     from exop.runtime.component import Component
 
-#: How often signals and failures are looked for, in seconds.
+#: The interval at which signals and failures are checked, in seconds.
 TICK: Final = 0.1
-#: When the first figures are shown.
+#: The time to the first figures, in seconds.
 SOON: Final = 0.3
-#: How long suspended nodes may keep a run from ending, in seconds.
-DRAIN: Final = 20.0
 
 Outcome = Literal["finished", "drained", "stopped", "failed", "removed"]
 T = TypeVar("T")
@@ -35,47 +32,47 @@ T = TypeVar("T")
 
 @dataclass
 class Watch:
-    """One application that runs in this process, and the person in front of it.
+    """Supervises an application that runs in this process.
 
     Attributes:
         policy: The reaction to a slet suspended by an error: wait for its repair, or end with exit code 1.
+        drain_timeout: Seconds for which suspended nodes may keep the run from ending.
         error: The error that ended the run.
-        dead: Items that were set aside as dead letters.
-        drain_timeout: How many seconds suspended nodes may keep the run from ending.
-        late: They have: what waits for them was not processed.
+        dead: The number of dead letters.
+        late: Whether the drain timeout has passed: the items that wait for suspended nodes were not processed.
     """
 
     platform: Platform
     application: str
     view: View
     stopping: Stopping
-    policy: OnFailure = "stop"
+    policy: OnFailure
+    drain_timeout: float
     error: ComponentFailed | None = None
     outcome: Outcome = "finished"
     dead: int = 0
-    drain_timeout: float = DRAIN
     late: bool = False
     _held: tuple[str, ...] = ()
     _held_since: float = 0.0
-    _told: list[BaseException | None] = field(default_factory=list)
+    _reported: list[BaseException | None] = field(default_factory=list)
     _ending: bool = False
 
     def bring_up(self, steps: Callable[[], T]) -> T:
-        """Carry out *steps*, which open the slets, and show how far they have come.
+        """Carry out *steps*, which open the slets, and show their progress.
 
-        They run in a thread of their own, so that a signal is noticed while a slow engine warms up. What is being
-        opened cannot be interrupted: the first Ctrl-C waits for it, the second kills.
+        They run in a separate thread, so that a signal is noticed while a slow engine starts. Opening cannot be
+        interrupted: the first Ctrl-C waits for it, the second kills the process.
         """
         patience, self.stopping.patience = self.stopping.patience, 1
         with ThreadPoolExecutor(1, thread_name_prefix="exop bring up") as pool:
             running = pool.submit(steps)
-            shown, told = time.monotonic(), False  # an opening that takes no time is not worth a line
+            shown, answered = time.monotonic(), False
             while not wait([running], TICK).done:
-                if self.stopping.count and not told:
-                    told = True
+                if self.stopping.count and not answered:
+                    answered = True
                     say(f"{self.application}: it ends as soon as its slets are open; Ctrl-C again kills it")
                 if time.monotonic() - shown >= self.view.every / 2:
-                    with suppress(ExopError):  # it has not begun yet
+                    with suppress(ExopError):  # the opening has not begun yet
                         status = self.platform.status(self.application)
                         if "opening" in status:
                             self.view.opening(self.application, status["opening"])
@@ -84,7 +81,7 @@ class Watch:
             return running.result()
 
     def until_the_end(self) -> dict[str, Any]:
-        """Watch until the application has ended, and return the report of the run."""
+        """Supervise the application until its end, and return the report of the run."""
         # The first figures come soon, the others at the pace of the view.
         shown = time.monotonic() - self.view.every + SOON
         status = self.platform.status(self.application)
@@ -102,13 +99,13 @@ class Watch:
 
     @property
     def exit_code(self) -> int:
-        """0 when everything was processed, also after a Ctrl-C that drained; else why it was not."""
+        """The exit code of the run: 0 if all items were processed, also after a Ctrl-C that drained."""
         if self.outcome in ("finished", "drained"):
             return LETTERS if self.dead else DONE
         return self.stopping.exit_code if self.outcome == "stopped" else FAILED
 
     def _ended(self) -> bool:
-        """Wait a moment; return whether the run is over, and note how it ended."""
+        """Wait for a tick; return whether the run is over, and set its outcome."""
         try:
             if self.platform.wait(self.application, TICK):
                 gone = self.application not in self.platform.applications()
@@ -119,13 +116,13 @@ class Watch:
             return True
         except ComponentFailed as error:
             return self._failed(error)
-        return self._told_to_stop()
+        return self._asked_to_stop()
 
     def _failed(self, error: ComponentFailed) -> bool:
-        """A slet is suspended, or something broke: show it at once, and decide whether to wait."""
+        """Report new failures; return whether they end the run."""
         deployment = self.platform.deployment(self.application)
-        fresh = [one for one in deployment.failures() if not any(one.error is told for told in self._told)]
-        self._told += [one.error for one in fresh]
+        fresh = [one for one in deployment.failures() if not any(one.error is error for error in self._reported)]
+        self._reported += [one.error for one in fresh]
         lost = bool(deployment.crashed())
         waits = self.policy == "wait" and not lost and not self.stopping.count
         for component in fresh:
@@ -137,33 +134,36 @@ class Watch:
         self.outcome = "failed"
         return True
 
-    def _told_to_stop(self) -> bool:
+    def _asked_to_stop(self) -> bool:
         if self.stopping.count >= 2:
             self.outcome = "stopped"
             return True
         if self.stopping.count and not self._ending:
             self._ending = True
-            say(f"{self.application}: the sources end, what is under way is processed; Ctrl-C again stops at once")
+            say(f"{self.application}: the sources end, items in flight are processed; Ctrl-C again stops at once")
             self.platform.end(self.application)
         return self._ending and self._held_up()
 
     def _held_up(self) -> bool:
-        """Name the suspended nodes for which the end of the run waits; return whether it has waited long enough."""
+        """Report suspended nodes that keep the run from ending; return whether the drain timeout has passed."""
         deployment = self.platform.deployment(self.application)
         held = tuple(f"{self.application}.{name}" for name, one in deployment.components.items() if one.held)
         if held != self._held:
             self._held, self._held_since = held, time.monotonic()
             for node in held:
                 say(
-                    f"{node} is suspended: what waits for it keeps the run from ending; `exop resume {node}` lets it "
-                    f"in; after {self.drain_timeout:g} s the run stops all the same"
+                    f"{node} is suspended: the items that wait for it keep the run from ending; `exop resume {node}` "
+                    f"lets them in; after {self.drain_timeout:g} s the run stops anyway"
                 )
         if not held or time.monotonic() - self._held_since < self.drain_timeout:
             return False
         self.late, self.outcome = True, "stopped"
         durable = deployment.mesh.durable is not None and self.platform.state is not None
-        left = "is kept, and goes on with the next run" if durable else "is lost"
-        say(f"{self.application}: stopped after {self.drain_timeout:g} s: what waits for {', '.join(held)} {left}")
+        left = "are kept, and the next run continues with them" if durable else "are lost"
+        say(
+            f"{self.application}: stopped after {self.drain_timeout:g} s: the items that wait for "
+            f"{', '.join(held)} {left}"
+        )
         return True
 
     def _show(self, component: Component, *, waits: bool) -> None:
@@ -180,8 +180,8 @@ class Watch:
             lines += [f"  {line}" for line in kept.text.rstrip().splitlines()]
         if waits:
             lines.append(
-                f"  everything upstream waits: mend the cause, then `exop resume {self.application}.{name}` tries "
-                f"again; or stop with Ctrl-C"
+                f"  everything upstream waits: fix the cause, then `exop resume {self.application}.{name}` retries the "
+                f"item; or stop with Ctrl-C"
             )
         say("\n".join(lines))
 
@@ -198,7 +198,7 @@ class Watch:
         return found
 
     def _status(self, last: dict[str, Any]) -> dict[str, Any]:
-        """The figures of now; the last ones known, when the application has been removed meanwhile."""
+        """The current status, or *last* if the application was removed meanwhile."""
         try:
             return self.platform.status(self.application)
         except UnknownName:

@@ -1,1 +1,0 @@
-"""Live displays in the terminal."""

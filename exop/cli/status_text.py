@@ -1,0 +1,257 @@
+"""Statuses and descriptions as text: applications, nodes, slets, builders, and the problems that need attention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from exop.cli.text import columns, number, pairs, pause, seconds
+from exop.safe_repr import indented
+
+Facts = Mapping[str, Any]
+
+
+def state_text(status: Facts) -> str:
+    """The state of an application; while it opens, with its progress."""
+    opening = status.get("opening")
+    return f"opening {opening['opened']} of {opening['total']}" if opening is not None else str(status["state"])
+
+
+def lasts(status: Facts) -> str:
+    """The time for which an application has run, or has been opening."""
+    return seconds(status["opening"]["seconds"] if "opening" in status else status["running_s"])
+
+
+def held_nodes(status: Facts) -> str:
+    """The suspended and the waiting nodes of an application, as a suffix of its state; empty if there are none."""
+    held = [name for name, node in status["nodes"].items() if node["state"] == "suspended"]
+    waiting = [
+        f"; {name} waits for {channel} ({', '.join(producers)})"
+        for name, node in status["nodes"].items()
+        for channel, producers in node.get("waits_for", {}).items()
+    ]
+    return (f"; suspended: {', '.join(held)}" if held else "") + "".join(waiting)
+
+
+def opening_lines(status: Facts) -> Iterator[str]:
+    """A line for each slet that is still being opened."""
+    for node, waited in status.get("opening", {}).get("waiting", {}).items():
+        yield f"{status['name']}.{node}: has been opening for {seconds(waited)}"
+
+
+def pending_lines(status: Facts) -> Iterator[str]:
+    """A line for each setting of an application that is pending at a point in the stream."""
+    for name, facts in (*status["nodes"].items(), *status["channels"].items()):
+        yield from (f"{status['name']}.{name}: pending: {line}" for line in facts.get("pending", []))
+        if "pending_problem" in facts:
+            yield f"{status['name']}.{name}: {facts['pending_problem']}"
+
+
+def crash_lines(status: Facts) -> Iterator[str]:
+    """A line for each driver that has crashed."""
+    yield from (f"{status['name']}: a driver has crashed: {name}: {why}" for name, why in status["crashed"].items())
+
+
+def attention_lines(status: Facts) -> Iterator[str]:
+    """The lines on an application that `exop ps` and `exop describe` show below their tables."""
+    yield from opening_lines(status)
+    yield from pending_lines(status)
+    yield from crash_lines(status)
+    yield from application_troubles(status)
+    yield from beside_lines(status)
+
+
+def application_troubles(status: Facts) -> Iterator[str]:
+    """The lines on all nodes and channels of an application that need help."""
+    for name, facts in status["nodes"].items():
+        if "kept" in facts or "hang" in facts:
+            place = f"{status['name']}.{name}"
+            yield f"{place}:"
+            yield from (f"  {line}" for line in troubles(facts, place))
+    for name, facts in {**status.get("channels", {}), **status.get("inserted", {})}.items():
+        if "trouble" in facts:
+            yield f"{status['name']}.{name}: {facts['trouble']}"
+
+
+def troubles(facts: Facts, place: str) -> list[str]:
+    """The lines on a node that needs help; none if all is well. *place* is its APP.NODE."""
+    lines = []
+    if "error" in facts:
+        lines.append(f"error: {indented(facts['error'])}")
+    if "kept" in facts:
+        kept = facts["kept"]
+        lines.append(f"kept item at {kept['port']!r}: {kept['item']}" if kept["port"] else "while it was iterated")
+        lines += _indented(kept["traceback"])
+        lines.append(
+            f"fix the slet (exop replace, exop configure) or the cause; `exop resume {place}` then retries the item"
+        )
+    for channel, producers in facts.get("waits_for", {}).items():
+        by = ", ".join(producers)
+        lines.append(f"waits for {channel} to be filled: neither an end nor a punctuation has come from {by}")
+    if "hang" in facts:
+        hang = facts["hang"]
+        lines.append(
+            f"hangs: item {number(hang['items'])} of {hang['driver']} has taken {seconds(hang['seconds'])} so far "
+            f"(timeout {facts['timeout']:g} s), at"
+        )
+        lines += _indented(hang["stack"])
+        lines.append("end the operation it waits for: the node cannot be changed before this call returns")
+    dead = facts.get("dead_letters")
+    if dead is not None and dead.get("sent"):
+        lines.append(f"{number(dead['sent'])} dead letters went into the channel {dead['channel']}")
+    if dead is not None and (dead["count"] or dead["dropped"]):
+        dropped = f", {number(dead['dropped'])} older ones were dropped" if dead["dropped"] else ""
+        last = f", the last error: {indented(facts['last_error'])}" if "last_error" in facts else ""
+        lines.append(f"{number(dead['count'])} dead letters{dropped}{last}: exop item list {place}")
+    return lines
+
+
+def error_lines(status: Facts) -> Iterator[str]:
+    """A line for each slet that has raised, replaced and removed ones included, with its last error."""
+    for name, facts in status["nodes"].items():
+        if "last_error" in facts:
+            yield _errors(name, facts["metrics"]["errors"], facts["last_error"])
+    for one in status.get("replaced", ()):
+        yield _errors(f"{one['node']} ({one['slet']}, since replaced or removed)", one["errors"], one["last_error"])
+
+
+def _errors(name: str, count: int, last: str) -> str:
+    last = indented(last)
+    return f"{name}: 1 error: {last}" if count == 1 else f"{name}: {number(count)} errors, the last: {last}"
+
+
+def call_lines(platform: Facts) -> Iterator[str]:
+    """A line for each call of user code that takes long, or was given up and still runs."""
+    for call in platform.get("calls", ()):
+        place, takes = f"{call['application']}.{call['node']}", f"{call['phase']} for {seconds(call['seconds'])}"
+        given_up = ", given up: its thread goes on until the call returns" if call["given_up"] else ""
+        at = call["stack"].strip().splitlines()
+        where = next((f"; at {line.strip()}" for line in reversed(at) if line.lstrip().startswith("File ")), "")
+        yield f"{place}: {takes}{given_up}{where}"
+
+
+def shadow_progress(node: str, one: Facts) -> str:
+    """The progress of a node's proof."""
+    asked = f" of {number(one['asked'])}" if one["asked"] else ""
+    items = f"{number(one['items'])}{asked} items, {number(one['compared'])} outputs compared"
+    return f"shadow {node}: {items} in {one['seconds']:.1f} s (of {one['limit']:g} s)"
+
+
+def proof_lines(found: Facts) -> Iterator[str]:
+    """The findings of a successful proof, a line for each node."""
+    for node, one in found.items():
+        times = one.get("busy_ms", {})
+        busy = ""
+        if times.get("old") and times.get("new"):
+            told = "  ".join(f"{name} {times['old'][name]:g} → {times['new'][name]:g}" for name in times["old"])
+            busy = f"; ms per item, old → new: {told}"
+        equal = "equal" if one["compared"] else "no difference"
+        compared = f"{number(one['items'])} items, {number(one['compared'])} outputs compared"
+        yield f"shadow {node}: {equal} on {compared} in {one['seconds']:.1f} s{busy}"
+
+
+def beside_lines(status: Facts) -> Iterator[str]:
+    """A line for each successor on trial, and for each predecessor that is kept."""
+    for node, one in status.get("shadow", {}).items():
+        yield f"{status['name']}.{node}: {one['slet']} is on trial; {shadow_progress(node, one)}"
+    for node, one in status.get("kept", {}).items():
+        place = f"{status['name']}.{node}"
+        yield f"{place}: the predecessor {one['slet']} is kept until {one['until']} (exop rollback {place})"
+
+
+def as_text(facts: Facts) -> list[str]:
+    """The paragraphs of a description: of an application, a node, a slet, a builder, a folder or a file."""
+    if "nodes" in facts:
+        return _application_text(facts)
+    for key, paragraph in (("node", _node_text), ("builder", _builder_text), ("slet", _slet_text)):
+        if key in facts:
+            return [paragraph(facts)]
+    parts = [*map(_builder_text, facts["builders"]), *map(_slet_text, facts["slets"])]
+    return parts or [f"{facts['of']} offers neither a builder nor a slet"]
+
+
+def _slet_text(facts: Facts) -> str:
+    lines = [f"{facts['slet']}  ({facts['role']}){'' if facts['here'] else '  (its code is not here)'}"]
+    lines += [f"  {line}".rstrip() for line in facts["doc"].splitlines()]
+    rows = [
+        [one["direction"], one["port"], one["type"] + ("  (pulled)" if one["pulled"] else "")] for one in facts["ports"]
+    ]
+    lines += [columns(("", "", ""), rows, indent="  ")] if rows else []
+    lines += _settings(facts["settings"])
+    if facts["memento"]:
+        version, types = facts["state"]["version"], facts["state"]["schema"]
+        lines.append(f"  memento: {facts['memento']}" + (f"  version {version}" if version != 1 else ""))
+        lines += [f"    {field}: {types[place]['name']}" for field, place, *_ in types[0].get("fields", ())]
+    return "\n".join([*lines, *_guarantee(facts["on_error"], facts)])
+
+
+def _builder_text(facts: Facts) -> str:
+    lines = [f"{facts['builder']}  (application builder)"]
+    lines += [f"  {line}".rstrip() for line in facts["doc"].splitlines()]
+    return "\n".join([*lines, *_settings(facts["settings"], "parameters")])
+
+
+def _settings(settings: list[dict[str, Any]], title: str = "settings") -> list[str]:
+    lines = [f"    {one['text']}{'  (required)' if one['required'] else ''}" for one in settings]
+    return [f"  {title}:", *lines] if lines else []
+
+
+def _guarantee(policy: str, facts: Facts) -> list[str]:
+    timeout = [] if facts["timeout"] is None else [f"  timeout: {facts['timeout']:g} s per item"]
+    return [f"  on_error: {policy}", *(f"    {part}" for part in facts["guarantee"].split("; ")), *timeout]
+
+
+def _application_text(facts: Facts) -> list[str]:
+    title = f"{facts['name']}  {state_text(facts)} for {lasts(facts)}{held_nodes(facts)}"
+    title += f"  on {facts['platform']}  revision {facts['revision']}"
+    if facts.get("last_change"):
+        title += f"  (the last change paused the stream for {pause(facts['last_change']['paused_ms'])})"
+    nodes = [
+        [name, one["role"], one["state"], one["slet"], number(one["metrics"]["items_in"]), one.get("error", "")]
+        for name, one in facts["nodes"].items()
+    ]
+    channels = [
+        [name, one["kind"], one.get("schema", {}).get("type", ""), pairs(_numbers(one))]
+        for name, one in facts["channels"].items()
+    ]
+    groups = [
+        [group, f"{name} by {one['by']}", owned]
+        for name, one in facts["channels"].items()
+        for group, owned in one.get("groups", {}).items()
+    ]
+    queues = [[place, one["reason"]] for place, one in facts["inserted"].items()]
+    parts = [title, columns(("node", "role", "state", "slet", "in", ""), nodes, "  ")]
+    parts.append(columns(("channel", "kind", "type", ""), channels, "  "))
+    parts += [columns(("group", "shares", "partitions"), groups, "  ")] if groups else []
+    parts += [columns(("inserted queue", "because"), queues, "  ")] if queues else []
+    lines = list(attention_lines(facts))
+    return [*parts, "\n".join(lines)] if lines else parts
+
+
+def _node_text(facts: Facts) -> str:
+    lines = [f"{facts['node']}  {facts['state']}  {facts['slet']}  ({facts['role']})  {facts['id']}"]
+    rows = [[one["direction"], one["port"], one["type"], one["channel"]] for one in facts["ports"]]
+    lines.append(columns(("", "port", "type", "channel"), rows, "  "))
+    lines += [f"  {name} = {value!r}" for name, value in facts["settings"].items()]
+    lines += [f"  group: {facts['group']}"] if "group" in facts else []
+    lines += [f"  pending: {line}" for line in facts.get("pending", [])]
+    lines += [f"  {facts['pending_problem']}"] if "pending_problem" in facts else []
+    lines += _guarantee(facts["policy"], facts)
+    figures = facts["metrics"]
+    marked = {f"~{name}" if name in figures["sampled"] else name: value for name, value in figures.items()}
+    lines.append("  " + pairs(_numbers(marked)))
+    shown = ("items", "~service_ms", "~latency_ms", "own")
+    lines += [f"  {kind}  {pairs(marked[kind])}" for kind in shown if marked.get(kind)]
+    lines += [f"  {line}" for line in troubles(facts, facts["node"])]
+    lines += [f"  {line}" for line in beside_lines({"name": facts["node"].partition(".")[0], **facts["beside"]})]
+    for one in facts.get("dead_letters", {}).get("first", []):
+        lines.append(f"  dead letter at {one['port']!r}: {one['item']}: {indented(one['error'])}")
+    return "\n".join(lines)
+
+
+def _numbers(figures: Facts) -> dict[str, Any]:
+    return {name: value for name, value in figures.items() if isinstance(value, (int, float))}
+
+
+def _indented(text: str) -> list[str]:
+    return [f"  {line}" for line in text.rstrip().splitlines()]

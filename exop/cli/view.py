@@ -1,0 +1,405 @@
+"""The live view of running applications: rates between two statuses, as a table, as log lines, or not at all."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+
+from exop.cli.report import say
+from exop.cli.status_text import beside_lines, crash_lines, error_lines, opening_lines, pending_lines, state_text
+from exop.cli.text import columns, number, pairs, pause, seconds
+from exop.logs import is_json, logger
+from exop.report import Totals
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Sort: TypeAlias = Literal["mesh", "node", "in", "out", "busy", "latency", "queued", "errors"]
+Status: TypeAlias = Mapping[str, Any]
+
+#: The interval between two live tables, and between two log lines, in seconds.
+LIVE_EVERY: Final = 1.0
+LOG_EVERY: Final = 5.0
+NOTHING: Final = "no application runs"
+
+
+@dataclass(frozen=True)
+class Row:
+    """The figures of one node: rates since the last status, counts since the start, times from samples."""
+
+    node: str
+    state: str
+    slet: str
+    items_in: int | None
+    items_out: int | None
+    in_per_s: float | None
+    out_per_s: float | None
+    busy: float | None
+    p50_ms: float | None
+    p99_ms: float | None
+    queued: int
+    errors: int
+    dead_letters: int
+
+
+@dataclass(frozen=True)
+class Section:
+    """The figures of one application, its nodes, and notes on everything that needs attention."""
+
+    application: str
+    state: str
+    revision: int
+    running_s: float
+    items: int
+    items_per_s: float
+    queued: int
+    errors: int
+    last_change: Mapping[str, Any] | None
+    nodes: list[Row]
+    notes: list[str]
+
+
+_ORDER: Final[dict[Sort, Callable[[Row], Any]]] = {
+    "node": lambda row: row.node,
+    "in": lambda row: -(row.in_per_s or 0.0),
+    "out": lambda row: -(row.out_per_s or 0.0),
+    "busy": lambda row: -(row.busy or 0.0),
+    "latency": lambda row: -(row.p99_ms or 0.0),
+    "queued": lambda row: -row.queued,
+    "errors": lambda row: (-row.errors, -row.dead_letters),
+}
+
+
+class _Earlier(NamedTuple):
+    """The counts of an application at its last status: of its sources, and of each node in, out and busy seconds."""
+
+    running_s: float
+    items: int
+    nodes: dict[str, tuple[float, ...]]
+
+
+@dataclass
+class Rates:
+    """Remembers the last status of each application, so that the next one gives rates."""
+
+    _earlier: dict[str, _Earlier] = field(default_factory=dict)
+
+    def section(self, status: Status, sort: Sort = "mesh") -> Section:
+        """Return an application's figures, with rates since its last status; the first time, since its start."""
+        name, now, totals = status["name"], status["running_s"], Totals.of(status)
+        earlier = self._earlier.get(name)
+        if earlier is None or now < earlier.running_s:  # it is new, or was deployed again
+            earlier = _Earlier(0.0, totals.recovered, {})
+        span = now - earlier.running_s
+        counts = {node: _counts(one["metrics"]) for node, one in status["nodes"].items()}
+        rows = [_row(status, node, counts[node], earlier.nodes.get(node), span) for node in status["nodes"]]
+        self._earlier[name] = _Earlier(now, totals.items, counts)
+        return Section(
+            application=name,
+            state=state_text(status),
+            revision=status.get("revision", 0),
+            running_s=now,
+            items=totals.items,
+            items_per_s=_per(totals.items - earlier.items, span),
+            queued=totals.queued,
+            errors=totals.errors,
+            last_change=status.get("last_change"),
+            nodes=sorted(rows, key=_ORDER[sort]) if sort in _ORDER else rows,
+            notes=list(_notes(status)),
+        )
+
+
+def _counts(figures: Mapping[str, Any]) -> tuple[float, ...]:
+    return figures["items_in"], figures["items_out"], figures["busy_s"]
+
+
+def _row(status: Status, name: str, count: tuple[float, ...], before: tuple[float, ...] | None, span: float) -> Row:
+    node = status["nodes"][name]
+    figures = node["metrics"]
+    before = before or (*figures["recovered"].values(), 0.0)
+    came, went, worked = (_per(now - then, span) for now, then in zip(count, before, strict=True))
+    latency = figures["latency_ms"] or figures["service_ms"]
+    source, sink = node["role"] == "alpha", node["role"] == "omega"
+    return Row(
+        node=name,
+        state=node["state"],
+        slet=node["slet"],
+        items_in=None if source else figures["items_in"],
+        items_out=None if sink else figures["items_out"],
+        in_per_s=None if source else came,
+        out_per_s=None if sink else went,
+        # The work of a source between two items is not measured.
+        busy=None if source else min(1.0, worked),
+        p50_ms=latency.get("p50"),
+        p99_ms=latency.get("p99"),
+        queued=waiting(status, name),
+        errors=figures["errors"],
+        dead_letters=node.get("dead_letters", {}).get("count", 0),
+    )
+
+
+def _per(count: float, span: float) -> float:
+    return max(0.0, count) / span if span > 0 else 0.0
+
+
+def waiting(status: Status, name: str) -> int:
+    """Return the number of items in the queues in front of a node."""
+    node = status["nodes"][name]
+    places = [(port, node["ports"].get(port)) for port in node["inputs"]]
+    found = [
+        (
+            status["channels"].get(channel),
+            *map(status["inserted"].get, (f"{channel} -> {name}.{port}", f"-> {channel}")),
+        )
+        for port, channel in places
+    ]
+    return sum(int(one.get("depth", 0)) for queues in found for one in queues if one is not None)
+
+
+def _notes(status: Status) -> Iterator[str]:
+    """The lines on everything that needs attention; one for each problem."""
+    yield from opening_lines(status)
+    for name, node in status["nodes"].items():
+        place = f"{status['name']}.{name}"
+        if "error" in node:
+            kept = node.get("kept")
+            item = f" on the item {kept['item']:.200} at {kept['port']!r}" if kept and kept["port"] else ""
+            yield f"{place} is {node['state']}{item}: {node['error']}; fix the cause, then `exop resume {place}`"
+        if "hang" in node:
+            since = node["hang"]["seconds"]
+            yield f"{place} hangs: an item has taken {since:.1f} s so far, see `exop describe {place}`"
+        if dead := node.get("dead_letters", {}).get("count", 0):
+            yield f"{place}: {dead} dead letters, see `exop item list {place}`"
+    yield from pending_lines(status)
+    for name, channel in {**status["channels"], **status["inserted"]}.items():
+        if channel.get("trouble"):
+            yield f"{status['name']}: {name}: {channel['trouble']}"
+    yield from crash_lines(status)
+    yield from beside_lines(status)
+    if trouble := status.get("checkpoints", {}).get("trouble"):
+        yield f"{status['name']}: no checkpoints: {trouble}"
+
+
+#: The cells of a node by column; times are estimates from samples, marked `~`.
+_CELLS: Final[dict[str, Callable[[Row], str]]] = {
+    "node": lambda row: row.node,
+    "state": lambda row: row.state,
+    "slet": lambda row: row.slet,
+    "in": lambda row: _cell(row.items_in),
+    "out": lambda row: _cell(row.items_out),
+    "in/s": lambda row: _cell(row.in_per_s),
+    "out/s": lambda row: _cell(row.out_per_s),
+    "rate/s": lambda row: _cell(row.out_per_s if row.in_per_s is None else row.in_per_s),
+    "busy": lambda row: "" if row.busy is None else f"~{row.busy:.0%}",
+    "p50 ms": lambda row: "" if row.p50_ms is None else f"~{row.p50_ms:.3g}",
+    "p99 ms": lambda row: "" if row.p99_ms is None else f"~{row.p99_ms:.3g}",
+    "queued": lambda row: number(row.queued),
+    "errors": lambda row: number(row.errors),
+    "dead": lambda row: number(row.dead_letters),
+}
+#: The columns of a run, and of `exop top`; those of words are aligned to the left.
+RUN: Final = ("node", "state", "in", "out", "rate/s", "busy", "queued", "p50 ms", "p99 ms")
+TOP: Final = ("node", "state", "in/s", "out/s", "busy", "p50 ms", "p99 ms", "queued", "errors", "dead", "slet")
+WORDS: Final = ("node", "state", "slet")
+
+
+def cells(row: Row, head: Sequence[str]) -> list[str]:
+    """The cells of one node under the columns *head*."""
+    return [_CELLS[name](row) for name in head]
+
+
+def _cell(value: float | None) -> str:
+    return "" if value is None else number(round(value))
+
+
+def title(section: Section) -> str:
+    """One line on an application."""
+    change = section.last_change
+    return (
+        f"{section.application}  {section.state}  {seconds(section.running_s)}"
+        + (f"  revision {section.revision}" if section.revision else "")
+        + f"  {number(section.items)} items  {number(round(section.items_per_s))}/s  {number(section.queued)} queued"
+        + (f"  errors: {section.errors}" if section.errors else "")
+        + (f"  last change paused {pause(change['paused_ms'])}" if change else "")
+    )
+
+
+def plain(section: Section, head: Sequence[str]) -> str:
+    """The table of an application as plain text."""
+    return columns(head, [cells(row, head) for row in section.nodes], indent="  ")
+
+
+def as_text(head: str, sections: Sequence[Section]) -> str:
+    """Several applications as plain text."""
+    parts = [head]
+    for section in sections:
+        parts += ["", title(section), plain(section, TOP), *(f"  {note}" for note in section.notes)]
+    return "\n".join(parts if sections else [*parts, f"  {NOTHING}"])
+
+
+def own_figures(status: Status) -> dict[str, dict[str, Any]]:
+    """Return the slets' own metrics, by node."""
+    return {name: node["metrics"]["own"] for name, node in status["nodes"].items() if node["metrics"].get("own")}
+
+
+def own_lines(status: Status) -> list[tuple[str, dict[str, Any]]]:
+    """Return the slets' own metrics line by line; those named `group/name` are on the line of their group."""
+    lines: dict[str, dict[str, Any]] = {}
+    for node, figures in own_figures(status).items():
+        for name, value in figures.items():
+            group, slash, rest = name.partition("/")
+            lines.setdefault(f"{node} {group}" if slash else node, {})[rest if slash else name] = value
+    return list(lines.items())
+
+
+def opening_facts(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Describe the progress of an opening: how many slets are ready, and which are not."""
+    waited = ", ".join(f"{node} ({seconds(since)})" for node, since in facts["waiting"].items())
+    return {"ready": f"{facts['opened']} of {facts['total']}"} | ({"waiting": waited} if waited else {})
+
+
+class View:
+    """Reports on an application while it runs; this one shows nothing."""
+
+    every = LOG_EVERY
+
+    def opening(self, application: str, facts: Mapping[str, Any]) -> None:
+        """Report the progress of the opening; *facts* as `opening` in the status."""
+
+    def running(self, status: Status) -> None:
+        """Report the figures; called every `every` seconds."""
+
+    def close(self) -> None:
+        """Release the terminal."""
+
+
+class Log(View):
+    """One log line every few seconds: for files, pipes and log collectors."""
+
+    def __init__(self) -> None:
+        self._rates = Rates()
+
+    def opening(self, application: str, facts: Mapping[str, Any]) -> None:
+        """Log the slets that are open, and those that are not."""
+        logger("exop.run").info("opening", application=application, **opening_facts(facts))
+
+    def running(self, status: Status) -> None:
+        """Log the totals and the slets' own metrics: all as JSON, else the non-zero ones of sources and sinks."""
+        section = self._rates.section(status)
+        own = {
+            f"{node}.{name}": value
+            for node, figures in own_figures(status).items()
+            for name, value in figures.items()
+            if is_json() or (value and status["nodes"][node]["role"] != "pi")
+        }
+        logger("exop.run").info(
+            status["state"],
+            application=section.application,
+            seconds=round(section.running_s, 1),
+            items=section.items,
+            rate=round(section.items_per_s),
+            queued=section.queued,
+            errors=section.errors,
+            **own,
+        )
+
+
+class Live(View):
+    """A table that is redrawn below the output of slets and logs, or on a *screen* of its own."""
+
+    every = LIVE_EVERY
+
+    def __init__(self, console: Console | None = None, *, screen: bool = False) -> None:
+        # Imported lazily, here and below: rich takes 40 ms, and only a live table needs it.
+        from rich.console import Console
+        from rich.live import Live as Display
+
+        self._rates = Rates()
+        # The output of slets on a terminal goes above the table; into a file or pipe it goes unchanged.
+        below = {"transient": True, "redirect_stdout": sys.stdout.isatty()}
+        self._display = Display(
+            console=console or Console(stderr=not screen), auto_refresh=False, **({"screen": True} if screen else below)
+        )
+        self._display.start()
+
+    def opening(self, application: str, facts: Mapping[str, Any]) -> None:
+        """Show the slets that are not ready yet."""
+        from rich.text import Text
+
+        shown = opening_facts(facts)
+        tail = f": waiting for {shown['waiting']}" if "waiting" in shown else ""
+        self._display.update(Text(f"{application}: opening, {shown['ready']} slets are ready{tail}"), refresh=True)
+
+    def running(self, status: Status) -> None:
+        """Draw the table, with the slets' own metrics below it."""
+        self._display.update(self.table(status), refresh=True)
+
+    def table(self, status: Status) -> Any:
+        """Return the table, with the slets' own metrics below it."""
+        from rich.console import Group
+        from rich.text import Text
+
+        own = [Text(f"{line}  {pairs(figures)}", style="dim") for line, figures in own_lines(status)]
+        return Group(*_drawn(self._rates.section(status), RUN), *own)
+
+    def show(self, head: str, sections: Sequence[Section]) -> None:
+        """Draw several applications."""
+        from rich.console import Group
+        from rich.text import Text
+
+        parts: list[Any] = [Text(head, style="dim")]
+        for section in sections:
+            notes = [Text(note, style="bold red") for note in section.notes]
+            parts += [Text(""), *_drawn(section, TOP), *notes]
+        self._display.update(Group(*(parts if sections else [*parts, Text(NOTHING)])), refresh=True)
+
+    def close(self) -> None:
+        """Remove the table, and release the terminal."""
+        self._display.stop()
+
+
+def _drawn(section: Section, head: Sequence[str]) -> list[Any]:
+    """The title and the table of an application, for rich."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in head:
+        table.add_column(name, justify="left" if name in WORDS else "right", no_wrap=True)
+    for row in section.nodes:
+        table.add_row(*cells(row, head), style="bold red" if row.state in ("failed", "suspended") else None)
+    return [Text(title(section), style="bold"), table]
+
+
+def choose_view(*, quiet: bool) -> View:
+    """Return the view that fits stderr."""
+    if quiet:
+        return View()
+    return Live() if sys.stderr.isatty() and not is_json() else Log()
+
+
+def print_summary(report: Mapping[str, Any]) -> None:
+    """Print the summary of a run: outcome, totals, the table of its nodes, errors."""
+    status = report["status"]
+    totals, span = Totals.of(status), status["running_s"]
+    rate = number(round(totals.items / span)) if span else "0"
+    counts = [
+        f"{number(totals.items)} {'item' if totals.items == 1 else 'items'} ({rate}/s)",
+        "1 error" if totals.errors == 1 else f"{totals.errors} errors",
+        *([f"{totals.skipped} skipped"] if totals.skipped else []),
+        *([f"{totals.dead} set aside as dead letters"] if totals.dead else []),
+        *([f"{totals.queued} left in queues"] if totals.queued else []),
+    ]
+    text = f"{status['name']}: {report['outcome']} after {seconds(span)}: {', '.join(counts)}"
+    if is_json():
+        own = {f"{node}.{name}": value for node, own in own_figures(status).items() for name, value in own.items()}
+        say(text, application=status["name"], outcome=report["outcome"], seconds=span, **vars(totals), **own)
+        return
+    say(text)
+    say(plain(Rates().section(status), RUN))
+    for line in error_lines(status):
+        say(f"  {line}")
+    for line, figures in own_lines(status):
+        say(f"  {line}: {pairs(figures)}")
