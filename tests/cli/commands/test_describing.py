@@ -15,7 +15,7 @@ def test_a_slet_of_a_plugin(capsys: pytest.CaptureFixture[str]) -> None:
     """A slet is described by its docstring, ports, settings with types and defaults, memento and guarantee."""
     assert main(["describe", "stock:count_up"]) == 0
     text = capsys.readouterr().out
-    for part in ("stock:count_up  (alpha)", "Emit *start*", "out  out  int", "step: int = 1", "memento: Position"):
+    for part in ("stock:count_up  (alpha)", "*start* + *step*", "out  out  int", "step: int = 1", "memento: Position"):
         assert part in text
     assert "on_error: suspend" in text
     assert NOT_ATOMIC in text
