@@ -18,7 +18,7 @@ from exop.model.slets.ports import OUT, PortSpec
 from exop.model.slets.spec import DEAD, SletSpec
 from exop.runtime.channels.base import Channel, ControlMerge
 from exop.runtime.dataflow.binding import atomic, bind_function, bind_method, families
-from exop.runtime.dataflow.entry import NOWHERE, Entry, Step, Tap, Work, in_order
+from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Step, Tap, in_order
 from exop.runtime.dataflow.ports import BufferedOutput, DrivenOutput, PulledInput
 from exop.runtime.drivers.base import Driver, Halted
 from exop.runtime.drivers.engine import EngineDriver
@@ -275,11 +275,11 @@ class Component(Lifecycle):
         pulled = [name for name, port in self.pulled.items() if port.queue is not None] if self.spec.iterated else []
         self.merge.expect([*(port.name for port in self.spec.inputs if not port.pulled), *pulled])
 
-    def surrender(self) -> list[Work]:
+    def take_in_flight(self) -> list[InFlight]:
         """Give away what it has put out and its own driver, which is parked, has not sent."""
         if self.driver is None:
             return []
-        return [*(Work(*step) for step in self.unsent()), *self.driver.surrender()]
+        return [*(InFlight(*step) for step in self.unsent()), *self.driver.take_in_flight()]
 
     def let_go(self) -> None:
         """Let those that wait for the component go on, by the new path: it was replaced."""
@@ -371,9 +371,9 @@ class Component(Lifecycle):
         """Return the iterator of the source driver; wait first until what the slet reads is filled."""
         if self.driver is not None and self.awaits:
             driver = self.driver
-            driver.hold(self.waits, until=lambda: not self.awaits or driver.ending or driver.anew)
+            driver.hold(self.waits, until=lambda: not self.awaits or driver.ending or driver.restarting)
             driver.rest()
-            if driver.retired or driver.anew:
+            if driver.retired or driver.restarting:
                 raise Halted
             if self.awaits:  # it is asked to end
                 return iter(())

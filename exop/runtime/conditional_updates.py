@@ -146,7 +146,7 @@ class Guard:
         def push_batch(batch: Any) -> None:
             self._push_batch(batch, lambda part: inner().push_batch(part))
 
-        return Entry(push, push_batch, self._control, place=self.inner.place, probe=probe)
+        return Entry(push, push_batch, self._control, endpoint=self.inner.endpoint, probe=probe)
 
     def _look(self, item: Any) -> None:
         while self.test is not None and self._watch.holds(self.test, item):

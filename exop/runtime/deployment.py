@@ -79,7 +79,7 @@ class Deployment:
         self.over: Callable[[], None] | None = None
         self.progress = threading.Condition()
         self.ledger = Ledger(self)
-        self.places: dict[str, Entry] = {}
+        self.entries: dict[str, Entry] = {}
         self.inlets = Inlets()
         self.started: float | None = None
         self.replaced: dict[str, dict[str, Any]] = {}

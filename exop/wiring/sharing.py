@@ -117,7 +117,7 @@ class Sharing:
         ways = {"push": lambda: checked(entry.push), "push_batch": lambda: checked(entry.push_batch), "probe": probe}
         guarded = LateEntry(entry.control, ways)
         guarded.show, guarded.pass_on = entry.show, entry.pass_on
-        guarded.stand_at(entry.place)
+        guarded.name_endpoint(entry.endpoint)
         return guarded
 
     def _share(self, payload: Any, channel: str, edges: tuple[Edge, ...]) -> None:

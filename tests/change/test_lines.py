@@ -298,13 +298,13 @@ def test_nothing_of_it_is_left(platform):
     seen: list[Any] = []
     platform.apply(chain("app", endless, scale, writing(seen)).build())
     component = platform.deployment("app").components["b"]
-    fused = platform.deployment("app").places["b.x"].link
+    fused = platform.deployment("app").entries["b.x"].link
     assert component.watch is None
     assert fused is not None
     changed(platform, "app", lambda mesh: mesh.configure("b", by=2, when="x > 1"))
     assert component.watch is not None or not pending(platform, "b")
     ways = platform.deployment("app")
-    eventually(lambda: component.watch is None and ways.places["b.x"].link, "the compilation without a guard")
+    eventually(lambda: component.watch is None and ways.entries["b.x"].link, "the compilation without a guard")
     end(platform, "app")
 
 

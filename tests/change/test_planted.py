@@ -11,7 +11,7 @@ import pytest
 from exop import Platform
 from exop.model.slets.handover import HandOver
 from exop.runtime.dataflow import batches as convert
-from exop.runtime.dataflow.entry import Entry, Work
+from exop.runtime.dataflow.entry import Entry, InFlight
 from exop.runtime.dataflow.inlets import Inlets
 from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.pause import Pause
@@ -48,7 +48,7 @@ def retry_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits in an inlet goes to the driver that runs the place by then, and is done by its old one, too."""
     waiting = Inlets.waiting
 
-    def twice(self: Inlets, drivers: Any) -> list[tuple[Driver, Work]]:
+    def twice(self: Inlets, drivers: Any) -> list[tuple[Driver, InFlight]]:
         return [pair for pair in waiting(self, drivers) for _ in range(2)]
 
     assign = Inlets.assign
@@ -132,10 +132,10 @@ def windows_without_names(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is left in front of one of several windows stays with its driver, though that leaves."""
     current = Inlets._current
 
-    def placeless(self: Inlets, work: Work) -> Iterator[Work]:
+    def placeless(self: Inlets, work: InFlight) -> Iterator[InFlight]:
         for one in current(self, work):
             entry = one.entry
-            if entry.place.startswith("window "):
+            if entry.endpoint.startswith("window "):
                 entry = Entry(entry.push, entry.push_batch, entry.control)
             yield dataclasses.replace(one, entry=entry)
 
@@ -145,7 +145,7 @@ def windows_without_names(monkeypatch: pytest.MonkeyPatch) -> None:
 def behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is left when a driver unwinds goes behind what waits with it already."""
 
-    def keeping(self: Inlets, driver: Driver, left: list[Work]) -> None:
+    def keeping(self: Inlets, driver: Driver, left: list[InFlight]) -> None:
         last = max((work.stamp for runner, work in self.waiting() if runner is driver), default=0)
         for stamp, work in enumerate(left, last + 1):
             self._inlet(driver, work).items.append(dataclasses.replace(work, stamp=stamp))

@@ -83,5 +83,5 @@ def test_a_slet_that_hangs_on_an_item_of_a_queue_that_goes_leaves_the_other_queu
     gate.open()
     other.let(3)
     eventually(lambda: seen == [-1, -2, 1, 2, 3])
-    assert not worker.hurried
+    assert not worker.ignores_capacity
     other.shut()

@@ -425,7 +425,7 @@ def driver_holds(driver: Any, tap: Tap) -> Iterator[None]:
     """While the block runs, a source has yielded one item that its parked driver has not sent."""
     driver.close()
     tap.let(1)
-    eventually(lambda: driver.hand is not None, "an item in the hand of the driver")
+    eventually(lambda: driver.yielded is not None, "an item that was yielded and not pushed")
     try:
         yield
     finally:

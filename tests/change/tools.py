@@ -10,7 +10,7 @@ from typing import Any
 from exop import Application, Memento, Platform, slet
 from exop.model.meshes.mesh import Mesh
 from exop.runtime.channels.queue import QueueChannel
-from exop.runtime.dataflow.entry import items_of
+from exop.runtime.dataflow.entry import count_items
 from exop.runtime.deployment import Deployment
 from exop.wiring.graph.wiring_graph import channel_of_endpoint, input_queue, port_of_endpoint
 from tests.rig import PATIENCE, eventually, parked
@@ -236,10 +236,10 @@ def balances(deployment: Deployment) -> Iterator[tuple[tuple[str, ...], int]]:
                 queues += pulled.earlier if pulled is not None else []
             held = sum(waiting(queue) for queue in queues if isinstance(queue, QueueChannel))
             flying = sum(
-                items_of(work.way, work.payload)
+                count_items(work.method, work.payload)
                 for _, work in deployment.inlets.waiting()
-                if channel_of_endpoint(work.entry.place) == name
-                or port_of_endpoint(work.entry.place) in {*inside, *places}
+                if channel_of_endpoint(work.entry.endpoint) == name
+                or port_of_endpoint(work.entry.endpoint) in {*inside, *places}
             )
             taken = sum(counts[node].get(("in", port), 0) for node, port in ports)
             yield (name, *sorted(places), *sorted(inside)), out - taken - held - flying

@@ -114,7 +114,7 @@ def state_of(platform, name):
     for queue in (one for one in channels if isinstance(one, Buffered)):
         yield f"{queue.name}: {queue.depth} {list(queue.entries)[:4]} {queue.worker and queue.worker.name}"
     for runner, work in deployment.inlets.waiting():
-        yield f"{work.entry.place}: {work.way} {work.payload!r:.200} waits for {runner.name}"
+        yield f"{work.entry.endpoint}: {work.method} {work.payload!r:.200} waits for {runner.name}"
     for driver in deployment.drivers():
         facts = {key: getattr(driver, key) for key in ("busy", "attention", "sleeping", "closed", "held_by")}
         yield f"{driver.name}: {facts}"

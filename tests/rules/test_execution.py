@@ -138,7 +138,7 @@ def test_rule_2_parked_nothing_is_in_flight(rig):
         with parked(deployment):
             source = deployment.components["numbers"]
             waiting = deployment.channels["q"].depth
-            in_hand = source.driver.hand is not None
+            in_hand = source.driver.yielded is not None
             assert source.state.number == len(received) + waiting + in_hand
 
 

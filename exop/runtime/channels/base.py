@@ -20,7 +20,7 @@ from exop.model.slets.ports import PortType
 from exop.model.slets.settings import Setting, configured
 from exop.model.slets.signature import read_settings
 from exop.runtime.channels.partitioned import Partitioning
-from exop.runtime.dataflow.entry import Entry, Work, fan_out
+from exop.runtime.dataflow.entry import Entry, InFlight, fan_out
 
 #: Reads the seconds for which the next punctuation of a producer is waited for.
 clock: Callable[[], float] = time.monotonic
@@ -57,8 +57,8 @@ class Channel(ABC):
         live: Consumers receive the channel's own objects (a window from which its slet evicts), so that no queue can
             stand between it and them.
         refuses_whole: A batch with an item that the channel refuses is refused as a whole.
-        ways: The entries behind `entry` that lead to one port each (a window per port); each stands at a named place,
-            so that unfinished work finds it again after a change.
+        port_entries: The entries behind `entry` that lead to one port each (a window per port); each has an endpoint,
+            so that in-flight items find it again after a change.
         partitioning: The partitions that the members of a group share; `None` without any.
         asked: Its specification, with the settings and the pending lines of now.
         home: A folder of its own in the state directory, perhaps not created yet; `None` without one.
@@ -72,7 +72,7 @@ class Channel(ABC):
     reconfigurable: ClassVar[bool] = False
     filled: bool = True
     live: bool = False
-    ways: Sequence[Entry] = ()
+    port_entries: Sequence[Entry] = ()
     refuses_whole: ClassVar[bool] = False
     partitioning: Partitioning | None = None
     asked: ChannelSpec
@@ -186,7 +186,7 @@ class KeepingChannel(Channel):
     def _keep(self, batch: Any) -> None:
         """Keep a batch, or nothing of it if it raises."""
 
-    def _wait(self, problem: StateError, work: Work) -> None:
+    def _wait(self, problem: StateError, work: InFlight) -> None:
         """Wait when the disk does not take the items of *work*."""
         raise problem
 
@@ -197,14 +197,14 @@ class KeepingChannel(Channel):
             try:
                 keep([item])
             except StateError as problem:
-                self._wait(problem, Work(entry, "push", item))
+                self._wait(problem, InFlight(entry, "push", item))
             deliver.push(item)
 
         def push_batch(batch: Any) -> None:
             try:
                 keep(batch)
             except StateError as problem:
-                self._wait(problem, Work(entry, "push_batch", batch))
+                self._wait(problem, InFlight(entry, "push_batch", batch))
             deliver.push_batch(batch)
 
         entry = Entry(push, push_batch, deliver.control)

@@ -11,7 +11,7 @@ from exop.errors import MeshError, StateError, StoredStateError
 from exop.logs import logger
 from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.runtime.channels.base import KeepingChannel, Outlet
-from exop.runtime.dataflow.entry import Entry, Unwind, Work
+from exop.runtime.dataflow.entry import Entry, InFlight, Unwind
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.log.memory import EventLog, Fsync, MemoryLog, Position, Retention, flat
 
@@ -212,7 +212,7 @@ class LogChannel(KeepingChannel):
             try:
                 keep(mark)
             except StateError as problem:
-                self._wait(problem, Work(entry, "control", mark))
+                self._wait(problem, InFlight(entry, "control", mark))
             deliver.control(mark)
 
         entry.control = control
@@ -238,7 +238,7 @@ class LogChannel(KeepingChannel):
             recovery.return_to(before)
             raise
 
-    def _wait(self, problem: StateError, work: Work) -> None:
+    def _wait(self, problem: StateError, work: InFlight) -> None:
         """Let the pusher wait at its safe point, and try again; raise *problem* where there is no driver."""
         driver = current_driver()
         if driver is None:
@@ -246,5 +246,5 @@ class LogChannel(KeepingChannel):
         if self.trouble is None:
             logger("exop.log").error("the stream waits for its log", channel=self.name, problem=str(problem))
         self.trouble = str(problem)
-        driver.told()
+        driver.on_caught_up()
         raise Unwind(self.trouble, lambda: False, work, patience=AGAIN)

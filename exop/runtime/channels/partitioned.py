@@ -11,13 +11,13 @@ from typing import Any, Final, TypeAlias
 
 from exop.errors import MeshError
 from exop.model.meshes.partitions import MOST, partition_of, ranges, rows_by_owner
-from exop.runtime.dataflow.entry import Entry, LateEntry, Push, Unwind, Way, fan_out, in_turn
+from exop.runtime.dataflow.entry import Entry, LateEntry, Method, Push, Unwind, fan_out, in_turn
 from exop.safe_repr import shown
 
 #: The maximum number of keys of which the owner is remembered, for each channel.
 REMEMBERED: Final = 65_536
 #: Takes an item that cannot be assigned to a partition.
-Refuse: TypeAlias = Callable[[Way, Any, BaseException], None]
+Refuse: TypeAlias = Callable[[Method, Any, BaseException], None]
 #: The way in for one item.
 _PUSH: Final = """
 def push(item):

@@ -17,15 +17,15 @@ from exop.model.meshes.partitions import PARTITIONS
 from exop.runtime.channels.base import Channel, Outlet
 from exop.runtime.channels.partitioned import Partitioning
 from exop.runtime.dataflow.batches import cut, weight
-from exop.runtime.dataflow.entry import NOWHERE, Entry, Packet, Unwind, Way, Work, fan_out, items_of, unpacked
+from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Method, Packet, Unwind, count_items, fan_out, unpacked
 from exop.runtime.drivers.base import Driver, Signal, current_driver
 from exop.runtime.metrics import Flow
 
 #: The number of entries beyond its capacity that a channel may hold because a driver would wait for itself.
 SPILL = 1_000_000
 #: The kinds of entries in the form of `capture`.
-KINDS: Final[Mapping[Way, str]] = {"push": "item", "push_batch": "batch", "control": "control"}
-_WAYS: Final[Mapping[str, Way]] = {kind: way for way, kind in KINDS.items()}
+KINDS: Final[Mapping[Method, str]] = {"push": "item", "push_batch": "batch", "control": "control"}
+_METHODS: Final[Mapping[str, Method]] = {kind: method for method, kind in KINDS.items()}
 #: Held while a driver checks whether drivers would wait for room in a circle, and notes that it waits.
 _WAITING = threading.Lock()
 
@@ -100,7 +100,7 @@ class Buffered(Channel):
     def keeps_out(self, driver: Driver, size: int = 1) -> bool:
         """Whether *driver* has to wait for room, which wakes it; it never waits for itself."""
         driver.waits_at = None
-        if self._has_room(size) or driver.hurried:
+        if self._has_room(size) or driver.ignores_capacity:
             return False
         with _WAITING:
             circle = self.worker is not None and self.worker.waits_for(driver)
@@ -128,7 +128,9 @@ class Buffered(Channel):
             self._spill(driver)
         elif not driver.defer(self):
             while self.keeps_out(driver, size):
-                driver.wait_for(lambda: self._has_room(size) or driver.hurried or driver.wake not in self._pushers)
+                driver.wait_for(
+                    lambda: self._has_room(size) or driver.ignores_capacity or driver.wake not in self._pushers
+                )
 
     def _has_room(self, size: int) -> bool:
         return self.left or not self.entries or self.depth + size <= self.capacity
@@ -216,8 +218,8 @@ class QueueChannel(Buffered):
         leading = partial(Entry, control=control, store=self._store, behind=self._behind)
         return leading(push, push_batch, probe=leading(push_probe, lambda batch: push_batch(batch, _moments())))
 
-    def _store(self, way: Way, payload: Any) -> None:
-        self._put(self.entries.extend, [(KINDS.get(way, "control"), payload)])
+    def _store(self, method: Method, payload: Any) -> None:
+        self._put(self.entries.extend, [(KINDS.get(method, "control"), payload)])
 
     @property
     def depth(self) -> int:
@@ -273,12 +275,12 @@ class QueueChannel(Buffered):
         return self.worker is driver and (driver.only is None or self in driver.only)
 
     def _deliver_packet(self, driver: Driver, packet: Packet, *, probe: bool) -> None:
-        if packet.way == "control":
+        if packet.method == "control":
             self.marks += 1
             self._let_in()
             self.deliver.control(packet.payload)
             return
-        size = items_of(packet.way, packet.payload)
+        size = count_items(packet.method, packet.payload)
         self._lighten(size - 1)
         self._let_in()
         self.taken += size
@@ -287,7 +289,7 @@ class QueueChannel(Buffered):
         entry = self.deliver
         if probe or packet.stored:
             driver.origin, entry = packet.origin, entry.probe
-        if packet.way == "push_batch":
+        if packet.method == "push_batch":
             self._apart += size
             driver.rows += size
             entry.push_batch(packet.payload)
@@ -297,12 +299,12 @@ class QueueChannel(Buffered):
 
     def _back(self, driver: Driver, entry: Any, error: BaseException) -> Unwind:
         """Put back an entry that a defect has kept from being delivered."""
-        way, payload = unpacked(entry)
-        size = items_of(way, payload)
-        unwound = driver.unwinding(error, Work(NOWHERE, "push", payload))
+        method, payload = unpacked(entry)
+        size = count_items(method, payload)
+        unwound = driver.unwinding(error, InFlight(NOWHERE, "push", payload))
         self.taken -= size
-        self.marks -= way == "control"
-        if way == "push_batch":
+        self.marks -= method == "control"
+        if method == "push_batch":
             self._lighten(1 - size)
             self._apart -= size
             if self.deliver.tally is not None:
@@ -315,21 +317,21 @@ class QueueChannel(Buffered):
         found: list[Any] = []
         while most > 0 and self.entries:
             entry = self.entries.popleft()
-            way, payload = unpacked(entry)
-            if way == "control":
+            method, payload = unpacked(entry)
+            if method == "control":
                 if found:
                     self.entries.appendleft(entry)
                 else:
                     self.marks += 1
                     found.append(entry)
                 break
-            size = items_of(way, payload)
+            size = count_items(method, payload)
             if size > most:  # the rest stays in the queue
                 entry.payload, rest = cut(payload, 0, most), cut(payload, most, size)
                 self.entries.appendleft(Packet("push_batch", rest, entry.origin, entry.stored))
                 self._lighten(most)
                 size = most
-            elif way == "push_batch":
+            elif method == "push_batch":
                 self._lighten(size - 1)
             most -= size
             self.taken += size
@@ -340,12 +342,12 @@ class QueueChannel(Buffered):
 
     def metrics(self) -> dict[str, int | float | str]:
         """Return depth and capacity, the items that have entered, and those that were dropped."""
-        items = self.taken + self.dropped + sum(items_of(*unpacked(entry)) for entry in list(self.entries))
+        items = self.taken + self.dropped + sum(count_items(*unpacked(entry)) for entry in list(self.entries))
         return {"depth": self.depth, "capacity": self.capacity, "items": items, "dropped": self.dropped}
 
     def capture(self) -> Mapping[str, Any]:
         """Return the entries, each with its kind (`item`, `batch`, `control`), the counts, and whether it is left."""
-        entries = [(KINDS[way], payload) for way, payload in map(unpacked, list(self.entries))]
+        entries = [(KINDS[method], payload) for method, payload in map(unpacked, list(self.entries))]
         return {"entries": entries, "left": self.left, "taken": self.taken, "dropped": self.dropped}
 
     def restore(self, held: Mapping[str, Any]) -> None:
@@ -365,7 +367,7 @@ class QueueChannel(Buffered):
         for place, entry in enumerate(list(self.entries)):
             if type(entry) is not Packet:
                 self.entries[place] = replace(entry)
-            elif entry.way != "control":
+            elif entry.method != "control":
                 entry.payload = replace(entry.payload)
 
     def clear(self) -> int:
@@ -373,7 +375,7 @@ class QueueChannel(Buffered):
         cleared = 0
         with suppress(IndexError):
             while True:
-                size = items_of(*unpacked(self.entries.popleft()))
+                size = count_items(*unpacked(self.entries.popleft()))
                 self._lighten(max(size, 1) - 1)
                 cleared += size
         return cleared
@@ -387,7 +389,7 @@ class QueueChannel(Buffered):
         kind, payload = entry
         if kind == "batch":
             self._lighten(1 - weight(payload))
-        return payload if kind == "item" else Packet(_WAYS[kind], payload)
+        return payload if kind == "item" else Packet(_METHODS[kind], payload)
 
     def _lighten(self, items: int) -> None:
         with self._lock:

@@ -16,7 +16,7 @@ from exop.runtime.channels.base import Channel, Outlet, PullMode
 from exop.runtime.channels.partitioned import time_reader
 from exop.runtime.channels.port_window import PortWindow
 from exop.runtime.dataflow.batches import to_items
-from exop.runtime.dataflow.entry import NOWHERE, Entry, LateEntry, Unwind, Way, Work, fan_out, in_turn
+from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, LateEntry, Method, Unwind, fan_out, in_turn
 from exop.runtime.drivers.base import current_driver
 
 
@@ -91,8 +91,8 @@ class WindowChannel(Channel):
         self._windows.clear()
         self._windows.update({port: known.get(port) or self._window(port) for port in ports})
         self._targets.update(dict.fromkeys(ports, NOWHERE) | {outlet.port: outlet.entry for outlet in outlets})
-        self.ways = [self._way(port) for port in self._windows]
-        return fan_out(self.ways)
+        self.port_entries = [self._way(port) for port in self._windows]
+        return fan_out(self.port_entries)
 
     def bound_back(self) -> Callable[[], None]:
         """Return a function that restores the windows of disconnected ports."""
@@ -204,18 +204,18 @@ class WindowChannel(Channel):
         entry = Entry(push, push_batch, control)
         if not probing:
             entry.probe = self._way(port, probing=True)
-            entry.stand_at(f"window {self.name} | {port}")
+            entry.name_endpoint(f"window {self.name} | {port}")
         return entry
 
 
-def _deliver(entry: Entry, due: Iterable[Any], way: Way = "push") -> None:
+def _deliver(entry: Entry, due: Iterable[Any], method: Method = "push") -> None:
     """Push the windows that are due, in turn; after an error those that are left stay due.
 
     A due window has left the channel, so it cannot be made again from the item that completed it. An error of `entry`
     therefore becomes an `Unwind` here: passed on, it would count as the channel's refusal of that item. An error of
     *due* itself is such a refusal.
     """
-    rest, push = iter(due), getattr(entry, way)
+    rest, push = iter(due), getattr(entry, method)
     for payload in rest:
         try:
             push(payload)
@@ -223,8 +223,8 @@ def _deliver(entry: Entry, due: Iterable[Any], way: Way = "push") -> None:
             driver = current_driver()
             if driver is None:  # pushed by hand, outside of any driver: the caller gets the error
                 raise
-            unwound = driver.unwinding(error, Work(entry, way, payload))
-            unwound.then(entry, way, rest)
+            unwound = driver.unwinding(error, InFlight(entry, method, payload))
+            unwound.then(entry, method, rest)
             raise unwound  # noqa: B904 (it may be the error itself)
 
 

@@ -12,14 +12,14 @@ from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.slets.ports import OUT, PortSpec
 from exop.runtime.component import Component
 from exop.runtime.dataflow.batches import to_columns, to_items, weight
-from exop.runtime.dataflow.entry import NOWHERE, Entry, Late, LateEntry, Link, Push, Unwind, Way, Work, in_turn
+from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Late, LateEntry, Link, Method, Push, Unwind, in_turn
 from exop.runtime.dataflow.fusion import fused, fused_batch, sender
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.lifecycle import Event
 from exop.runtime.supervision.failure_policy import anchor, aside_at, stuck_at
 
 
-def way_into(component: Component, port: PortSpec) -> Entry:
+def compile_entry(component: Component, port: PortSpec) -> Entry:
     """Compile the way into *port*, given where the component's outputs are bound to now."""
     compiled = partial(_open_way, component, port)
     return compiled() if component.watch is None or _shut(component) else component.watch.guard(port, compiled)
@@ -179,7 +179,7 @@ def _seeing(component: Component, port: PortSpec, entry: Entry) -> Entry:
     spec, merge, name, push = component.spec, component.merge, port.name, entry.control
     sees_time = any(one.type.punctuation for one in spec.inputs)
     passes_on = not spec.own_driver and not sees_time
-    entry.place = f"{component.node.name}.{name}"
+    entry.endpoint = f"{component.node.name}.{name}"
 
     def show(mark: Punctuation | EndOfStream) -> None:
         if port.type.punctuation if isinstance(mark, Punctuation) else port.type.end:
@@ -224,17 +224,17 @@ def _probing(component: Component, timed: Entry) -> Entry:
     """The instrumented way: notes how long ago the item left its source."""
     latencies = component.metrics.latencies
 
-    def measured(way: Literal["push", "uncounted", "push_batch"]) -> Push:
+    def measured(method: Literal["push", "uncounted", "push_batch"]) -> Push:
         def push(payload: Any) -> None:
             driver = current_driver()
             if driver is not None and driver.origin:
                 latencies.append(time.perf_counter() - driver.origin)
-            getattr(timed, way)(payload)
+            getattr(timed, method)(payload)
 
         return push
 
     uncounted = measured("uncounted")
-    return Entry(measured("push"), measured("push_batch"), timed.control, place=timed.place, uncounted=uncounted)
+    return Entry(measured("push"), measured("push_batch"), timed.control, endpoint=timed.endpoint, uncounted=uncounted)
 
 
 def _shut(component: Component) -> bool:
@@ -244,15 +244,15 @@ def _shut(component: Component) -> bool:
 
 def _holding(component: Component, port: PortSpec) -> Entry:
     """Compile the way into a component that lets nothing in: drivers go back to their safe points, and wait there."""
-    stand_in = anchor(component, port)
+    placeholder = anchor(component, port)
 
-    def held(way: Way) -> Push:
+    def held(method: Method) -> Push:
         opened: Push | None = None
 
         def wait(payload: Any) -> None:
             nonlocal opened
             if opened is None and not _shut(component):  # it goes on, and nothing was bound anew since
-                opened = getattr(way_into(component, port), way)
+                opened = getattr(compile_entry(component, port), method)
             if opened is not None:
                 opened(payload)
                 return
@@ -266,9 +266,9 @@ def _holding(component: Component, port: PortSpec) -> Entry:
             raise Unwind(
                 component.waits,
                 lambda: component.left or not (component.shut or component.awaits),
-                Work(stand_in, way, payload),
+                InFlight(placeholder, method, payload),
             )
 
         return wait
 
-    return Entry(held("push"), held("push_batch"), held("control"), place=stand_in.place)
+    return Entry(held("push"), held("push_batch"), held("control"), endpoint=placeholder.endpoint)

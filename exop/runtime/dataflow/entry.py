@@ -20,13 +20,13 @@ from exop.runtime.dataflow.batches import Shared, weight
 from exop.runtime.metrics import ComponentMetrics, Tally
 
 #: Which of the callables of an entry takes the payload.
-Way = Literal["push", "push_batch", "control", "show", "pass_on"]
+Method = Literal["push", "push_batch", "control", "show", "pass_on"]
 Push = Callable[[Any], None]
 Control = Callable[[Punctuation | EndOfStream], None]
 #: A factory of the callables of an entry, by attribute name: a `Push`, for the probe an `Entry`, or a `Link`.
 Late = Mapping[str, Callable[[], Any]]
 #: A payload for an entry, and which of its callables takes it.
-Step: TypeAlias = "tuple[Entry, Way, Any]"
+Step: TypeAlias = "tuple[Entry, Method, Any]"
 #: The result of a slet for one item; `some`: any number, with `None` among them, which is no item.
 Shape = Result | Literal["some"]
 #: Stands for "no item".
@@ -49,9 +49,9 @@ class Entry:
     __slots__ = (
         "behind",
         "control",
+        "endpoint",
         "link",
         "pass_on",
-        "place",
         "probe",
         "push",
         "push_batch",
@@ -68,10 +68,10 @@ class Entry:
         push_batch: Push,
         control: Control,
         *,
-        place: str = "",
+        endpoint: str = "",
         probe: Entry | None = None,
         uncounted: Push | None = None,
-        store: Callable[[Way, Any], None] | None = None,
+        store: Callable[[Method, Any], None] | None = None,
         behind: Sequence[Entry] = (),
     ) -> None:
         self.push = push
@@ -80,7 +80,7 @@ class Entry:
         self.control = control
         self.show = control
         self.pass_on = control
-        self.place = place
+        self.endpoint = endpoint
         self.probe: Entry = probe or self
         self.link: Link | None = None
         self.tally: Tally | None = None
@@ -88,9 +88,9 @@ class Entry:
         self.targets: Sequence[Entry] = ()
         self.behind = behind
 
-    def stand_at(self, place: str) -> None:
+    def name_endpoint(self, endpoint: str) -> None:
         """Name the place where the entry, and its probe, lead."""
-        self.place = self.probe.place = place
+        self.endpoint = self.probe.endpoint = endpoint
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,27 +135,27 @@ class LateEntry(Entry):
             raise AttributeError(name=name, obj=self)
         made = make() if make is not None else self.push
         if isinstance(made, Entry):
-            made.place = made.place or self.place
+            made.endpoint = made.endpoint or self.endpoint
         setattr(self, name, made)
         return made
 
-    def stand_at(self, place: str) -> None:
+    def name_endpoint(self, endpoint: str) -> None:
         """Name the place; a probe that is compiled later gets it then."""
-        self.place = place
+        self.endpoint = endpoint
         if "probe" not in self._late:
-            self.probe.place = place
+            self.probe.endpoint = endpoint
 
 
 def _discard(_: Any) -> None:
     """Drop the items of an output that is not connected."""
 
 
-NOWHERE: Final = Entry(_discard, _discard, _discard, store=lambda way, payload: None)
+NOWHERE: Final = Entry(_discard, _discard, _discard, store=lambda method, payload: None)
 
 
-def stand_in(place: str) -> Entry:
+def placeholder(endpoint: str) -> Entry:
     """Return an entry that stands for a place, whatever is compiled there when the work for it is done."""
-    return Entry(_discard, _discard, _discard, place=place)
+    return Entry(_discard, _discard, _discard, endpoint=endpoint)
 
 
 def fan_out(targets: Sequence[Entry], *, probing: bool = True) -> Entry:
@@ -182,9 +182,9 @@ def fan_out(targets: Sequence[Entry], *, probing: bool = True) -> Entry:
     return entry
 
 
-def _to_all(targets: Sequence[Entry], way: Way) -> Callable[[Any], None]:
+def _to_all(targets: Sequence[Entry], method: Method) -> Callable[[Any], None]:
     """Hand a payload to every target by one of their callables."""
-    calls = tuple(getattr(target, way) for target in targets)
+    calls = tuple(getattr(target, method) for target in targets)
 
     def to_all(payload: Any) -> None:
         done = 0
@@ -194,7 +194,7 @@ def _to_all(targets: Sequence[Entry], way: Way) -> Callable[[Any], None]:
                 call(payload)
         except Unwind as unwound:
             for target in targets[done:]:
-                unwound.then(target, way, [payload])
+                unwound.then(target, method, [payload])
             raise
 
     if len(calls) != 2:
@@ -205,7 +205,7 @@ def _to_all(targets: Sequence[Entry], way: Way) -> Callable[[Any], None]:
         try:
             first(payload)
         except Unwind as unwound:
-            unwound.then(targets[1], way, [payload])
+            unwound.then(targets[1], method, [payload])
             raise
         second(payload)
 
@@ -227,10 +227,10 @@ def in_order(steps: Iterable[Step]) -> None:
     """Hand payloads to entries, one after the other."""
     rest = iter(steps)
     try:
-        for entry, way, payload in rest:
-            getattr(entry, way)(payload)
+        for entry, method, payload in rest:
+            getattr(entry, method)(payload)
     except Unwind as unwound:
-        unwound.work += [Work(*step) for step in rest]
+        unwound.work += [InFlight(*step) for step in rest]
         raise
 
 
@@ -244,37 +244,37 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class InFlight:
     """One call that is still to be made: hand *payload* to *entry*, or to the one at its place by now.
 
     `wait` is the condition that has to hold before, `stamp` the position among the work of the driver.
     """
 
     entry: Entry
-    way: Way
+    method: Method
     payload: Any
     wait: Wait | None = None
     stamp: int = 0
 
     def do(self, current: Mapping[str, Entry]) -> None:
         """Make the call; *current* has the entry that is compiled at each place."""
-        getattr(current.get(self.entry.place, self.entry), self.way)(self.payload)
+        getattr(current.get(self.entry.endpoint, self.entry), self.method)(self.payload)
 
     def give_back(self, current: Mapping[str, Entry]) -> None:
         """Correct the count for a call that was begun, and will be made once more."""
-        tally = current.get(self.entry.place, self.entry).tally
+        tally = current.get(self.entry.endpoint, self.entry).tally
         if tally is not None:
-            tally.give_back(items_of(self.way, self.payload))
+            tally.give_back(count_items(self.method, self.payload))
 
 
-def way_of(payload: Any, *, whole: bool) -> Way:
+def method_for(payload: Any, *, whole: bool) -> Method:
     """Which way a payload goes: control items as such, all others as single items or as *whole* batches."""
     return "control" if isinstance(payload, CONTROL) else "push_batch" if whole else "push"
 
 
-def items_of(way: Way, payload: Any) -> int:
+def count_items(method: Method, payload: Any) -> int:
     """The number of items in a payload; control items are none."""
-    return 1 if way == "push" else weight(payload) if way == "push_batch" else 0
+    return 1 if method == "push" else weight(payload) if method == "push_batch" else 0
 
 
 class Packet:
@@ -283,22 +283,22 @@ class Packet:
     `origin` is the time at which a measured item left its source, `stored` the time at which it entered the buffer.
     """
 
-    __slots__ = ("origin", "payload", "stored", "way")
+    __slots__ = ("method", "origin", "payload", "stored")
 
-    def __init__(self, way: Way, payload: Any, origin: float = 0.0, stored: float = 0.0) -> None:
-        self.way = way
+    def __init__(self, method: Method, payload: Any, origin: float = 0.0, stored: float = 0.0) -> None:
+        self.method = method
         self.payload = payload
         self.origin = origin
         self.stored = stored
 
 
-def unpacked(entry: Any) -> tuple[Way, Any]:
+def unpacked(entry: Any) -> tuple[Method, Any]:
     """Return the way and the payload of an entry of a buffer."""
-    return (entry.way, entry.payload) if type(entry) is Packet else ("push", entry)
+    return (entry.method, entry.payload) if type(entry) is Packet else ("push", entry)
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Work):
+class Call(InFlight):
     """A call that brings no item, for the driver that runs the place of *entry* to make in its turn."""
 
     call: Callable[[], object] = bool
@@ -315,13 +315,15 @@ class Unwind(BaseException):
     frames have added to `work` on the way up. *where* is the reason, in words.
     """
 
-    def __init__(self, where: str, ready: Callable[[], bool], first: Work, *, patience: float | None = None) -> None:
+    def __init__(
+        self, where: str, ready: Callable[[], bool], first: InFlight, *, patience: float | None = None
+    ) -> None:
         super().__init__(where)
         self.work = [replace(first, wait=Wait(where, ready, patience))]
 
-    def then(self, entry: Entry, way: Way, payloads: Iterable[Any]) -> None:
+    def then(self, entry: Entry, method: Method, payloads: Iterable[Any]) -> None:
         """Add the calls that the frame which is being left has still to make."""
-        self.work.extend(Work(entry, way, payload) for payload in payloads)
+        self.work.extend(InFlight(entry, method, payload) for payload in payloads)
 
 
 class Tap(ABC):

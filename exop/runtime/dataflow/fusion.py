@@ -17,7 +17,7 @@ from typing import Any
 from exop.model.items import CONTROL
 from exop.model.slets.spec import Result
 from exop.runtime.dataflow.batches import to_items, weight
-from exop.runtime.dataflow.entry import NOTHING, Entry, Link, Push, Shape, Unwind, Way, in_turn, items_of
+from exop.runtime.dataflow.entry import NOTHING, Entry, Link, Method, Push, Shape, Unwind, count_items, in_turn
 from exop.runtime.metrics import Tally
 
 #: So many slets are fused into one function at the most; a longer chain is a chain of such functions.
@@ -175,7 +175,7 @@ def sender(result: Result, to: Entry, tally: Tally, *, batches: bool) -> tuple[P
     The second function leaves the same for later, when the driver unwinds before it could be sent. Both count.
     """
     push_payload = to.push_batch if batches else to.push
-    plain_way: Way = "push_batch" if batches else "push"
+    plain_way: Method = "push_batch" if batches else "push"
 
     def send_one(payload: Any) -> None:
         if payload is None:
@@ -197,10 +197,10 @@ def sender(result: Result, to: Entry, tally: Tally, *, batches: bool) -> tuple[P
 
     def leave(unwound: Unwind, payloads: Any) -> None:
         for payload in payloads if result == "many" else () if result == "none" else (payloads,):
-            way: Way = "control" if isinstance(payload, CONTROL) else plain_way
+            method: Method = "control" if isinstance(payload, CONTROL) else plain_way
             if payload is not None:
-                tally.sent += items_of(way, payload)
-                unwound.then(to, way, [payload])
+                tally.sent += count_items(method, payload)
+                unwound.then(to, method, [payload])
 
     send = {"none": lambda _: None, "many": send_many}.get(result, send_one)
     return send, leave

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeAlias
 
 from exop.model.items import CONTROL
-from exop.runtime.dataflow.entry import Entry, Work
+from exop.runtime.dataflow.entry import Entry, InFlight
 
 
 class Runner(Protocol):
@@ -44,7 +44,7 @@ class Inlet:
 
     def __init__(self, runner: Runner) -> None:
         self.runner = runner
-        self.items: deque[Work] = deque()
+        self.items: deque[InFlight] = deque()
 
 
 class Inlets:
@@ -60,7 +60,7 @@ class Inlets:
 
     def __init__(self) -> None:
         self.entries: Mapping[str, Entry] = {}
-        self.runner: Callable[[str], Runner | None] = lambda place: None
+        self.runner: Callable[[str], Runner | None] = lambda endpoint: None
         self._inlets: dict[str | Runner, Inlet] = {}
         self._by_runner: dict[Runner, dict[str | Runner, Inlet]] = {}
         self._in_front, self._behind = itertools.count(-1, -1), itertools.count()  # the stamps
@@ -75,14 +75,14 @@ class Inlets:
         """Whether *driver* has anything to do; any thread may ask."""
         return any(one.items for one in self._run_by(driver))
 
-    def waiting(self, drivers: Parked = None) -> list[tuple[Runner, Work]]:
+    def waiting(self, drivers: Parked = None) -> list[tuple[Runner, InFlight]]:
         """Return all work, or that of these drivers, in order, with its driver; they are parked."""
         runners = [runner for runner in list(self._by_runner) if drivers is None or runner in drivers]
         return [(runner, work) for runner in runners for work in self._of(runner)]
 
-    def at(self, place: str) -> list[Work]:
+    def at(self, endpoint: str) -> list[InFlight]:
         """Return the work in front of a place; it may change meanwhile."""
-        inlet = self._inlets.get(place)
+        inlet = self._inlets.get(endpoint)
         while inlet is not None:
             try:
                 return list(inlet.items)
@@ -90,12 +90,12 @@ class Inlets:
                 continue
         return []
 
-    def keep(self, driver: Runner, left: Iterable[Work]) -> None:
+    def keep(self, driver: Runner, left: Iterable[InFlight]) -> None:
         """Put the calls that *driver* has still to make, in order, before all that waits with it."""
         for leaf in reversed([leaf for work in left for leaf in _leaves(work)]):
             self._inlet(driver, leaf).items.appendleft(replace(leaf, stamp=next(self._in_front)))
 
-    def post(self, given: Iterable[Work], *, first: bool = False) -> None:
+    def post(self, given: Iterable[InFlight], *, first: bool = False) -> None:
         """Have each thing done by the driver that runs its place, behind all that waits with it, or before that.
 
         Each goes to where it leads now; it is dropped where that place, and all that stood behind it, is gone.
@@ -103,7 +103,7 @@ class Inlets:
         with self._lock:
             found = [leaf for work in given for leaf in self._current(work)]
             for work in reversed(found) if first else found:
-                runner = self.runner(work.entry.place)
+                runner = self.runner(work.entry.endpoint)
                 if runner is None:
                     continue
                 items = self._inlet(runner, work).items
@@ -122,20 +122,20 @@ class Inlets:
             drivers: All that have run a place of which the driver is another one now; `None`: all of the application.
         """
         with self._lock:
-            given: dict[Runner, list[tuple[Runner, Work]]] = {}
+            given: dict[Runner, list[tuple[Runner, InFlight]]] = {}
             for giver, work in self.waiting(drivers):
                 for leaf in self._current(work):
-                    runner = self.runner(leaf.entry.place) if leaf.entry.place else giver
+                    runner = self.runner(leaf.entry.endpoint) if leaf.entry.endpoint else giver
                     if runner is not None and runner not in leaving:
                         given.setdefault(runner, []).append((giver, leaf))
-            for place, inlet in list(self._inlets.items()):
+            for endpoint, inlet in list(self._inlets.items()):
                 if drivers is None or inlet.runner in drivers:
-                    del self._inlets[place]
+                    del self._inlets[endpoint]
                     self._by_runner.pop(inlet.runner, None)
             for runner, found in given.items():
                 givers = {giver for giver, _ in found}
                 if len(givers) > 1:
-                    found.sort(key=lambda pair: depth(pair[1].entry.place), reverse=True)
+                    found.sort(key=lambda pair: depth(pair[1].entry.endpoint), reverse=True)
                 for _, work in found:
                     self._inlet(runner, work).items.append(replace(work, stamp=next(self._behind)))
                 if givers != {runner}:
@@ -144,7 +144,7 @@ class Inlets:
     def put_in_order(self, depth: Callable[[str], float], driver: Runner) -> None:
         """Order the work of *driver*, which is parked: what is farther downstream left its source earlier."""
         with self._lock:
-            found = sorted(self._of(driver), key=lambda work: depth(work.entry.place), reverse=True)
+            found = sorted(self._of(driver), key=lambda work: depth(work.entry.endpoint), reverse=True)
             for inlet in self._run_by(driver):
                 inlet.items.clear()
             for work in found:
@@ -154,55 +154,55 @@ class Inlets:
         self, concerned: Callable[[str], bool], drivers: Collection[Runner], change: Callable[[Any], Any]
     ) -> None:
         """Apply *change* to every payload that waits for *drivers*, which are parked, at the places concerned."""
-        for place, inlet in list(self._inlets.items()):
-            if inlet.runner in drivers and isinstance(place, str) and concerned(place):
+        for endpoint, inlet in list(self._inlets.items()):
+            if inlet.runner in drivers and isinstance(endpoint, str) and concerned(endpoint):
                 inlet.items = deque(replace(one, payload=change(one.payload)) for one in inlet.items)
 
-    def drop_marks(self, places: Collection[str]) -> None:
+    def drop_marks(self, endpoints: Collection[str]) -> None:
         """Drop the control items at these places: another stream comes there now."""
-        for place in places:
-            if (inlet := self._inlets.get(place)) is not None:
+        for endpoint in endpoints:
+            if (inlet := self._inlets.get(endpoint)) is not None:
                 inlet.items = deque(one for one in inlet.items if not isinstance(one.payload, CONTROL))
 
     def _run_by(self, driver: Runner) -> list[Inlet]:
         return list(self._by_runner.get(driver, {}).values())
 
-    def _of(self, driver: Runner) -> list[Work]:
+    def _of(self, driver: Runner) -> list[InFlight]:
         found = [work for one in self._run_by(driver) for work in list(one.items)]
         return sorted(found, key=lambda work: work.stamp)
 
-    def _inlet(self, driver: Runner, work: Work) -> Inlet:
-        place = work.entry.place or driver
+    def _inlet(self, driver: Runner, work: InFlight) -> Inlet:
+        endpoint = work.entry.endpoint or driver
         with self._lock:
-            inlet = self._inlets.setdefault(place, Inlet(driver))
+            inlet = self._inlets.setdefault(endpoint, Inlet(driver))
             if inlet.runner is not driver:
                 if inlet.items:
-                    raise RuntimeError(f"{work.entry.place} is run by {inlet.runner.name!r} and by {driver.name!r}")
-                self._by_runner[inlet.runner].pop(place)
+                    raise RuntimeError(f"{work.entry.endpoint} is run by {inlet.runner.name!r} and by {driver.name!r}")
+                self._by_runner[inlet.runner].pop(endpoint)
                 inlet.runner = driver
-            self._by_runner.setdefault(driver, {})[place] = inlet
+            self._by_runner.setdefault(driver, {})[endpoint] = inlet
         return inlet
 
-    def _current(self, work: Work) -> Iterator[Work]:
+    def _current(self, work: InFlight) -> Iterator[InFlight]:
         """The places where *work* leads now."""
-        place, entry = work.entry.place, work.entry
-        if place and place not in self.entries:
+        endpoint, entry = work.entry.endpoint, work.entry
+        if endpoint and endpoint not in self.entries:
             behind = () if isinstance(work.payload, CONTROL) else (*entry.targets, *entry.behind)
             for one in behind:
                 yield from self._current(replace(work, entry=one))
             if behind or entry.store is None:
                 return
-        yield from _leaves(replace(work, entry=self.entries.get(place, entry)))
+        yield from _leaves(replace(work, entry=self.entries.get(endpoint, entry)))
 
 
-def _leaves(work: Work) -> Iterator[Work]:
+def _leaves(work: InFlight) -> Iterator[InFlight]:
     """Resolve a fan-out into its targets, in the order of the calls; a queue stores its share now, full or not.
 
     Several drivers may run a fan-out, and push into a queue; every other place has one runner.
     """
     entry = work.entry
     if work.wait is None and entry.store is not None:
-        entry.store(work.way, work.payload)
+        entry.store(work.method, work.payload)
     elif work.wait is None and entry.targets:
         for target in entry.targets:
             yield from _leaves(replace(work, entry=target))

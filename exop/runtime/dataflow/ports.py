@@ -13,7 +13,18 @@ from exop.model.slets.ports import InputPort, OutputPort, PortSpec
 from exop.runtime.channels.base import Channel
 from exop.runtime.channels.queue import Buffered
 from exop.runtime.dataflow.batches import to_items
-from exop.runtime.dataflow.entry import NOWHERE, Entry, Packet, Step, Unwind, Way, Work, items_of, unpacked, way_of
+from exop.runtime.dataflow.entry import (
+    NOWHERE,
+    Entry,
+    InFlight,
+    Method,
+    Packet,
+    Step,
+    Unwind,
+    count_items,
+    method_for,
+    unpacked,
+)
 from exop.runtime.drivers.base import Driver, Halted
 from exop.runtime.drivers.engine import EngineDriver
 
@@ -31,11 +42,11 @@ class BufferedOutput(OutputPort[Any]):
         self.entry: Entry = NOWHERE
         self.rows = 0
         self._fail = fail
-        self._pending: list[tuple[Way, Any]] = []
+        self._pending: list[tuple[Method, Any]] = []
 
     def push(self, item: Any) -> None:
         """Keep one item until the method has returned."""
-        self._pending.append((way_of(item, whole=self.spec.type.form != "item"), item))
+        self._pending.append((method_for(item, whole=self.spec.type.form != "item"), item))
 
     def push_batch(self, batch: Any) -> None:
         """Keep a batch until the method has returned."""
@@ -51,20 +62,20 @@ class BufferedOutput(OutputPort[Any]):
     def unsent(self) -> list[Step]:
         """Count what was kept, and keep it no more; return how to send it."""
         pending, self._pending = self._pending, []
-        for way, payload in pending:
-            self.rows += items_of(way, payload)
-        return [(self.entry, way, payload) for way, payload in pending]
+        for method, payload in pending:
+            self.rows += count_items(method, payload)
+        return [(self.entry, method, payload) for method, payload in pending]
 
-    def given(self, item: Any) -> Work:
+    def given(self, item: Any) -> InFlight:
         """Count an item that another driver gives, and return how to send it."""
         self.rows += 1
-        return Work(self.entry, "push", item)
+        return InFlight(self.entry, "push", item)
 
-    def capture(self) -> list[tuple[Way, Any]]:
+    def capture(self) -> list[tuple[Method, Any]]:
         """Return the content as plain data; `restore` takes it back."""
         return list(self._pending)
 
-    def restore(self, held: Iterable[tuple[Way, Any]]) -> None:
+    def restore(self, held: Iterable[tuple[Method, Any]]) -> None:
         """Keep this again."""
         self._pending = list(held)
 
@@ -92,19 +103,19 @@ class DrivenOutput(OutputPort[Any]):
         if isinstance(item, EndOfStream):
             self.end()
         else:
-            self._drive(way_of(item, whole=self.spec.type.form != "item"), item)
+            self._drive(method_for(item, whole=self.spec.type.form != "item"), item)
 
     def push_batch(self, batch: Any) -> None:
         """Send a batch, waiting while there is no room."""
         self._drive("push_batch", batch)
 
-    def _drive(self, way: Way, payload: Any) -> None:
-        self._driver.drive(partial(self._send, way, payload), partial(self.pending, way, payload))
+    def _drive(self, method: Method, payload: Any) -> None:
+        self._driver.drive(partial(self._send, method, payload), partial(self.pending, method, payload))
 
-    def pending(self, way: Way, payload: Any, begun: bool = False) -> Work:
+    def pending(self, method: Method, payload: Any, begun: bool = False) -> InFlight:
         """Give a push away, to be done by another driver; it counts as sent from now on, unless it was *begun*."""
-        self.rows += 0 if begun else items_of(way, payload)
-        return Work(self.entry, way, payload)
+        self.rows += 0 if begun else count_items(method, payload)
+        return InFlight(self.entry, method, payload)
 
     def end(self) -> None:
         """Send the end of the stream, once."""
@@ -125,10 +136,10 @@ class DrivenOutput(OutputPort[Any]):
             self._ended(self.spec.name)
 
     # The entry is read only after the safe point: the port may have been bound anew while its driver was parked.
-    def _send(self, way: Way, payload: Any, probe: bool) -> None:
+    def _send(self, method: Method, payload: Any, probe: bool) -> None:
         # Here, where one thread at a time is: a slet may push from several.
-        self.rows += items_of(way, payload)
-        getattr(self.entry.probe if probe else self.entry, way)(payload)
+        self.rows += count_items(method, payload)
+        getattr(self.entry.probe if probe else self.entry, method)(payload)
 
 
 class PulledInput(InputPort[Any]):
@@ -255,9 +266,11 @@ class PulledInput(InputPort[Any]):
         """Whether it has anything that its slet has not had, beside what waits in its queue."""
         return bool(self.taken) or any(queue.entries for queue in self.earlier)
 
-    def surrender(self) -> list[tuple[Way, Any]]:
+    def take_in_flight(self) -> list[tuple[Method, Any]]:
         """Give away what its slet has not had, in order; a queue that another driver drains now is left to that."""
-        found: list[tuple[Way, Any]] = [("control" if isinstance(one, CONTROL) else "push", one) for one in self.taken]
+        found: list[tuple[Method, Any]] = [
+            ("control" if isinstance(one, CONTROL) else "push", one) for one in self.taken
+        ]
         own = [self.queue] if self.queue is not None and self.queue is not self.channel else []
         for queue in (*self.earlier, *(one for one in own if one.worker is self.driver)):
             while queue.entries:
@@ -289,9 +302,9 @@ class PulledInput(InputPort[Any]):
         if driver is None:
             return
         driver.busy = True
-        if driver.closed or driver.halting or driver.retired or driver.anew or driver.filled:
+        if driver.closed or driver.halting or driver.retired or driver.restarting or driver.filled:
             driver.stand_by()
-            if driver.retired or driver.anew:
+            if driver.retired or driver.restarting:
                 raise Halted
 
     @staticmethod
@@ -305,10 +318,10 @@ class PulledInput(InputPort[Any]):
         for entry in entries:
             if type(entry) is not Packet:
                 items.append(entry)
-            elif entry.way == "control":
+            elif entry.method == "control":
                 self._control(entry.payload, items)
             else:
-                batched = entry.way == "push_batch"
+                batched = entry.method == "push_batch"
                 items += to_items(entry.payload, self.spec.type.item) if batched else [entry.payload]
         return items
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NoReturn, Protocol
 
-from exop.runtime.dataflow.entry import Unwind, Wait, Work
+from exop.runtime.dataflow.entry import InFlight, Unwind, Wait
 from exop.runtime.dataflow.inlets import Inlet, Inlets
 
 #: The number of items of every driver that are measured at first, so that short runs have figures too.
@@ -125,12 +125,12 @@ class Driver:
         self.name = name
         self.busy = self.sleeping = self.halting = False
         self.attention = True
-        self.parked = self.draining = self.retired = self.anew = self.ending = self.probing = False
+        self.parked = self.draining = self.retired = self.restarting = self.ending = self.probing = False
         self.count = self.rows = 0
         self.origin = 0.0
         self.idle: Callable[[], Callable[[], None] | None] | None = None
-        self.told: Callable[[], None] = lambda: None
-        self.strand: Callable[[BaseException, Work | None], Unwind | None] | None = None
+        self.on_caught_up: Callable[[], None] = lambda: None
+        self.on_defect: Callable[[BaseException, InFlight | None], Unwind | None] | None = None
         self.waits_at: DrainedQueue | None = None
         self.partner: Driver | None = None
         self.held_by: str | None = None
@@ -149,7 +149,7 @@ class Driver:
         return self._closers > 0
 
     @property
-    def hurried(self) -> bool:
+    def ignores_capacity(self) -> bool:
         """Whether another thread waits for the driver's item, so that no full queue may hold it up."""
         return self._closers > 0 or self.draining
 
@@ -195,10 +195,10 @@ class Driver:
         self._request("halting")
 
     def retire(self) -> None:
-        """Ask the driver to leave: a successor sends its unsent output (`surrender`), and the end."""
+        """Ask the driver to leave: a successor sends its unsent output (`take_in_flight`), and the end."""
         self._request("retired")
 
-    def surrender(self) -> list[Work]:
+    def take_in_flight(self) -> list[InFlight]:
         """Give away the output of its slet that the driver has not sent; it is parked, and will leave."""
         return []
 
@@ -324,7 +324,7 @@ class Driver:
             except BaseException as error:  # noqa: BLE001 (a defect strands the driver; the rest passes)
                 self.unwound(error)
 
-    def unwound(self, error: BaseException, in_hand: Work | None = None) -> None:
+    def unwound(self, error: BaseException, in_hand: InFlight | None = None) -> None:
         """Make the calls that the driver had still to make when it unwound, as soon as possible; it may unwind again.
 
         Until then the driver counts as parked: the work waits in inlets, which a change may give to other drivers.
@@ -333,7 +333,7 @@ class Driver:
         if not self._at_work:
             self._catch_up()
 
-    def unwinding(self, error: BaseException, in_hand: Work | None = None) -> Unwind:
+    def unwinding(self, error: BaseException, in_hand: InFlight | None = None) -> Unwind:
         """Turn an error that has reached the driver into an `Unwind`, which names what to wait for.
 
         Every slet has a policy of its own: any other error is a defect, or a lack of memory. The driver keeps *in_hand*
@@ -346,7 +346,7 @@ class Driver:
             raise error
         if in_hand is not None:
             in_hand.give_back(self.inlets.entries)
-        stranded = self.strand(error, in_hand) if self.strand is not None else None
+        stranded = self.on_defect(error, in_hand) if self.on_defect is not None else None
         return stranded or self.crashed(error)
 
     def crashed(self, error: BaseException) -> NoReturn:
@@ -374,9 +374,9 @@ class Driver:
                     self.inlets.keep(self, self.unwinding(again, work).work)
         finally:
             self._at_work = False
-        self.told()
+        self.on_caught_up()
 
-    def _hold_for(self, work: Work, wait: Wait) -> None:
+    def _hold_for(self, work: InFlight, wait: Wait) -> None:
         """Wait until *work*, the first in the inlets, can be done, or was given to another driver."""
 
         def first() -> Inlet | None:
@@ -409,5 +409,5 @@ class Driver:
             self.held_by = None
 
     def _settle(self) -> None:
-        wanted = self._closers or self.halting or self.ending or self.retired or self.anew or self.filled
+        wanted = self._closers or self.halting or self.ending or self.retired or self.restarting or self.filled
         self.attention = bool(wanted or self.probing or self._first)

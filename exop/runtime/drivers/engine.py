@@ -8,13 +8,13 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from exop.errors import ChannelClosed
-from exop.runtime.dataflow.entry import Work
+from exop.runtime.dataflow.entry import InFlight
 from exop.runtime.drivers.base import Driver, Halted, acting_as
 
 #: Sends a payload; called with whether to use the instrumented path.
 Send = Callable[[bool], None]
 #: Makes the work for another driver out of a push; called with whether the push was begun.
-Pending = Callable[[bool], Work]
+Pending = Callable[[bool], InFlight]
 
 
 class EngineDriver(Driver):
@@ -31,7 +31,7 @@ class EngineDriver(Driver):
 
     def __init__(self, name: str, finish: Callable[[], None]) -> None:
         super().__init__(name)
-        self.heir: Callable[[Work], None] | None = None
+        self.heir: Callable[[InFlight], None] | None = None
         self._turn = threading.RLock()
         self._hand: Pending | None = None
         self._finish = finish
@@ -78,7 +78,7 @@ class EngineDriver(Driver):
             self._hand = None
         return probe
 
-    def surrender(self) -> list[Work]:
+    def take_in_flight(self) -> list[InFlight]:
         """Give away the push that waits at the safe point."""
         hand, self._hand = self._hand, None
         return [hand(False)] if hand is not None else []

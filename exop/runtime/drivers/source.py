@@ -10,7 +10,7 @@ from typing import Any, Literal, NoReturn
 
 from exop.logs import logger
 from exop.model.items import CONTROL, EndOfStream
-from exop.runtime.dataflow.entry import NOWHERE, Entry, Step, Work, in_order, items_of, way_of
+from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Step, count_items, in_order, method_for
 from exop.runtime.drivers.base import Driver, Halted, acting_as
 from exop.runtime.metrics import Flow
 
@@ -79,7 +79,7 @@ class ThreadDriver(Driver):
                 self.left = True
             finally:
                 self.rest()
-                self.told()
+                self.on_caught_up()
 
     def _keep_running(self, run: Callable[[], None]) -> None:
         """Run to the end; after a defect once more, when the component has been repaired."""
@@ -145,7 +145,7 @@ class SourceDriver(ThreadDriver):
     ) -> None:
         super().__init__(name)
         self.entry: Entry = NOWHERE
-        self.hand: tuple[Any] | None = None
+        self.yielded: tuple[Any] | None = None
         self.over = False
         self._iterate = iterate
         self.broken: Broken = _raise
@@ -164,8 +164,8 @@ class SourceDriver(ThreadDriver):
             self._catch_up()
         if self.over:
             return
-        if self.hand is not None:
-            self._drain(iter(self.hand))
+        if self.yielded is not None:
+            self._drain(iter(self.yielded))
         self.busy = False
         while not (self.retired or self.ending) and self._iterate_again():
             continue
@@ -177,25 +177,28 @@ class SourceDriver(ThreadDriver):
         try:
             self._finish()
         except BaseException as error:  # noqa: BLE001 (a defect strands the driver; the rest passes)
-            self.unwound(error, Work(self.entry, "control", EndOfStream()))
+            self.unwound(error, InFlight(self.entry, "control", EndOfStream()))
 
-    def iterate_anew(self) -> None:
+    def restart_iteration(self) -> None:
         """Iterate the slet anew, from its memento, behind what it has yielded; the driver is parked outside of it."""
-        self._request("anew")
+        self._request("restarting")
 
-    def surrender(self) -> list[Work]:
+    def take_in_flight(self) -> list[InFlight]:
         """Give away the item that was yielded and is not pushed yet."""
-        (item,), self.hand = self.hand or (None,), None
+        (item,), self.yielded = self.yielded or (None,), None
         if item is None:
             return []
-        way = way_of(item, whole=self._batches)
-        self.rows += items_of(way, item)
-        return [Work(self.entry, way, item)]
+        method = method_for(item, whole=self._batches)
+        self.rows += count_items(method, item)
+        return [InFlight(self.entry, method, item)]
 
-    def restore(self, hand: tuple[Any] | None) -> None:
-        """Take back the item that was in hand; one of a release in which the slet yielded single items as a batch."""
-        single = self._batches and hand is not None and not isinstance(hand[0], (list, *CONTROL, type(None)))
-        self.hand = ([hand[0]],) if single and hand is not None and not hasattr(hand[0], "num_rows") else hand
+    def restore(self, yielded: tuple[Any] | None) -> None:
+        """Take back the item that was yielded and not pushed; a single one of a release that had no batches here."""
+        if self._batches and yielded is not None:
+            (item,) = yielded
+            if not isinstance(item, (list, *CONTROL, type(None))) and not hasattr(item, "num_rows"):
+                yielded = ([item],)
+        self.yielded = yielded
 
     @property
     def outside(self) -> bool:
@@ -205,7 +208,7 @@ class SourceDriver(ThreadDriver):
     def _iterate_again(self) -> bool:
         """Iterate the slet; returns whether to do so once more."""
         with self._flags:
-            self.anew = False
+            self.restarting = False
             self._settle()
         try:
             iterator = iter(self._iterate())
@@ -223,7 +226,7 @@ class SourceDriver(ThreadDriver):
             again = self.broken(error)
             self.rest()
             return again
-        return self.anew and not self.ending
+        return self.restarting and not self.ending
 
     def _drain(self, iterator: Iterator[Any]) -> None:
         """Push single items by a short way; batches, control items, and those behind further ports, by `_send`."""
@@ -249,38 +252,38 @@ class SourceDriver(ThreadDriver):
 
     def _send_at_safe_point(self, item: Any) -> bool:
         """Pass the safe point with an item, and send it, unless a successor does."""
-        self.hand = (item,)
+        self.yielded = (item,)
         probe = self.attend()
         if self.retired:
             return False
-        self.hand = None
+        self.yielded = None
         self._send(item, probe=probe)
         return True
 
     def _unwound_with(self, item: Any, error: BaseException) -> None:
         """Handle the error of a push: the item that the slet has yielded is still in flight."""
         unwound = self.unwinding(
-            error, Work(self.entry, way_of(item, whole=self._batches), item) if item is not None else None
+            error, InFlight(self.entry, method_for(item, whole=self._batches), item) if item is not None else None
         )
-        self.hand = None
+        self.yielded = None
         self.unwound(unwound)
 
     def _leaves_iteration(self) -> bool:
         if not self._pulls:
             self.rest()
-        return self.ending or self.retired or self.anew
+        return self.ending or self.retired or self.restarting
 
     def _send(self, item: Any, *, probe: bool = False) -> None:
         """Send an item behind those that the slet pushed to further ports before."""
         entry = self.entry.probe if probe else self.entry
         self.origin = time.perf_counter() if probe else self.origin
-        way = way_of(item, whole=self._batches)
+        method = method_for(item, whole=self._batches)
         if item is not None:
-            self.rows += items_of(way, item)
+            self.rows += count_items(method, item)
         if self._unsent is not None:
-            in_order([*self._unsent(), *([(entry, way, item)] if item is not None else ())])
+            in_order([*self._unsent(), *([(entry, method, item)] if item is not None else ())])
         elif item is not None:
-            getattr(entry, way)(item)
+            getattr(entry, method)(item)
 
 
 def _raise(error: BaseException) -> bool:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
-from exop.runtime.dataflow.entry import Wait, Work
+from exop.runtime.dataflow.entry import InFlight, Wait
 from exop.runtime.drivers.base import DrainedQueue, Signal, acting_as, current_driver
 from exop.runtime.drivers.source import ThreadDriver
 
@@ -40,7 +40,7 @@ class Yielded(BaseException):
         self.again = again
 
 
-class Seat:
+class PoolThread:
     """One thread of the pool, with the worker that it runs `since` then.
 
     Attributes:
@@ -73,8 +73,8 @@ class Pool:
         """Begin without a thread: also in a forked child, which has none of its parent's."""
         self._lock = threading.Lock()
         self._due: deque[Worker] = deque()
-        self._seats: set[Seat] = set()
-        self._idle: dict[Seat, None] = {}
+        self._threads: set[PoolThread] = set()
+        self._idle: dict[PoolThread, None] = {}
         self._running = self._users = 0
         self._backlog = Signal()
         self._monitored = self._watching = False
@@ -121,39 +121,39 @@ class Pool:
     @contextmanager
     def away(self, worker: Worker) -> Iterator[None]:
         """Let another thread run while *worker* waits, in its own thread, inside a call."""
-        seat = worker.seat
-        if seat is None:
+        thread = worker.thread
+        if thread is None:
             yield
             return
         with self._lock:
-            self._release(seat)
+            self._release(thread)
         try:
             yield
         finally:
             with self._lock:
-                self._claim(seat)
+                self._claim(thread)
 
     # The methods below are called with the lock held, but for those that a thread runs.
 
     def _has_threads(self) -> bool:
         """Whether there are the monitor and a thread; starts them if it can."""
         self._monitored = self._monitored or _started(self._monitor, "exop pool monitor")
-        return self._monitored and (bool(self._seats) or self._start(idle=True))
+        return self._monitored and (bool(self._threads) or self._start(idle=True))
 
     def _send_home(self) -> None:
         while self._idle:
             self._idle.popitem()[0].signal.set()
         self._backlog.set()
 
-    def _claim(self, seat: Seat) -> None:
-        if not seat.counts:
-            seat.counts = True
+    def _claim(self, thread: PoolThread) -> None:
+        if not thread.counts:
+            thread.counts = True
             self._running += 1
 
-    def _release(self, seat: Seat) -> None:
+    def _release(self, thread: PoolThread) -> None:
         """Let another thread run in the place of this one."""
-        if seat.counts:
-            seat.counts = False
+        if thread.counts:
+            thread.counts = False
             self._running -= 1
             self._staff()
 
@@ -164,9 +164,9 @@ class Pool:
         if self._running < self.size:
             self._running += 1
             if self._idle:
-                seat, _ = self._idle.popitem()
-                seat.counts = True
-                seat.signal.set()
+                thread, _ = self._idle.popitem()
+                thread.counts = True
+                thread.signal.set()
                 return
             if self._start():
                 return
@@ -177,62 +177,62 @@ class Pool:
 
     def _start(self, *, idle: bool = False) -> bool:
         """Start a thread; `False` if the system has no more."""
-        seat = Seat(counts=not idle)
-        if not _started(partial(self._run, seat), "exop worker"):
+        thread = PoolThread(counts=not idle)
+        if not _started(partial(self._run, thread), "exop worker"):
             return False
-        self._seats.add(seat)
+        self._threads.add(thread)
         if idle:
-            self._idle[seat] = None
+            self._idle[thread] = None
         return True
 
-    def _run(self, seat: Seat) -> None:
+    def _run(self, thread: PoolThread) -> None:
         more = False
         while True:
-            worker, leaves = self._next(seat, more=more)
+            worker, leaves = self._next(thread, more=more)
             if leaves:
                 return
             if worker is not None:
                 more = worker.turn()
-            elif not seat.signal.wait(IDLE if len(self._seats) > self.size else None) and self._leaves(seat):
+            elif not thread.signal.wait(IDLE if len(self._threads) > self.size else None) and self._leaves(thread):
                 return
 
-    def _next(self, seat: Seat, *, more: bool) -> tuple[Worker | None, bool]:
+    def _next(self, thread: PoolThread, *, more: bool) -> tuple[Worker | None, bool]:
         """Note the end of a turn and take the next worker; `None` when there is none, and whether to leave then."""
         with self._lock:
-            self._idle.pop(seat, None)
-            worker, seat.worker = seat.worker, None
+            self._idle.pop(thread, None)
+            worker, thread.worker = thread.worker, None
             if worker is not None:
-                worker.seat = None
+                worker.thread = None
                 worker.scheduled = more or worker.again
                 worker.again = False
                 if worker.scheduled:
                     self._due.append(worker)
             if self._due and self._running < self.size:
-                self._claim(seat)
-            if self._due and seat.counts and self._running <= self.size:
-                seat.worker = worker = self._due.popleft()
-                worker.seat = seat
-                seat.since, seat.count = time.monotonic(), -1
+                self._claim(thread)
+            if self._due and thread.counts and self._running <= self.size:
+                thread.worker = worker = self._due.popleft()
+                worker.thread = thread
+                thread.since, thread.count = time.monotonic(), -1
                 if self._due:
                     self._staff()
                 return worker, False
-            if seat.counts:
-                seat.counts = False
+            if thread.counts:
+                thread.counts = False
                 self._running -= 1
             if not self._users and not self._due:
-                self._seats.discard(seat)
+                self._threads.discard(thread)
                 self._send_home()
                 return None, True
-            self._idle[seat] = None
+            self._idle[thread] = None
             return None, False
 
-    def _leaves(self, seat: Seat) -> bool:
+    def _leaves(self, thread: PoolThread) -> bool:
         """Let an idle thread leave, unless it has just been woken."""
         with self._lock:
-            if seat not in self._idle or len(self._seats) <= self.size:
+            if thread not in self._idle or len(self._threads) <= self.size:
                 return False
-            del self._idle[seat]
-            self._seats.remove(seat)
+            del self._idle[thread]
+            self._threads.remove(thread)
             return True
 
     def _monitor(self) -> None:
@@ -243,22 +243,22 @@ class Pool:
                 if not self._users and not self._due:
                     self._monitored = False
                     return
-                for seat in list(self._seats) if self._due else ():
-                    self._look_at(seat, time.monotonic())
+                for thread in list(self._threads) if self._due else ():
+                    self._look_at(thread, time.monotonic())
                 if self._running < self.size:
                     self._staff()
                 pause = HANDOFF if self._watching else None
             self._backlog.wait(pause)
 
-    def _look_at(self, seat: Seat, now: float) -> None:
-        worker = seat.worker
-        if worker is None or not seat.counts or now - seat.since < HANDOFF:
+    def _look_at(self, thread: PoolThread, now: float) -> None:
+        worker = thread.worker
+        if worker is None or not thread.counts or now - thread.since < HANDOFF:
             return
         count = worker.count + worker.rows
-        if count == seat.count:
-            self._release(seat)
+        if count == thread.count:
+            self._release(thread)
         else:
-            seat.count = count
+            thread.count = count
             worker.yield_soon()
 
 
@@ -294,7 +294,7 @@ class Worker(ThreadDriver):
         self._pool = pool
         self.queues: tuple[DrainedQueue, ...] = ()
         self.scheduled = self.again = False
-        self.seat: Seat | None = None
+        self.thread: PoolThread | None = None
         self._started = self._yields = False
         self._full: list[DrainedQueue] = []
 
@@ -351,9 +351,9 @@ class Worker(ThreadDriver):
             with self._pool.away(self):
                 super().wait_for(ready, timeout)
 
-    def _hold_for(self, work: Work, wait: Wait) -> None:
+    def _hold_for(self, work: InFlight, wait: Wait) -> None:
         """Wait for a slet without a thread: the worker is scheduled again when that is resumed."""
-        if wait.patience is not None or self.seat is None:
+        if wait.patience is not None or self.thread is None:
             super()._hold_for(work, wait)
             return
         self.held_by = wait.where
@@ -362,7 +362,7 @@ class Worker(ThreadDriver):
 
     def defer(self, queue: DrainedQueue) -> bool:
         """Wait for room in *queue* at the next safe point, without a thread; not twice in one call."""
-        if self.seat is None or self.hurried or queue in self._full:
+        if self.thread is None or self.ignores_capacity or queue in self._full:
             return False
         self._full.append(queue)
         self.attention = True
@@ -454,4 +454,4 @@ class Worker(ThreadDriver):
     def _quit(self) -> None:
         self._pool.dismiss()
         self.rest()
-        self.told()
+        self.on_caught_up()

@@ -139,7 +139,7 @@ class EngineJournal(Tie):
             self._retired = True
             self._changed.notify_all()
 
-    def surrender(self) -> list[Leaving]:
+    def take_in_flight(self) -> list[Leaving]:
         """Give away the emitted output that has not left; the journal is retired, its driver is parked."""
         with self._changed:
             found = [(port, payload) for port, payload in self._unsent if port is not None]

@@ -19,7 +19,7 @@ from exop.model.values.encoding import encode_each
 from exop.runtime.channels.base import Channel, ControlMerge
 from exop.runtime.channels.window import WindowChannel, open_window, port_of
 from exop.runtime.component import Component
-from exop.runtime.dataflow.entry import NOWHERE, Call, Way, Work
+from exop.runtime.dataflow.entry import NOWHERE, Call, InFlight, Method
 from exop.runtime.dataflow.ports import BufferedOutput
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.source import SourceDriver
@@ -112,7 +112,7 @@ def _node(component: Component) -> dict[str, Any]:
     if component.trouble.dead or component.trouble.dead.dropped:
         held["dead"] = component.trouble.dead.capture()
     if isinstance(component.driver, SourceDriver):
-        held["hand"] = component.driver.hand
+        held["hand"] = component.driver.yielded
     if isinstance(component.tie, DiskJournal):
         held["tie"] = component.tie.capture()
     return held
@@ -124,10 +124,10 @@ def _work(deployment: Deployment) -> list[tuple[str, str, Any]]:
     for _, one in deployment.inlets.waiting():
         if one.entry is NOWHERE or isinstance(one, Call):  # no item; closed windows leave with the next item, too
             continue
-        if one.entry.place not in deployment.places:
-            problem = f"{one.payload!r:.200} is on its way to {one.entry.place or 'a window of several ports'}"
+        if one.entry.endpoint not in deployment.entries:
+            problem = f"{one.payload!r:.200} is on its way to {one.entry.endpoint or 'a window of several ports'}"
             raise CheckpointError(application=deployment.name, problem=problem, cure="repair what is suspended first")
-        found.append((one.entry.place, one.way, _referred(deployment, one.payload)))
+        found.append((one.entry.endpoint, one.method, _referred(deployment, one.payload)))
     return found
 
 
@@ -207,12 +207,12 @@ def _restore_node(component: Component, held: dict[str, Any]) -> None:
         component.driver.restore(held["hand"])
 
 
-def _restored_work(deployment: Deployment, held: Iterable[tuple[str, Way, Any]]) -> list[Work]:
+def _restored_work(deployment: Deployment, held: Iterable[tuple[str, Method, Any]]) -> list[InFlight]:
     found = []
-    for place, way, payload in held:
-        if place not in deployment.places:
+    for place, method, payload in held:
+        if place not in deployment.entries:
             raise _strange(deployment, f"{place!r}, to which an item is on its way,")
-        found.append(Work(deployment.places[place], way, _found(deployment, payload)))
+        found.append(InFlight(deployment.entries[place], method, _found(deployment, payload)))
     return found
 
 

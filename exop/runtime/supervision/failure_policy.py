@@ -1,7 +1,7 @@
 """The failure policies: an item for which a slet raises is left out, set aside, tried again, or suspends its slet.
 
 No output of it has left. `stuck_at` serves the compiled way into a port, `source_broken` a source driver, `careful` the
-way into a channel that may refuse an item, `stranded` a driver that meets an error outside of any slet.
+way into a channel that may refuse an item, `suspend_on_defect` a driver that meets an error outside of any slet.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from exop.runtime.channels.base import Channel
 from exop.runtime.component import Component
 from exop.runtime.dataflow.batches import to_items, weight
 from exop.runtime.dataflow.binding import put_back
-from exop.runtime.dataflow.entry import NOWHERE, Entry, Push, Unwind, Way, Work, in_order, in_turn, stand_in
+from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Method, Push, Unwind, in_order, in_turn, placeholder
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver, Halted, current_driver
 from exop.runtime.drivers.pause import Pause
@@ -66,7 +66,7 @@ def _send_letters(component: Component, unwound: Unwind | None = None) -> None:
         return
     steps = component.aside.unsent()
     if unwound is not None:
-        unwound.work += [Work(*step) for step in steps]
+        unwound.work += [InFlight(*step) for step in steps]
     else:
         in_order(steps)
 
@@ -132,7 +132,7 @@ def stuck_at(component: Component, port: PortSpec) -> Callable[[Any, BaseExcepti
 
 def anchor(component: Component, port: PortSpec) -> Entry:
     """Return an entry that stands for the way into a port."""
-    return stand_in(f"{component.node.name}.{port.name}")
+    return placeholder(f"{component.node.name}.{port.name}")
 
 
 def _back_off(component: Component, port: PortSpec, item: Any, seconds: float) -> None:
@@ -147,12 +147,12 @@ def _back_off(component: Component, port: PortSpec, item: Any, seconds: float) -
         raise Unwind(f"{component.node.name} tries again", lambda: False, work, patience=seconds)
 
 
-def again(component: Component, port: PortSpec, item: Any) -> Work:
+def again(component: Component, port: PortSpec, item: Any) -> InFlight:
     """Return the work of taking an item once more, and correct the counts for it."""
-    way: Way = "show" if isinstance(item, CONTROL) else "push" if port.type.form == "item" else "push_batch"
+    method: Method = "show" if isinstance(item, CONTROL) else "push" if port.type.form == "item" else "push_batch"
     component.metrics.tallies[port.name].returned += _size(port, item)
-    component.metrics.batches -= way == "push_batch"
-    return Work(anchor(component, port), way, item)
+    component.metrics.batches -= method == "push_batch"
+    return InFlight(anchor(component, port), method, item)
 
 
 def _size(port: PortSpec, payload: Any) -> int:
@@ -169,18 +169,20 @@ def _suspend(component: Component, port: PortSpec, kept: Kept) -> NoReturn:
     raise _held(component, kept, again(component, port, kept.item), "is suspended on an item")
 
 
-def _held(component: Component, kept: Kept, work: Work, why: str) -> Unwind:
+def _held(component: Component, kept: Kept, work: InFlight, why: str) -> Unwind:
     """Suspend a component on an item; the driver does the work when it is resumed."""
     component.failed(kept.error, kept)
     return Unwind(f"{component.node.name} {why}", lambda: component.trouble.kept is not kept, work)
 
 
-def stranded(deployment: Deployment, driver: Driver, error: BaseException, in_hand: Work | None) -> Unwind | None:
+def suspend_on_defect(
+    deployment: Deployment, driver: Driver, error: BaseException, in_hand: InFlight | None
+) -> Unwind | None:
     """Suspend the component that a driver was about to call when an error arose outside of any slet.
 
     The driver goes on when it is resumed or replaced. Returns `None` if all that the driver runs has ended.
     """
-    node, port = node_at(in_hand.entry.place if in_hand is not None else "", deployment.components)
+    node, port = node_at(in_hand.entry.endpoint if in_hand is not None else "", deployment.components)
     there = deployment.components.get(node)
     run = [one for one in deployment.components.values() if driver in (one.driver, one.runner)]
     component = next((one for one in (there, *run) if one is not None and one.allows(Event.FAIL)), None)
@@ -189,7 +191,7 @@ def stranded(deployment: Deployment, driver: Driver, error: BaseException, in_ha
     add_note(error, f"in the driver {driver.name!r}, outside of any slet: a defect, please report it")
     facts = {"driver": driver.name, "node": component.node.name}
     logger("exop.runtime").error("a driver waits for repair", **facts, exc_info=error)
-    work = in_hand or Work(NOWHERE, "push", None)
+    work = in_hand or InFlight(NOWHERE, "push", None)
     place = port if component is there else next(iter(component.spec.ports), "")
     kept = component.trouble.kept or Kept(place, work.payload, error)
     return _held(component, kept, work, f"is suspended: {driver.name} could not go on")
@@ -261,8 +263,8 @@ def careful(channel: Channel, entry: Entry, place: str, producers: Producers) ->
     """
     refuse = refusal(channel, place, producers)
 
-    def guarded(way: Way) -> Push:
-        take = getattr(entry, way)
+    def guarded(method: Method) -> Push:
+        take = getattr(entry, method)
 
         def push(payload: Any) -> None:
             try:
@@ -270,10 +272,10 @@ def careful(channel: Channel, entry: Entry, place: str, producers: Producers) ->
             except _PASSING:
                 raise
             except BaseException as error:  # noqa: BLE001 (whatever a channel, or a property of an item, raises)
-                if way == "push_batch" and channel.refuses_whole:  # it has taken none: each is tried alone
+                if method == "push_batch" and channel.refuses_whole:  # it has taken none: each is tried alone
                     in_turn(made, to_items(payload))
                 else:
-                    refuse(way, payload, error)
+                    refuse(method, payload, error)
 
         return push
 
@@ -283,20 +285,20 @@ def careful(channel: Channel, entry: Entry, place: str, producers: Producers) ->
     return made
 
 
-def refusal(channel: Channel, place: str, producers: Producers) -> Callable[[Way, Any, BaseException], None]:
+def refusal(channel: Channel, place: str, producers: Producers) -> Callable[[Method, Any, BaseException], None]:
     """Return the handler of items that a channel refuses at *place*."""
-    there = stand_in(place)
-    return lambda way, payload, error: _refused(channel, producers, Work(there, way, payload), error)
+    there = placeholder(place)
+    return lambda method, payload, error: _refused(channel, producers, InFlight(there, method, payload), error)
 
 
-def _refused(channel: Channel, producers: Producers, work: Work, error: BaseException) -> None:
+def _refused(channel: Channel, producers: Producers, work: InFlight, error: BaseException) -> None:
     """Apply the policy of the producer of an item that a channel has refused; without one, the item is dropped."""
     driver, found, item = current_driver(), producers(), shown(work.payload)
     if not found:  # the item that a slet is suspended on goes with it
         facts = {"channel": channel.name, "item": item, "problem": described(error)}
         logger("exop.runtime").error("a channel refuses an item whose producer was removed", **facts)
         return
-    items = to_items(work.payload) if work.way == "push_batch" else [work.payload]
+    items = to_items(work.payload) if work.method == "push_batch" else [work.payload]
     letter = items[0] if isinstance(items[0], DeadLetter) else None
     own = [one for one in found if letter is not None and (one[0].node.name, one[1]) == (letter.node, DEAD)]
     component, port = next((one for one in own or found if one[0].runner is driver), (own or found)[0])
@@ -312,7 +314,7 @@ def _refused(channel: Channel, producers: Producers, work: Work, error: BaseExce
     raise _held(component, Kept(port, work.payload, error), work, why)
 
 
-def _to_owners(deployment: Deployment, component: Component, work: Work, port: PortSpec) -> Iterator[Work]:
+def _to_owners(deployment: Deployment, component: Component, work: InFlight, port: PortSpec) -> Iterator[InFlight]:
     """Yield the work of a member of a group for those that own its partitions by now."""
     partitioning, group = deployment.channels[component.node.ports[port.name]].partitioning, component.node.group
     if partitioning is None or group is None or isinstance(work.payload, CONTROL):
@@ -321,9 +323,11 @@ def _to_owners(deployment: Deployment, component: Component, work: Work, port: P
     members = (node.name for node in deployment.mesh.nodes.values() if node.group == group)
     owners = [name for name, part in ranges(members, partitioning.partitions).items() for _ in part]
     key_of = partitioning.key_of()
-    for item in [work.payload] if work.way == "push" else to_items(work.payload, port.type.item):
+    for item in [work.payload] if work.method == "push" else to_items(work.payload, port.type.item):
         owner = owners[partition_of(key_of(item), partitioning.partitions)]
-        yield replace(work, entry=stand_in(f"{owner}.{port.name}"), payload=item if work.way == "push" else [item])
+        yield replace(
+            work, entry=placeholder(f"{owner}.{port.name}"), payload=item if work.method == "push" else [item]
+        )
 
 
 def retry_dead_letters(deployment: Deployment, node: str) -> int:
@@ -348,13 +352,13 @@ def retry_dead_letters(deployment: Deployment, node: str) -> int:
                 f"the stream of {deployment.name}.{node} has ended: nothing more can leave there; take its "
                 f"{len(dead)} dead letters out by `exop item export`, or run the application once more"
             )
-        letters, work = list(dead), list[Work]()
+        letters, work = list(dead), list[InFlight]()
         dead.clear()
         for letter in letters:
             port = component.spec.ports.get(letter.port)
             if port is not None and port.direction == "out":  # the channel behind it had refused the item
-                there = deployment.places[f"channel {component.node.ports[port.name]}"]
-                work.append(Work(there, "push", letter.item))
+                there = deployment.entries[f"channel {component.node.ports[port.name]}"]
+                work.append(InFlight(there, "push", letter.item))
             elif port is not None:
                 work += _to_owners(deployment, component, again(component, port, letter.item), port)
             else:  # of a slet that pulls: it finds them when it pulls the next time

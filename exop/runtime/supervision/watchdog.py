@@ -282,7 +282,7 @@ def _find(
     for frame, _ in walk_stack(innermost):
         called = CALLS.get(frame.f_code.co_filename, {}).get(frame.f_lineno)
         if called is not None:
-            node, _ = node_at(frame.f_globals[called].place, by_name)
+            node, _ = node_at(frame.f_globals[called].endpoint, by_name)
             if node in by_name:
                 return by_name[node], found or frame
         if found is None and frame.f_code in by_code:

@@ -21,7 +21,7 @@ from exop.model.slets.handover import new_version
 from exop.runtime.channels.base import Channel
 from exop.runtime.component import Component
 from exop.runtime.component_manager import ComponentManager
-from exop.runtime.dataflow.entry import NOWHERE, Call, Entry, Work
+from exop.runtime.dataflow.entry import NOWHERE, Call, Entry, InFlight
 from exop.runtime.dataflow.inlets import Inlets
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.engine import EngineDriver
@@ -318,17 +318,17 @@ class Change:
         """Post the unsent output of the slets that leave to where it leads now."""
         old, inlets = self._old, self.deployment.inlets
         for name in self._closed:
-            there = Entry(NOWHERE.push, NOWHERE.push_batch, NOWHERE.control, place=channel_endpoint(name))
+            there = Entry(NOWHERE.push, NOWHERE.push_batch, NOWHERE.control, endpoint=channel_endpoint(name))
             inlets.post([Call(there, "push", None, call=self.deployment.channels[name].send_closed)])
         for component in self._restarted():
             if isinstance(component.driver, SourceDriver):
-                component.driver.iterate_anew()
+                component.driver.restart_iteration()
         for component in old:
             driver, successor = component.driver, self._successors.made.get(component.node.name)
             if driver is None:
                 continue
             stays = component.node.name in self.followers.keep
-            unsent = [*component.surrender(), *([] if stays else put_out(component))]
+            unsent = [*component.take_in_flight(), *([] if stays else put_out(component))]
             send = partial(_send_for, inlets, component, successor)
             if isinstance(driver, EngineDriver):
                 driver.heir = send
@@ -344,7 +344,7 @@ class Change:
                 take_over(component, successor, inlets, self.wiring.current(self.deployment))
         for one in self.followers.ready.values():  # the punctuations that neither slet has sent
             to = one.component.to
-            inlets.post(Work(to[port], "control", mark) for port, mark in one.unsent() if port in to)
+            inlets.post(InFlight(to[port], "control", mark) for port, mark in one.unsent() if port in to)
         for component in old:
             self.deployment.let_go(component)
 
@@ -385,7 +385,7 @@ def _undo(steps: list[Undo], error: BaseException) -> None:
             add_note(error, f"and while it was undone: {described(problem)}")
 
 
-def _send_for(inlets: Inlets, component: Component, successor: Component | None, work: Work) -> None:
+def _send_for(inlets: Inlets, component: Component, successor: Component | None, work: InFlight) -> None:
     """Post the output of a component that leaves: by its successor's port, if there is one of that name."""
     port = next((name for name, entry in component.to.items() if entry is work.entry), "")
     there = successor.to.get(port) if successor is not None and work.entry is not NOWHERE else None

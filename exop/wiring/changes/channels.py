@@ -225,9 +225,9 @@ class _Contents:
                 fed.add(component.driver)
         self._exchange(partial(deployment.inlets.exchange, self._leads_to_them, drivers))
         for driver in drivers:
-            if isinstance(driver, SourceDriver) and driver.hand is not None and driver in fed:
-                self.undo.append(partial(setattr, driver, "hand", driver.hand))
-                driver.hand = self.mover.move(driver.hand)
+            if isinstance(driver, SourceDriver) and driver.yielded is not None and driver in fed:
+                self.undo.append(partial(setattr, driver, "yielded", driver.yielded))
+                driver.yielded = self.mover.move(driver.yielded)
 
     def _exchange(self, exchange: Callable[[Callable[[Any], Any]], None]) -> None:
         """Move the items of one keeper; the undo puts the same objects back."""

@@ -17,7 +17,7 @@ from exop.model.slets.ports import node_at
 from exop.model.values.columns import is_columns
 from exop.runtime.channels.queue import Buffered
 from exop.runtime.component import Component
-from exop.runtime.dataflow.entry import Work, items_of, way_of
+from exop.runtime.dataflow.entry import InFlight, count_items, method_for
 from exop.runtime.dataflow.inlets import Inlets
 from exop.runtime.dataflow.ports import DrivenOutput
 from exop.runtime.drivers.base import Driver
@@ -231,7 +231,7 @@ def check_inlets(inlets: Inlets, drivers: Collection[Driver], region: Region) ->
     before, after = region.before.graph, region.after.graph
     sharing = {edge.name for name in region.channels for edge in regrouped(before, after, name)}
     for driver, work in inlets.waiting(drivers):
-        channel, port = channel_of_endpoint(work.entry.place), port_of_endpoint(work.entry.place)
+        channel, port = channel_of_endpoint(work.entry.endpoint), port_of_endpoint(work.entry.endpoint)
         node, end = node_at(port, before.nodes)
         if channel and port:  # a window; its port may leave the channel only with its slet
             lost = node in after.nodes and all(edge.name != port for edge in after.consumers.get(channel, ()))
@@ -246,8 +246,8 @@ def check_inlets(inlets: Inlets, drivers: Collection[Driver], region: Region) ->
             lost |= one is not None and one.spec.ports[end].direction == "in" and not one.helpless
             if now is not None and now.pulled:  # it takes from its queue
                 raise PlanError(
-                    f"an item waits in front of {work.entry.place}, and the successor of {node} pulls its items from a "
-                    f"queue; repair or resume {node} first, in a change of its own, and replace it then"
+                    f"an item waits in front of {work.entry.endpoint}, and the successor of {node} pulls its "
+                    f"items from a queue; repair or resume {node} first, in a change of its own, and replace it then"
                 )
         if port in sharing:
             raise PlanError(
@@ -256,7 +256,7 @@ def check_inlets(inlets: Inlets, drivers: Collection[Driver], region: Region) ->
             )
         if lost:
             raise PlanError(
-                f"an item is on its way to {work.entry.place}, which would be removed, and cannot go on "
+                f"an item is on its way to {work.entry.endpoint}, which would be removed, and cannot go on "
                 f"({driver.held_by or driver.name}); repair or resume that first"
             )
 
@@ -286,15 +286,15 @@ def check_level(old: Iterable[Component], timeout: float) -> None:
             )
 
 
-def put_out(component: Component) -> list[Work]:
+def put_out(component: Component) -> list[InFlight]:
     """Retire an engine, and return the output that it has not sent."""
     if component.tie is None:
         return []
     component.tie.retire()
     outputs = {id(output): output for output in component.outputs.values() if isinstance(output, DrivenOutput)}
-    found = [(outputs.get(id(port)), payload) for port, payload in component.tie.surrender()]
+    found = [(outputs.get(id(port)), payload) for port, payload in component.tie.take_in_flight()]
     return [
-        output.pending(way_of(payload, whole=isinstance(payload, list) or is_columns(payload)), payload)
+        output.pending(method_for(payload, whole=isinstance(payload, list) or is_columns(payload)), payload)
         for output, payload in found
         if output is not None
     ]
@@ -316,7 +316,7 @@ def _give_input(component: Component, successor: Component, inlets: Inlets) -> N
         if port.name in component.pulled and not port.pulled:
             entry, pulled = anchor(successor, port), component.pulled[port.name]
             successor.metrics.tallies[port.name].returned += sum(not isinstance(one, CONTROL) for one in pulled.taken)
-            inlets.post([Work(entry, way, payload) for way, payload in pulled.surrender()])
+            inlets.post([InFlight(entry, method, payload) for method, payload in pulled.take_in_flight()])
     if component.tie is None or not isinstance(component.driver, EngineDriver):
         return
     for port in component.spec.inputs:
@@ -327,7 +327,7 @@ def _give_input(component: Component, successor: Component, inlets: Inlets) -> N
         place = next((one for one in successor.spec.inputs if one.name == port.name), None)
         if found and place is not None:
             entry = anchor(successor, place)
-            work = [Work(entry, way_of(payload, whole=port.type.form != "item"), payload) for payload in found]
+            work = [InFlight(entry, method_for(payload, whole=port.type.form != "item"), payload) for payload in found]
             # Its predecessor has counted them.
-            successor.metrics.tallies[place.name].returned += sum(items_of(one.way, one.payload) for one in work)
+            successor.metrics.tallies[place.name].returned += sum(count_items(one.method, one.payload) for one in work)
             inlets.post(work, first=True)

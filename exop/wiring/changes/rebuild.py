@@ -26,8 +26,8 @@ from exop.runtime.channels.queue import Buffered
 from exop.runtime.channels.window import WindowChannel, timed_by
 from exop.runtime.component import Component
 from exop.runtime.dataflow.batches import cut, weight
-from exop.runtime.dataflow.compiler import way_into
-from exop.runtime.dataflow.entry import Entry, Way, items_of
+from exop.runtime.dataflow.compiler import compile_entry
+from exop.runtime.dataflow.entry import Entry, Method, count_items
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import acting_as
 from exop.runtime.drivers.pause import Pause
@@ -142,9 +142,9 @@ class Gap:
     """A place where events wait on their way: it passes on all but the last ones, which wait in reality, too."""
 
     def __init__(self, deployment: Deployment, to: Entry, places: list[str], buffers: list[str]) -> None:
-        self.entry = Entry(*(partial(self._put, way) for way in ("push", "push_batch", "control")))
+        self.entry = Entry(*(partial(self._put, method) for method in ("push", "push_batch", "control")))
         self._deployment, self._to, self._places, self._buffers = deployment, to, places, buffers
-        self._events: deque[tuple[Way, Any]] = deque()
+        self._events: deque[tuple[Method, Any]] = deque()
         self.count = 0
 
     def put(self, payload: Any) -> None:
@@ -164,17 +164,17 @@ class Gap:
 
     def fits(self, kept: int) -> bool:
         """Whether the next payload as a whole is before the last *kept* events."""
-        return self.count > kept and (items_of(*self._events[0]) or 1) <= self.count - kept
+        return self.count > kept and (count_items(*self._events[0]) or 1) <= self.count - kept
 
     def pass_one(self, kept: int) -> None:
         """Pass on the next payload, or the part of it that is before the last *kept* events."""
-        way, payload = self._events.popleft()
-        size, most = items_of(way, payload) or 1, self.count - kept
+        method, payload = self._events.popleft()
+        size, most = count_items(method, payload) or 1, self.count - kept
         if size > most:
-            self._events.appendleft((way, cut(payload, most, size)))
+            self._events.appendleft((method, cut(payload, most, size)))
             payload, size = cut(payload, 0, most), most
         self.count -= size
-        getattr(self._to, way)(payload)
+        getattr(self._to, method)(payload)
 
     def waiting(self) -> int:
         """Return the number of events that wait there in reality."""
@@ -183,13 +183,13 @@ class Gap:
             queue = self._deployment.inserted.get(name, self._deployment.channels.get(name))
             found += queue.capture()["entries"] if isinstance(queue, Buffered) else ()
         for place in self._places:
-            found += ((work.way, work.payload) for work in self._deployment.inlets.at(place))
-        return sum(weight(payload) if way in ("push_batch", "batch") else 1 for way, payload in found)
+            found += ((work.method, work.payload) for work in self._deployment.inlets.at(place))
+        return sum(weight(payload) if method in ("push_batch", "batch") else 1 for method, payload in found)
 
-    def _put(self, way: Way, payload: Any) -> None:
-        size = 1 if way == "control" else items_of(way, payload)
+    def _put(self, method: Method, payload: Any) -> None:
+        size = 1 if method == "control" else count_items(method, payload)
         if size:
-            self._events.append((way, payload))
+            self._events.append((method, payload))
             self.count += size
 
 
@@ -246,7 +246,7 @@ class Rebuild:
     def _built(self, way: list[Leg]) -> list[Gap]:
         """Make the copies that lead to a port of the successor, the last one first; returns what is between them."""
         node, _, port = way[-1].to.rpartition(".")
-        end = way_into(self._successor, self._successor.spec.ports[port])  # what the slet emits is dropped
+        end = compile_entry(self._successor, self._successor.spec.ports[port])  # what the slet emits is dropped
         entry = Entry(end.push, end.push_batch, end.show)
         gaps: list[Gap] = []
         for leg in reversed(way):
@@ -281,7 +281,7 @@ class Rebuild:
         copy.enter()
         copy.bind({out: to})
         (port,) = (leg.to.rpartition(".")[2] for leg in way if leg.to.rpartition(".")[0] == node.name)
-        return way_into(copy, copy.spec.ports[port])
+        return compile_entry(copy, copy.spec.ports[port])
 
     def _check_copies(self) -> None:
         """Refuse a state to which slets and windows have led that were others for a time than they are now."""

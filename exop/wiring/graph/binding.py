@@ -18,7 +18,7 @@ from exop.runtime.channels.queue import Buffered, QueueChannel
 from exop.runtime.channels.window import WindowChannel, followed
 from exop.runtime.component import Component
 from exop.runtime.conditional_updates import ChannelWatch, NodeWatch
-from exop.runtime.dataflow.compiler import way_into
+from exop.runtime.dataflow.compiler import compile_entry
 from exop.runtime.dataflow.entry import NOWHERE, Control, Entry, Late, LateEntry, Unwind
 from exop.runtime.deployment import Deployment
 from exop.runtime.lifecycle import State
@@ -74,8 +74,8 @@ class Compiler:
         found = {**{f"channel {name}": entry for name, entry in self._channels.items()}, **self._places}
         for place in _places(region):
             if place not in found:
-                self.deployment.places.pop(place, None)
-        self.deployment.places |= found
+                self.deployment.entries.pop(place, None)
+        self.deployment.entries |= found
         return self.queues
 
     def _queue(self, name: str) -> Buffered:
@@ -138,9 +138,9 @@ class Compiler:
         """Name an entry after its place, so that unfinished work finds it again."""
         if entry is NOWHERE:  # which all share
             entry = Entry(entry.push, entry.push_batch, entry.control, store=entry.store)
-        if not entry.place:
-            entry.stand_at(place)
-        self._places[entry.place] = entry
+        if not entry.endpoint:
+            entry.name_endpoint(place)
+        self._places[entry.endpoint] = entry
         return entry
 
     def _channel(self, name: str) -> Entry:
@@ -148,7 +148,7 @@ class Compiler:
         if name in self._channels:
             return self._channels[name]
         if name not in self.region.channels:
-            return self.deployment.places[f"channel {name}"]
+            return self.deployment.entries[f"channel {name}"]
         channel = self.graph.channels[name]
         if channel.buffered:
             entry = self._channels[name] = self._at(channel.entry(()), f"channel {name}")
@@ -173,16 +173,16 @@ class Compiler:
         watch = ChannelWatch(channel, ledger, item_names(name, subject))
         ledger.watch(channel, watch)
         guarded = watch.behind(ITEM, entry, subject)
-        return self._at(guarded, entry.place) if entry.place else guarded
+        return self._at(guarded, entry.endpoint) if entry.endpoint else guarded
 
     def _into(self, channel: Channel, name: str) -> Entry:
         """The way into a channel itself; an item that it refuses is the failure of its sender."""
         entry = channel.entry(self._outlets(name))
-        self._places |= {way.place: way for way in channel.ways}
+        self._places |= {one.endpoint: one for one in channel.port_entries}
         if not channel.serial:
             return entry
-        if not entry.place:
-            entry.stand_at(channel_endpoint(name))  # an item that waits for the channel finds it again
+        if not entry.endpoint:
+            entry.name_endpoint(channel_endpoint(name))  # an item that waits for the channel finds it again
         guarded = self.graph.producers[name]
         return self._at(
             careful(channel, entry, channel_endpoint(name), self._producers(name)) if guarded else entry,
@@ -209,14 +209,14 @@ class Compiler:
         if shares and channel.partitioning is not None:
             refuse = refusal(channel, channel_endpoint(name), self._producers(name))
             routed = self._at(route(channel.partitioning, shares, refuse), channel_endpoint(name))
-            found[routed.place] = Outlet(routed.place, routed)
+            found[routed.endpoint] = Outlet(routed.endpoint, routed)
         return [*found.values()]
 
     def _outlet(self, channel: str, edge: Edge) -> Outlet | None:
         """The way from a channel to one port; none to a port that reads the contents of the channel."""
         place = self.graph.queue_before(channel, edge) if edge.port.pulled else edge_queue(channel, edge)
         if edge.node not in self.region.nodes and place in self.deployment.inserted:
-            there = self.deployment.places.get(f"queue {place}")  # its worker runs meanwhile
+            there = self.deployment.entries.get(f"queue {place}")  # its worker runs meanwhile
             if there is not None and (edge.port.pulled or place in self.execution.inserted):
                 return Outlet(edge.name, self._at(there, self._queue(place).name))
         if edge.port.pulled:
@@ -231,14 +231,14 @@ class Compiler:
     def _way(self, channel: str, edge: Edge) -> Entry:
         stays = edge.node not in self.region.nodes and not self.graph.channels[channel].asked.pending
         if stays and self.sharing is None:
-            return self.deployment.places[edge.name]
-        entry = way_into(edge.component, edge.port)
+            return self.deployment.entries[edge.name]
+        entry = compile_entry(edge.component, edge.port)
         if self.sharing is not None:
             shared = self.graph.groups(channel).values()
             mates = {one.name for members in shared if edge in members for one in members if one is not edge}
             readers = [one for one in self.graph.consumers[channel] if one.name not in mates]
             entry = self.sharing.guard(edge, channel, self.graph.channels[channel].kind, readers, entry)
-        self._places[entry.place] = entry
+        self._places[entry.endpoint] = entry
         return entry
 
     def _feed(self, queue: Buffered, channel: str, edge: Edge) -> None:

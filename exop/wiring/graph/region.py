@@ -13,7 +13,7 @@ from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.worker import Worker
-from exop.runtime.supervision.failure_policy import stranded
+from exop.runtime.supervision.failure_policy import suspend_on_defect
 from exop.wiring.graph.execution_plan import DriverKey, ExecutionPlan, Replanning, calls_above
 from exop.wiring.graph.wiring_graph import (
     Edge,
@@ -208,11 +208,11 @@ def _update_drivers(deployment: Deployment, region: Region) -> None:
             one = graph.nodes[name].component
             for driver in filter(None, (one.driver, *one.pullers)):
                 driver.rank = execution.order[name]
-    deployment.inlets.entries = deployment.places
+    deployment.inlets.entries = deployment.entries
     deployment.inlets.runner = partial(_runner, deployment, region.after)
     for driver in region.drivers(deployment):
-        driver.inlets, driver.idle, driver.told = deployment.inlets, deployment.idle, deployment.nudge
-        driver.strand = partial(stranded, deployment, driver)
+        driver.inlets, driver.idle, driver.on_caught_up = deployment.inlets, deployment.idle, deployment.nudge
+        driver.on_defect = partial(suspend_on_defect, deployment, driver)
 
 
 def _runner(deployment: Deployment, wiring: Wiring, endpoint: str) -> Driver | None:

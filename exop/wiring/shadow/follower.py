@@ -21,7 +21,7 @@ from exop.model.slets.memento import Memento
 from exop.runtime.channels.base import ControlMerge
 from exop.runtime.component import Component
 from exop.runtime.component_manager import ComponentManager
-from exop.runtime.dataflow.compiler import way_into
+from exop.runtime.dataflow.compiler import compile_entry
 from exop.runtime.dataflow.entry import Entry, Unwind
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Halted, acting_as, current_driver
@@ -107,7 +107,7 @@ class Follower(ThreadDriver):
         component = self.component
         component.tap = self._tap
         component.bind(self._tap.outlets({}))
-        self._entries = {port.name: way_into(component, port) for port in component.spec.inputs}
+        self._entries = {port.name: compile_entry(component, port) for port in component.spec.inputs}
 
     def put(self, call: Call) -> None:
         """Hand over a call in the leader's driver, which waits if the follower lags too much."""
@@ -229,8 +229,8 @@ class Follower(ThreadDriver):
             return
         self._tap.begin(call.item)
         try:
-            way = "control" if call.control else "push" if call.port.type.form == "item" else "push_batch"
-            getattr(self._entries[call.port.name], way)(call.payload)
+            method = "control" if call.control else "push" if call.port.type.form == "item" else "push_batch"
+            getattr(self._entries[call.port.name], method)(call.payload)
             self.done(call, self._tap)
         except Halted:
             raise
@@ -256,7 +256,7 @@ class Follower(ThreadDriver):
 
         def ready() -> bool:
             enough = NEAR if self.throttling else self.capacity // 2
-            return self.lag <= enough or self.lost is not None or self.left or driver.hurried
+            return self.lag <= enough or self.lost is not None or self.left or driver.ignores_capacity
 
         self._wakes.append(driver.wake)
         driver.wait_for(ready, MOMENT if self.throttling else PATIENCE)

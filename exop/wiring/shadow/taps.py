@@ -96,7 +96,9 @@ class LeaderTap(Tap):
             took = clock() - begin
             self._stuck = False
             outputs: list[Output] = []
-            outputs += [(name, one, way == "push_batch") for name, output in buffers for way, one in output.capture()]
+            outputs += [
+                (name, one, method == "push_batch") for name, output in buffers for method, one in output.capture()
+            ]
             if not leader.spec.own_driver:
                 outputs += [(OUT, one, whole) for one in (found if lazy else (found,))]
             self._called(port, item, took, None, *(outputs if self._left is not None else ()))
@@ -211,7 +213,7 @@ def listening(entry: Entry, noted: Callable[..., object]) -> Entry:
         noted(mark)
         entry.control(mark)
 
-    heard = Entry(push, push_batch, control, place=entry.place)
+    heard = Entry(push, push_batch, control, endpoint=entry.endpoint)
     if entry.probe is not entry:
         heard.probe = listening(entry.probe, noted)
     return heard

@@ -14,7 +14,7 @@ from exop.model.items import Punctuation
 from exop.model.meshes.partitions import partition_of, ranges
 from exop.runtime.channels.base import DirectChannel
 from exop.runtime.channels.partitioned import Partitioning, route
-from exop.runtime.dataflow.entry import NOWHERE, Unwind, Work
+from exop.runtime.dataflow.entry import NOWHERE, InFlight, Unwind
 from tests.runtime.rig import Log
 
 KEYS = st.integers(-5, 5)
@@ -30,7 +30,7 @@ def into(*groups: dict[str, Log], by: str = "k", partitions: int = 8, refused: l
     """The way into groups of these."""
     members = [{name: log.entry for name, log in group.items()} for group in groups]
     found = [] if refused is None else refused
-    return route(Partitioning("c", by, partitions), members, lambda way, payload, error: found.append(payload))
+    return route(Partitioning("c", by, partitions), members, lambda method, payload, error: found.append(payload))
 
 
 @given(st.lists(st.tuples(st.sampled_from(["item", "list", "columns"]), ROWS)), st.integers(1, 4), st.integers(1, 20))
@@ -90,7 +90,7 @@ def test_what_has_no_partition_is_refused_and_the_rest_of_its_list_goes_on():
     group, refused = logs("a", "b"), list[Any]()
     members = {name: log.entry for name, log in group.items()}
     entry = route(
-        Partitioning("c", "k", 8), [members], lambda way, payload, error: refused.append((payload, str(error)))
+        Partitioning("c", "k", 8), [members], lambda method, payload, error: refused.append((payload, str(error)))
     )
     columns = pa.RecordBatch.from_pylist([{"n": 1}])
     entry.push_batch([{"k": 1}, {"n": 2}, {"k": [3]}, {"k": 4}])
@@ -110,7 +110,7 @@ def test_the_rest_of_a_list_is_assigned_anew_when_its_driver_goes_on():
     """A member may be another one by then."""
 
     def unwinds(batch: Any) -> None:
-        raise Unwind("waits", lambda: True, Work(NOWHERE, "push_batch", batch))
+        raise Unwind("waits", lambda: True, InFlight(NOWHERE, "push_batch", batch))
 
     keys = next((one, other) for one in range(9) for other in range(9) if partition_of(one, 2) < partition_of(other, 2))
     group = {"a": Log(unwinds), "b": Log()}

@@ -154,7 +154,7 @@ def test_taking_cuts_batches_and_stops_before_control_items():
     entry.control(Punctuation(4))
     entry.push(5)
     (first,) = queue.take(2)
-    assert (first.way, first.payload) == ("push_batch", [1, 2])
+    assert (first.method, first.payload) == ("push_batch", [1, 2])
     assert queue.depth == 4
     rest = queue.take(10)
     assert [rest[0].payload, rest[1]] == [[3], 4]

@@ -15,7 +15,7 @@ from exop.model.items import EndOfStream, Punctuation, Window
 from exop.model.slets.ports import PortType
 from exop.runtime.channels.base import Outlet
 from exop.runtime.channels.window import WindowChannel
-from exop.runtime.dataflow.entry import Entry, Unwind, Work
+from exop.runtime.dataflow.entry import Entry, InFlight, Unwind
 from exop.runtime.drivers.base import Driver, acting_as
 from tests.runtime.rig import Log, joined
 
@@ -257,11 +257,11 @@ def test_what_was_due_when_the_driver_went_back_is_not_lost(defect):
 
     def push(window):
         if refuse:
-            raise defect or Unwind("refused", lambda: True, Work(log.entry, "push", window))
+            raise defect or Unwind("refused", lambda: True, InFlight(log.entry, "push", window))
         log.push(window)
 
     driver = Driver("test")
-    driver.strand = lambda _, in_hand: Unwind("stranded", lambda: True, in_hand)
+    driver.on_defect = lambda _, in_hand: Unwind("stranded", lambda: True, in_hand)
     channel = WindowChannel("w", seconds=10, slide=5, time="t")
     entry = channel.entry([Outlet("a.item", Entry(push, push, log.control))])
     entry.push(At(1))

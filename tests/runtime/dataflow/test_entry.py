@@ -3,7 +3,7 @@
 import pytest
 
 from exop.model.items import Punctuation
-from exop.runtime.dataflow.entry import NOWHERE, Entry, Unwind, Work, fan_out, in_turn
+from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Unwind, fan_out, in_turn
 from tests.runtime.rig import Log
 
 
@@ -35,7 +35,7 @@ def test_what_nobody_reads_is_dropped():
     entry.push_batch([1])
     entry.control(Punctuation(1))
     assert entry is NOWHERE
-    assert NOWHERE.place == ""
+    assert NOWHERE.endpoint == ""
 
 
 def test_a_measured_item_takes_the_measured_way_of_every_target():
@@ -55,7 +55,7 @@ def refusing(log):
     def push(item):
         if left:
             left.pop()
-            raise Unwind("refused", lambda: True, Work(log.entry, "push", item))
+            raise Unwind("refused", lambda: True, InFlight(log.entry, "push", item))
         log.push(item)
 
     return Entry(push, push, push)
@@ -63,16 +63,16 @@ def refusing(log):
 
 @pytest.mark.parametrize("number", [2, 3, 4])
 @pytest.mark.parametrize("at", [0, 1, 2, 3])
-@pytest.mark.parametrize("way", ["push", "push_batch", "control"])
-def test_targets_behind_one_that_sends_the_driver_back_are_not_forgotten(number, at, way):
+@pytest.mark.parametrize("method", ["push", "push_batch", "control"])
+def test_targets_behind_one_that_sends_the_driver_back_are_not_forgotten(number, at, method):
     """Whichever target refuses, whatever the callable: the others get the payload exactly once."""
     at %= number
     logs = [Log() for _ in range(number)]
     targets = [log.entry for log in logs]
     targets[at] = refusing(logs[at])
-    payload = {"push": 1, "push_batch": [1], "control": Punctuation(1)}[way]
+    payload = {"push": 1, "push_batch": [1], "control": Punctuation(1)}[method]
     with pytest.raises(Unwind) as unwound:
-        getattr(fan_out(targets), way)(payload)
+        getattr(fan_out(targets), method)(payload)
     for work in unwound.value.work:
         work.do({})
     assert all(len(log.calls) == 1 for log in logs)
@@ -91,7 +91,7 @@ def test_what_is_left_of_several_payloads_is_kept_in_order():
 def test_work_goes_to_what_stands_at_its_place_by_then():
     """What was left behind finds its place again after the wiring has changed; without one it goes as it was meant."""
     before, after = Log(), Log()
-    before.entry.place = "node.port"
-    Work(before.entry, "push", 1).do({"node.port": after.entry})
-    Work(before.entry, "push", 2).do({})
+    before.entry.endpoint = "node.port"
+    InFlight(before.entry, "push", 1).do({"node.port": after.entry})
+    InFlight(before.entry, "push", 2).do({})
     assert (before.seen, after.seen) == ([2], [1])

@@ -7,7 +7,7 @@ import pytest
 from exop.model.items import EndOfStream, Punctuation
 from exop.runtime.channels.base import Outlet
 from exop.runtime.channels.queue import QueueChannel
-from exop.runtime.dataflow.entry import Entry, Wait, Work, fan_out
+from exop.runtime.dataflow.entry import Entry, InFlight, Wait, fan_out
 from exop.runtime.dataflow.inlets import Inlets
 from exop.runtime.drivers.base import Driver
 from tests.runtime.rig import Log
@@ -21,7 +21,7 @@ def ignore(_):
 
 def at(place, **more):
     """A way in that stands at a place."""
-    return Entry(ignore, ignore, ignore, place=place, **more)
+    return Entry(ignore, ignore, ignore, endpoint=place, **more)
 
 
 def bound(*places, runner=ONE):
@@ -34,12 +34,12 @@ def bound(*places, runner=ONE):
 
 def pushes(*calls):
     """Work: a payload for each place."""
-    return [Work(at(place), "push", payload) for place, payload in calls]
+    return [InFlight(at(place), "push", payload) for place, payload in calls]
 
 
 def left(inlets, driver=ONE):
     """What waits for a driver, in order."""
-    return [(work.entry.place, work.payload) for runner, work in inlets.waiting() if runner is driver]
+    return [(work.entry.endpoint, work.payload) for runner, work in inlets.waiting() if runner is driver]
 
 
 def finished(inlets, driver=ONE):
@@ -47,7 +47,7 @@ def finished(inlets, driver=ONE):
     found = []
     while (inlet := inlets.first(driver)) is not None:
         work = inlet.items.popleft()
-        found.append((work.entry.place, work.payload))
+        found.append((work.entry.endpoint, work.payload))
     return found
 
 
@@ -71,11 +71,11 @@ def test_a_fan_out_is_no_place():
     """Several drivers may run a channel that keeps nothing: its readers wait one by one, a queue stores its share."""
     queue = QueueChannel("q", capacity=1)
     into = queue.entry([Outlet("far", at("far.x"))])
-    into.place = "queue q -> far.x"
+    into.endpoint = "queue q -> far.x"
     inlets, targets = bound("a.x", "b.x", "far.x"), [at("a.x"), into, at("b.x")]
     spread = fan_out(targets)
-    spread.place = "channel c"
-    inlets.keep(ONE, [Work(spread, "push", number) for number in (1, 2)])
+    spread.endpoint = "channel c"
+    inlets.keep(ONE, [InFlight(spread, "push", number) for number in (1, 2)])
     assert left(inlets) == [("a.x", 1), ("b.x", 1), ("a.x", 2), ("b.x", 2)]
     assert list(queue.entries) == [1, 2], "beyond its capacity: nobody waits on the way back"
 
@@ -92,7 +92,7 @@ def test_a_fan_out_that_waits_stays_whole_until_then():
     queue = QueueChannel("q")
     spread = fan_out([at("a.x"), queue.entry([])])
     inlets = Inlets()
-    inlets.keep(ONE, [Work(spread, "push", 1, Wait("held", lambda: False))])
+    inlets.keep(ONE, [InFlight(spread, "push", 1, Wait("held", lambda: False))])
     assert len(inlets.waiting()) == 1
     assert not queue.entries
 
@@ -127,9 +127,9 @@ def test_a_place_that_is_gone():
     """What waited there goes to what stood behind it, control items excepted: another stream comes there now."""
     inlets = bound("a.x", "b.x")
     channel = fan_out([at("a.x"), at("b.x")])
-    channel.place = "channel gone"
+    channel.endpoint = "channel gone"
     out = at("gone.out", behind=(channel,))
-    inlets.post([Work(out, "push", 1), Work(out, "control", Punctuation(1)), Work(at("gone.x"), "push", 2)])
+    inlets.post([InFlight(out, "push", 1), InFlight(out, "control", Punctuation(1)), InFlight(at("gone.x"), "push", 2)])
     assert finished(inlets) == [("a.x", 1), ("b.x", 1)]
 
 
@@ -137,8 +137,8 @@ def test_a_queue_that_is_gone():
     """What was to enter it goes to its reader, if that is there."""
     inlets, queue = bound("a.x"), QueueChannel("q")
     into = queue.entry([Outlet("a", at("a.x"))])
-    into.place = "queue q -> a.x"
-    inlets.post([Work(into, "push", 1)])
+    into.endpoint = "queue q -> a.x"
+    inlets.post([InFlight(into, "push", 1)])
     assert finished(inlets) == [("a.x", 1)]
     assert not queue.entries
 
@@ -155,8 +155,8 @@ def test_what_is_posted_goes_behind_or_before_all():
 def test_work_that_leads_nowhere_stays_with_its_driver():
     """It has no place; a driver that leaves drops it."""
     inlets, log = bound("a.x"), Log()
-    inlets.keep(ONE, [Work(log.entry, "push", 1)])
-    inlets.keep(OTHER, [Work(log.entry, "push", 2)])
+    inlets.keep(ONE, [InFlight(log.entry, "push", 1)])
+    inlets.keep(OTHER, [InFlight(log.entry, "push", 2)])
     inlets.assign(lambda place: 0, [OTHER])
     assert finished(inlets) == [("", 1)]
     assert not inlets.filled(OTHER)
@@ -165,7 +165,9 @@ def test_work_that_leads_nowhere_stays_with_its_driver():
 def test_another_stream_comes_to_a_port():
     """The control items of the one before are dropped, and the items stay."""
     inlets = bound("a.x", "b.x")
-    inlets.keep(ONE, [*pushes(("a.x", 1)), *(Work(at(place), "control", EndOfStream()) for place in ("a.x", "b.x"))])
+    inlets.keep(
+        ONE, [*pushes(("a.x", 1)), *(InFlight(at(place), "control", EndOfStream()) for place in ("a.x", "b.x"))]
+    )
     inlets.drop_marks(["a.x"])
     assert finished(inlets) == [("a.x", 1), ("b.x", EndOfStream())]
 
@@ -189,7 +191,7 @@ def test_posting_costs_the_same_however_much_waits_already():
     """An engine with many undelivered results, among many drivers that have unfinished work: counted in calls."""
     inlets, counts = bound("a.x"), []
     for number in range(100):
-        inlets.keep(Driver(f"beside {number}"), [Work(at(f"beside.{number}"), "push", None)])
+        inlets.keep(Driver(f"beside {number}"), [InFlight(at(f"beside.{number}"), "push", None)])
     events: list[str] = []
     for _ in range(20):
         events.clear()

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from exop.runtime.dataflow.entry import Entry, Unwind, Work
+from exop.runtime.dataflow.entry import Entry, InFlight, Unwind
 from exop.runtime.drivers import base
 from exop.runtime.drivers.base import Driver, Halted, acting_as, current_driver
 from tests.rig import PATIENCE, Gate, eventually, threads_leave
@@ -263,7 +263,7 @@ def test_a_crash_is_kept_and_told():
         raise RuntimeError("a defect")
 
     driver = Runs(work)
-    driver.told = lambda: told.append(driver.crash)
+    driver.on_caught_up = lambda: told.append(driver.crash)
     driver.start()
     assert driver.join(PATIENCE)
     assert isinstance(driver.crash, RuntimeError)
@@ -310,7 +310,7 @@ def test_work_in_hand_is_done_in_order_once_it_can_be():
 
     def work(driver):
         driver.busy = True
-        unwound = Unwind("held", lambda: bool(ready), Work(log.entry, "push", 1))
+        unwound = Unwind("held", lambda: bool(ready), InFlight(log.entry, "push", 1))
         unwound.then(log.entry, "push", [2, 3])
         driver.unwound(unwound)
 
@@ -332,14 +332,14 @@ def test_work_may_unwind_again():
     def push(item):
         if refusals:
             refusals.pop()
-            raise Unwind("again", lambda: True, Work(entry, "push", item))
+            raise Unwind("again", lambda: True, InFlight(entry, "push", item))
         log.push(item)
 
     entry = Entry(push, push, push)
 
     def work(driver):
         driver.busy = True
-        unwound = Unwind("held", lambda: True, Work(entry, "push", 1))
+        unwound = Unwind("held", lambda: True, InFlight(entry, "push", 1))
         unwound.then(entry, "push", [2, 3])
         driver.unwound(unwound)
 
@@ -356,7 +356,7 @@ def test_halting_is_not_caught_by_slets():
 def holding(driver, log, ready):
     """Hold two items until *ready*."""
     driver.busy = True
-    unwound = Unwind("held", ready, Work(log.entry, "push", 1))
+    unwound = Unwind("held", ready, InFlight(log.entry, "push", 1))
     unwound.then(log.entry, "push", [2])
     driver.unwound(unwound)
 

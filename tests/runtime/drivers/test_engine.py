@@ -8,7 +8,7 @@ import pytest
 
 from exop import Application, Batch, EndOfStream, InputPort, OutputPort, Punctuation, Slet, input_port, slet
 from exop.errors import ChannelClosed, ComponentFailed
-from exop.runtime.dataflow.entry import NOWHERE, Work
+from exop.runtime.dataflow.entry import NOWHERE, InFlight
 from exop.runtime.drivers.base import Halted
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.lifecycle import Event, State
@@ -409,5 +409,5 @@ def test_a_push_that_was_halted_at_its_safe_point_is_not_handed_over():
     driver = EngineDriver("halted", lambda: None)
     driver.halt()
     with pytest.raises(Halted):
-        driver.drive(lambda probe: None, lambda begun: Work(NOWHERE, "push", 1))
-    assert driver.surrender() == []
+        driver.drive(lambda probe: None, lambda begun: InFlight(NOWHERE, "push", 1))
+    assert driver.take_in_flight() == []

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exop.runtime.channels.queue import QueueChannel
-from exop.runtime.dataflow.entry import Unwind, Work
+from exop.runtime.dataflow.entry import InFlight, Unwind
 from exop.runtime.drivers import worker as pools
 from exop.runtime.drivers.worker import POOL, TURN, Pool, Worker
 from tests.rig import PATIENCE, Gate, eventually, threads_leave
@@ -43,7 +43,7 @@ def test_more_workers_wait_in_user_code_than_threads_are_kept(serving):
         entry.push(1)
     eventually(lambda: all(log.seen == [1] for _, _, log in served))
     assert not barrier.broken
-    eventually(lambda: len(pool._seats) <= 2, "the end of the threads beyond the base")
+    eventually(lambda: len(pool._threads) <= 2, "the end of the threads beyond the base")
 
 
 def test_threads_come_and_go_as_often_as_needed(serving):
@@ -54,7 +54,7 @@ def test_threads_come_and_go_as_often_as_needed(serving):
         for _, entry, _ in served:
             entry.push(number)
         eventually(lambda number=number: all(len(log.seen) == number + 1 for _, _, log in served))
-        eventually(lambda: len(pool._seats) <= 1, "the end of the threads beyond the base")
+        eventually(lambda: len(pool._threads) <= 1, "the end of the threads beyond the base")
 
 
 def test_workers_that_hang_hold_up_no_other_one(serving):
@@ -154,7 +154,7 @@ def test_workers_wait_for_room_without_a_thread(serving):
     pushing = threading.Thread(target=lambda: [at.push(number) for number in range(100)], daemon=True)
     pushing.start()
     eventually(lambda: all(one.waits_at is not None and not one.busy for one in row[1:]))
-    eventually(lambda: len(pool._seats) <= 3)
+    eventually(lambda: len(pool._threads) <= 3)
     for one in row[1:]:
         one.close()
         assert one.wait_parked(0)
@@ -171,15 +171,17 @@ def test_workers_of_suspended_slets_wait_without_a_thread(serving):
 
         def suspended(item, number=number):
             if not resumed:
-                raise Unwind(f"{number} is suspended", lambda: bool(resumed), Work(row[number][2].entry, "push", item))
+                raise Unwind(
+                    f"{number} is suspended", lambda: bool(resumed), InFlight(row[number][2].entry, "push", item)
+                )
 
         row.append(serving(suspended, pool=pool))
     for _, entry, _ in row:
         for number in range(3):
             entry.push(number)
     workers = [worker for worker, _, _ in row]
-    eventually(lambda: all(one.held_by and not one.busy and one.seat is None for one in workers))
-    eventually(lambda: len(pool._seats) <= 2)
+    eventually(lambda: all(one.held_by and not one.busy and one.thread is None for one in workers))
+    eventually(lambda: len(pool._threads) <= 2)
     for worker in workers:
         worker.close()
         assert worker.wait_parked(0)
@@ -253,7 +255,7 @@ def test_work_for_a_worker_that_has_left_waits_for_a_thread(threads):
         eventually(lambda: back.left and not pool._monitored)
         back.inlets.runner = lambda place: back
         threads.append("can't start new thread")
-        back.inlets.post([Work(log.entry, "push", 1)])
+        back.inlets.post([InFlight(log.entry, "push", 1)])
         assert not back.left
         assert log.seen == []
         threads.clear()

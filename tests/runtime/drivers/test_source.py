@@ -55,15 +55,15 @@ def test_batches_and_control_items_are_counted_as_what_they_are():
     assert (mixed.count, mixed.rows) == (0, 2)
 
 
-@pytest.mark.parametrize("hand", [None, (1,), ([1],), (Punctuation(1),)])
-def test_what_an_earlier_release_had_in_hand_is_a_batch_now(hand):
+@pytest.mark.parametrize("yielded", [None, (1,), ([1],), (Punctuation(1),)])
+def test_what_an_earlier_release_had_in_hand_is_a_batch_now(yielded):
     """A slet that yielded single items then, and yields batches now, goes on with its item."""
     log = Log()
     driver = source(lambda: iter([[2, 3]]), log, form="batches")
-    driver.restore(hand)
+    driver.restore(yielded)
     driver.start()
     finished(driver)
-    first = [] if hand is None else hand[0] if isinstance(hand[0], list) else [hand[0]]
+    first = [] if yielded is None else yielded[0] if isinstance(yielded[0], list) else [yielded[0]]
     assert log.seen == [*first, 2, 3, "end"]
 
 

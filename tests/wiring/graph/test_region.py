@@ -298,14 +298,14 @@ def compare(platform: Platform) -> None:
                 assert one.unpunctuated == frozenset(unpunctuated(fresh, name)[0]), name
             else:
                 check_channel(deployment, now, name)
-        for place in deployment.places:
+        for place in deployment.entries:
             assert not channel_of_endpoint(place) or channel_of_endpoint(place) in fresh.channels, place
             assert not port_of_endpoint(place) or port_of_endpoint(place).partition(".")[0] in fresh.nodes, place
 
 
 def check_compiled(deployment: Any, graph: Any, component: Any) -> None:
     """What leads out of a component and into it is what is compiled at those places now."""
-    node, places = component.node.name, deployment.places
+    node, places = component.node.name, deployment.entries
     for channel, edge in graph.nodes[node].outputs:
         assert component.to[edge.port.name] is places.get(edge.name, places[f"channel {channel}"])
     for _, edge in graph.nodes[node].inputs:
@@ -325,7 +325,7 @@ def driver_of(deployment: Any, key: tuple[str, str]) -> Driver | None:
 
 def check_channel(deployment: Any, wiring: Any, name: str) -> None:
     """A channel, and the queues at it, lead to what is compiled at the ports of its consumers now."""
-    places, channel = deployment.places, wiring.graph.channels[name]
+    places, channel = deployment.entries, wiring.graph.channels[name]
     expected = []
     for edge in wiring.graph.consumers[name]:
         queue = deployment.inserted.get(edge_queue(name, edge))
