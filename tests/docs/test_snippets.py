@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 import subprocess
@@ -12,9 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from exop.cli.entry import make_app
 from tests.docs.snippets import FENCE, ROOT, Snippet, pages, same, snippets
 
 IDS = [page.relative_to(ROOT).as_posix() for page in pages()]
+#: Options of every command, which are read before it.
+COMMON = re.compile(r"--(log-level|log-format) \S+|--debug")
 WITH_STORY = [page for page in pages() if any(one.language in ("python", "console") for one in snippets(page))]
 
 
@@ -104,6 +108,17 @@ def anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub and MyST make them."""
     headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", pages(), ids=IDS)
+def test_commands_have_these_arguments_and_options(page):
+    """A command of `exop` in a page that is not carried out has no option that does not exist."""
+    app = make_app()
+    for text in (one.text.replace("\\\n", "") for one in snippets(page) if one.language in ("console", "sh")):
+        for line in re.findall(r"^(?:\$ )?exop (.*)", text, re.MULTILINE):
+            words = shlex.split(COMMON.sub("", line), comments=True)
+            words = list(itertools.takewhile(lambda word: word not in ("|", ">", "&"), words))
+            app.parse_args(words, print_error=False, exit_on_error=False)
 
 
 def test_the_start_page_lists_every_page():

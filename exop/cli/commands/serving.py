@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
+import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
 TICK: Final = 0.2
 #: The interval at which the progress of an opening is logged, in seconds.
 OPENING_EVERY: Final = 5.0
+#: Microseconds by which each report of an opening extends the time that the supervisor allows for it.
+EXTENSION: Final = 60_000_000
+#: Seconds to wait for a supervisor that does not read its socket.
+PATIENCE: Final = 1.0
 
 
 def serve(*, state: State = None, name: Name = None, load: Load = ()) -> int:
@@ -48,12 +54,69 @@ def serve(*, state: State = None, name: Name = None, load: Load = ()) -> int:
     return DONE
 
 
+class Supervisor:
+    """The process that has started this one, and restarts it, if it speaks the protocol of systemd (`man sd_notify`).
+
+    Without `$NOTIFY_SOCKET` there is none. The variables are removed from the *environment*, so that child processes do
+    not notify it, those of engines for example.
+    """
+
+    def __init__(self, environment: MutableMapping[str, str] = os.environ) -> None:
+        address = environment.pop("NOTIFY_SOCKET", "")
+        self._address = f"\0{address[1:]}" if address.startswith("@") else address
+        pid, limit = environment.pop("WATCHDOG_PID", ""), environment.pop("WATCHDOG_USEC", "")
+        watched = limit.isdecimal() and pid in ("", str(os.getpid()))
+        # The supervisor expects a notification within the limit; half of it leaves room for a delay.
+        self._every = int(limit) / 2e6 if watched else math.inf
+        self._fed = -math.inf
+        self._status = ""
+
+    def opening(self, status: str) -> None:
+        """Report the progress of an opening, which may take longer than a start usually does."""
+        self._send(f"STATUS={_line(status)}", f"EXTEND_TIMEOUT_USEC={EXTENSION}")
+
+    def ready(self) -> None:
+        """Report that the platform runs."""
+        self._send("READY=1")
+
+    def stopping(self) -> None:
+        """Report that the platform stops because it was asked to."""
+        self._send("STOPPING=1")
+
+    def look(self, status: str, *, healthy: bool) -> None:
+        """Report a new status; feed the watchdog, when it is due, only while the platform is *healthy*."""
+        now, lines = time.monotonic(), []
+        if (status := _line(status)) != self._status:
+            self._status = status
+            lines.append(f"STATUS={status}")
+        if healthy and now - self._fed >= self._every:
+            self._fed = now
+            lines.append("WATCHDOG=1")
+        if lines:
+            self._send(*lines)
+
+    def _send(self, *lines: str) -> None:
+        if not self._address:
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+                sock.settimeout(PATIENCE)
+                sock.sendto("\n".join(lines).encode(), self._address)
+        except OSError as problem:
+            logger("exop.serve").warning("the supervisor cannot be notified", error=str(problem), lines=lines)
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
 @dataclass
 class Keeper:
     """Keeps a platform up until it is asked to stop, and logs the state changes of its applications."""
 
     platform: Platform
     stopping: Stopping
+    supervisor: Supervisor = field(default_factory=Supervisor)
     _states: dict[str, str] = field(default_factory=dict)
     _logged: float = 0.0
 
@@ -76,6 +139,7 @@ class Keeper:
             self._log.error("not started again", application=name, error=str(problem))
         for name, how in self.platform.restarted.items():
             self._log.info(how, application=name)
+        self.supervisor.ready()
         self.look()
 
     def until_stopped(self) -> None:
@@ -83,6 +147,7 @@ class Keeper:
         while not self.stopping.count:
             self.look()
             time.sleep(TICK)
+        self.supervisor.stopping()
         for name in self.platform.applications():
             deployment = self.platform.deployment(name)
             held = [f"{name}.{node}" for node, one in deployment.components.items() if one.held]
@@ -104,11 +169,15 @@ class Keeper:
             if status["state"] != self._states.get(name) or (due and status["state"] == "opening"):
                 self._states[name] = status["state"]
                 self._log_state(name, status)
+        states = ", ".join(f"{name} {state}" for name, state in self._states.items()) or "no application runs"
+        self.supervisor.look(states, healthy=not any(status["crashed"] for status in found.values()))
 
     def _log_state(self, name: str, status: dict[str, Any]) -> None:
         if "opening" in status:
             self._logged = time.monotonic()
-            self._log.info("opening", application=name, **opening_facts(status["opening"]))
+            facts = opening_facts(status["opening"])
+            self._log.info("opening", application=name, **facts)
+            self.supervisor.opening(f"opening {name}: {facts['ready']} slets are ready")
             return
         failed = {node: one["error"] for node, one in status["nodes"].items() if "error" in one}
         if failed or status["crashed"]:

@@ -1,6 +1,8 @@
-"""`exop serve`: what it keeps up, and what it tells."""
+"""`exop serve`: what it keeps up, logs, and notifies its supervisor of."""
 
+import os
 import shutil
+import socket
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -10,13 +12,13 @@ import pytest
 from exop import Application
 from exop.cli import main
 from exop.cli.commands.looking import ps
-from exop.cli.commands.serving import Keeper
+from exop.cli.commands.serving import Keeper, Supervisor
 from exop.cli.report import Stopping
 from exop.logs import set_up
 from exop.platform import Platform
 from exop.runtime.durable.store import Store
 from exop.stock.slets import count_up
-from tests.cli.shell import eventually
+from tests.cli.shell import eventually, running
 
 
 @contextmanager
@@ -143,3 +145,71 @@ def test_suspended_nodes_are_named_at_the_end(tmp_path: Path, capsys: pytest.Cap
     assert "stops with suspended nodes" in (said := capsys.readouterr().err)
     assert "nodes=['app.show']" in said
     assert "kept=False" in said
+
+
+@pytest.fixture(params=["path", "abstract"])
+def supervisor(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[socket.socket, dict[str, str]]]:
+    """The socket of a supervisor, in the file system or abstract, and the environment in which it starts processes."""
+    name = str(tmp_path / "notify") if request.param == "path" else f"@{tmp_path.name}{os.getpid()}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(f"\0{name[1:]}" if name.startswith("@") else name)
+        sock.settimeout(60)
+        yield sock, {"NOTIFY_SOCKET": name, "WATCHDOG_USEC": "1000"}
+
+
+def heard(sock: socket.socket, *words: str) -> str:
+    """What the supervisor hears until all of *words* have come."""
+    said = ""
+    while not all(word in said for word in words):
+        said += sock.recv(4096).decode() + "\n"
+    return said
+
+
+def test_a_platform_that_is_served(supervisor: tuple[socket.socket, dict[str, str]], tmp_path: Path) -> None:
+    """Ready when it runs, with its applications as the status; fed while it is healthy; stopping at SIGTERM."""
+    sock, environment = supervisor
+    with running("serve", "--state", tmp_path / "state", env={**os.environ, **environment}) as process:
+        said = heard(sock, "READY=1", "WATCHDOG=1", "STATUS=no application runs")
+        assert said.startswith("READY=1\n")
+        process.terminate()
+        heard(sock, "STOPPING=1")
+
+
+def test_the_watchdog_goes_hungry_when_a_driver_has_died(supervisor: tuple[socket.socket, dict[str, str]]) -> None:
+    """A suspended slet is no reason for a restart, a dead driver is."""
+    sock, environment = supervisor
+    app = Application("app")
+    app.add("show", "stock:pass_on", item=app.add("numbers", "stock:count_up", to=1))
+    with kept_up(Platform(control=False)) as keeper:
+        keeper.supervisor = Supervisor(environment)
+        keeper.start([])
+        keeper.platform.apply(app.build())
+        keeper.platform.wait("app")
+        keeper.look()
+        heard(sock, "WATCHDOG=1", "STATUS=app finished")
+        driver = keeper.platform.deployment("app").components["numbers"].driver
+        driver.crash = RuntimeError("a mistake of the platform")
+        keeper.look()
+        sock.setblocking(False)
+        assert "WATCHDOG" not in drained(sock)
+    assert environment == {}
+
+
+def drained(sock: socket.socket) -> str:
+    """What has been sent by now."""
+    said = ""
+    while True:
+        try:
+            said += sock.recv(4096).decode() + "\n"
+        except BlockingIOError:
+            return said
+
+
+def test_without_a_supervisor(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Nothing happens without one, or where the watchdog is for another process; one that is gone is logged."""
+    silent = Supervisor({"WATCHDOG_USEC": "1000", "WATCHDOG_PID": "1"})
+    silent.ready()
+    silent.look("running", healthy=True)
+    assert capsys.readouterr().err == ""
+    Supervisor({"NOTIFY_SOCKET": str(tmp_path / "gone")}).opening("app:\nhalf")
+    assert "the supervisor cannot be notified" in capsys.readouterr().err
