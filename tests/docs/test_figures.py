@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
-from exop.cli.live.rates import RUN, TOP
 
 from exop import Application, Platform, Slet, input_port
 from exop.cli.commands.monitoring import prometheus_text
+from exop.cli.view import RUN, TOP
 from exop.runtime.channels import BUILT_IN
 from tests.docs.snippets import ROOT
 
