@@ -8,12 +8,12 @@ from typing import Any
 
 from exop.model.items import CONTROL
 from exop.model.meshes.mesh import Mesh
-from exop.model.meshes.nodes import Line
+from exop.model.meshes.nodes import ConditionalUpdate
 from exop.model.meshes.partitions import ranges, ranges_text
 from exop.runtime.channels.base import Channel
 from exop.runtime.channels.queue import Buffered, QueueChannel
-from exop.runtime.component import Component, Guards
-from exop.runtime.conditional_updates import Watch
+from exop.runtime.component import Component
+from exop.runtime.conditional_updates import PendingUpdates
 from exop.runtime.deployment import Deployment
 from exop.runtime.lifecycle import State
 from exop.runtime.metrics import READING, quantiles, total, totals_of
@@ -37,7 +37,10 @@ def application_status(deployment: Deployment) -> dict[str, Any]:
         **({"opening": deployment.opening_progress()} if deployment.started is None else {}),
         "running_s": round(time.monotonic() - deployment.started, 3) if deployment.started else 0.0,
         "nodes": {
-            name: component_status(one) | awaited_status(deployment, one) for name, one in deployment.components.items()
+            name: component_status(one)
+            | pending_status(one.node.pending, deployment.update_log.pending.get(one))
+            | awaited_status(deployment, one)
+            for name, one in deployment.components.items()
         },
         **_channels(deployment),
         # A predecessor that has taken over again shows its own errors.
@@ -48,13 +51,13 @@ def application_status(deployment: Deployment) -> dict[str, Any]:
 
 def _channels(deployment: Deployment) -> dict[str, Any]:
     """The status of the channels of an application, and of the queues that the wiring has inserted."""
-    mesh, watches = deployment.mesh, deployment.ledger.watches
+    mesh, updates = deployment.mesh, deployment.update_log.pending
     return {
         "channels": {
             name: channel_status(one)
             | schema_status(mesh, one)
             | partitions_status(mesh, one)
-            | pending_status(one.asked.pending, watches.get(one))
+            | pending_status(one.asked.pending, updates.get(one))
             for name, one in deployment.channels.items()
         },
         "inserted": {
@@ -95,7 +98,6 @@ def component_status(component: Component) -> dict[str, Any]:
         "inputs": [port.name for port in spec.inputs],
         "metrics": component_figures(component),
     }
-    found |= pending_status(node.pending, component.watch)
     if component.error is not None:
         found["error"] = described(component.error)
     if component.metrics.last_error:
@@ -125,11 +127,11 @@ def awaited_status(deployment: Deployment, component: Component) -> dict[str, An
     return {"waits_for": found} if found else {}
 
 
-def pending_status(pending: tuple[Line, ...], watch: Guards | Watch | None) -> dict[str, Any]:
+def pending_status(pending: tuple[ConditionalUpdate, ...], updates: PendingUpdates | None) -> dict[str, Any]:
     """Return the settings pending at a point in the stream, and any error of their conditions."""
-    found: dict[str, Any] = {"pending": [str(line) for line in pending]} if pending else {}
-    if pending and watch is not None and watch.problem is not None:
-        found["pending_problem"] = f"the condition raised for {watch.errors} items, last {watch.problem}"
+    found: dict[str, Any] = {"pending": [str(update) for update in pending]} if pending else {}
+    if pending and updates is not None and updates.problem is not None:
+        found["pending_problem"] = f"the condition raised for {updates.errors} items, last {updates.problem}"
     return found
 
 

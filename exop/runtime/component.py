@@ -7,14 +7,14 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 from weakref import WeakValueDictionary
 
 from exop.errors import ComponentFailed
 from exop.model.items import EndOfStream, Punctuation
 from exop.model.meshes.mesh import Node
 from exop.model.slets.memento import Memento
-from exop.model.slets.ports import OUT, PortSpec
+from exop.model.slets.ports import OUT, PortSpec, PortType
 from exop.model.slets.spec import DEAD, SletSpec
 from exop.runtime.channels.base import Channel, ControlMerge
 from exop.runtime.dataflow.binding import atomic, bind_function, bind_method, families
@@ -35,16 +35,6 @@ LIVE: Final[WeakValueDictionary[int, Component]] = WeakValueDictionary()
 _MOMENTS = itertools.count()
 
 
-class Guards(Protocol):
-    """Tests the items that come to a component for the conditions of its pending settings."""
-
-    problem: str | None
-    errors: int
-
-    def guard(self, port: PortSpec, compiled: Callable[[], Entry]) -> Entry:
-        """Return the entry of a port, which *compiled* compiles now, and again with new settings."""
-
-
 class Component(Lifecycle):
     """A slet that runs (paper §2.4, §4.1). Many instances of one slet live side by side; they share nothing.
 
@@ -61,7 +51,8 @@ class Component(Lifecycle):
         ended: The input ports whose stream has ended.
         over: The slet had ended when the checkpoint was taken that it goes on from.
         tap: Listens to it; asked when the ways into it are compiled.
-        watch: Tests the items while settings are pending; `None` when there are none.
+        trigger: Puts a trigger of the pending conditional updates in front of an entry that it compiles; given the name
+            and the type of the port. `None` if none are pending.
     """
 
     # An instance with more than 30 attributes in its dictionary does not share the keys with the others.
@@ -70,7 +61,7 @@ class Component(Lifecycle):
     runner: Driver | None = None
     pusher: Driver | None = None
     tap: Tap | None = None
-    watch: Guards | None = None
+    trigger: Callable[[str, PortType, Callable[[], Entry]], Entry] | None = None
     left = over = False
     pullers: Sequence[Driver] = ()
     buffered: Sequence[BufferedOutput] = ()

@@ -1,7 +1,7 @@
-"""Pending lines: settings that take effect at a point in the stream, and the ledger of those that have.
+"""Conditional updates at run time: triggers test the items for the pending ones, and a log records the applied ones.
 
-A guard in front of the node or channel tests the items while a line is pending. The driver that brings the item changes
-the settings itself, between two items: no other driver runs that slet, so it need not wait.
+The driver that brings the item changes the settings itself, between two items: no other driver runs that slet, so none
+has to wait.
 """
 
 from __future__ import annotations
@@ -15,44 +15,51 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 from exop.model.items import EndOfStream, Punctuation
-from exop.model.meshes.condition import PUNCTUATION, Names, read_condition
-from exop.model.meshes.conditional_updates import Place, fired, node_names, without
-from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
-from exop.model.meshes.nodes import Line
-from exop.model.slets.ports import PortSpec, PortType
+from exop.model.meshes.conditional_updates import (
+    PUNCTUATION,
+    Names,
+    Place,
+    applied,
+    node_names,
+    read_condition,
+    without,
+)
+from exop.model.meshes.mesh import Mesh
+from exop.model.meshes.nodes import ChannelSpec, ConditionalUpdate, Node
+from exop.model.slets.ports import PortType
 from exop.runtime.channels.base import Channel, channel_settings
 from exop.runtime.component import Component
 from exop.runtime.dataflow.batches import cut, to_items, weight
 from exop.runtime.dataflow.entry import Entry, Push, Unwind
 from exop.safe_repr import RAISED, described
 
-#: The number of firings that are kept: a mesh that is older than the first of them is outdated.
+#: The number of applied updates that are kept: a mesh that is older than the first of them is outdated.
 KEPT = 1000
 
 
 @dataclass(frozen=True)
-class Firing:
-    """A line that took effect, or was dropped because it could not, and the revision of the mesh after it."""
+class AppliedUpdate:
+    """An update that took effect, or was dropped because it could not, and the revision of the mesh after it."""
 
     section: Literal["nodes", "channels"]
     name: str
-    line: Line
+    update: ConditionalUpdate
     dropped: bool = False
     revision: int = 0
 
-    def of(self, there: Place) -> Place:
+    def to_place(self, place: Place) -> Place:
         """Return its node or channel after it."""
-        return (without if self.dropped else fired)(there, self.line)
+        return (without if self.dropped else applied)(place, self.update)
 
-    def on(self, mesh: Mesh) -> Mesh:
+    def to_mesh(self, mesh: Mesh) -> Mesh:
         """Return the mesh after it."""
-        there = getattr(mesh, self.section)[self.name]
-        edits: dict[str, Any] = {self.section: {self.name: self.of(there)}}
+        place = getattr(mesh, self.section)[self.name]
+        edits: dict[str, Any] = {self.section: {self.name: self.to_place(place)}}
         return mesh.edited(**edits)
 
 
 class Running(Protocol):
-    """A deployment, as far as its ledger knows it."""
+    """The parts of a deployment that its update log needs."""
 
     name: str
     mesh: Mesh
@@ -60,81 +67,87 @@ class Running(Protocol):
     channels: dict[str, Channel]
 
 
-class Ledger:
-    """Records the lines that take effect in a deployment; its drivers call it.
+class UpdateLog:
+    """Records the conditional updates that take effect in a deployment; its drivers call it.
 
     Attributes:
-        firings: The lines that took effect, the latest last.
-        news: Events to log; `heard` is called when there are new ones, because no driver waits for a log.
-        watches: Those of the components and channels with pending lines, and perhaps of some that are gone.
+        applied: The updates that took effect, the latest last.
+        pending: The pending updates of each component and channel, and perhaps of some that are gone.
+        news: Events to log; `on_news` is called for new ones, so that no driver waits for a log.
     """
 
     def __init__(self, deployment: Running) -> None:
-        self.firings: deque[Firing] = deque(maxlen=KEPT)
-        self.watches: dict[Component | Channel, Watch] = {}
+        self.applied: deque[AppliedUpdate] = deque(maxlen=KEPT)
+        self.pending: dict[Component | Channel, PendingUpdates] = {}
         self.news: deque[tuple[str, dict[str, Any]]] = deque()
-        self.heard: Callable[[], object] = bool
+        self.on_news: Callable[[], object] = bool
         self.deployment = deployment
         self._turn = threading.Lock()
 
-    def watch(self, place: Component | Channel, watch: Watch | None) -> None:
-        """Set the watch of a component or channel; `None` when no line is pending there."""
-        if watch is not None:
-            self.watches[place] = watch
+    def track(self, place: Component | Channel, updates: PendingUpdates | None) -> None:
+        """Set the pending updates of a component or channel; `None` if it has none."""
+        if updates is not None:
+            self.pending[place] = updates
         else:
-            self.watches.pop(place, None)
+            self.pending.pop(place, None)
 
-    def watched(self, *, pending: bool) -> tuple[list[str], list[str]]:
-        """Return the nodes and the channels that have a watch: those with pending lines, or those without any left."""
+    def places(self, *, pending: bool) -> tuple[list[str], list[str]]:
+        """Return the tracked nodes and channels: those with pending updates, or those that have none any more."""
         found: dict[str, list[str]] = {"nodes": [], "channels": []}
-        for place, watch in list(self.watches.items()):
-            if not watch.stands:
-                self.watches.pop(place, None)
-            elif bool(watch.there.pending) is pending:
-                found[watch.section].append(watch.there.name)
+        for place, updates in list(self.pending.items()):
+            if not updates.in_mesh:
+                self.pending.pop(place, None)
+            elif bool(updates.place.pending) is pending:
+                found[updates.section].append(updates.place.name)
         return found["nodes"], found["channels"]
 
-    def note(self, firing: Firing) -> None:
-        """Enter a line that took effect into the mesh."""
-        deployment = self.deployment
+    def record(self, one: AppliedUpdate) -> None:
+        """Enter an update that took effect into the mesh."""
+        deployment, name, text = self.deployment, one.name, str(one.update)
         with self._turn:  # drivers of several nodes may come at the same time
-            there = getattr(deployment.mesh, firing.section).get(firing.name)
-            if there is None or firing.line not in there.pending:  # no reason to end the driver that brings the item
-                self.tell("a line took effect that the mesh does not have", place=firing.name, line=str(firing.line))
+            place = getattr(deployment.mesh, one.section).get(name)
+            if place is None or one.update not in place.pending:  # no reason to end the driver that brings the item
+                self.report("a conditional update took effect that the mesh does not have", place=name, update=text)
                 return
-            noted = replace(firing, revision=deployment.mesh.revision + 1)
-            self.firings.append(noted)
-            deployment.mesh = noted.on(deployment.mesh).at(noted.revision)
-        event = "a pending line could not take effect" if firing.dropped else "a pending line took effect"
-        self.tell(event, place=firing.name, line=str(firing.line))
+            one = replace(one, revision=deployment.mesh.revision + 1)
+            self.applied.append(one)
+            deployment.mesh = one.to_mesh(deployment.mesh).at(one.revision)
+        outcome = "could not take effect" if one.dropped else "took effect"
+        self.report(f"a conditional update {outcome}", place=name, update=text)
 
-    def tell(self, event: str, **facts: Any) -> None:
+    def report(self, event: str, **facts: Any) -> None:
         """Add an event to the news."""
         self.news.append((event, {"application": self.deployment.name, **facts}))
-        self.heard()
+        self.on_news()
 
-    def since(self, revision: int) -> tuple[Mesh, list[Firing] | None]:
-        """Return the mesh, and the lines that took effect since a revision; `None` if other changes came between."""
+    def since(self, revision: int) -> tuple[Mesh, list[AppliedUpdate] | None]:
+        """Return the mesh, and the updates applied since a revision; `None` if other changes came between."""
         with self._turn:
             mesh = self.deployment.mesh
-            found = [one for one in self.firings if one.revision > revision]
+            found = [one for one in self.applied if one.revision > revision]
         return mesh, found if len(found) == mesh.revision - revision else None
 
 
-class Guard:
-    """Tests the payloads on their way into *inner*, the compiled entry of one place."""
+class Trigger:
+    """Tests the payloads on their way into *inner*, the compiled entry of a port or channel, for the next update.
 
-    def __init__(self, watch: Watch, inner: Entry, carried: PortType) -> None:
+    Attributes:
+        entry: The entry in front of *inner*.
+        test: The condition of the next update, if it concerns the items of this place.
+        time_test: The condition of the next update, if it concerns the time.
+        fields: The fields that the condition reads; `None`: the whole item.
+    """
+
+    def __init__(self, updates: PendingUpdates, inner: Entry, carried: PortType) -> None:
         self.inner = inner
-        #: The condition of the next line, if it concerns the items of this place, or the time; and the fields it reads.
         self.test: Callable[[Any], Any] | None = None
         self.time_test: Callable[[Any], Any] | None = None
         self.fields: tuple[str, ...] | None = None
-        self._watch = watch
+        self._updates = updates
         self._carried = carried
         probe = self._made(lambda: self.inner.probe)
         self.entry = self._made(lambda: self.inner, probe)
-        self.entry.show = lambda mark: self.inner.show(mark)  # noqa: PLW0108 (of the entry of then)
+        self.entry.show = lambda mark: self.inner.show(mark)  # noqa: PLW0108 (of the entry at that time)
         self.entry.pass_on = lambda mark: self.inner.pass_on(mark)  # noqa: PLW0108 (the same)
 
     def _made(self, inner: Callable[[], Entry], probe: Entry | None = None) -> Entry:
@@ -149,8 +162,8 @@ class Guard:
         return Entry(push, push_batch, self._control, endpoint=self.inner.endpoint, probe=probe)
 
     def _look(self, item: Any) -> None:
-        while self.test is not None and self._watch.holds(self.test, item):
-            self._watch.fire()
+        while self.test is not None and self._updates.holds(self.test, item):
+            self._updates.apply_next()
 
     def _push_batch(self, batch: Any, send: Push) -> None:
         if self.test is None:
@@ -161,7 +174,7 @@ class Guard:
         for at, row in enumerate(rows):
             if self.test is None:
                 break
-            if not self._watch.holds(self.test, row):
+            if not self._updates.holds(self.test, row):
                 continue
             if at > begin:  # the rows before this one are processed with the settings of before
                 try:
@@ -170,7 +183,7 @@ class Guard:
                     unwound.then(self.entry, "push_batch", [cut(batch, at, len(rows))])
                     raise
                 begin = at
-            self._watch.fire()
+            self._updates.apply_next()
             self._look(row)
         send(cut(batch, begin, len(rows)) if begin else batch)
 
@@ -187,63 +200,68 @@ class Guard:
 
     def _control(self, mark: Punctuation | EndOfStream) -> None:
         if isinstance(mark, Punctuation):
-            while self.time_test is not None and self._watch.holds(self.time_test, mark.time):
-                self._watch.fire()
+            while self.time_test is not None and self._updates.holds(self.time_test, mark.time):
+                self._updates.apply_next()
         self.inner.control(mark)
 
 
-class Watch(ABC):
-    """The pending lines of one component or channel: they take effect in order, and the guards test for the first.
+class PendingUpdates(ABC):
+    """The pending updates of one component or channel: they take effect in order, and triggers test for the first.
 
     Args:
-        ledger: Records those that have taken effect.
+        log: Records those that have taken effect.
         names: The names that their conditions may use.
 
     Attributes:
-        section: The section of the mesh that has them.
+        section: The section of the mesh to which the node or channel belongs.
         problem: The last exception of the condition; an item for which it raises is processed as if it did not hold.
         errors: The number of these exceptions.
     """
 
     section: Literal["nodes", "channels"]
 
-    def __init__(self, place: Component | Channel, ledger: Ledger, names: Names) -> None:
-        self._place, self._ledger, self._names = place, ledger, names
+    def __init__(self, owner: Component | Channel, log: UpdateLog, names: Names) -> None:
+        self._owner, self._log, self._names = owner, log, names
         self.problem: str | None = None
         self.errors = 0
-        self.guards: dict[str, Guard] = {}
+        self._triggers: dict[str, Trigger] = {}
+        self._compile: dict[str, Callable[[], Entry]] = {}
 
     @property
-    def there(self) -> Any:
-        """The current node or channel of the mesh, with the lines that have not taken effect yet."""
-        return self._place.asked if isinstance(self._place, Channel) else self._place.node
+    def place(self) -> Any:
+        """The current node or channel of the mesh, with the updates that have not taken effect yet."""
+        return self._owner.asked if isinstance(self._owner, Channel) else self._owner.node
 
     @property
-    def stands(self) -> bool:
-        """Whether its component or channel is that of the mesh; a follower runs behind it, on the same items."""
-        deployment = self._ledger.deployment
-        places: Mapping[str, Any] = deployment.components if self.section == "nodes" else deployment.channels
-        return places.get(self.there.name) is self._place
+    def in_mesh(self) -> bool:
+        """Whether its component or channel is that of the mesh; a follower of it gets the same items."""
+        deployment = self._log.deployment
+        owners: Mapping[str, Any] = deployment.components if self.section == "nodes" else deployment.channels
+        return owners.get(self.place.name) is self._owner
 
-    def behind(self, key: str, inner: Entry, carried: PortType) -> Entry:
-        """Put a guard in front of an entry; conditions call it *key*."""
-        guard = self.guards[key] = Guard(self, inner, carried)
+    def trigger(self, key: str, carried: PortType, compiled: Callable[[], Entry]) -> Entry:
+        """Put a trigger in front of the entry that conditions call *key*.
+
+        *compiled* compiles that entry: now, and again after each update.
+        """
+        self._compile[key] = compiled
+        trigger = self._triggers[key] = Trigger(self, compiled(), carried)
         self._arm()
-        return guard.entry
+        return trigger.entry
 
     def _arm(self) -> None:
-        """Let the guards test for the first line; without one they test nothing."""
-        for guard in self.guards.values():
-            guard.test = guard.time_test = None
-        if not self.there.pending:
+        """Let the triggers test for the first update, or for nothing if there is none."""
+        for trigger in self._triggers.values():
+            trigger.test = trigger.time_test = None
+        if not self.place.pending:
             return
-        condition = read_condition(self.there.pending[0].when, self._names)
-        test = condition.test(self.there.settings)
-        for key, guard in self.guards.items():
+        condition = read_condition(self.place.pending[0].when, self._names)
+        test = condition.test(self.place.settings)
+        for key, trigger in self._triggers.items():
             if condition.subject == PUNCTUATION:
-                guard.time_test = test
-            elif condition.subject == key or self.section == "channels":  # a channel has one guard, for all names
-                guard.test, guard.fields = test, condition.fields
+                trigger.time_test = test
+            elif condition.subject == key or self.section == "channels":  # a channel has one trigger, for all names
+                trigger.test, trigger.fields = test, condition.fields
 
     def holds(self, test: Callable[[Any], Any], item: Any) -> bool:
         """Whether the condition holds for an item."""
@@ -253,57 +271,51 @@ class Watch(ABC):
             self.errors += 1
             self.problem = described(error)
             if self.errors == 1:
-                facts = {"when": self.there.pending[0].when, "problem": self.problem}
-                self._ledger.tell("a condition raised", place=self.there.name, **facts)
+                facts = {"when": self.place.pending[0].when, "problem": self.problem}
+                self._log.report("a condition raised", place=self.place.name, **facts)
             return False
 
-    def fire(self) -> None:
-        """Put the first line into effect, record it, and arm the next one."""
-        before, line, dropped = self.there, self.there.pending[0], False
+    def apply_next(self) -> None:
+        """Put the first update into effect, record it, compile the entries again, and test for the next one."""
+        before, update, dropped = self.place, self.place.pending[0], False
         try:
-            self._take(fired(before, line), line)
-        except RAISED as error:  # whatever a slet or the channel kind of a plugin raises: the item is not lost by it
+            self._apply(applied(before, update), update)
+        except RAISED as error:  # whatever a slet or the channel kind of a plugin raises: the item must not be lost
             dropped = True
             event = f"a {'slet' if self.section == 'nodes' else 'channel'} refused its settings"
-            self._ledger.tell(event, place=before.name, line=str(line), problem=described(error))
-            self._put_back(without(before, line))
-        if self.stands:
-            self._ledger.note(Firing(self.section, before.name, line, dropped))
+            self._log.report(event, place=before.name, update=str(update), problem=described(error))
+            self._put_back(without(before, update))
+        if self.in_mesh:
+            self._log.record(AppliedUpdate(self.section, before.name, update, dropped))
         self.problem, self.errors = None, 0
         self._arm()
+        for key, trigger in self._triggers.items():
+            trigger.inner = self._compile[key]()
 
     @abstractmethod
-    def _take(self, after: Any, line: Line) -> None:
-        """Put a line into effect; *after* has its settings."""
+    def _apply(self, after: Any, update: ConditionalUpdate) -> None:
+        """Put an update into effect; *after* has its settings."""
 
     @abstractmethod
     def _put_back(self, before: Any) -> None:
-        """Go on with the settings of *before*, which lacks the line that could not take effect."""
+        """Go on with the settings of *before*, which lacks the update that could not take effect."""
 
 
-class NodeWatch(Watch):
-    """The pending lines of one component, which is configured between two items."""
+class PendingNodeUpdates(PendingUpdates):
+    """The pending updates of one component, which is configured between two items."""
 
     section = "nodes"
 
-    def __init__(self, component: Component, ledger: Ledger) -> None:
-        super().__init__(component, ledger, node_names(component.node.name, component.node.slet))
+    def __init__(self, component: Component, log: UpdateLog) -> None:
+        super().__init__(component, log, node_names(component.node.name, component.node.slet))
         self._component = component
-        self._compile: dict[str, Callable[[], Entry]] = {}
 
-    def guard(self, port: PortSpec, compiled: Callable[[], Entry]) -> Entry:
-        """Put a guard in front of the entry of a port, which *compiled* compiles: now, and again with new settings."""
-        self._compile[port.name] = compiled
-        return self.behind(port.name, compiled(), port.type)
-
-    def fire(self) -> None:
-        """Put the first line into effect, and compile the entries again."""
-        super().fire()
-        for key, guard in self.guards.items():
-            guard.inner = self._compile[key]()
+    def apply_next(self) -> None:
+        """Put the first update into effect, and announce the new settings."""
+        super().apply_next()
         self._component.announce()
 
-    def _take(self, after: Node, line: Line) -> None:
+    def _apply(self, after: Node, update: ConditionalUpdate) -> None:
         self._component.configure(after)
 
     def _put_back(self, before: Node) -> None:
@@ -312,18 +324,18 @@ class NodeWatch(Watch):
         self._component.node = before
 
 
-class ChannelWatch(Watch):
-    """The pending lines of one channel."""
+class PendingChannelUpdates(PendingUpdates):
+    """The pending updates of one channel."""
 
     section = "channels"
 
-    def __init__(self, channel: Channel, ledger: Ledger, names: Names) -> None:
-        super().__init__(channel, ledger, names)
+    def __init__(self, channel: Channel, log: UpdateLog, names: Names) -> None:
+        super().__init__(channel, log, names)
         self._channel = channel
 
-    def _take(self, after: ChannelSpec, line: Line) -> None:
+    def _apply(self, after: ChannelSpec, update: ConditionalUpdate) -> None:
         settings = channel_settings(type(self._channel), after)
-        self._channel.reconfigure(settings, close=line.close_windows)
+        self._channel.reconfigure(settings, close=update.close_windows)
         self._channel.asked = after
 
     def _put_back(self, before: ChannelSpec) -> None:

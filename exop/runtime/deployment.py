@@ -18,7 +18,7 @@ from exop.model.slets.spec import Role
 from exop.runtime.channels.base import Channel, ControlMerge
 from exop.runtime.channels.queue import Buffered
 from exop.runtime.component import Component
-from exop.runtime.conditional_updates import Ledger
+from exop.runtime.conditional_updates import UpdateLog
 from exop.runtime.dataflow.entry import Entry
 from exop.runtime.dataflow.inlets import Inlets
 from exop.runtime.drivers.base import DrainedQueue, Driver
@@ -55,7 +55,7 @@ class Deployment:
         retired: Folders of engines that were replaced, which the last checkpoint may still name.
         finished: Set when every component has ended.
         over: Called before that, when all have ended by themselves.
-        ledger: The pending lines, and those that have taken effect.
+        update_log: The pending conditional updates, and those that have taken effect.
         changing: Held while the mesh is being changed, so that no checkpoint is taken meanwhile.
         parking: Held while drivers are made to park: one thread at a time does so; any may release it.
         replaced: The errors of components that were replaced or removed, by the component's id.
@@ -78,7 +78,7 @@ class Deployment:
         self.finished = threading.Event()
         self.over: Callable[[], None] | None = None
         self.progress = threading.Condition()
-        self.ledger = Ledger(self)
+        self.update_log = UpdateLog(self)
         self.entries: dict[str, Entry] = {}
         self.inlets = Inlets()
         self.started: float | None = None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from exop.errors import SettingError
-from exop.model.meshes.condition import Condition, Names, read_condition
+from exop.model.meshes.conditional_updates import Condition, Names, read_condition
 from exop.model.slets.ports import OutputPort, PortType
 from exop.model.slets.slet import Slet, input_port, slet, spec_of
 from exop.model.slets.spec import SletSpec

@@ -19,7 +19,7 @@ from exop.runtime.deployment import Deployment
 from exop.runtime.history import History
 from exop.runtime.lifecycle import Event, refused
 from exop.wiring.changes.channels import check_channels
-from exop.wiring.changes.conditional_updates import Aftermath, caught_up, pending_again
+from exop.wiring.changes.conditional_updates import UpdateFollowUp, caught_up, pending_again
 from exop.wiring.changes.executor import Changes, finished
 from exop.wiring.changes.plan import Plan, make_plan
 from exop.wiring.changes.rebuild import check_rebuilds
@@ -306,7 +306,7 @@ class Applications:
                 self._set_inactive(deployment.name)
 
         deployment.over = note_end
-        Aftermath(deployment, self._wiring, self._note)
+        UpdateFollowUp(deployment, self._wiring, self._note)
         deployment.check_finished()
         self.lost.pop(mesh.name, None)
         return deployment
@@ -320,7 +320,7 @@ class Applications:
             logger("exop.wiring").error("the end was not stored", application=application, error=str(problem))
 
     def _note(self, deployment: Deployment) -> StateError | None:
-        """Store the mesh that runs now, after a change or a pending line; return the error if that is impossible."""
+        """Store the mesh after a change or a conditional update; return the error if that is impossible."""
         with self._turn:
             here = self.deployed.get(deployment.name) is deployment and deployment.name not in self._unmade
             problem = self.store.note(deployment.mesh) if here and self.store is not None else None

@@ -10,8 +10,8 @@ import pytest
 
 from exop import Application, Batch, InputPort, OutputPort, Punctuation, Shadow, Slet, input_port, slet
 from exop.errors import ConditionError, MeshError, PlanError, SettingError, StaleMesh, UnknownName
-from exop.model.meshes.nodes import Line
-from exop.runtime.conditional_updates import Firing
+from exop.model.meshes.nodes import ConditionalUpdate
+from exop.runtime.conditional_updates import AppliedUpdate
 from tests.change.tools import (
     Position,
     Sum,
@@ -299,12 +299,12 @@ def test_nothing_of_it_is_left(platform):
     platform.apply(chain("app", endless, scale, writing(seen)).build())
     component = platform.deployment("app").components["b"]
     fused = platform.deployment("app").entries["b.x"].link
-    assert component.watch is None
+    assert component.trigger is None
     assert fused is not None
     changed(platform, "app", lambda mesh: mesh.configure("b", by=2, when="x > 1"))
-    assert component.watch is not None or not pending(platform, "b")
+    assert component.trigger is not None or not pending(platform, "b")
     ways = platform.deployment("app")
-    eventually(lambda: component.watch is None and ways.entries["b.x"].link, "the compilation without a guard")
+    eventually(lambda: component.trigger is None and ways.entries["b.x"].link, "the compilation without a trigger")
     end(platform, "app")
 
 
@@ -324,8 +324,8 @@ def test_a_channel_goes_while_a_line_is_pending_there(platform):
     deployment = platform.deployment("app")
     assert "pieces" not in deployment.channels
     changed(platform, "app", lambda mesh: mesh.configure("b", by=2, when="x > 1"))
-    eventually(lambda: deployment.components["b"].watch is None, "the compilation without a guard")
-    assert not deployment.ledger.watches
+    eventually(lambda: deployment.components["b"].trigger is None, "the compilation without a trigger")
+    assert not deployment.update_log.pending
     end(platform, "app")
 
 
@@ -398,7 +398,7 @@ def test_it_holds_for_a_successor(platform):
     assert seen == expected((50, 2), last=60)
     changed(platform, "app", lambda mesh: mesh.configure("b", by=3, when="x >= 70"))
     plan = platform.plan(platform.mesh("app").replace("b", unscaled))
-    assert "b: the pending by=3 when x >= 70 goes: unscaled has no such port, field or setting" in str(plan)
+    assert "b: the pending by=3 when x >= 70 is dropped: unscaled has no such port, field or setting" in str(plan)
     plan.apply()
     assert pending(platform, "b") == []
     tap.let(20)
@@ -618,7 +618,7 @@ def test_what_takes_effect_is_logged(platform, capsys):
     def logged() -> bool:
         nonlocal told
         told += capsys.readouterr().err
-        return "a pending line took effect" in told and "by=2 when x >= 50" in told
+        return "a conditional update took effect" in told and "by=2 when x >= 50" in told
 
     eventually(logged, "the line in the log")
     end(platform, "app")
@@ -713,11 +713,11 @@ def test_a_line_that_the_mesh_does_not_have(platform):
     """It is told, and the driver that brought the item goes on."""
     tap = Tap()
     platform.apply(chain("app", tap.source(), scale, writing([])).build())
-    before, ledger = platform.mesh("app"), platform.deployment("app").ledger
+    before, log = platform.mesh("app"), platform.deployment("app").update_log
     told: list[str] = []
-    ledger.heard = lambda: told.append(ledger.news.popleft()[0])
-    ledger.note(Firing("nodes", "b", Line("x >= 50", {"by": 2})))
+    log.on_news = lambda: told.append(log.news.popleft()[0])
+    log.record(AppliedUpdate("nodes", "b", ConditionalUpdate("x >= 50", {"by": 2})))
     assert platform.mesh("app") == before
-    assert told == ["a line took effect that the mesh does not have"]
+    assert told == ["a conditional update took effect that the mesh does not have"]
     tap.shut()
     platform.remove("app")

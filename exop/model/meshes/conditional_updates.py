@@ -1,30 +1,268 @@
-"""Changes of settings that are pending until a point in the stream (the control lines of Borealis)."""
+"""Conditional updates: settings that take effect at the first item for which a condition holds.
+
+A condition is the text of a Python expression without side effects: comparisons, arithmetic, and/or/not, in, literals,
+attributes and subscripts. Python's own parser reads it, every node of the tree is checked against a list of allowed
+ones, and only then it is compiled, with the settings as its only globals. The idea: the control lines of Borealis.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+import ast
+import copy
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
-from exop.errors import MeshError, SettingError, UnknownName
-from exop.model.meshes.condition import Names, read_condition
-from exop.model.meshes.nodes import ChannelSpec, Line, Node
+from exop.errors import ConditionError, MeshError, SettingError, UnknownName, suggest
+from exop.model.meshes.nodes import ChannelSpec, ConditionalUpdate, Node
 from exop.model.slets.ports import PortType
 from exop.model.slets.spec import SletSpec
+from exop.model.types.assignable import missing_field
+from exop.model.types.description import ANY, Type
 
 Place = TypeVar("Place", Node, ChannelSpec)
 
-#: How a condition on a channel calls what comes.
-ITEM = "item"
-#: The kinds of types that say nothing of an item.
-_OPEN = ("any", "open", "variable")
+#: The name of an item in a condition on a channel.
+ITEM: Final = "item"
+#: The name of the time of a punctuation in a condition.
+PUNCTUATION: Final = "punctuation"
+#: The maximum number of characters of a condition: text from outside must not exhaust the parser.
+LONGEST: Final = 2000
+#: The maximum depth of nesting.
+DEEPEST: Final = 100
+#: Reads an attribute where the type of the item is not known; no text can write this name.
+_FIELD: Final = " field"
+
+_NODES: Final = """
+    Expression BoolOp And Or UnaryOp Not UAdd USub BinOp Add Sub Mult Div FloorDiv Mod Compare cmpop Constant Name
+    Attribute Subscript Slice Tuple List Set Dict expr_context
+"""
+_ALLOWED: Final = tuple(getattr(ast, name) for name in _NODES.split())
+_CURES: Final[dict[type[ast.AST], str]] = {
+    ast.Call: "a condition calls nothing: compare fields of the item; let the slet before compute what is needed",
+    ast.Pow: "powers are not possible here: multiply",
+    ast.BitAnd: "& is not possible here: write `and`",
+    ast.BitOr: "| is not possible here: write `or`",
+    ast.Invert: "~ is not possible here: write `not`",
+    ast.NamedExpr: "nothing is assigned in a condition: write ==",
+}
+#: The kinds of types that do not describe an item.
+_OPEN: Final = ("any", "open", "variable")
+_OTHERWISE: Final = "a condition has comparisons, arithmetic, and/or/not, in, literals, attributes and subscripts"
+
+
+@dataclass(frozen=True)
+class Names:
+    """The names allowed in a condition.
+
+    Attributes:
+        place: The node or channel that is configured; named in errors.
+        subjects: The input ports (or `item`), each with the type that it carries; a condition names exactly one.
+        settings: The names of the settings.
+        punctuation: Whether a condition may name the time, too.
+    """
+
+    place: str
+    subjects: Mapping[str, PortType]
+    settings: Collection[str] = ()
+    punctuation: bool = True
+
+    @property
+    def possible(self) -> list[str]:
+        """The possible subjects of a condition."""
+        return [*self.subjects, *([PUNCTUATION] if self.punctuation else [])]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A checked condition.
+
+    Attributes:
+        text: The text as written.
+        subject: The port whose items it reads, or `punctuation`.
+        fields: The fields of the item that it reads; `None`: the whole item.
+    """
+
+    text: str
+    subject: str
+    fields: tuple[str, ...] | None
+    _tree: ast.expr = field(repr=False, compare=False)
+    _known: Type = field(repr=False, compare=False)
+
+    def test(self, settings: Mapping[str, Any]) -> Callable[[Any], Any]:
+        """Return the condition as a function of an item, with these *settings*."""
+        body = _Reading(self.subject, self._known).visit(copy.deepcopy(self._tree))
+        arguments = ast.arguments([], [ast.arg(self.subject)], None, [], [], None, [])
+        tree = ast.fix_missing_locations(ast.Expression(ast.Lambda(arguments, body)))
+        names = {**settings, "__builtins__": {}, _FIELD: field_of}
+        made: Callable[[Any], Any] = eval(compile(tree, "<condition>", "eval"), names)
+        return made
+
+
+def field_of(value: Any, name: str) -> Any:
+    """Return a field of an item whose type is not known: of a mapping (a row) by key."""
+    return value[name] if type(value) is dict or isinstance(value, Mapping) else getattr(value, name)
+
+
+def read_condition(text: str, names: Names) -> Condition:
+    """Read a condition.
+
+    Raises:
+        ConditionError: the text is no condition, or uses an unknown name; the error points at the place.
+    """
+    return _Reader(" ".join(str(text).splitlines()).strip(), names).read()
+
+
+class _Reader:
+    """Parses one text and checks every node of it."""
+
+    def __init__(self, text: str, names: Names) -> None:
+        self.text = text
+        self.names = names
+
+    def read(self) -> Condition:
+        tree = self._parsed()
+        if _depth(tree) > DEEPEST:
+            self._fail(0, f"it is nested more than {DEEPEST} deep")
+        for node in _in_order(tree):
+            self._check(node)
+        subject = self._subject(tree)
+        carried = self.names.subjects.get(subject)
+        known = ANY if carried is None else carried.items
+        for node in _in_order(tree):
+            self._check_field(node, subject, known)
+        return Condition(self.text, subject, _needed(tree, subject), tree, known)
+
+    def _parsed(self) -> ast.expr:
+        if len(self.text) > LONGEST:
+            self._fail(LONGEST, f"a condition has at most {LONGEST} characters")
+        try:
+            return _parsed(self.text)
+        except SyntaxError as problem:
+            self._fail(max(0, (problem.offset or 1) - 1), f"no expression: {problem.msg}")
+        except (RecursionError, MemoryError, ValueError):
+            self._fail(0, "no expression: it is nested too deep, or holds what is no text")
+
+    def _check(self, node: ast.AST) -> None:
+        strange = isinstance(node, ast.Constant) and node.value is Ellipsis
+        if strange or not isinstance(node, _ALLOWED) or (isinstance(node, ast.Dict) and None in node.keys):
+            self._fail(self._at(node), _CURES.get(type(node), _OTHERWISE))
+        if isinstance(node, (ast.BinOp, ast.UnaryOp)) and not isinstance(node.op, _ALLOWED):
+            at = self._at(node) if isinstance(node, ast.UnaryOp) else self._end(node.left)
+            while self.text[at : at + 1] in (" ", ")"):
+                at += 1
+            self._fail(at, _CURES.get(type(node.op), _OTHERWISE))
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+            self._fail(self._end(node) - len(node.attr), f"{node.attr!r} is private: a condition reads public fields")
+
+    def _subject(self, tree: ast.expr) -> str:
+        """Return the one port that the condition names."""
+        possible, found = self.names.possible, ""
+        known = [*possible, *self.names.settings]
+        for node in _in_order(tree):
+            if not isinstance(node, ast.Name):
+                continue
+            if node.id not in known:
+                self._fail(self._at(node), f"no port or setting is called {node.id!r}; {suggest(node.id, known)}")
+            if node.id in possible:
+                if found and node.id != found:
+                    self._fail(self._at(node), f"a condition looks at one port: {found!r} and {node.id!r} are two")
+                found = node.id
+        if not found:
+            self._fail(0, f"it looks at no item; name one of {', '.join(possible)}")
+        return found
+
+    def _check_field(self, node: ast.AST, subject: str, known: Type) -> None:
+        name = _field_name(node, subject)
+        if name is None or known.kind == "union" or (problem := missing_field(known, name)) is None:
+            return
+        at = self._end(node) - len(name) if isinstance(node, ast.Attribute) else self._at(node.slice)  # type: ignore[attr-defined]
+        self._fail(at, f"{problem}{self.names.subjects[subject].sent_by}")
+
+    def _at(self, node: ast.AST, where: str = "col_offset") -> int:
+        """Python counts bytes; people count letters."""
+        return len(self.text.encode()[: getattr(node, where, 0)].decode(errors="ignore"))
+
+    def _end(self, node: ast.AST) -> int:
+        return self._at(node, "end_col_offset")
+
+    def _fail(self, position: int, problem: str) -> NoReturn:
+        raise ConditionError(
+            place=self.names.place, condition=self.text, position=min(position, len(self.text)), problem=problem
+        )
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
+
+
+def _in_order(tree: ast.expr) -> Iterator[ast.AST]:
+    """Yield the nodes of a tree from left to right, so that the first mistake is the one that is reported."""
+    stack: list[ast.AST] = [tree]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(reversed(list(ast.iter_child_nodes(node))))
+
+
+def _field_name(node: ast.AST, subject: str) -> str | None:
+    """Return the field of the item that a node reads: `report.time`, `report["time"]`."""
+    if isinstance(node, (ast.Attribute, ast.Subscript)) and _is_name(node.value, subject):
+        if isinstance(node, ast.Attribute):
+            return node.attr
+        if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+            return node.slice.value
+    return None
+
+
+def _is_name(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def _needed(tree: ast.expr, subject: str) -> tuple[str, ...] | None:
+    """Return the fields that are read, if the item is used for nothing else."""
+    found = [name for node in _in_order(tree) if (name := _field_name(node, subject)) is not None]
+    uses = sum(_is_name(node, subject) for node in _in_order(tree))
+    return tuple(dict.fromkeys(found)) if uses == len(found) else None
+
+
+def _depth(tree: ast.expr) -> int:
+    deepest, stack = 0, [(tree, 1)]
+    while stack:
+        node, depth = stack.pop()
+        deepest = max(deepest, depth)
+        stack.extend((child, depth + 1) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr))
+    return deepest
+
+
+class _Reading(ast.NodeTransformer):
+    """Reads fields as attributes if the class of the items is known, otherwise by `field_of`."""
+
+    def __init__(self, subject: str, known: Type) -> None:
+        self.subject = subject
+        self.typed = known.kind == "record" and not known.is_row
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        """`report.time`."""
+        if self.typed and _is_name(node.value, self.subject):
+            return node
+        return ast.Call(ast.Name(_FIELD, ast.Load()), [self.visit(node.value), ast.Constant(node.attr)], [])
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        """`report["time"]`."""
+        name = _field_name(node, self.subject)
+        if self.typed and name is not None:
+            return ast.Attribute(node.value, name, ast.Load())
+        return ast.Subscript(self.visit(node.value), self.visit(node.slice), ast.Load())
 
 
 def node_names(place: str, spec: SletSpec, types: Mapping[str, PortType] = MappingProxyType({})) -> Names:
     """Return the names allowed in a condition on a node: the ports into which items are pushed, and the settings.
 
-    A port of which nothing is declared has the one of *types*, which are those of the items that come.
+    A port without a declared type has that of *types*, the types of the items that come.
 
     Raises:
         MeshError: the platform does not push into the slet.
@@ -48,15 +286,15 @@ def item_names(channel: str, carried: PortType) -> Names:
     return Names(channel, dict.fromkeys(names, carried))
 
 
-def line_for(
+def conditional_update(
     node: Node, when: str, settings: Mapping[str, Any], types: Mapping[str, PortType] = MappingProxyType({})
-) -> Line:
-    """A new line for a node, checked; *types* are those of the items that come.
+) -> ConditionalUpdate:
+    """Return a checked update for a node; *types* are those of the items that come.
 
     Raises:
         ConditionError: *when* is no condition on its items.
         UnknownName, SettingError: the settings do not fit.
-        MeshError: nothing is to change, or the slet is none into which items are pushed.
+        MeshError: nothing is to change, or items are not pushed into the slet.
     """
     if not settings:
         raise MeshError(f"{node.name}: nothing is to change when {when}; name a setting, {node.name}(…, NAME=VALUE)")
@@ -67,28 +305,28 @@ def line_for(
             f"{node.name}: with these settings {node.slet.name} has other ports, which cannot come or go at a point in "
             f"the stream; configure it without `when`"
         )
-    return Line(condition.text, {name: after.settings[name] for name in settings})
+    return ConditionalUpdate(condition.text, {name: after.settings[name] for name in settings})
 
 
-def inherited(node: Node, spec: SletSpec) -> tuple[Line, ...]:
-    """The lines of a node that hold for a successor *spec* too: it has the ports, fields and settings they name."""
+def inherited(node: Node, spec: SletSpec) -> tuple[ConditionalUpdate, ...]:
+    """Return the pending updates of a node for a successor *spec* that has the ports, fields and settings they name."""
     kept = []
-    for line in node.pending:
+    for update in node.pending:
         try:
             known = {name: value for name, value in node.set_settings().items() if name in spec.settings}
-            known = spec.configured(node.name, known)
-            kept.append(line_for(replace(node, slet=spec, settings=known), line.when, line.settings))
+            successor = replace(node, slet=spec, settings=spec.configured(node.name, known))
+            kept.append(conditional_update(successor, update.when, update.settings))
         except (MeshError, UnknownName, SettingError):
             continue
     return tuple(kept)
 
 
-def without(there: Place, line: Line) -> Place:
-    """The node or channel without the first of its pending lines that is *line*."""
-    at = there.pending.index(line)
-    return replace(there, pending=there.pending[:at] + there.pending[at + 1 :])
+def without(place: Place, update: ConditionalUpdate) -> Place:
+    """Return the node or channel without the first of its pending updates that equals *update*."""
+    at = place.pending.index(update)
+    return replace(place, pending=place.pending[:at] + place.pending[at + 1 :])
 
 
-def fired(there: Place, line: Line) -> Place:
-    """The node or channel of which a pending line has taken effect: what it sets counts as set."""
-    return without(there, line).with_settings(line.settings)
+def applied(place: Place, update: ConditionalUpdate) -> Place:
+    """Return the node or channel after a pending update has taken effect: its settings count as set."""
+    return without(place, update).with_settings(update.settings)

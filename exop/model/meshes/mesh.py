@@ -8,10 +8,9 @@ from typing import Any, Literal, Self, cast
 
 from exop.errors import MeshError, UnknownName
 from exop.model.meshes import topology
-from exop.model.meshes.condition import read_condition
-from exop.model.meshes.conditional_updates import inherited, item_names, line_for
+from exop.model.meshes.conditional_updates import conditional_update, inherited, item_names, read_condition
 from exop.model.meshes.entries import Entries
-from exop.model.meshes.nodes import NOTHING, ChannelSpec, Graph, Line, Node, entry
+from exop.model.meshes.nodes import NOTHING, ChannelSpec, ConditionalUpdate, Graph, Node, entry
 from exop.model.slets.memento import Memento
 from exop.model.slets.ports import OUT, PortType
 from exop.model.slets.slet import spec_of
@@ -133,8 +132,8 @@ class Mesh(Graph):
         """Change settings of a node, or of a channel that has the name.
 
         With *when*, a condition on the items (`"report.time >= 3600"`), they take effect exactly at the first item for
-        which it holds, behind the lines that are pending already. Without it they take effect now, and what was
-        pending is cancelled.
+        which it holds, after the updates that are pending already. Without it they take effect now, and the
+        pending updates are cancelled.
 
         Raises:
             UnknownName: no such node, or no such setting.
@@ -148,8 +147,8 @@ class Mesh(Graph):
         if close_windows:
             raise MeshError(f"{name} is a slet, which has no open windows; configure the window channel before it")
         if when is not None:
-            line = line_for(node, when, settings, self.types_into(node))
-            return self.edited({name: replace(node, pending=(*node.pending, line))})
+            update = conditional_update(node, when, settings, self.types_into(node))
+            return self.edited({name: replace(node, pending=(*node.pending, update))})
         return self.fitted(node, replace(node.with_settings(settings), pending=()))
 
     def configure_channel(
@@ -171,8 +170,8 @@ class Mesh(Graph):
         if not settings and not close_windows:
             raise MeshError(f"{name}: nothing is to change when {when}; name a setting")
         condition = read_condition(when, item_names(name, self.pushed(name) or PortType()))
-        line = Line(condition.text, settings, close_windows)
-        return self.edited(channels={name: replace(channel, pending=(*channel.pending, line))})
+        update = ConditionalUpdate(condition.text, settings, close_windows)
+        return self.edited(channels={name: replace(channel, pending=(*channel.pending, update))})
 
     def restore(self, name: str, memento: Memento, /) -> Self:
         """Give a node another state; the slet is exchanged for one like it, which begins with a copy of *memento*.

@@ -23,13 +23,13 @@ NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class Line:
+class ConditionalUpdate:
     """Settings that take effect at the first item for which a condition holds.
 
     Attributes:
         when: The condition, as text.
-        settings: What is set then; the other settings stay.
-        close_windows: Of a window channel: what is in the open windows then is sent, and they begin anew.
+        settings: The new values; the other settings stay.
+        close_windows: Whether a window channel then sends the contents of its open windows, and begins new ones.
     """
 
     when: str
@@ -71,7 +71,7 @@ class ChannelSpec:
     name: str
     kind: str = DIRECT
     settings: Mapping[str, Any] = field(default_factory=dict)
-    pending: tuple[Line, ...] = ()
+    pending: tuple[ConditionalUpdate, ...] = ()
     close_windows: bool = False
 
     def __post_init__(self) -> None:
@@ -106,7 +106,7 @@ class Node:
     timeout: float | None = None
     dead_letters: int | None = None
     memento: Memento | None = None
-    pending: tuple[Line, ...] = ()
+    pending: tuple[ConditionalUpdate, ...] = ()
     given: frozenset[str] = frozenset()
     taken: Mapping[str, PortType] = field(default_factory=lambda: NOTHING)
     group: str | None = None

@@ -173,7 +173,7 @@ def _updates(document: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, 
                 found = _table(f"{section}.{name}.pending", line)
                 _checked(f"{place}: pending", found, _LINE_KEYS)
                 if "when" not in found:
-                    raise MeshError(f'{place}: a pending line lacks its condition; write when = "…"')
+                    raise MeshError(f'{place}: a pending update lacks its condition; write when = "…"')
                 settings = {**found.get("settings", {}), **_unset(f"{place}: pending", found)}
                 close = {"close_windows": True} if found.get("close_windows") else {}
                 yield configure, name, {"when": found["when"], **close, **settings}

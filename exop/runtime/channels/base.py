@@ -60,7 +60,7 @@ class Channel(ABC):
         port_entries: The entries behind `entry` that lead to one port each (a window per port); each has an endpoint,
             so that in-flight items find it again after a change.
         partitioning: The partitions that the members of a group share; `None` without any.
-        asked: Its specification, with the settings and the pending lines of now.
+        asked: Its specification, with the settings and the pending updates of now.
         home: A folder of its own in the state directory, perhaps not created yet; `None` without one.
         trouble: The problem of the channel, as text: shown in the status, and raised by `wait`.
     """

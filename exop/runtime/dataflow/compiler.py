@@ -22,7 +22,9 @@ from exop.runtime.supervision.failure_policy import anchor, aside_at, stuck_at
 def compile_entry(component: Component, port: PortSpec) -> Entry:
     """Compile the way into *port*, given where the component's outputs are bound to now."""
     compiled = partial(_open_way, component, port)
-    return compiled() if component.watch is None or _shut(component) else component.watch.guard(port, compiled)
+    if component.trigger is None or _shut(component):
+        return compiled()
+    return component.trigger(port.name, port.type, compiled)
 
 
 def _open_way(component: Component, port: PortSpec) -> Entry:

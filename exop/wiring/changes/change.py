@@ -34,7 +34,7 @@ from exop.runtime.supervision.interpreter import collect_young, yield_gil
 from exop.runtime.supervision.interrupts import check_interrupt
 from exop.safe_repr import add_note, described
 from exop.wiring.changes.channels import move_contents, settle_channels
-from exop.wiring.changes.conditional_updates import caught_up, may_fire, remembered, settle
+from exop.wiring.changes.conditional_updates import applying_drivers, caught_up, remembered, settle_updates
 from exop.wiring.changes.drain import Drain, check_ends, check_inlets, check_left, check_level, put_out, take_over
 from exop.wiring.changes.partitions import move_keys
 from exop.wiring.changes.plan import Plan, Step
@@ -117,8 +117,8 @@ class Change:
         self._region = region = self._connect()
         yield_gil()
         pause = self.pause.begin()
-        # A pending line that took effect meanwhile would alter the mesh, too.
-        drivers = dict.fromkeys([*region.drivers(self.deployment), *may_fire(self.deployment, self.wiring)])
+        # A conditional update that took effect meanwhile would alter the mesh, too.
+        drivers = dict.fromkeys([*region.drivers(self.deployment), *applying_drivers(self.deployment, self.wiring)])
         pause.restrict(sorted(drivers, key=lambda driver: driver.rank))
         Drain(pause, self._old, region, partial(self._successors.open_late, pause), self._undo).stage()
 
@@ -249,7 +249,7 @@ class Change:
         """Return the target mesh with the settings that have taken effect by themselves since the plan was made."""
         since, undo = self.plan.before.revision, self._undo_cut
         _, mesh = caught_up(self.plan.after, since, self.deployment)
-        mesh = settle(self.deployment, self.followers.ready.values(), since, mesh, undo)
+        mesh = settle_updates(self.deployment, self.followers.ready.values(), since, mesh, undo)
         self._closed = settle_channels(self.deployment, mesh, self.plan.changes, undo)
         return mesh
 

@@ -30,7 +30,7 @@ Undo: TypeAlias = Callable[[], object]
 
 
 def check_channels(mesh: Mesh, kinds: Mapping[str, type[Channel]], changes: Difference | None = None) -> None:
-    """Refuse settings that a channel cannot take while it runs, now or when a line takes effect.
+    """Refuse settings that a channel cannot take while it runs, now or when a conditional update takes effect.
 
     With *changes* to a mesh that runs, this checks only the channels that they touch.
     """
@@ -131,10 +131,10 @@ def lacking(graph: WiringGraph) -> Iterator[str]:
 
 
 def _timed(channel: WindowChannel) -> str | None:
-    """Return the field that holds the time of an item, if windows are by time, or will be behind a pending line."""
+    """Return the field that holds the time of an item, if windows are by time, or will be after a pending update."""
     settings, found = dict(channel.asked.settings), timed_by(channel)
-    for line in channel.asked.pending:
-        settings |= line.settings
+    for update in channel.asked.pending:
+        settings |= update.settings
         given = (settings, *(settings.get("ports") or {}).values())
         found = found or next(
             (sizes.get("time", settings.get("time")) for sizes in given if sizes.get("seconds")), None
@@ -151,9 +151,9 @@ def _lack(channel: WindowChannel, producers: Iterable[str]) -> str:
 
 
 def _check_settings(old: ChannelSpec, channel: ChannelSpec, kinds: Mapping[str, type[Channel]]) -> None:
-    """Make the channel with the settings of now, and of after each line, as a trial."""
+    """Make the channel with its settings, and with those after each pending update, as a trial."""
     live, settings = make_channel(kinds, replace(old, pending=())).live, dict(channel.settings)
-    for more in ({}, *(line.settings for line in channel.pending)):
+    for more in ({}, *(update.settings for update in channel.pending)):
         settings |= more
         if make_channel(kinds, replace(channel, settings=settings)).live is not live:
             raise PlanError(

@@ -46,9 +46,9 @@ def notes(
             if component is not None:
                 yield from _of_old(step, component)
             if step.before is not None and step.after is not None and step.before.slet != step.after.slet:
-                lines = (line for line in step.before.pending if line not in step.after.pending)
+                dropped = (update for update in step.before.pending if update not in step.after.pending)
                 why = f"{step.after.slet.name} has no such port, field or setting"
-                yield from (f"{step.node}: the pending {line} goes: {why}" for line in lines)
+                yield from (f"{step.node}: the pending {update} is dropped: {why}" for update in dropped)
             if step.verb in ("add", "replace"):
                 yield from _of_given(step)
                 yield from _of_new(step, opened)

@@ -17,7 +17,7 @@ from exop.runtime.channels.partitioned import route
 from exop.runtime.channels.queue import Buffered, QueueChannel
 from exop.runtime.channels.window import WindowChannel, followed
 from exop.runtime.component import Component
-from exop.runtime.conditional_updates import ChannelWatch, NodeWatch
+from exop.runtime.conditional_updates import PendingChannelUpdates, PendingNodeUpdates
 from exop.runtime.dataflow.compiler import compile_entry
 from exop.runtime.dataflow.entry import NOWHERE, Control, Entry, Late, LateEntry, Unwind
 from exop.runtime.deployment import Deployment
@@ -94,12 +94,11 @@ class Compiler:
         for name, edge in vertex.inputs:  # first: a slet that waits for what it reads is shut
             if edge.port.pulled and self.graph.channels[name].pull_mode == "read":
                 self._pulled(name, edge)
-        pending = component.node.pending
-        if pending or component.watch is not None:
-            ledger = self.deployment.ledger
-            watch = component.watch if isinstance(component.watch, NodeWatch) else NodeWatch(component, ledger)
-            component.watch = watch if pending else None
-            ledger.watch(component, watch if pending else None)
+        if component.node.pending or component.trigger is not None:
+            log = self.deployment.update_log
+            updates = log.pending.get(component) or PendingNodeUpdates(component, log)
+            component.trigger = updates.trigger if component.node.pending else None
+            log.track(component, updates if component.node.pending else None)
         to = {edge.port.name: self._leaving(component, edge.port.name, name) for name, edge in vertex.outputs}
         component.bind(to if component.tap is None else component.tap.outlets(to))
 
@@ -163,16 +162,16 @@ class Compiler:
         return entry
 
     def _looking(self, name: str, entry: Entry) -> Entry:
-        """The way into a channel behind the watch of its pending lines, if there are any."""
-        ledger, channel = self.deployment.ledger, self.graph.channels[name]
+        """The way into a channel, behind the trigger of its pending updates if there are any."""
+        log, channel = self.deployment.update_log, self.graph.channels[name]
         if not channel.asked.pending:
-            ledger.watch(channel, None)
+            log.track(channel, None)
             return entry
         carried = [edge.port.type for edge in self.graph.producers[name]]
         subject = carried[0] if len(carried) == 1 else PortType()
-        watch = ChannelWatch(channel, ledger, item_names(name, subject))
-        ledger.watch(channel, watch)
-        guarded = watch.behind(ITEM, entry, subject)
+        updates = PendingChannelUpdates(channel, log, item_names(name, subject))
+        log.track(channel, updates)
+        guarded = updates.trigger(ITEM, subject, lambda: entry)
         return self._at(guarded, entry.endpoint) if entry.endpoint else guarded
 
     def _into(self, channel: Channel, name: str) -> Entry:

@@ -16,12 +16,12 @@ from exop.model.slets.spec import Role
 from exop.runtime.channels.base import LOWEST
 from exop.runtime.component import Component
 from exop.runtime.component_manager import ComponentManager
-from exop.runtime.conditional_updates import NodeWatch
+from exop.runtime.conditional_updates import PendingNodeUpdates
 from exop.runtime.deployment import Deployment
 from exop.runtime.lifecycle import State
 from exop.runtime.supervision.interrupts import check_interrupt
 from exop.safe_repr import add_note, shown
-from exop.wiring.changes.conditional_updates import fired_beside
+from exop.wiring.changes.conditional_updates import followed_updates
 from exop.wiring.changes.plan import Plan, Step
 from exop.wiring.changes.successors import copied, taken
 from exop.wiring.controller import WiringController
@@ -311,14 +311,14 @@ class Trials:
 
     def _begin(self) -> None:
         """Attach the trials, with the settings of this moment; everything is parked."""
-        since, ledger = self.plan.before.revision, self.deployment.ledger
+        since = self.plan.before.revision
         for trial in self.trials:
             component, trial.since = trial.component, since
-            node = fired_beside(component, since, self.deployment)
+            node = followed_updates(component, since, self.deployment)
             if node is not component.node:
                 component.configure(node)
             if node.pending:
-                component.watch = NodeWatch(component, ledger)
+                component.trigger = PendingNodeUpdates(component, self.deployment.update_log).trigger
             trial.begin_following(self.plan.patience)
 
     def _catch_up(self, trial: Trial) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from exop import Application, Mesh, OutputPorts, Slet, input_port, slet
 from exop.errors import ConditionError, MeshError, SettingError, SletError, UnknownName, WiringError
 from exop.model.meshes.checks import check
-from exop.model.meshes.conditional_updates import fired
+from exop.model.meshes.conditional_updates import applied
 from exop.model.meshes.diff import difference
 from exop.model.meshes.mesh import ChannelSpec, Node
 from exop.model.slets.described import describe
@@ -100,12 +100,12 @@ def test_a_setting_that_differs_from_its_default_was_set():
 
 
 def test_a_line_that_takes_effect_sets():
-    """A setting of a pending line counts as set once it has taken effect; a successor keeps it."""
+    """A setting of a pending update counts as set once it has taken effect; a successor keeps it."""
     mesh = line().replace("middle", old_defaults).configure("middle", low=1, when="item > 5")
     (line_,) = mesh.node("middle").pending
     assert mesh.node("middle").given == set()
     assert (
-        mesh.edited({"middle": fired(mesh.node("middle"), line_)})
+        mesh.edited({"middle": applied(mesh.node("middle"), line_)})
         .replace("middle", new_defaults)
         .node("middle")
         .settings["low"]
@@ -328,7 +328,7 @@ def test_a_port_that_is_read_does_not_go():
 
 
 def test_ports_do_not_change_at_a_point_in_the_stream():
-    """A pending line changes settings alone."""
+    """A pending update changes settings alone."""
     with pytest.raises(MeshError, match="has other ports, which cannot come or go at a point in the stream"):
         split().configure("split", when="item > 2", conditions={})
 

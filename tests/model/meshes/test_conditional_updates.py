@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from exop.errors import ConditionError
-from exop.model.meshes.condition import DEEPEST, LONGEST, Names, read_condition
+from exop.model.meshes.conditional_updates import DEEPEST, LONGEST, Names, read_condition
 from exop.model.slets.ports import PortType
 
 
