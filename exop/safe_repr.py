@@ -1,8 +1,8 @@
 """Objects and exceptions of user code as text: always bounded and printable, whatever their classes do.
 
 An exception may be any object: `__str__`, `__repr__` and `__getattribute__` may raise, attributes may be read-only,
-causes may form a circle. Everything that reports on user code takes its text from here. Control characters are written
-as escapes, since the text may stand in a terminal.
+causes may form a cycle. All reports on user code use these functions. Control characters are escaped, since the text
+may be shown in a terminal.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _READ: Final[dict[str, Callable[[BaseException], Any]]] = {
 
 
 def clean(text: str) -> str:
-    """The text with its control characters as escapes."""
+    """The text with control characters escaped."""
     return _CONTROL.sub(lambda found: found.group().encode("unicode_escape", "surrogatepass").decode(), text)
 
 
 def json_text(value: object, *, indent: int | None = 2, default: Callable[[Any], Any] | None = None) -> str:
-    """A value as JSON that may stand in a terminal, and in a file of lines: JSON itself leaves more unescaped."""
+    """A value as JSON for terminals and line-based files; control characters that JSON permits are escaped too."""
     import json
 
     text = json.dumps(value, indent=indent, ensure_ascii=False, default=default)
@@ -51,7 +51,7 @@ def json_text(value: object, *, indent: int | None = 2, default: Callable[[Any],
 
 
 def indented(text: str) -> str:
-    """The text with every line but the first indented: none of them looks like the line of another event."""
+    """The text with all lines but the first indented, so that none looks like the line of another event."""
     return clean(text).replace("\n", "\n    ")
 
 
@@ -62,12 +62,12 @@ def class_of(thing: object) -> str:
 
 
 def shown(item: object, most: int = 500) -> str:
-    """The item's `repr()`, shortened; if that raises, its class."""
+    """The `repr()` of an item, shortened; if that raises, its class."""
     return _called(repr, item, most, f"{class_of(item)} ")
 
 
 def message(thing: object) -> str:
-    """The `str()` of an exception, or of anything else, shortened; if that raises, the text says so."""
+    """The `str()` of an exception or other object, shortened; if that raises, the text says so."""
     return _called(str, thing, MESSAGE)
 
 
@@ -77,22 +77,22 @@ def described(error: BaseException) -> str:
 
 
 def add_note(error: BaseException, text: str) -> None:
-    """Add a note as `error.add_note()` does, also to an error whose attributes are read-only."""
+    """Add a note like `error.add_note()`, also to an error with read-only attributes."""
     notes = _READ["__dict__"](error).setdefault("__notes__", [])
     if type(notes) is list:
         notes.append(text)
 
 
 def notes_of(error: BaseException) -> list[str]:
-    """The notes of an exception, each as one text."""
+    """The notes of an exception."""
     notes = _READ["__dict__"](error).get("__notes__")
     return [message(note) for note in notes[:MOST]] if type(notes) is list else []
 
 
 def traceback_of(error: BaseException, without: type[BaseException] | None = None) -> str:
-    """The traceback, as Python prints it; what was raised by *without* before is no part of it.
+    """The traceback as Python prints it, without a context of class *without*.
 
-    Of an exception that Python cannot print, or only at length, its own traceback without causes and sub-exceptions.
+    For an exception that Python cannot print, or only at excessive length: its own traceback without causes.
     """
     try:
         text = _formatted(error, without) if _is_small(error) else _alone(error)
@@ -106,7 +106,7 @@ def traceback_of(error: BaseException, without: type[BaseException] | None = Non
 
 
 def without_own_frames(error: BaseException) -> None:
-    """Drop the frames from which the platform called a slet: the traceback then begins in the user's code."""
+    """Remove the platform's own frames, so that the traceback begins in the user's code."""
     trace, own = _READ["__traceback__"](error), None
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_CALLERS):
         own = trace  # the last one stays where the platform itself has raised
@@ -117,12 +117,12 @@ def without_own_frames(error: BaseException) -> None:
 
 
 def frames_of(error: BaseException) -> traceback.StackSummary:
-    """Return the frames of the place where the exception was raised, the innermost last."""
+    """Return the frames of the place where the exception was raised, innermost last."""
     return traceback.extract_tb(_READ["__traceback__"](error), limit=-MOST)
 
 
 def stack_of(frames: Iterable[tuple[FrameType, int]]) -> str:
-    """Return a running stack as Python prints it, given frames and their lines, innermost first."""
+    """Return a running stack as Python prints it, from frames and their lines, innermost first."""
     summary = traceback.StackSummary.extract(reversed(list(islice(frames, FRAMES))))
     return clean("".join(summary.format()))
 
@@ -137,7 +137,7 @@ def _called(text_of: Callable[[object], str], thing: object, most: int, otherwis
 
 
 def _let_interrupts_pass(problem: BaseException) -> None:
-    """Raise what may be the user's Ctrl-C, which only the main thread gets."""
+    """Raise a possible Ctrl-C of the user, which only the main thread receives."""
     if issubclass(type(problem), KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
         raise problem
 
@@ -153,14 +153,14 @@ def _formatted(error: BaseException, without: type[BaseException] | None) -> str
 
 
 def _alone(error: BaseException) -> str:
-    """The traceback without causes and sub-exceptions, by nothing that a class could have defined."""
+    """The traceback without causes and sub-exceptions, without calling code of any class."""
     frames = "".join(frames_of(error).format())
     head = f"Traceback (most recent call last):\n{frames}" if frames else ""
     return "\n".join([f"{head}{described(error)}", *notes_of(error)]) + "\n"
 
 
 def _is_small(error: BaseException) -> bool:
-    """Whether an exception has few causes and sub-exceptions: Python formats all of them."""
+    """Whether an exception has few causes and sub-exceptions, since Python formats all of them."""
     seen: set[int] = set()
     left = [error]
     while left and len(seen) <= MOST:

@@ -334,7 +334,7 @@ def test_a_slet_that_no_platform_could_find_again_is_refused_with_the_cure(state
     app = Application("local")
     app.add("local", local, item=app.add("numbers", count_up))
     with opened(state) as platform:
-        with pytest.raises(MeshError, match=r"local: the slet 'local' .* stands in no plugin.*exop bundle new local"):
+        with pytest.raises(MeshError, match=r"local: the slet 'local' .* is in no plugin.*exop bundle new local"):
             platform.apply(app.build())
         assert platform.applications() == []
     store = Store(state)

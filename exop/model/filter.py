@@ -6,10 +6,10 @@ r"""Filters over service properties: LDAP-style text (RFC 4515) as values that m
     >>> str(where({"role": "pi", "node": "a(b)"}))
     '(&(role=pi)(node=a\\28b\\29))'
 
-Names are compared exactly. In text every value is text, and the type of the *property* decides how it is compared: a
-number as a number, a truth value as one, text as text. A property with several values fits when any of them does; one
-that is absent, or of another type than the text reads as, does not. `(&)` fits everything and `(|)` nothing (RFC 4526).
-Extensible matches (`:=`) are not supported.
+Names are compared exactly. The type of the *property* determines how the text of a filter is compared: as a number, as
+a boolean, or as text. A property with several values matches if any of them does; one that is absent, or of a type that
+the text cannot be parsed as, does not. `(&)` matches everything and `(|)` nothing (RFC 4526). Extensible matches (`:=`)
+are not supported.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from typing import Any, ClassVar, Final, NoReturn, TypeAlias
 from exop.errors import FilterSyntaxError
 from exop.model.properties import NAN, Scalar, number_of, text_of
 
-#: Decides whether properties fit.
+#: Whether properties match.
 Test: TypeAlias = Callable[[Mapping[str, Any]], bool]
-#: Alternatives, of which a service that fits has at least one, as (property, index key).
+#: Alternatives, as (property, index key); a matching service has at least one.
 Term: TypeAlias = tuple[tuple[str, Scalar], ...]
 
-#: What a property may be called in a filter.
+#: The pattern of property names.
 NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9_.;-]*"
 _NAME: Final = re.compile(NAME)
 _SPECIAL: Final = re.compile(r"[\\*()\x00]")
@@ -38,31 +38,31 @@ _OPEN, _CLOSE = re.compile(r"\s*\(\s*"), re.compile(r"\s*\)\s*")
 _CONNECTIVE, _SIGN = re.compile(r"[&|]\s*|!"), re.compile(r"[~<>]?=")
 _VALUE: Final = re.compile(r"([^()\\\x00]|\\[0-9A-Fa-f]{2})+")
 _ESCAPED: Final = re.compile(r"(?:\\[0-9A-Fa-f]{2})+")
-#: How deep a filter may nest; text from outside must not exhaust the interpreter's stack.
+#: Maximum nesting: untrusted text must not overflow the stack.
 DEEPEST: Final = 64
 _TRUTHS: Final = {"true": True, "false": False}
 
 
 class Filter(ABC):
-    """A condition on properties: immutable, comparable, safe to share. Filters combine with `&`, `|` and `~`."""
+    """A condition on properties: immutable, comparable, thread-safe. Filters combine with `&`, `|` and `~`."""
 
     def match(self, properties: Mapping[str, Any]) -> bool:
-        """Tell whether *properties* fit."""
+        """Whether *properties* match."""
         return self.test(properties)
 
     @cached_property
     def test(self) -> Test:
-        """The filter as one function, compiled at first use: what a registry calls."""
+        """The filter as one function, compiled at first use, which the registry calls."""
         return self._compile()
 
     @cached_property
     def terms(self) -> tuple[Term, ...]:
-        """The equalities without which nothing fits: a registry looks one up in its index."""
+        """Necessary equalities, which the registry looks up in its index."""
         return self._terms()
 
     @abstractmethod
     def _compile(self) -> Test:
-        """Build the function of `test`."""
+        """Create the function of `test`."""
 
     def _terms(self) -> tuple[Term, ...]:
         return ()
@@ -101,7 +101,7 @@ class _Joined(Filter):
 
 
 class And(_Joined):
-    """Fits when every part does: `(&(role=pi)(node=jams))`."""
+    """Matches if every part does: `(&(role=pi)(node=jams))`."""
 
     sign = "&"
 
@@ -110,7 +110,7 @@ class And(_Joined):
 
 
 class Or(_Joined):
-    """Fits when at least one part does: `(|(role=alpha)(role=omega))`."""
+    """Matches if at least one part does: `(|(role=alpha)(role=omega))`."""
 
     sign = "|"
 
@@ -121,7 +121,7 @@ class Or(_Joined):
 
 @dataclass(frozen=True)
 class Not(Filter):
-    """Fits when its part does not: `(!(state=active))`; so also where the property is absent."""
+    """Matches if its part does not: `(!(state=active))`; so also if the property is absent."""
 
     part: Filter
 
@@ -145,7 +145,7 @@ class _Named(Filter):
 
 @dataclass(frozen=True)
 class Comparison(_Named):
-    """A property and the text it is compared with; the base of the comparisons."""
+    """A property and the text it is compared with: the base of all comparisons."""
 
     value: str
     sign: ClassVar[str]
@@ -161,12 +161,12 @@ class Comparison(_Named):
 
 
 class Equal(Comparison):
-    """The same text, number or truth value: `(node=jams)`, `(capacity=100)`."""
+    """Equal text, number or boolean: `(node=jams)`, `(capacity=100)`."""
 
     sign = "="
 
     def _compile(self) -> Test:
-        # Written out, because nearly every term is one.
+        # Optimised: nearly every term is an equality.
         name, text, one = self.name, self.value, _same(self.value)
         plain = number_of(text) is NAN and text.lower() not in _TRUTHS
 
@@ -183,7 +183,7 @@ class Equal(Comparison):
         return test
 
     def _terms(self) -> tuple[Term, ...]:
-        # All keys under which an index may keep a value that equals the text.
+        # All index keys of values that equal the text.
         keys: list[Scalar] = [self.value]
         number, lower = number_of(self.value), self.value.lower()
         keys += [] if number is NAN else [number]
@@ -192,7 +192,7 @@ class Equal(Comparison):
 
 
 class Approx(Comparison):
-    """The same but for case and white space: `(node~=Traffic Jams)`."""
+    """Equal except for case and white space: `(node~=Traffic Jams)`."""
 
     sign = "~="
 
@@ -219,19 +219,19 @@ class _Ordered(Comparison):
 
 
 class AtLeast(_Ordered):
-    """The same or more: `(service.ranking>=5)`. Truth values have no order."""
+    """Greater or equal: `(service.ranking>=5)`. Booleans have no order."""
 
     sign, holds = ">=", operator.ge
 
 
 class AtMost(_Ordered):
-    """The same or less: `(capacity<=1000)`."""
+    """Less or equal: `(capacity<=1000)`."""
 
     sign, holds = "<=", operator.le
 
 
 class Present(_Named):
-    """The property is there: `(connected-to=*)`."""
+    """The property is present: `(connected-to=*)`."""
 
     def __str__(self) -> str:
         return f"({self.name}=*)"
@@ -245,7 +245,7 @@ class Present(_Named):
 class Substring(_Named):
     """Text with gaps: `(name=seg-*-out)` is `Substring("name", ("seg-", "-out"))`.
 
-    `parts` is the text between the stars; the first and the last are empty where the value begins or ends with one.
+    `parts` are the texts between the stars; the first and last are empty if the value begins or ends with a star.
     """
 
     parts: tuple[str, ...]
@@ -266,7 +266,7 @@ class Substring(_Named):
             if not (isinstance(value, str) and value.startswith(first) and value.endswith(last)):
                 return False
             position, end = len(first), len(value) - len(last)
-            for part in middle:  # the earliest place is always the best one: linear, where a pattern would go back
+            for part in middle:  # the earliest match suffices: linear, without the backtracking of a pattern
                 found = value.find(part, position, end)
                 if found < 0:
                     return False
@@ -276,23 +276,23 @@ class Substring(_Named):
         return _any_value(self.name, one)
 
 
-#: Fits everything.
+#: Matches everything.
 ANYTHING: Final = And(())
 
 
 def as_filter(given: Filter | str | None) -> Filter:
-    """A filter from what callers pass: a filter, its text, or nothing for everything."""
+    """Accept a filter, its text, or `None`, which matches everything."""
     return parse(given) if isinstance(given, str) else ANYTHING if given is None else given
 
 
 def where(properties: Mapping[str, Scalar]) -> Filter:
-    """A filter that asks for all of *properties*: `where({"kind": "slet", "node": "jams"})`."""
+    """A filter for all of these *properties*: `where({"kind": "slet", "node": "jams"})`."""
     parts = tuple(Equal(name, text_of(value)) for name, value in properties.items())
     return parts[0] if len(parts) == 1 else And(parts)
 
 
 def escape(value: str) -> str:
-    r"""Write a value so that it can stand in a filter: `a*b` becomes `a\2ab`."""
+    r"""Escape a value for use in a filter: `a*b` becomes `a\2ab`."""
     return _SPECIAL.sub(lambda found: f"\\{ord(found[0]):02x}", value)
 
 
@@ -317,10 +317,10 @@ def _any_value(name: str, one: Callable[[Any], bool]) -> Test:
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Filter:
-    """Read a filter from its text; the same text gives the same object again.
+    """Parse a filter; equal texts return the same object.
 
     Raises:
-        FilterSyntaxError: *text* is no filter; the error points at the place.
+        FilterSyntaxError: *text* is invalid; the error has the position.
     """
     reader, depth = _Reader(text), 0
     for found in re.finditer(r"[()]", text):
@@ -334,14 +334,14 @@ def parse(text: str) -> Filter:
 
 
 class _Reader:
-    """Reads a text from left to right. Within a value white space belongs to the value."""
+    """Parses a text from left to right. White space within a value belongs to the value."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
 
     def condition(self) -> Filter:
-        """Read what stands in parentheses."""
+        """Parse a condition in parentheses."""
         if self._take(_OPEN) is None:
             self.expect("a parenthesis (")
         sign = self._take(_CONNECTIVE)
@@ -376,7 +376,7 @@ class _Reader:
         return Substring(name, parts) if any(parts) else Present(name)
 
     def _unescaped(self, value: str, start: int) -> str:
-        r"""Turn `\c3\a9` into the letter of these bytes in UTF-8."""
+        r"""Decode escaped UTF-8 bytes: `\c3\a9` is one character."""
         try:
             return _ESCAPED.sub(lambda found: bytes.fromhex(found[0].replace("\\", "")).decode(), value)
         except UnicodeDecodeError:
@@ -388,7 +388,7 @@ class _Reader:
         return found and found[0]
 
     def expect(self, *wanted: str) -> NoReturn:
-        """Say what was expected at the place where reading stopped."""
+        """Fail with what was expected at the current position."""
         here = self.text[self.at : self.at + 1]
         problem = f"expected {' or '.join(wanted)}, found {repr(here) if here else 'the end'}"
         if here and here in "(\\" and re.search(r"=[^()]*$", self.text[: self.at]):
@@ -396,5 +396,4 @@ class _Reader:
         self.fail(self.at, problem)
 
     def fail(self, position: int, problem: str) -> NoReturn:
-        """Refuse the text."""
         raise FilterSyntaxError(filter=self.text, position=position, problem=f"no filter: {problem}")

@@ -12,28 +12,28 @@ T = TypeVar("T")
 class Batch(list[T]):
     """Several items at once.
 
-    A slet whose output is typed `Batch[T]` passes all of them on by one call; an input port typed `Batch[T]` receives
-    them as one list. The port's item type is `T` either way, so both connect to slets that take single items.
+    A slet with an output typed `Batch[T]` sends a batch in one call; an input port typed `Batch[T]` receives one list.
+    The item type of the port is `T`, so both connect to slets that handle single items.
     """
 
     __slots__ = ()
 
 
 class Window(list[T]):
-    """The items that one port has in its window; a slet of a semantic window evicts them itself."""
+    """The items in the window of a port; a slet with a semantic window evicts them itself."""
 
     def evict(self, number: int) -> None:
-        """Let go of the oldest *number* items."""
+        """Remove the oldest *number* items."""
         del self[:number]
 
 
 @dataclass(frozen=True, slots=True)
 class Punctuation:
-    """The stream is complete up to and including `time` (a watermark): nothing older follows.
+    """The stream is complete up to and including `time` (a watermark): no older items follow.
 
-    `time` is in the stream's own unit. A port whose type names `Punctuation` receives it as an item and its slet
-    decides what leaves; past every other slet it is forwarded by the platform, as the minimum over its inputs.
-    Where streams meet, one that has sent no later punctuation for `idle` seconds is not waited for any longer.
+    `time` is in the unit of the stream. A port whose type includes `Punctuation` receives it like an item, and the slet
+    decides what to send; for other slets, the platform forwards the minimum over their inputs. Where streams meet, one
+    without a later punctuation for `idle` seconds is no longer waited for.
     """
 
     time: float
@@ -45,11 +45,11 @@ class Punctuation:
                 return
         except TypeError:
             pass
-        raise ValueError(f"the time of a Punctuation is {self.time!r}, and no number; of a datetime give timestamp()")
+        raise ValueError(f"the time of a Punctuation is {self.time!r}, not a number; for a datetime give timestamp()")
 
     @classmethod
     def before(cls, time: float, idle: float | None = None) -> Punctuation:
-        """Return the punctuation of a stream of which nothing older than *time* follows."""
+        """Return the punctuation after which no items older than *time* follow."""
         below = float(time)  # a large integer may have been rounded up
         if below > time:
             below = nextafter(below, -inf)
@@ -63,24 +63,23 @@ class Punctuation:
 
 @dataclass(frozen=True, slots=True)
 class EndOfStream:
-    """Nothing follows. Forwarded by the platform once every input of a slet has ended.
+    """No items follow. The platform forwards it when all inputs of a slet have ended.
 
-    A port whose type names it receives it too, as its last item, and may still emit results.
+    A port whose type includes it receives it as its last item, and may still send results.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A failed item on its way into the channel that its node names for dead letters.
+    """A failed item, as sent to the channel that its node declares for dead letters.
 
     Attributes:
         application, node: The place of the failure.
-        port: The input port; an output port if the channel behind it has refused the item; empty for a slet that is
-            iterated.
-        item: The item; of a slet that pulls, the items that it had pulled last, by port.
+        port: The input port; an output port if its channel refused the item; empty for an iterated slet.
+        item: The item; of a slet that pulls, the items pulled last, by port.
         error: The class and text of the exception.
-        traceback: As Python prints it.
-        at: When, in seconds since the epoch.
+        traceback: The traceback as Python prints it.
+        at: The time, in seconds since the epoch.
     """
 
     application: str

@@ -1,4 +1,4 @@
-"""The names and values of service properties: each name that the platform uses stands here once."""
+"""The names and values of service properties: every name that the platform uses is defined here once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from exop.errors import RegistryError
 
 #: One plain value of a property.
 Scalar: TypeAlias = str | int | float | bool
-#: The value of a property as given: a plain value, or several (a filter then asks whether any of them fits).
+#: The value of a property as given: a plain value, or several, of which any may match a filter.
 Given: TypeAlias = Scalar | list[str] | list[int] | list[float] | list[bool] | tuple[Scalar, ...]
 #: The value of a property as the registry keeps it: immutable.
 Value: TypeAlias = Scalar | tuple[Scalar, ...]
@@ -43,19 +43,19 @@ HOST: Final = "host"  #: The name of the platform on which a component runs.
 ORIGIN: Final = "origin"  #: The plugin or bundle that a component comes from.
 VERSION: Final = "version"  #: The version of what a component comes from.
 
-#: The number of a text that reads as none: equal to nothing and ordered with nothing.
+#: The number of a text that is none: equal to nothing, and without an order.
 NAN: Final = float("nan")
 _NUMBER: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?|[+-]?inf", re.ASCII)
 _SCALARS: Final = frozenset({str, int, float, bool})
 
 
 def freeze(properties: Mapping[str, Given]) -> dict[str, Value]:
-    """Copy *properties* so that they cannot change: lists become tuples.
+    """Return an immutable copy of *properties*: lists become tuples.
 
-    Called by the registry for every service that is registered or modified.
+    The registry calls it for every service that is registered or modified.
 
     Raises:
-        RegistryError: a value is of a type that no filter could compare.
+        RegistryError: a value is of a type that filters cannot compare.
     """
     return {
         name: value if type(value) in _SCALARS else _frozen(name, value)  # type: ignore[misc]
@@ -70,7 +70,7 @@ def _frozen(name: str, value: object) -> Value:
 
 
 def _plain(name: str, value: object) -> Scalar:
-    """Give a value its plain type: a member of a `StrEnum` is its text."""
+    """Convert a value to its plain type: a member of a `StrEnum` to its text."""
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, (bool, float)):
@@ -85,7 +85,7 @@ def _plain(name: str, value: object) -> Scalar:
 
 
 def text_of(value: Scalar) -> str:
-    """The text that stands for *value* in a filter."""
+    """The text of *value* in a filter."""
     if isinstance(value, str):
         return str.__str__(value)  # a member of a StrEnum, too, stands for its text
     if isinstance(value, bool):
@@ -94,7 +94,7 @@ def text_of(value: Scalar) -> str:
 
 
 def number_of(text: str) -> int | float:
-    """The number that *text* reads as; `NAN` where it reads as none."""
+    """The number that *text* represents; `NAN` if it is none."""
     if not _NUMBER.fullmatch(text):
         return NAN
     try:

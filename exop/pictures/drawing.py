@@ -34,7 +34,7 @@ STYLE: Final = 'style="max-width:100%;height:auto" font-family="system-ui, sans-
 
 
 def draw(picture: Picture, form: Format) -> str:
-    """The picture as text of another program, or as SVG."""
+    """The picture in one of the formats."""
     return _DRAWN[form](picture)
 
 
@@ -77,7 +77,7 @@ def to_dot(picture: Picture) -> str:
 
 
 def _ids(picture: Picture) -> dict[str, str]:
-    """Identifiers that no name can break."""
+    """Safe identifiers."""
     names = {name: f"n{number}" for number, name in enumerate(picture.nodes, 1)}
     return names | {f"channel {name}": f"c{number}" for number, name in enumerate(picture.drawn(), 1)}
 
@@ -94,7 +94,7 @@ def _quoted(text: str) -> str:
 
 @dataclass(frozen=True)
 class Spot:
-    """A place in the picture: a box, or (without a name) the way of an arrow between two boxes."""
+    """A place in the layout: a box, or (without a name) the passage of an arrow between two boxes."""
 
     name: str
     column: int
@@ -103,12 +103,12 @@ class Spot:
 
 @dataclass
 class Layout:
-    """Columns from left to right as the items flow, and in each column the rows from top to bottom.
+    """Columns from left to right, in the direction of the items, with rows from top to bottom.
 
     Attributes:
-        columns: The spots of each column, in their order.
-        routes: The spots that each arrow to the right touches, both ends included.
-        back: The arrows that lead to the left, or to where they come from: one at least in every cycle.
+        columns: The spots of each column, in order.
+        routes: The spots on each arrow to the right, including both ends.
+        back: The arrows to the left or to their own box: at least one of every cycle.
     """
 
     columns: list[list[Spot]] = field(default_factory=list)
@@ -117,7 +117,7 @@ class Layout:
 
 
 def lay_out(names: Sequence[str], arrows: Collection[tuple[str, str]]) -> Layout:
-    """Place what has *names* so that arrows lead to the right and cross as little as is easily had."""
+    """Place boxes with these *names* so that arrows lead to the right, with few crossings."""
     column = _columns(names, arrows)
     layout = Layout([[] for _ in range(max(column.values(), default=-1) + 1)])
     spots = {name: Spot(name, column[name]) for name in names}
@@ -136,7 +136,7 @@ def lay_out(names: Sequence[str], arrows: Collection[tuple[str, str]]) -> Layout
 
 
 def _columns(names: Sequence[str], arrows: Collection[tuple[str, str]]) -> dict[str, int]:
-    """The column of each name: behind all that lead to it; where a cycle is entered, the first name begins it."""
+    """The column of each name, right of all predecessors; a cycle begins with its first name."""
     before: dict[str, set[str]] = {name: set() for name in names}
     after: dict[str, set[str]] = {name: set() for name in names}
     for source, target in arrows:
@@ -159,7 +159,7 @@ def _columns(names: Sequence[str], arrows: Collection[tuple[str, str]]) -> dict[
 
 
 def _untangle(layout: Layout) -> None:
-    """Sort each column by the middle of what its spots are joined with, forwards and backwards, twice."""
+    """Sort each column by the mean position of connected spots, forwards and backwards, twice."""
     before: dict[Spot, list[Spot]] = {}
     after: dict[Spot, list[Spot]] = {}
     for route in layout.routes.values():
@@ -177,7 +177,7 @@ def _untangle(layout: Layout) -> None:
 
 
 def to_svg(picture: Picture, marked: Collection[str] = ()) -> str:
-    """Draw a mesh; the nodes that are *marked* stand out."""
+    """Draw a mesh; *marked* nodes are highlighted."""
     boxes = [*picture.nodes, *(f"channel {name}" for name in picture.drawn())]
     links: dict[tuple[str, str], list[Link]] = {}
     for link in picture.links():
@@ -202,7 +202,7 @@ def to_svg(picture: Picture, marked: Collection[str] = ()) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """The position of a box: its left and right edge, and its vertical middle."""
+    """The position of a box: its left and right edge, and its vertical centre."""
 
     left: float
     right: float
@@ -210,14 +210,14 @@ class Place:
 
     @property
     def middle(self) -> float:
-        """Its middle from left to right."""
+        """The horizontal centre."""
         return (self.left + self.right) / 2
 
 
 def _placed(
     layout: Layout, widths: Mapping[str, float], links: Mapping[tuple[str, str], list[Link]]
 ) -> dict[str | Spot, Place]:
-    """The places of all boxes by name, and of passing arrows by their spot."""
+    """The places of all boxes by name, and of passages by their spot."""
     heights = [sum((HEIGHT if spot.name else PASS) + GAP_Y for spot in column) for column in layout.columns]
     middle = max(heights, default=0) / 2 + MARGIN - GAP_Y / 2
     places: dict[str | Spot, Place] = {}
@@ -298,7 +298,7 @@ def _box(picture: Picture, name: str, place: Place, marked: bool) -> str:
 
 
 def _words(picture: Picture, name: str) -> tuple[str, str, str]:
-    """The two lines of a box, and its colour."""
+    """The two lines of text in a box, and its colour."""
     node = picture.nodes.get(name)
     if node is None:
         channel = name.removeprefix("channel ")
@@ -313,7 +313,7 @@ def _width(picture: Picture, name: str) -> float:
 
 
 def _long(text: str) -> float:
-    """About how long a text of size 10 is; fonts differ."""
+    """The approximate width of a text of size 10; fonts differ."""
     return sum(10.0 if unicodedata.east_asian_width(letter) in "WF" else 5.8 for letter in text)
 
 
@@ -322,7 +322,7 @@ def _cut(text: str) -> str:
 
 
 def _cut_before(text: str) -> str:
-    """The end of a slet's identity, which tells more than its beginning."""
+    """The end of a slet's identity, which says more than its beginning."""
     return text if len(text) <= LONGEST else f"…{text[1 - LONGEST :]}"
 
 

@@ -15,7 +15,7 @@ _CELL: Final = "text-align:right;font-variant-numeric:tabular-nums"
 
 
 def picture_of(mesh: Any, marked: Collection[str] = ()) -> str:
-    """The picture of a mesh as SVG; the nodes that are *marked* stand out."""
+    """The picture of a mesh as SVG; *marked* nodes are highlighted."""
     # Imported lazily: a mesh that is not displayed needs none of this.
     from exop.pictures.drawing import to_svg
     from exop.pictures.picture import Picture
@@ -24,7 +24,7 @@ def picture_of(mesh: Any, marked: Collection[str] = ()) -> str:
 
 
 def size(mesh: Any) -> str:
-    """Describe the number of slets and channels."""
+    """The number of slets and channels as text."""
     parts = [(len(mesh.nodes), "slet"), (len(mesh.channels), "channel")]
     return ", ".join(f"{number} {word}{'' if number == 1 else 's'}" for number, word in parts)
 
@@ -36,7 +36,7 @@ def as_text(text: str) -> str:
 
 
 class Figures(dict[str, Any]):
-    """Plain data that a notebook shows as tables: what `status()`, `metrics()` and `Application.run()` return."""
+    """Plain data that a notebook shows as tables: the results of `status()`, `metrics()` and `Application.run()`."""
 
     def _repr_html_(self) -> str:
         parts = [f"<b>{_text(self._title())}</b>"] if self._title() else []
@@ -58,7 +58,7 @@ class Figures(dict[str, Any]):
 
 
 def _nodes(nodes: Mapping[str, Any]) -> str:
-    """The figures of nodes: of a status with their states, of metrics alone."""
+    """The table of nodes, of a status or of metrics."""
     rows = []
     for name, node in nodes.items():
         figures = node.get("metrics", node)
@@ -70,7 +70,7 @@ def _nodes(nodes: Mapping[str, Any]) -> str:
 
 
 def _channels(channels: Mapping[str, Any]) -> str:
-    """The channels that have figures of their own."""
+    """The table of channels with figures of their own."""
     rows = []
     for name, channel in channels.items():
         own = {key: one for key, one in channel.items() if isinstance(one, (int, float))}
@@ -80,7 +80,7 @@ def _channels(channels: Mapping[str, Any]) -> str:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Rows under their headings; columns without any value are left out."""
+    """An HTML table; columns without values are omitted."""
     held = [[_text(_number(cell) if isinstance(cell, (int, float)) else str(cell)) for cell in row] for row in rows]
     used = [place for place in range(len(head)) if any(row[place] for row in held) or not held]
     right = {place for place in used if all(not row[place].strip("~0123456789.,e+-") for row in held)}

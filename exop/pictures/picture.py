@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Shown:
-    """A node as it is drawn: its role, its slet, its input and output ports with their channels, and its group."""
+    """A node in a picture: its role, its slet, its input and output ports with their channels, and its group."""
 
     role: str
     slet: str
@@ -20,7 +20,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Link:
-    """An arrow between two nodes or channels; `queued`: the wiring has put a queue there."""
+    """An arrow between two nodes or channels; `queued`: the wiring has inserted a queue."""
 
     source: str
     target: str
@@ -29,20 +29,20 @@ class Link:
 
     @property
     def text(self) -> str:
-        """The ports, and whether there is a queue."""
+        """The label: the ports, and whether there is a queue."""
         return ", ".join(filter(None, (self.label, "queue" if self.queued else "")))
 
 
 @dataclass(frozen=True)
 class Picture:
-    """The contents of a picture of an application.
+    """The content of a picture of an application.
 
     Attributes:
         nodes: By name.
         channels: The kind of each channel.
-        inserted: The queues that the wiring inserts, by the place where they stand: `channel -> node.port`, or
-            `-> channel`; and why.
-        by: The field by which a channel is partitioned, of those that are.
+        inserted: The reasons for the queues that the wiring inserts, by their place: `channel -> node.port`, or `->
+            channel`.
+        by: The field by which each partitioned channel is partitioned.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Picture:
 
     @staticmethod
     def of_mesh(mesh: Any, inserted: Mapping[str, str] | None = None) -> Picture:
-        """The picture of a mesh, whether it runs or not."""
+        """The picture of a mesh, running or not."""
         nodes = {
             name: Shown(str(node.slet.role), node.slet.identity, node.inputs(), node.outputs(), node.group)
             for name, node in mesh.nodes.items()
@@ -64,7 +64,7 @@ class Picture:
 
     @staticmethod
     def of_status(status: Mapping[str, Any]) -> Picture:
-        """The picture of an application that runs somewhere, from its status; the code of its slets is not needed."""
+        """The picture of a running application, from its status; the code of its slets is not needed."""
         nodes = {}
         for name, node in status["nodes"].items():
             inputs = {port: channel for port, channel in node["ports"].items() if port in node["inputs"]}
@@ -76,7 +76,7 @@ class Picture:
         return Picture(status["name"], nodes, channels, inserted, by)
 
     def drawn(self) -> list[str]:
-        """The channels that are drawn as things of their own: those that keep or share something, or join streams."""
+        """The channels with a box of their own: those that keep or share items, or join streams."""
         plain = {name for name, kind in self.channels.items() if kind == "direct" and name not in self.by}
         return [name for name in self.channels if name not in plain or len(self._producers(name)) > 1]
 
@@ -85,7 +85,7 @@ class Picture:
         return " by ".join(filter(None, (self.channels[channel], self.by.get(channel))))
 
     def links(self) -> Iterator[Link]:
-        """All arrows: straight from slet to slet where the channel between them is not drawn."""
+        """All arrows; slets are connected directly where the channel between them has no box."""
         drawn = set(self.drawn())
         for channel in self.channels:
             producers, consumers = self._producers(channel), self._consumers(channel)

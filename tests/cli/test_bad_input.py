@@ -167,7 +167,7 @@ def test_code_that_cannot_be_found_again(tmp_path: Path, capsys: pytest.CaptureF
     file = tmp_path / "single.py"
     slet = "@slet\ndef passing(item: int) -> int:\n    return item\n"
     file.write_text(f"{PYTHON}\n\n{slet}\n\napp.add('passing', passing, item=numbers)\n")
-    assert "stands in no plugin" in refused(capsys, "run", file, "--state", tmp_path / "state")
+    assert "is in no plugin" in refused(capsys, "run", file, "--state", tmp_path / "state")
 
 
 @pytest.mark.parametrize("command", ["services", "describe", "mesh", "end", "remove", "resume"])

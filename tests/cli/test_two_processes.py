@@ -103,7 +103,7 @@ def test_code_does_not_travel(served: Path, tmp_path: Path, capsys: pytest.Captu
     )
     assert main(["apply", "single.py"]) == 2
     err = capsys.readouterr().err
-    assert "stands in no plugin, and code does not travel" in err
+    assert "is in no plugin, and code does not travel" in err
     assert "state directory" not in err
 
 

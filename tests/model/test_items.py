@@ -54,7 +54,7 @@ def test_before_and_following():
 @pytest.mark.parametrize("time", [float("nan"), None, "12:30", datetime(2026, 1, 1)])
 def test_a_punctuation_whose_time_is_no_number_is_refused_where_it_is_made(time):
     """Nothing could be compared with it: windows would stay open for ever."""
-    with pytest.raises(ValueError, match="the time of a Punctuation is .*, and no number"):
+    with pytest.raises(ValueError, match="the time of a Punctuation is .*, not a number"):
         Punctuation(time)
 
 

@@ -161,13 +161,13 @@ def test_what_cannot_be_is_refused_there(remote: RemotePlatform) -> None:
 
 
 def test_code_does_not_travel(remote: RemotePlatform) -> None:
-    """A slet that stands in no plugin is refused on this side, with what makes it travel."""
+    """A slet that is in no plugin is refused on this side, with what makes it travel."""
 
     def own(item: int) -> int:
         return item
 
     mesh = remote.mesh("numbers").replace("pass", slet(own), lose_state=True)
-    with pytest.raises(MeshError, match="stands in no plugin, and code does not travel"):
+    with pytest.raises(MeshError, match="is in no plugin, and code does not travel"):
         remote.plan(mesh)
     with pytest.raises(MeshError, match="code does not travel"):
         remote.apply(mesh)

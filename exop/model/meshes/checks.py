@@ -1,4 +1,4 @@
-"""The conditions that a mesh must meet before it can run."""
+"""The checks of a mesh before it runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from exop.model.slets.spec import Absent
 
 
 class KindLike(Protocol):
-    """The facts of a channel kind that the check of a mesh needs."""
+    """The properties of a channel kind that the checks need."""
 
     kind: ClassVar[str]
     buffered: ClassVar[bool]
@@ -34,13 +34,13 @@ class KindLike(Protocol):
 
 
 def check(mesh: Mesh, kinds: Mapping[str, type[KindLike]], changes: Difference | None = None) -> None:
-    """Find what keeps a mesh from running. *kinds* are the channel kinds there are.
+    """Refuse a mesh that cannot run; *kinds* are the known channel kinds.
 
-    With *changes*, which have led to it from a mesh that runs, only what they touch is looked at.
+    With *changes*, made to a running mesh, only what they affect is checked.
 
     Raises:
         MeshError: an unknown port or kind, an unconnected input, no slet at all.
-        WiringError: two ports whose types do not fit, or a cycle without a queue.
+        WiringError: two ports of different types, or a cycle without a queue.
     """
     if not mesh.nodes:
         raise MeshError(f"the application {mesh.name!r} has no slet; add one with app.add(name, slet)")
@@ -70,7 +70,7 @@ def check(mesh: Mesh, kinds: Mapping[str, type[KindLike]], changes: Difference |
 
 
 def _beside(mesh: Mesh, changes: Difference) -> Iterable[Node]:
-    """The nodes that changes touch: those that are different, and those that lose a channel or a producer."""
+    """The nodes that changes affect: changed ones, and those that lose a channel or a producer."""
     if not changes.reconnects:
         return changes.nodes
     before = [*changes.removed, *(old for old, _ in changes.changed)]
@@ -81,11 +81,11 @@ def _beside(mesh: Mesh, changes: Difference) -> Iterable[Node]:
 
 
 def check_durable(mesh: Mesh, *, has_state: bool, nodes: Iterable[Node] | None = None) -> None:
-    """Find what keeps a mesh that asks for checkpoints from having any; only *nodes* are looked at if they are given.
+    """Refuse a durable mesh that cannot take checkpoints; *nodes* limits the check.
 
     Raises:
-        MeshError: the platform has no state directory, or a slet drives itself without a `Tie`: its in-flight
-            items are unknown.
+        MeshError: the platform has no state directory, or a slet drives itself without a `Tie`: its in-flight items are
+            unknown.
     """
     if mesh.durable is None:
         return
@@ -106,11 +106,11 @@ def check_durable(mesh: Mesh, *, has_state: bool, nodes: Iterable[Node] | None =
 def check_join(
     mesh: Mesh, channel: str, kinds: Mapping[str, type[KindLike]], nodes: Collection[str] | None = None
 ) -> None:
-    """Compare the types of all ports that a channel joins; with *nodes*, those of these nodes with all others.
+    """Compare the types of all ports at a channel; with *nodes*, those of these nodes with all others.
 
     Raises:
-        WiringError: what one port sends is not what another takes.
-        SettingError: the channel names a field that items which enter it do not have.
+        WiringError: the type of an output is not that of an input.
+        SettingError: the channel's settings name a field that its items lack.
     """
     spec = mesh.channels[channel]
     kind, consumers = kinds[spec.kind], mesh.consumers(channel)
@@ -131,10 +131,10 @@ def check_join(
 
 
 def check_group(mesh: Mesh, group: str, *, alike: bool = True) -> None:
-    """Refuse slets that cannot share the partitions of channels; with *alike*, also different slets and settings.
+    """Refuse nodes of a group that cannot share partitions; with *alike*, also different slets and settings.
 
     Raises:
-        MeshError: they read no partitioned channel, or not the same ones; or the slets are different.
+        MeshError: they read no partitioned channel, or different ones; or the slets differ.
         WiringError: one of them pulls its items.
     """
     first, *others = members = [node for node in mesh.nodes.values() if node.group == group]
@@ -174,15 +174,15 @@ def shared_ports(mesh: Mesh, node: Node) -> dict[str, str]:
 
 
 def unfit_join(kind: type[KindLike], pushed: PortType, taken: PortSpec) -> str | None:
-    """Return why what is *pushed* into a channel of this kind cannot enter a port.
+    """Return why items *pushed* into a channel of this kind cannot enter a port, or `None`.
 
-    A port that pulls reads the items in a window, and not the windows.
+    A port that pulls from a window reads its items, not windows.
     """
     return mismatch(pushed if taken.pulled and kind.kind == WINDOW else kind.carries(pushed), taken.type)
 
 
 def unbuffered_cycle(mesh: Mesh, buffered: frozenset[str], nodes: Iterable[str] | None = None) -> list[str] | None:
-    """A cycle of direct connections, as the names of its nodes, or `None`; with *nodes*, one downstream of these.
+    """Return a cycle of direct connections, as the names of its nodes, or `None`; with *nodes*, one downstream of them.
 
     A port that pulls ends the chain of calls: it takes from a queue, or reads what the channel keeps.
     """
@@ -195,9 +195,9 @@ def unbuffered_cycle(mesh: Mesh, buffered: frozenset[str], nodes: Iterable[str] 
 
 
 def successors(mesh: Mesh, follow: Callable[[str], bool], nodes: Iterable[str] | None = None) -> Mapping[str, set[str]]:
-    """For each node, the nodes into which its outputs push through channels for which `follow(channel)` holds.
+    """For each node, the nodes into which its outputs push through channels for which `follow(channel)` is true.
 
-    With *nodes*, for these and all that follow them.
+    With *nodes*, for these and all downstream of them.
     """
 
     def pushed_into(name: str) -> Iterator[str]:
@@ -208,7 +208,7 @@ def successors(mesh: Mesh, follow: Callable[[str], bool], nodes: Iterable[str] |
 
 
 def _reached(start: Iterable[str], following: Callable[[str], Iterable[str]]) -> dict[str, set[str]]:
-    """The names that are reached from *start*, each with those that follow it."""
+    """The names reachable from *start*, each with its successors."""
     found, left = dict[str, set[str]](), [*start]
     while left:
         if (name := left.pop()) not in found:
@@ -218,9 +218,9 @@ def _reached(start: Iterable[str], following: Callable[[str], Iterable[str]]) ->
 
 
 def _check_filling(mesh: Mesh, kinds: Mapping[str, type[KindLike]], nodes: Iterable[str]) -> None:
-    """Refuse a slet that waits for a channel to be filled by the driver that would wait with it.
+    """Refuse a slet that waits for a channel which its own driver has to fill.
 
-    Only the channels at *nodes*, and at those downstream of them, are looked at.
+    Only channels at *nodes*, and downstream of them, are checked.
     """
     below = _reached(
         nodes, lambda node: (end.name for to in mesh.nodes[node].outputs().values() for end, _ in mesh.consumers(to))
@@ -300,7 +300,7 @@ def _check_ports(mesh: Mesh, node: Node) -> None:
 
 
 def _check_families(mesh: Mesh, node: Node) -> None:
-    """Refuse a family of inputs without any, and a node with the name of a family."""
+    """Refuse a family of inputs without members, and a node with the name of a family."""
     head, _, tail = node.name.rpartition(".")
     taken = {f"{node.name}.{one.family}" for one in node.slet.families} & mesh.nodes.keys()
     if head in mesh.nodes and tail in (one.family for one in mesh.nodes[head].slet.families):

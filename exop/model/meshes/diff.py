@@ -1,4 +1,4 @@
-"""The content of a change: the difference between two meshes, and the marks that hold for one change alone."""
+"""The difference between two meshes, and the marks of a mesh that are valid for one change only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Difference:
-    """The changes that lead from one mesh to another."""
+    """The changes from one mesh to another."""
 
     added: tuple[Node, ...] = ()
     removed: tuple[Node, ...] = ()
@@ -29,17 +29,17 @@ class Difference:
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """The nodes that are new or different, as they are afterwards."""
+        """The new and the changed nodes, as they are afterwards."""
         return *self.added, *(after for _, after in self.changed)
 
     @property
     def channels(self) -> tuple[ChannelSpec, ...]:
-        """The channels that are new or different, as they are afterwards."""
+        """The new and the changed channels, as they are afterwards."""
         return *self.channels_added, *(after for _, after in self.channels_changed)
 
     @property
     def reconnects(self) -> bool:
-        """It is more than other slets of the same shape, or settings, at the same connections."""
+        """Whether connections change, and not only settings, or slets for others of equal shape."""
         if self.added or self.removed or self.channels_added or self.channels_removed:
             return True
         return any(dict(old.ports) != dict(new.ports) or old.slet.shape != new.slet.shape for old, new in self.changed)
@@ -47,12 +47,12 @@ class Difference:
 
 @dataclass(frozen=True)
 class SettingChange:
-    """A setting of a node that becomes another one, and why.
+    """A change of a setting of a node, and its reason.
 
     Attributes:
-        why: `set`: it was set explicitly; `default`: it was not, so it takes the default of the slet that runs then;
-            `dropped`: that slet has no such setting.
-        new: The slet that runs so far has no such setting.
+        why: `set`: it is set explicitly; `default`: it is not, and takes the default of the new slet; `dropped`: the
+            new slet has no such setting.
+        new: The old slet has no such setting.
     """
 
     name: str
@@ -74,7 +74,7 @@ class SettingChange:
 
 
 def setting_changes(old: Node, new: Node) -> tuple[SettingChange, ...]:
-    """The settings that differ between a node and what it becomes, in value or in whether they were set explicitly."""
+    """The settings that differ between two versions of a node, in value or in being set explicitly."""
     found = []
     for name in [*new.settings, *(name for name in old.settings if name not in new.settings)]:
         before, after = old.settings.get(name), new.settings.get(name)
@@ -87,7 +87,7 @@ def setting_changes(old: Node, new: Node) -> tuple[SettingChange, ...]:
 
 
 def difference(before: Mesh | None, after: Mesh | None) -> Difference:
-    """Return what leads from *before* to *after*; `None` stands for an application that does not exist."""
+    """Return the changes from *before* to *after*; `None` is an application that does not exist."""
     old_nodes, new_nodes = (mesh.nodes if mesh else {} for mesh in (before, after))
     old_channels, new_channels = (mesh.channels if mesh else {} for mesh in (before, after))
     return Difference(*_difference(old_nodes, new_nodes), *_difference(old_channels, new_channels))
@@ -96,7 +96,7 @@ def difference(before: Mesh | None, after: Mesh | None) -> Difference:
 def _difference(
     before: Mapping[str, T], after: Mapping[str, T]
 ) -> tuple[tuple[T, ...], tuple[T, ...], tuple[tuple[T, T], ...]]:
-    """The added, the removed, and the changed entries; the latter by name, in the same order in both directions."""
+    """The added, removed and changed entries; the latter sorted by name, so equal in both directions."""
     names = touched(before, after)
     added = [name for name in names if name not in before]
     common = sorted(name for name in names if name in before)
@@ -104,15 +104,15 @@ def _difference(
     return tuple(after[name] for name in added), tuple(before[name] for name in missing(before, after)), changed
 
 
-#: The fields of `Node` that are marks, unmarked: they are no part of what runs, and no topology file has them.
+#: The fields of `Node` that are marks, with the values of an unmarked node; topology files do not contain them.
 MARKS: Final[Mapping[str, Any]] = {"lose_state": False, "memento": None, "rebuild": None}
-#: The same of `ChannelSpec`, and what stands before the name of a channel where marks are sent.
+#: The marks of `ChannelSpec`, and the prefix of its name in the marks of a mesh.
 _CHANNEL_MARKS: Final[Mapping[str, Any]] = {"close_windows": False}
 _CHANNEL: Final = "channel "
 
 
 def marks_of(mesh: Mesh) -> dict[str, dict[str, Any]]:
-    """The marks that were made, by node; those of channels under `channel NAME`."""
+    """The marks of a mesh by node; those of channels under `channel NAME`."""
     places: list[tuple[str, Any, Mapping[str, Any]]] = [(name, node, MARKS) for name, node in mesh.nodes.items()]
     places += [(_CHANNEL + name, channel, _CHANNEL_MARKS) for name, channel in mesh.channels.items()]
     found = {
@@ -126,7 +126,7 @@ def marked(mesh: Mesh, marks: Mapping[str, Mapping[str, Any]]) -> Mesh:
     """The mesh with these marks on its nodes and channels.
 
     Raises:
-        UnknownName: one of them is not there, or has no such mark.
+        UnknownName: an unknown node or channel, or an unknown mark.
     """
     nodes: dict[str, Node | None] = {}
     channels: dict[str, ChannelSpec | None] = {}
@@ -144,7 +144,7 @@ def marked(mesh: Mesh, marks: Mapping[str, Mapping[str, Any]]) -> Mesh:
 
 
 def without_marks(mesh: Mesh) -> Mesh:
-    """The mesh as it runs after a change."""
+    """The mesh without any marks, as it runs after a change."""
     return unmarked(mesh, mesh.nodes, mesh.channels)
 
 

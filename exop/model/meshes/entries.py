@@ -14,12 +14,12 @@ _MISSING: Final[Any] = object()
 
 
 class Entries(Mapping[str, T]):
-    """A mapping, as the entries of another one and the few that were edited since.
+    """A mapping that consists of the entries of another one, and of a few edits.
 
-    Edited entries keep their places, and new ones stand at the end.
+    Edited entries keep their places; new ones are at the end.
 
     Attributes:
-        base, edits: The entries before the edits, and the edited ones; neither is ever altered.
+        base, edits: The entries before the edits, and the edited ones; neither is ever modified.
     """
 
     __slots__ = ("base", "edits")
@@ -42,7 +42,7 @@ class Entries(Mapping[str, T]):
         return self.base[name] if found is _MISSING else found
 
     def get(self, name: str, default: Any = None) -> T | Any:
-        """The value of a name, or *default*."""
+        """As of any mapping."""
         found = self.edits.get(name, _MISSING)
         return self.base.get(name, default) if found is _MISSING else found
 
@@ -59,26 +59,26 @@ class Entries(Mapping[str, T]):
         return reversed(self.whole())
 
     def keys(self) -> KeysView[str]:
-        """The names."""
+        """As of any mapping."""
         return self.whole().keys()
 
     def items(self) -> ItemsView[str, T]:
-        """The names and values."""
+        """As of any mapping."""
         return self.whole().items()
 
     def values(self) -> ValuesView[T]:
-        """The values."""
+        """As of any mapping."""
         return self.whole().values()
 
     def __repr__(self) -> str:
         return repr(self.whole())
 
     def added(self) -> dict[str, T]:
-        """Return the new entries, in their order."""
+        """Return the new entries, in order."""
         return {name: one for name, one in self.edits.items() if name not in self.base}
 
     def whole(self) -> dict[str, T]:
-        """Return all entries; the result must not be altered."""
+        """Return all entries as a dict, which must not be modified."""
         return self.base | self.edits if self.edits else self.base
 
 
@@ -94,14 +94,14 @@ def touched(before: Mapping[str, T], after: Mapping[str, T]) -> list[str]:
 
 
 def missing(before: Mapping[str, T], after: Mapping[str, T]) -> list[str]:
-    """Return the names in *before* that are not in *after*."""
+    """Return the names of *before* that *after* lacks."""
     pair = _related(before, after)
     old, new = (_whole(before), _whole(after)) if pair is None else (pair[0].edits, after)
     return [name for name in old if name not in new]
 
 
 def keeps_order(before: Mapping[str, T], after: Mapping[str, T]) -> bool:
-    """Whether the names that stay are in the same order in *after*, and the new ones stand behind them."""
+    """Whether common names have the same order in *after*, with new ones behind them."""
     pair = _related(before, after)
     old, new = (_whole(before), _whole(after)) if pair is None else (pair[0].added(), pair[1].added())
     kept = [name for name in old if name in new]
@@ -114,7 +114,7 @@ def _whole(mapping: Mapping[str, T]) -> Mapping[str, T]:
 
 
 def _related(before: Mapping[str, T], after: Mapping[str, T]) -> tuple[Entries[T], Entries[T]] | None:
-    """Return both, if they share all entries but those that were edited."""
+    """Return both, if they share all entries except for their edits."""
     if isinstance(before, Entries) and isinstance(after, Entries) and before.base is after.base:
         return before, after
     return None

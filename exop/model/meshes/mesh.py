@@ -22,7 +22,7 @@ __all__ = ["ChannelSpec", "Mesh", "Node"]
 
 @dataclass(frozen=True, repr=False)
 class Mesh(Graph):
-    """An application as a value. Every edit returns a new mesh; nothing happens until it is applied."""
+    """An application as a value. Every edit returns a new mesh; nothing changes until it is applied."""
 
     def __repr__(self) -> str:
         revision = f" rev {self.revision}" if self.revision else ""
@@ -32,15 +32,15 @@ class Mesh(Graph):
         return picture_of(self)
 
     def at(self, revision: int) -> Self:
-        """The same mesh as revision *revision*."""
+        """The same mesh with another *revision*."""
         return self if revision == self.revision else self.edited(revision=revision)
 
     def add(self, node: Node, *channels: ChannelSpec) -> Self:
-        """Add a node, and the channels that it brings.
+        """Add a node, and the channels that it needs.
 
         Raises:
             MeshError: a name is taken.
-            UnknownName: a port that the slet does not have, or a channel that is not there.
+            UnknownName: the slet has no such port, or there is no such channel.
         """
         if node.name in self.nodes:
             raise MeshError(
@@ -55,7 +55,7 @@ class Mesh(Graph):
         return self.edited(channels={channel.name: channel for channel in channels})._with(node)
 
     def remove(self, name: str) -> Self:
-        """Remove a node, and the channels that have no connection left.
+        """Remove a node, and the channels that lose their last connection.
 
         Raises:
             UnknownName: there is no such node.
@@ -73,17 +73,17 @@ class Mesh(Graph):
         rebuild: Literal["log"] | None = None,
         **settings: Any,
     ) -> Self:
-        """Put another slet in the node's place; it keeps the ports, and the settings that were set and it has too.
+        """Replace the slet of a node; the ports, and the explicitly set settings that it also has, are kept.
 
-        All other settings stand at the successor's defaults. The successor takes over the state; with *lose_state* it
-        starts with an empty one, also where it could take over the old one, and with `rebuild="log"` it makes its own
-        out of all that the log has from which its input comes.
+        All other settings have the successor's defaults. The successor takes over the state; with *lose_state* it
+        starts with an empty one, also if it could take over the old one, and with `rebuild="log"` it builds its own
+        from the log that its input comes from.
 
         Raises:
-            UnknownName: no such node, a port that the successor does not have, a setting that it does not know.
-            SettingError: a setting does not fit, or a new one has no default.
-            SletError: *slet* is none.
-            MeshError: an output that the slet had with its former settings is read, and it has it no more.
+            UnknownName: no such node, or the successor lacks a port or a setting.
+            SettingError: a setting of the wrong type, or a new one without a default.
+            SletError: *slet* is no slet.
+            MeshError: an output that exists only with the former settings is still read.
         """
         node = self.node(name)
         spec = spec_of(slet).setting_aside(node.slet.sets_aside)
@@ -105,12 +105,12 @@ class Mesh(Graph):
         return self.fitted(node, replace(node, slet=spec, settings=complete, given=frozenset(given), **said))
 
     def fitted(self, before: Node, after: Node) -> Self:
-        """Put *after* in the place of *before*, where the ports depend on the settings.
+        """Replace the node *before* by *after*, whose ports may depend on its settings.
 
-        A new output gets a channel of its own; an output that is no more is disconnected.
+        A new output gets its own channel; an output that no longer exists is disconnected.
 
         Raises:
-            MeshError: a port that is no more is connected to something, or the channel of a new one exists.
+            MeshError: a port that no longer exists is in use, or the channel of a new one exists.
         """
         if not after.slet.specialises:
             return self._with(after)
@@ -129,17 +129,17 @@ class Mesh(Graph):
         return self._with(replace(self.node(name), host=to))
 
     def configure(self, name: str, /, *, when: str | None = None, close_windows: bool = False, **settings: Any) -> Self:
-        """Change settings of a node, or of a channel that has the name.
+        """Change settings of a node, or of a channel of this name.
 
-        With *when*, a condition on the items (`"report.time >= 3600"`), they take effect exactly at the first item for
-        which it holds, after the updates that are pending already. Without it they take effect now, and the
-        pending updates are cancelled.
+        With *when*, a condition on the items (`"report.time >= 3600"`), they take effect exactly at the first item that
+        meets it, after the updates that are pending already. Without it they take effect at once, and pending ones are
+        cancelled.
 
         Raises:
             UnknownName: no such node, or no such setting.
-            SettingError: a value does not fit.
+            SettingError: a value of the wrong type.
             ConditionError: *when* is no condition on the node's items.
-            MeshError: a port that the slet has no more with these settings is connected to something.
+            MeshError: a port that does not exist with these settings is in use.
         """
         if name not in self.nodes and name in self.channels:
             return self.configure_channel(name, when=when, close_windows=close_windows, **settings)
@@ -154,10 +154,10 @@ class Mesh(Graph):
     def configure_channel(
         self, name: str, /, *, when: str | None = None, close_windows: bool = False, **settings: Any
     ) -> Self:
-        """Change settings of a channel, at once or *when* a condition on its items (`"item.time >= 3600"`) holds.
+        """Change settings of a channel, at once or *when* its items meet a condition (`"item.time >= 3600"`).
 
-        The open windows of a window channel run to their end as they are; with *close_windows* what is in them leaves
-        at that point, and the new ones begin there.
+        Open windows of a window channel are completed with the old settings; with *close_windows* their contents leave
+        at that point, and new windows begin.
 
         Raises:
             UnknownName: no such channel.
@@ -174,12 +174,12 @@ class Mesh(Graph):
         return self.edited(channels={name: replace(channel, pending=(*channel.pending, update))})
 
     def restore(self, name: str, memento: Memento, /) -> Self:
-        """Give a node another state; the slet is exchanged for one like it, which begins with a copy of *memento*.
+        """Give a node another state: its slet is replaced by an equal one that starts with a copy of *memento*.
 
         Raises:
             UnknownName: there is no such node.
             MeshError: its slet keeps no memento, or one of another class.
-            StoredStateError: a value in it is not of its field's type.
+            StoredStateError: a value is not of the type of its field.
         """
         node = self.node(name)
         node.slet.check_memento(f"{self.name}.{name}", memento)
@@ -194,9 +194,9 @@ class Mesh(Graph):
         return self._with(replace(self.node(name), suspended=False))
 
     def rewire(self, name: str, /, **ports: str | ChannelSpec | None) -> Self:
-        """Connect ports of a node to other channels: those of the mesh by name, new ones by their specification.
+        """Connect ports of a node to other channels: existing ones by name, new ones by their specification.
 
-        `None` disconnects a port. A channel that this leaves without any connection goes.
+        `None` disconnects a port. Channels that lose their last connection are removed.
 
         Raises:
             UnknownName: no such node, port or channel.
@@ -217,13 +217,13 @@ class Mesh(Graph):
         alone: bool = False,
         **fields: Any,
     ) -> Self:
-        """The mesh with these nodes and channels in the places of those of their names; `None` removes one.
+        """The mesh with these nodes and channels, by name; `None` removes one.
 
-        All edits are made by this. It shares what it does not change, so that a difference is found by identity. Slets
-        whose ports depend on the types of their inputs get the ports that they have then, unless *alone*.
+        All edits use this method. Unchanged entries are shared, so that differences are found by identity. Ports that
+        depend on the types of inputs are updated, unless *alone*.
 
         Raises:
-            MeshError: one of these slets refuses its settings or its inputs.
+            MeshError: a slet refuses its settings or inputs.
         """
         fields["nodes"] = cast("Entries[Node]", self.nodes).edited(nodes)
         fields["channels"] = cast("Entries[ChannelSpec]", self.channels).edited(channels)
@@ -235,7 +235,7 @@ class Mesh(Graph):
         return made if alone or not made.special else made._retyped(self, nodes, channels)
 
     def own_channels(self, node: str, ports: Iterable[str]) -> dict[str, str]:
-        """Return the names of new channels for outputs of a node for which none are given, by port."""
+        """Return the names of new channels for unconnected outputs of a node, by port."""
         found = {port: node if port == OUT else f"{node}.{port}" for port in ports}
         for port in (port for port, channel in found.items() if channel in self.channels):
             cure = f"call the node otherwise, or name a channel for its output {port!r}"
@@ -243,7 +243,7 @@ class Mesh(Graph):
         return found
 
     def _unread(self, before: Node, spec: SletSpec) -> tuple[str, ...]:
-        """Return the connected ports of a node that *spec* lacks: outputs that nothing reads; others are refused."""
+        """Return the connected ports of a node that *spec* lacks: unread outputs; any others are refused."""
         gone = tuple(port for port in before.ports if port not in spec.ports)
         for port in gone:
             channel, cure = before.ports[port], "remove what it feeds, or connect it elsewhere, first"
@@ -260,7 +260,7 @@ class Mesh(Graph):
         return gone
 
     def _retyped(self, before: Mesh, nodes: Iterable[str], channels: Iterable[str]) -> Self:
-        """The mesh with the ports that its slets have with the types of their inputs, after an edit of these names."""
+        """Update the ports that depend on the types of inputs, after an edit of these nodes and channels."""
         found, edits = {*nodes}, [node for one in (before, self) for name in nodes if (node := one.nodes.get(name))]
         ends = {*channels, *(to for node in edits for to in node.outputs().values())}
         mesh = self
@@ -306,13 +306,13 @@ class Mesh(Graph):
         return mesh
 
     def _with(self, node: Node) -> Self:
-        """The mesh with *node* in the place of its name."""
+        """The mesh with *node* instead of that of its name."""
         for port, channel in node.ports.items():
             entry(f"{node.name}.{port}: the mesh {self.name!r}", "channel", self.channels, channel)
         return self.edited({node.name: node})
 
     def _without_orphans(self, before: Node) -> Self:
-        """Drop the channels of *before* that no port is connected to any more."""
+        """Remove the channels of *before* that have no connection left."""
         left = {to for to in before.ports.values() if to not in self._ends.outputs and to not in self._ends.inputs}
         return self.edited(channels=dict.fromkeys(left))
 

@@ -62,10 +62,10 @@ def _frozen(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class ChannelSpec:
-    """A channel as it is asked for: its name, its kind and the kind's settings.
+    """A channel as declared: name, kind and the settings of the kind.
 
-    `pending` are the settings that take effect at a point in the stream, one after the other; `close_windows` says of
-    a change that is about to be made that it closes the open windows.
+    `pending` are settings that take effect at points in the stream, one after the other; `close_windows` marks a change
+    that closes the open windows.
     """
 
     name: str
@@ -79,19 +79,23 @@ class ChannelSpec:
         object.__setattr__(self, "settings", _frozen(self.settings))
 
     def with_settings(self, settings: Mapping[str, Any]) -> ChannelSpec:
-        """The channel with these settings set; the others stay as they are."""
+        """The channel with these settings changed."""
         return replace(self, settings={**self.settings, **settings})
 
 
 @dataclass(frozen=True)
 class Node:
-    """One slet of a mesh: what runs there, how it is configured, and which channel each port is connected to.
+    """One slet of a mesh: its code, its settings, and the channel of each connected port.
 
-    `settings` are complete; `given` names those that were set explicitly. The others have the slet's defaults, and a
-    successor takes its own. A setting that differs from its default counts as given. `pending` are the settings that
-    take effect at a point in the stream, one after the other. `taken` are the types of the inputs, where the ports of
-    the slet depend on them and they are known; the mesh sets them. `slet` has the ports for these settings and types.
-    The nodes of a `group` share the partitions of what they read.
+    Attributes:
+        slet: The slet, with the ports for these settings and inputs.
+        settings: All settings, completed with the defaults of the slet.
+        ports: The channel of each connected port.
+        pending: Settings that take effect at points in the stream, one after the other.
+        given: The names of settings that were set explicitly, or differ from the default. A successor takes its own
+            defaults for all others.
+        taken: The known types of the inputs, if the ports of the slet depend on them; set by the mesh.
+        group: The group of nodes with which it shares the partitions of its input channels.
     """
 
     name: str
@@ -134,21 +138,21 @@ class Node:
 
     @property
     def policy(self) -> Policy:
-        """The treatment of an item for which the slet raises."""
+        """The treatment of items for which the slet raises."""
         return self.on_error or ("dead-letter" if self.slet.sets_aside else self.slet.on_error)
 
     @property
     def patience(self) -> float | None:
-        """The seconds that an item may take before that is reported; `None`: without limit."""
+        """The seconds after which a slow item is reported; `None` without limit."""
         return (self.slet.timeout if self.timeout is None else self.timeout) or None
 
     @property
     def letters(self) -> int:
-        """The maximum number of failed items that are kept, when they are set aside."""
+        """The maximum number of failed items that are kept."""
         return self.slet.dead_letters if self.dead_letters is None else self.dead_letters
 
     def with_settings(self, settings: Mapping[str, Any]) -> Node:
-        """The node with these settings set; the others stay as they are.
+        """The node with these settings changed.
 
         Raises:
             UnknownName, SettingError: as `SletSpec.configured`.
@@ -157,11 +161,11 @@ class Node:
         return replace(self, settings=complete, given=self.given | settings.keys())
 
     def set_settings(self) -> dict[str, Any]:
-        """The settings that were set explicitly, by name."""
+        """The explicitly set settings, by name."""
         return {name: value for name, value in self.settings.items() if name in self.given}
 
     def private_settings(self) -> dict[str, Any]:
-        """The settings as one running instance gets them: it may alter its copies, and never the mesh."""
+        """The settings for one running instance, copied so that it cannot modify the mesh."""
         return {name: self.slet.settings[name].private(value) for name, value in self.settings.items()}
 
     def inputs(self) -> dict[str, str]:
@@ -179,14 +183,14 @@ Ports: TypeAlias = dict[str, tuple[tuple[str, str], ...]]
 
 @dataclass(frozen=True)
 class Ends:
-    """The output and the input ports at each channel, in the order of the nodes; channels without any are left out."""
+    """The output and input ports at each connected channel, in the order of the nodes."""
 
     outputs: Ports
     inputs: Ports
 
     @staticmethod
     def of(nodes: Mapping[str, Node]) -> Ends:
-        """Read them from all nodes."""
+        """The ports of all nodes."""
         found: tuple[dict[str, list[tuple[str, str]]], ...] = ({}, {})
         for node in nodes.values():
             for ends, ports in zip(found, _ports(node), strict=True):
@@ -195,7 +199,7 @@ class Ends:
         return Ends(*({channel: tuple(ports) for channel, ports in ends.items()} for ends in found))
 
     def after(self, nodes: Mapping[str, Node], before: Mapping[str, Node | None]) -> Ends:
-        """Derive those of *nodes* after an edit; *before* has the nodes in the places that were edited."""
+        """Update the ports after an edit of *nodes*; *before* are the former nodes in the edited places."""
         changed = [(name, old, nodes.get(name)) for name, old in before.items()]
         changed = [(name, old, new) for name, old, new in changed if _ports(old) != _ports(new)]
         if not changed:
@@ -221,10 +225,10 @@ def _ports(node: Node | None) -> tuple[dict[str, str], dict[str, str]]:
 
 @dataclass(frozen=True, repr=False)
 class Graph:
-    """The nodes and channels of an application, and how they are connected: the part of a mesh without its edits.
+    """The nodes, channels and connections of an application: the content of a mesh, without its edits.
 
-    `revision` is the one the platform gave this mesh when it was read; 0 for a mesh that never ran. `durable` is the
-    number of seconds between two checkpoints; `None`: none are taken.
+    `revision` is the number that the platform gave this mesh; 0 if it never ran. `durable` is the number of seconds
+    between two checkpoints; `None` for none.
     """
 
     name: str
@@ -244,14 +248,18 @@ class Graph:
                 object.__setattr__(self, section, Entries(dict(found)))
 
     def node(self, name: str) -> Node:
-        """The node called *name*; `UnknownName` if there is none."""
+        """The node called *name*.
+
+        Raises:
+            UnknownName: there is none.
+        """
         return entry(f"the mesh {self.name!r}", "node", self.nodes, name)
 
     def channel(self, name: str) -> ChannelSpec:
         """The channel called *name*.
 
         Raises:
-            UnknownName: there is none; the error names the known ones.
+            UnknownName: there is none.
         """
         return entry(f"the mesh {self.name!r}", "channel", self.channels, name)
 
@@ -264,14 +272,14 @@ class Graph:
         return [(self.nodes[node], port) for node, port in self._ends.inputs.get(channel, ())]
 
     def pushed(self, channel: str) -> PortType | None:
-        """The type that the producers of a channel push; `None` if it is not known, or there are several."""
+        """The type of the items pushed into a channel; `None` if it is unknown, or if there are several."""
         found = [(node.slet.ports[port].type, f"{node.name}.{port}") for node, port in self.producers(channel)]
         if not found or any(one != found[0][0] for one, _ in found):
             return None
         return replace(found[0][0], origin=", ".join(origin for _, origin in found))
 
     def types_into(self, node: Node) -> dict[str, PortType]:
-        """The types of the items that come to the inputs of a node, as far as they are known; `Any` in a family."""
+        """The known types of the items that arrive at the inputs of a node; `Any` in a family."""
         found = {}
         for port, to in node.inputs().items():
             channel = self.channels.get(to)
@@ -285,17 +293,17 @@ class Graph:
 
     @cached_property
     def special(self) -> frozenset[str]:
-        """The nodes whose ports depend on their settings and inputs; an edit hands them on."""
+        """The nodes whose ports depend on their settings or inputs; an edit updates them."""
         return frozenset(name for name, node in self.nodes.items() if node.slet.derives)
 
     @cached_property
     def _ends(self) -> Ends:
-        """The ports at each channel; an edit hands them on."""
+        """The ports at each channel; an edit updates them."""
         return Ends.of(self.nodes)
 
 
 def entry(place: str, kind: str, known: Mapping[str, T], name: str) -> T:
-    """The entry of this name, or an `UnknownName` that lists the known ones."""
+    """Return the entry of this name, or raise an `UnknownName` that lists the known ones."""
     if name not in known:
         raise UnknownName(place=place, kind=kind, name=name, known=known)
     return known[name]

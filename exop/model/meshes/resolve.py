@@ -1,4 +1,4 @@
-"""Making a mesh independent of the process that built it: names by which any platform finds the code, full paths."""
+"""Making a mesh independent of the process that built it: registered names of slets, absolute paths."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def resolved(
     travels: bool = False,
     running: Mesh | None = None,
 ) -> Mesh:
-    """Replace slets that a plugin has registered by their registered form.
+    """Replace slets by their registered form.
 
     Args:
         mesh: The mesh as it was built.
-        slets: What the platform knows, by identity.
-        durable: The mesh is to be restarted by itself, perhaps from another working directory: every slet needs a
-            name, and paths are made absolute.
-        travels: The mesh is sent to another process: the same.
-        running: The mesh that runs: what it shares with the other one is independent already.
+        slets: The slets that the platform knows, by identity.
+        durable: The mesh will be restarted, perhaps from another working directory: every slet needs a registered name,
+            and paths are made absolute.
+        travels: The mesh is sent to another process; requires the same.
+        running: The running mesh: entries that both share are resolved already.
 
     Raises:
-        MeshError: *durable* or *travels*, and a slet stands in no plugin (a script, a notebook).
+        MeshError: *durable* or *travels*, and a slet is in no plugin (but in a script or a notebook).
     """
     by_factory = {spec.factory: spec for spec in slets.values()}
     names = mesh.nodes if running is None else touched(running.nodes, mesh.nodes)
@@ -55,9 +55,9 @@ def resolved(
 
 
 def with_full_paths(mesh: Mesh, folder: Path, running: Mesh | None = None) -> Mesh:
-    """Make relative paths in settings of nodes and channels absolute: they are meant from *folder*.
+    """Make relative paths in settings of nodes and channels absolute, from *folder*.
 
-    Defaults stay, and so do values that *running*, the mesh that is being changed, has already.
+    Defaults, and values equal to those in the *running* mesh, are unchanged.
     """
     nodes = _each(folder, running.nodes if running is not None else {}, mesh.nodes)
     channels = _each(folder, running.channels if running is not None else {}, mesh.channels)
@@ -65,7 +65,7 @@ def with_full_paths(mesh: Mesh, folder: Path, running: Mesh | None = None) -> Me
 
 
 def _each(folder: Path, before: Mapping[str, T], after: Mapping[str, T]) -> dict[str, T]:
-    """The nodes or channels that differ, with full paths where they do not have the values of before."""
+    """The nodes or channels that differ, with absolute paths in new values."""
     found = {}
     for name in touched(before, after):
         there, old = after[name], before.get(name)
@@ -81,7 +81,7 @@ def _each(folder: Path, before: Mapping[str, T], after: Mapping[str, T]) -> dict
 
 
 def _full(value: Any, folder: Path) -> Any:
-    """A value with the relative paths in it made absolute."""
+    """A value with absolute paths."""
     if isinstance(value, Path):
         return folder / value
     if type(value) in (list, tuple, set, frozenset):
@@ -92,7 +92,7 @@ def _full(value: Any, folder: Path) -> Any:
 
 
 def _refusal(node: Node, *, travels: bool) -> str:
-    what = f"{node.name}: the slet {node.slet.name!r} of {node.slet.factory.__module__} stands in no plugin"
+    what = f"{node.name}: the slet {node.slet.name!r} of {node.slet.factory.__module__} is in no plugin"
     bundle = f"make a bundle of it: `{bundle_line(node.slet)}`"
     if travels:
         return (
@@ -107,11 +107,11 @@ def _refusal(node: Node, *, travels: bool) -> str:
 
 
 def bundle_line(slet: SletSpec) -> str:
-    """The command that makes a bundle of an embedded slet: of its file, where it stands in one."""
+    """The command that creates a bundle of an embedded slet, from its file if there is one."""
     name = re.sub(r"[^a-z0-9]+", "-", slet.name.lower()).strip("-")
     code = getattr(inspect.unwrap(slet.factory), "__code__", None)
     module = sys.modules.get(slet.factory.__module__)
     file = code.co_filename if code is not None else getattr(module, "__file__", None)
     named = name if name[:1].isalpha() else f"slet-{name}".rstrip("-")
-    # A notebook's cell and an interpreter's line say "<stdin>", or the like: there is no file to take it from.
+    # The code of a notebook or an interpreter has no file, but a name such as "<stdin>".
     return f"exop bundle new {named}" + (f" --from {shlex.quote(file)}" if file and file.endswith(".py") else "")

@@ -34,10 +34,10 @@ _KINDS: Final[dict[type, str]] = {
 
 
 def to_toml(mesh: Graph) -> str:
-    """Write a mesh: one table per channel and per node, with the settings that were set explicitly.
+    """Write a mesh: one table per channel and per node, with the explicitly set settings.
 
     Raises:
-        MeshError: a setting that TOML cannot hold.
+        MeshError: TOML cannot hold a setting.
     """
     known: dict[str, str] = vars(mesh)  # a mesh never changes, and each of its checkpoints holds its text
     if "_toml" not in known:
@@ -46,7 +46,7 @@ def to_toml(mesh: Graph) -> str:
 
 
 def sections(mesh: Graph) -> Iterator[tuple[str, str]]:
-    """The tables of the topology file of a mesh, in order: the kind and the name of each."""
+    """The tables of the topology file of a mesh, in order: kind and name of each."""
     yield "application", ""
     yield from (("channels", name) for name in mesh.channels)
     yield from (("nodes", name) for name in mesh.nodes)
@@ -58,7 +58,7 @@ def section_text(mesh: Graph, kind: str, name: str) -> str:
     """Write one of these tables.
 
     Raises:
-        MeshError: a setting that TOML cannot hold.
+        MeshError: TOML cannot hold a setting.
     """
     # tomlkit is needed by writers alone.
     import tomlkit
@@ -111,7 +111,7 @@ def read(text: str, catalog: Mapping[str, SletSpec]) -> Topology:
 
 
 def _described(document: Mapping[str, Any], catalog: Mapping[str, SletSpec]) -> dict[str, SletSpec]:
-    """Read the slets that are described in the file and are not in the catalog."""
+    """Read the descriptions in the file of slets that are not in the catalog."""
     found = {}
     for name, table in _tables(document, "slets"):
         text = _typed(f"[slets.{name!r}]", "described", table.get("described"), str)
@@ -214,7 +214,7 @@ def _checked(place: str, table: Mapping[str, Any], keys: Mapping[str, type]) -> 
 
 
 def _unset(place: str, table: Mapping[str, Any]) -> dict[str, None]:
-    """TOML has no null: settings that are set to `None` are named in a list."""
+    """Settings that are `None` are listed by name, since TOML has no null."""
     return dict.fromkeys(
         _typed(place, "unset", name, str) for name in _typed(place, "unset", table.get("unset", []), list)
     )
@@ -245,7 +245,7 @@ def _pending(mesh: Graph, there: Node | ChannelSpec) -> dict[str, Any]:
 
 
 def _settings(mesh: Graph, place: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as TOML has them, and the names of those that are `None`; either is left out if it is empty."""
+    """Settings in types of TOML, and the names of those that are `None`; each only if not empty."""
     found = {
         key: to_toml_value(f"{mesh.name}: the setting {place}.{key}", value)
         for key, value in settings.items()

@@ -1,6 +1,6 @@
-"""Slets as plain data, described where their code is and read where it is not.
+"""Slets as plain data, written by a platform that has their code and read by one that lacks it.
 
-A platform that lacks the code of a slet can show it, keep it in a mesh and forward it; it cannot run it.
+Without the code of a slet, a platform can show it, keep it in a mesh and forward it, but not run it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from exop.model.values.depth import read_json
 
 T = TypeVar("T")
 
-#: The form of what is written here.
+#: The version of the format.
 FORMAT: Final = 1
 _CONTROL: Final = ("punctuation", "end", "pauses")
 _TRAITS: Final = ("is_class", "own_driver", "iterated")
@@ -31,7 +31,7 @@ _ROWS: Final = list[dict[str, Any]]
 
 
 class _Text(str):
-    """A default as text: of the value itself nothing is known."""
+    """The text of a default, whose value is unknown."""
 
     __slots__ = ()
 
@@ -96,7 +96,7 @@ def _state(name: str, kind: type[Memento]) -> dict[str, Any]:
 
 
 def _code(factory: Any) -> str:
-    """The fingerprint of the module in which a function or class stands."""
+    """The fingerprint of the module of a function or class."""
     if isinstance(factory, Absent):
         return factory.code
     module = sys.modules.get(getattr(factory, "__module__", None) or "")
@@ -108,10 +108,10 @@ def _code(factory: Any) -> str:
 
 
 def absent(data: Any) -> SletSpec:
-    """Read the description of a slet whose code is not here, as plain data or as JSON.
+    """Read the description of a slet whose code is not here, from plain data or JSON.
 
     Raises:
-        StoredStateError: it is none.
+        StoredStateError: it is invalid.
     """
     try:
         return _slet(convert(read_json(data) if isinstance(data, bytes) else data, dict[str, Any]))
@@ -145,7 +145,7 @@ def _slet(data: Mapping[str, Any]) -> SletSpec:
 
 
 def _filled(kind: type[T], data: Mapping[str, Any], **fields: Any) -> T:
-    """A dataclass with these *fields*; the others are those that *data* has by their names, of their types."""
+    """Create a dataclass from *fields* and from the entries of *data* with the names and types of its other fields."""
     known = type_of(kind).fields
     given = data.keys() & known.keys() - fields.keys()
     return kind(**fields, **{name: convert(data[name], known[name].type) for name in given})
@@ -166,7 +166,7 @@ def _read_setting(one: Mapping[str, Any]) -> Setting:
 
 
 def _read_state(one: Mapping[str, Any]) -> tuple[str, type[Memento]]:
-    """A class that stands for the memento; its fields are in the description alone."""
+    """Create a class in place of that of the memento; only the description has its fields."""
     found = from_data(one["schema"])
     module, _, name = found.identity.rpartition(":")
     given = {"__module__": module, "__qualname__": name, "__described__": found}

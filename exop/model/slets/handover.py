@@ -1,4 +1,4 @@
-"""The hand-over of state from a predecessor to its successor; decided before anything happens."""
+"""The hand-over of state from a predecessor to its successor; planned before anything changes."""
 
 from __future__ import annotations
 
@@ -19,10 +19,13 @@ Take: TypeAlias = Callable[[Memento | None], Memento | None]
 
 @dataclass(frozen=True)
 class HandOver:
-    """The way in which a state is handed over: in words, and as a function from the old memento to the new one.
+    """How a state is handed over: as text for the plan, and as a function from the old memento to the new one.
 
-    The function is called while the stream stands still; it leaves the old memento as it is. `inside`: the successor
-    takes over by itself what is inside of its predecessor. `calls`: the user's code that it calls, which may take long.
+    The function is called while the stream is stopped; it does not modify the old memento.
+
+    Attributes:
+        inside: The successor itself takes over state that is inside its predecessor.
+        calls: The user's code that the function calls, which may take long.
     """
 
     text: str
@@ -32,17 +35,17 @@ class HandOver:
 
 
 def hand_over(before: Node, after: Node, *, lose_state: bool) -> HandOver:
-    """Decide how *after* takes over the state of *before*.
+    """Plan how *after* takes over the state of *before*.
 
-    As it is given, where the mesh gives it one. With *lose_state* not at all: the successor begins with an empty state,
-    also where it could take over the old one, which the text says. By reference when both keep the same class; through
-    `upgrade` (a class method of the new class that takes the old memento) where there is one, on a copy; field by field
-    when the new class has the old one's name and all its fields, of types that take the old values.
-    Of two versions of a bundle, a class that has not changed goes field by field, also where it has an `upgrade` (that
-    is for another one); values of the bundle's own classes that it holds become those of the new version.
+    A state given in the mesh is used as it is. With *lose_state* the successor starts with an empty state, also if it
+    could take over the old one, which the text then says. Otherwise, in this order: by reference if both have the same
+    class; through `upgrade` (a class method of the new class that takes the old memento), on a copy; field by field if
+    the new class has the name and all fields of the old one, and their types accept the old values. Between versions of
+    a bundle, an unchanged class is handed over field by field even if it has an `upgrade`, which is for another class;
+    values of the bundle's own classes are converted to the new version.
 
     Raises:
-        MementoError: the successor cannot take the state, and was not told to lose it.
+        MementoError: the successor cannot take over the state, and *lose_state* is not set.
     """
     given = after.memento is not None or after.rebuild is not None
     way = _lost(before, after) if lose_state and not given else _way(before, after)
@@ -59,7 +62,6 @@ def hand_over(before: Node, after: Node, *, lose_state: bool) -> HandOver:
 
 
 def _lost(before: Node, after: Node) -> HandOver:
-    """The successor begins with an empty state."""
     new = after.slet.state[1] if after.slet.state else None
     what = (
         f"the state ({before.slet.state[1].__name__})" if before.slet.state else f"the state inside {before.slet.name}"
@@ -113,7 +115,7 @@ def _way(before: Node, after: Node) -> HandOver:
 
 
 def _check_types(node: str, old: type[Memento], new: type[Memento]) -> None:
-    """Refuse to hand over field by field what would be of another type than its field says."""
+    """Refuse a hand-over field by field if a field's type does not accept the old values."""
     for change in changes(type_of(old), type_of(new)):
         if not change.compatible:
             version = f"class {new.__name__}(Memento, version={old.__memento_version__ + 1})"
@@ -125,7 +127,7 @@ def _refused(node: str, old: type, new: type, problem: str) -> MementoError:
 
 
 def field_changes(before: Node, after: Node) -> Iterator[str]:
-    """List what changes in the fields of the ports and of the memento, where another slet takes the place of a node."""
+    """List the changes in the fields of the ports and the memento if another slet replaces that of a node."""
     old, new = before.slet, after.slet
     for name, port in old.ports.items() if old != new else ():
         if name in new.ports and port.type.form == new.ports[name].type.form:
@@ -137,18 +139,18 @@ def field_changes(before: Node, after: Node) -> Iterator[str]:
 
 
 def _rebuilt(memento: Memento | None) -> Memento | None:
-    """Nothing of the old one is taken over: the successor has made its own."""
+    """The take function of a successor that builds its own state from the log."""
     return None
 
 
 def new_version(before: Node, after: Node) -> str | None:
-    """The package of the new version, where a slet of a bundle is replaced by one of another version of it."""
+    """The package of the new version, if the slets are of two versions of one bundle."""
     old, new = (package_of(one.slet.factory.__module__) for one in (before, after))
     return new[0] if old is not None and new is not None and old[1] == new[1] and old != new else None
 
 
 def _moving(node: str, new: type[Memento], package: str, take: Take) -> Take:
-    """Take the state over, and make what it holds of the old version into values of the new one."""
+    """Convert values of the old version in the state that *take* returns to the new version."""
 
     def moved(memento: Memento | None) -> Memento | None:
         taken = take(memento)
@@ -162,13 +164,13 @@ def _moving(node: str, new: type[Memento], package: str, take: Take) -> Take:
 
 
 def keeps_own_state(node: Node) -> bool:
-    """The slet keeps state that is in no memento; some do so with some settings only."""
+    """Whether the slet keeps state outside of a memento, perhaps only with some settings."""
     found = getattr(node.slet.factory, "keeps_own_state", False)
     return bool(found(node.settings) if callable(found) else found)
 
 
 def _inside(before: Node, after: Node, new: type[Memento] | None) -> HandOver:
-    """The state inside of an engine is taken over by an engine that can do so."""
+    """The state inside an engine is taken over by an engine that supports it."""
     asked = getattr(after.slet.factory, "inherits", None)
     problem = asked(before, after) if callable(asked) else "its engine keeps it, and the platform cannot read it there"
     if problem:

@@ -1,4 +1,4 @@
-"""A slet's state as a value: made, captured, stored, carried over and migrated by the platform."""
+"""The state of a slet as a value, which the platform creates, captures, stores and hands over."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ M = TypeVar("M", bound="Memento")
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(dataclasses.field,))
 class Memento:
-    """The base of every state class: its annotated fields are the state.
+    """The base of all state classes: the annotated fields are the state.
 
-    Every field has a default, because the platform makes the first one; a subclass needs no decorator:
+    Every field needs a default, because the platform creates the first instance. A subclass needs no decorator:
 
         class Speeds(Memento):
             by_segment: dict[int, list[float]] = field(default_factory=dict)
 
-    What is stored of it says its version, `class Speeds(Memento, version=2)`, 1 by default. A class of a newer version
-    takes over what an older one has stored through its `upgrade`; what a newer one has stored is refused.
+    A stored memento contains the version of its class, `class Speeds(Memento, version=2)`, by default 1. A class of a
+    newer version reads an older memento through its `upgrade`; a memento of a newer version is refused.
 
     Raises:
         SletError: a field has no default, no type, or a default that instances would share.
@@ -56,12 +56,12 @@ class Memento:
             )
 
     def copied(self) -> Self:
-        """An independent copy: what an atomic slet goes back to, and what an upgrade works on."""
+        """An independent copy, for retries of atomic slets and for upgrades."""
         return copy.deepcopy(self)
 
 
 def upgraded(kind: type[M], old: Any, refuse: Callable[[str], Exception]) -> M:
-    """Return the memento that the `upgrade` of its class makes of an older one; *refuse* makes the error."""
+    """Call the `upgrade` of a class with an older memento; *refuse* creates the error."""
     try:
         made = kind.upgrade(old)  # type: ignore[attr-defined]
     except RAISED as error:
@@ -72,10 +72,10 @@ def upgraded(kind: type[M], old: Any, refuse: Callable[[str], Exception]) -> M:
 
 
 def as_dataclass(cls: type, what: str, **options: bool) -> None:
-    """Make a subclass of `Memento` or `Slet` a dataclass with keyword-only fields; its docstring stays its own.
+    """Make a subclass of `Memento` or `Slet` a dataclass with keyword-only fields; it keeps its own docstring.
 
     Raises:
-        SletError: a default that instances would share, or a field whose type was left out.
+        SletError: a default that instances would share, or a field without a type.
     """
     own = vars(cls)
     typed = own.get("__annotations__", {})
@@ -96,7 +96,7 @@ def as_dataclass(cls: type, what: str, **options: bool) -> None:
 
 
 def _check_typed(cls: type) -> None:
-    """A value without a type would work until the memento is carried over, and be lost then."""
+    """Refuse values without a type: they would be lost when the memento is handed over."""
     typed = vars(cls).get("__annotations__", {})
     for name, value in vars(cls).items():
         plain = name.startswith("__") or isinstance(value, (FunctionType, type, property, classmethod, staticmethod))
@@ -106,7 +106,7 @@ def _check_typed(cls: type) -> None:
 
 
 def refused(place: str, problem: str, cure: str) -> StoredStateError:
-    """The error of what was stored, or is imported, and cannot be a memento."""
+    """The error for data that cannot be read as a memento."""
     return StoredStateError(what=place, problem=problem, cure=cure)
 
 
@@ -114,7 +114,7 @@ def check_fields(fields: Mapping[str, Any], kind: type[Memento], place: str) -> 
     """Compare values with the annotations of a memento class.
 
     Raises:
-        StoredStateError: a field that the class does not have, or a value of another type.
+        StoredStateError: an unknown field, or a value of another type.
     """
     known = type_of(kind).fields
     for name, value in fields.items():
@@ -129,7 +129,7 @@ def check_fields(fields: Mapping[str, Any], kind: type[Memento], place: str) -> 
 
 
 def check_parts(value: Any, place: str) -> None:
-    """Compare every dataclass and named tuple that *value* holds with the annotations of its fields.
+    """Compare every dataclass and named tuple in *value* with the annotations of its fields.
 
     Raises:
         StoredStateError: a value of another type.

@@ -1,4 +1,4 @@
-"""Ports: the handles that a slet uses, and the types that its ports carry."""
+"""Ports: the objects through which a slet sends and pulls items, and the types of the items."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ Direction = Literal["in", "out"]
 
 
 class OutputPort(ABC, Generic[In]):
-    """An output port in the hands of its slet (paper §2.2: push).
+    """An output port of a slet (paper §2.2: push).
 
-    What a slet pushes inside a method leaves after the method has returned. A slet with a driver of its own
-    (`class Engine(Slet, own_driver=True)`) pushes from its own thread; every call is then a safe point.
+    Items pushed in a method leave when the method returns. A slet with its own driver (`class Engine(Slet,
+    own_driver=True)`) pushes from its own thread; every call is then a safe point.
     """
 
     @abstractmethod
     def push(self, item: In | Punctuation | EndOfStream) -> None:
-        """Send one item, or a control item. Waits while the channel has no room."""
+        """Send one item, or a control item. Blocks while the channel is full."""
 
     @abstractmethod
     def push_batch(self, batch: Any) -> None:
@@ -50,23 +50,23 @@ class OutputPort(ABC, Generic[In]):
 
     @abstractmethod
     def end(self) -> None:
-        """Send the end of the stream. Only a slet with a driver of its own has to."""
+        """Send the end of the stream. Required only of slets with their own driver."""
 
     @abstractmethod
     def fail(self, error: BaseException) -> None:
-        """Report that the work behind this port broke; the component becomes `failed` and shows *error*."""
+        """Report that the work behind this port failed; the component becomes `failed` and shows *error*."""
 
 
 class InputPort(ABC, Generic[T]):
-    """An input port from which its slet pulls (paper §2.2: pull).
+    """An input port from which a slet pulls (paper §2.2: pull).
 
-    On a channel that passes items on (direct, queue, log) a pull takes the next ones; on one that keeps them (latch,
-    table, window) it reads the current contents. Further methods of the channel (`get`, `query`, …) are found here too.
+    On a direct channel, a queue or a log, a pull takes the next items; on a channel that keeps items (latch, table,
+    window) it reads the current contents. The channel's other methods (`get`, `query`, …) are available here too.
     """
 
     @abstractmethod
     def pull(self, most: int = 1024, wait: bool = True) -> list[T]:
-        """Return 0..*most* items. With *wait*, at least one, unless the stream has ended."""
+        """Return up to *most* items. With *wait*, at least one, unless the stream has ended."""
 
     @abstractmethod
     def __iter__(self) -> Iterator[T]:
@@ -74,28 +74,31 @@ class InputPort(ABC, Generic[T]):
 
     @abstractmethod
     def __getattr__(self, name: str) -> Any:
-        """Reach the extended interface of the channel."""
+        """Access the other methods of the channel."""
 
 
 class OutputPorts(dict[str, OutputPort[In]]):
-    """A family of output ports: those that the mesh connects, by name (`to.cars` of the field `to`)."""
+    """A family of output ports: the connected ones by name (`to.cars` of the field `to`)."""
 
     def __missing__(self, name: str) -> OutputPort[In]:
         raise UnknownName(place="the family of ports", kind="member", name=name, known=self)
 
 
 class InputPorts(dict[str, InputPort[T]]):
-    """A family of input ports from which the slet pulls: those that the mesh connects, by name."""
+    """A family of input ports from which the slet pulls: the connected ones by name."""
 
 
 @dataclass(frozen=True)
 class PortType:
     """The type of the items of a port, read from an annotation.
 
-    `item` is the type of one item, `form` how the slet handles it (single items, lists, Arrow columns), `schema` the
-    declared `pyarrow.Schema` of columns or `None`. `punctuation` and `end` tell whether the slet sees control items,
-    `pauses` whether it may yield `None`, which is no item. `origin` names the output from which a type of an input
-    comes, for messages.
+    Attributes:
+        item: The type of one item.
+        form: How the slet handles items: one by one, as lists, or as Arrow columns.
+        schema: The declared `pyarrow.Schema` of columns, or `None`.
+        punctuation, end: Whether the slet receives these control items.
+        pauses: Whether it may yield `None`, which is not an item.
+        origin: The output from which the type of an input was derived, for messages.
     """
 
     item: Any = Any
@@ -111,7 +114,7 @@ class PortType:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A short text that is equal for ports that carry the same, on any platform."""
+        """A short text that is equal for equal types, on any platform."""
         # Imported lazily: only statuses and descriptions need it.
         from exop.model.types.evolution import fingerprint
 
@@ -119,29 +122,28 @@ class PortType:
 
     @cached_property
     def items(self) -> Type:
-        """The description of one item; of columns, that of their schema."""
+        """The description of one item, or of the schema of columns."""
         return type_of(self.item if self.schema is None else Annotated[self.item, self.schema])
 
     @property
     def windowed(self) -> PortType:
-        """The type of the windows of such items: lists; rows of columns are dictionaries."""
+        """The type of windows of these items: lists; rows of columns become dictionaries."""
         item = dict if self.form == "columns" else self.item
         return replace(self, item=GenericAlias(list, (item,)), form="item", schema=None)
 
     @property
     def sent_by(self) -> str:
-        """The end of a message on such items: where they come from."""
+        """The end of a message about these items: the output that sends them."""
         return f" ({self.origin} sends it)" if self.origin else ""
 
     def check_field(self, place: str, setting: str, name: str) -> None:
-        """Refuse the *name* that a *setting* of *place* gives to a field if these items have none of that name.
+        """Refuse a field *name* in a *setting* of *place* if these items have no such field.
 
-        The field that a setting called `time` names has to be a number.
-
-        A slet whose settings name fields calls it in `specialised`, with an empty *place*.
+        The field named by a setting called `time` has to be a number. Slets whose settings name fields call this in
+        `specialised`, with an empty *place*.
 
         Raises:
-            SettingError: they have none, and the error names those that they have; or it is no number.
+            SettingError: there is no such field, and the error lists the known ones; or it is no number.
         """
         problem = missing_field(self.items, name)
         if problem is None and setting.rpartition(".")[2] == "time":
@@ -154,7 +156,7 @@ class PortType:
 class PortSpec:
     """One port of a slet: its name, direction and type; `method` handles an input, `pulled` means the slet pulls it.
 
-    One called `family.*` is a family: it stands for any number of ports `family.member` of its type.
+    A port called `family.*` is a family: any number of ports `family.member` of its type.
     """
 
     name: str
@@ -165,37 +167,37 @@ class PortSpec:
 
     @property
     def family(self) -> str:
-        """The name of its family, or its own where it belongs to none."""
+        """The name of its family; its own name if it belongs to none."""
         return self.name.partition(".")[0]
 
     @property
     def member(self) -> str:
-        """Its name within its family; empty where it belongs to none."""
+        """Its name within its family; empty if it belongs to none."""
         return self.name.partition(".")[2]
 
     def of(self, port: str) -> PortSpec | None:
-        """The member of a family that has this name, `to.cars`; `None` if there can be none."""
+        """The member of the family with this name, such as `to.cars`; `None` if the name is invalid."""
         family, _, member = port.partition(".")
         fits = family == self.family and member and all(letter.isalnum() or letter in "-_" for letter in member)
         return replace(self, name=port) if fits else None
 
 
 def node_at(place: str, nodes: Container[str]) -> tuple[str, str]:
-    """Split a place, `node.port` or `node.family.member`, into the node, which is one of *nodes*, and the port."""
+    """Split a place, `node.port` or `node.family.member`, into the node, one of *nodes*, and the port."""
     node, _, port = place.rpartition(".")
     head, _, family = node.rpartition(".")
     return (head, f"{family}.{port}") if node not in nodes and head in nodes else (node, port)
 
 
 def is_generic(ports: Iterable[PortSpec]) -> bool:
-    """Whether there are outputs among these ports whose types have variables, which stand for what comes."""
+    """Whether outputs among these ports have type variables, which are bound to the types of the inputs."""
     return any(port.direction == "out" and variables(port.type.item) for port in ports)
 
 
 def derived(
     inputs: Iterable[PortSpec], outputs: Iterable[PortSpec], taken: Mapping[str, PortType]
 ) -> tuple[PortSpec, ...]:
-    """Return outputs with the types that their variables stand for where *taken* comes to the inputs."""
+    """Return the outputs with their type variables bound to the types in *taken*, which arrive at the inputs."""
     found: dict[TypeVar, Any] = {}
     for port in inputs:
         if (given := taken.get(port.name)) is not None:
@@ -204,7 +206,7 @@ def derived(
 
 
 def port_type(annotation: Any) -> PortType:
-    """Read what a port carries from its annotation (without the `None` and `Iterator` of a result).
+    """Read the type of a port from its annotation (of a result, without `None` and `Iterator`).
 
     Raises:
         TypeError: a union of several forms: items, batches, columns.
@@ -229,7 +231,7 @@ def _payload_type(only: Type, flags: dict[str, Any]) -> PortType:
 
 
 def mismatch(source: PortType, target: PortType) -> str | None:
-    """Say why what leaves *source* cannot enter *target*, with the field where they differ; `None` when it can."""
+    """Return why items of *source* cannot enter *target*, with the field in which they differ, or `None`."""
     if "columns" not in (source.form, target.form):
         found = find_mismatch(source.items, target.items)
         return None if found is None else str(found)
@@ -242,6 +244,6 @@ def mismatch(source: PortType, target: PortType) -> str | None:
 
 
 def _has_fields(item: Type) -> bool:
-    """Whether items of this type can stand in columns: they have fields, or nothing is known of them."""
+    """Whether items of this type can be converted to columns: they have fields, or their type is unknown."""
     mapping = isinstance(item.cls, type) and issubclass(item.cls, Mapping)
     return mapping or item.kind in ("any", "open", "variable", "record")

@@ -1,4 +1,4 @@
-"""Settings: what can be configured, and given values made complete, checked and converted."""
+"""Settings: their declaration, and the check and completion of given values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from exop.model.types.description import type_name
 
 @dataclass(frozen=True)
 class Setting:
-    """One configuration value: name, type and default (`required` when it has none)."""
+    """A setting: name, type and default (`required` if it has none)."""
 
     name: str
     type: Any
@@ -31,22 +31,22 @@ class Setting:
         return not self.required and (value is self.default or (value == self.default) is True)
 
     def fresh(self) -> Any:
-        """The default; a changeable one as a copy, so that no two instances share it."""
+        """The default; a mutable one as a copy, so that instances do not share it."""
         changeable = isinstance(self.default, (list, dict, set)) or dataclasses.is_dataclass(self.default)
         return copy.deepcopy(self.default) if changeable else self.default
 
     def private(self, value: Any) -> Any:
-        """A value for one instance: collections as copies, so that a slet that alters one does not alter the mesh.
+        """A value for one instance: collections are copied, so that a slet cannot modify the mesh.
 
-        A value of a setting of any type (`Any`, `object`) is passed by reference.
+        Values of settings of any type (`Any`, `object`) are passed by reference.
         """
         return value if self.type in (Any, object) else _copied(value)
 
     def converted(self, place: str, value: Any) -> Any:
-        """Convert a given *value* to the type.
+        """Convert *value* to the type of the setting.
 
         Raises:
-            SettingError: it does not fit.
+            SettingError: it cannot be converted.
         """
         try:
             return convert(value, self.type)
@@ -55,7 +55,7 @@ class Setting:
 
 
 def _copied(value: Any) -> Any:
-    """The collections of a value as copies; what they hold stays the same."""
+    """Copy the collections in a value, but not their elements."""
     if type(value) is list:
         return [_copied(one) for one in value]
     if type(value) is dict:
@@ -66,13 +66,13 @@ def _copied(value: Any) -> Any:
 def configured(
     place: str, settings: Mapping[str, Setting], given: Mapping[str, Any], *, ports: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Check and convert *given* values of known *settings*; returns them complete, with the defaults.
+    """Check and convert the *given* values, and complete them with defaults.
 
-    *place* is named in errors, and so are *ports*, which may be given there, too.
+    *place* is named in errors; so are *ports*, if they may be given in the same call.
 
     Raises:
-        UnknownName: a setting that there is not.
-        SettingError: a value that does not fit its type, or a required one that is missing.
+        UnknownName: an unknown setting.
+        SettingError: a value of the wrong type, or a required one that is missing.
     """
     for name in given:
         if name not in settings:
@@ -90,10 +90,10 @@ def configured(
 
 
 def parse(words: Sequence[str]) -> dict[str, str]:
-    """Take `name=value` apart.
+    """Split `name=value` words.
 
     Raises:
-        BuilderError: one is not of that form, or given twice.
+        BuilderError: a word is malformed, or a name is given twice.
     """
     given: dict[str, str] = {}
     for text in words:

@@ -1,6 +1,6 @@
-"""Reading a slet's ports, settings and state from the signature of a function or a class.
+"""Reading of a slet's ports, settings and state from the signature of a function or a class.
 
-Nothing but this reads the annotations of slets; what a type means is asked of `types`.
+Only this module reads the annotations of slets; `types` interprets them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TAKEN: Final = {OUT: "by the output port of the results", "on_error": "by the p
 
 @dataclass
 class _Found:
-    """The parts of a slet that were found among the parameters of a function, or the fields of a class."""
+    """The parts of a slet found in the parameters of a function or the fields of a class."""
 
     name: str
     inputs: list[PortSpec] = field(default_factory=list)
@@ -42,7 +42,7 @@ class _Found:
     tie: str | None = None
 
     def keeps(self, name: str, annotation: Any) -> bool:
-        """Whether a parameter or field is the state, which is noted."""
+        """Whether a parameter or field is the state, which is then recorded."""
         if not (isinstance(annotation, type) and issubclass(annotation, Memento)):
             return False
         if self.state is not None:
@@ -55,7 +55,7 @@ def read_function(function: Callable[..., Any]) -> SletSpec:
     """Read a function's signature.
 
     Raises:
-        SletError: it is no slet; the message says what to write.
+        SletError: it is not that of a slet; the message says what to write.
     """
     name = getattr(function, "__qualname__", repr(function))
     _check_function(function, name)
@@ -94,7 +94,7 @@ def read_function(function: Callable[..., Any]) -> SletSpec:
 
 
 def read_class(cls: type, *, own_driver: bool) -> SletSpec | None:
-    """Read a `Slet` class; `None` for an abstract base, which has no port yet.
+    """Read a `Slet` class; `None` for an abstract base without ports.
 
     Raises:
         SletError: it is no slet; the message says what to write.
@@ -163,7 +163,7 @@ def _check_positional(found: _Found, parameter: inspect.Parameter) -> None:
 
 
 def _check_iterated(name: str, inputs: list[PortSpec], result: Result) -> None:
-    """Check that a slet that is iterated is a source, or pulls all its inputs."""
+    """Check that an iterated slet is a source, or pulls all its inputs."""
     pushed = [port.name for port in inputs if not port.pulled]
     if pushed:
         problem = f"it is iterated, and items are pushed into {', '.join(pushed)}: two drivers would meet in it"
@@ -185,14 +185,14 @@ def _check_own_driver(name: str, iterated: bool, results: dict[str, Result]) -> 
 
 
 def _check_generator(slet: str, function: Callable[..., Any], result: Result) -> None:
-    """Refuse a generator that does not say so: called for its result, it would do nothing and give itself away."""
+    """Refuse a generator whose annotation declares one result: it would be sent as an item itself."""
     if inspect.isgeneratorfunction(function) and result != "many":
         cure = "write `-> Iterator[T]`, T being what it yields; or drop the yield"
         raise wrong(slet, "it yields, but its annotation declares one result", cure)
 
 
 def _read_fields(cls: Any) -> _Found:
-    """Sort the fields: ports by their type, the memento, the tie, settings; those with `init=False` are its own."""
+    """Read the fields: ports, memento, tie and settings; fields with `init=False` belong to the class."""
     name, hints, found = cls.__qualname__, _hints_of(cls, cls.__qualname__), _Found(cls.__qualname__)
     for entry in dataclasses.fields(cls):
         annotation = _annotation_of(name, entry.name, hints)
@@ -221,7 +221,7 @@ def _read_fields(cls: Any) -> _Found:
 
 
 def _read_methods(cls: type) -> Iterator[tuple[PortSpec, Result, PortType | None]]:
-    """The methods marked `@input_port`, in the order in which they are written: port, shape of result, what leaves."""
+    """Read the methods marked `@input_port`, in the order of the source: port, shape of the result, output type."""
     for attribute in dict.fromkeys(name for base in reversed(cls.__mro__) for name in vars(base)):
         method = inspect.getattr_static(cls, attribute, None)
         if not getattr(method, "__input_port__", False):
@@ -244,7 +244,7 @@ def _read_methods(cls: type) -> Iterator[tuple[PortSpec, Result, PortType | None
 
 
 def _join_outputs(name: str, leaving: list[PortType]) -> PortType:
-    """Return the type of `out` when several methods return something: items of one form, columns of one schema."""
+    """The type of `out` if several methods return something: items of one form, columns of one schema."""
     first = leaving[0]
 
     def differs(one: PortType) -> bool:
@@ -265,7 +265,7 @@ def _join_outputs(name: str, leaving: list[PortType]) -> PortType:
 
 
 def _read_result(slet: str, hints: dict[str, Any]) -> tuple[Result, PortType | None]:
-    """The shape of a result and what leaves, from a return annotation."""
+    """Read the shape of a result, and the type of the output, from a return annotation."""
     if "return" not in hints:
         raise wrong(slet, "it says not what it returns", "annotate it, with `-> None` for a sink")
     annotation = unalias(hints["return"])
@@ -286,7 +286,7 @@ def _read_result(slet: str, hints: dict[str, Any]) -> tuple[Result, PortType | N
 
 
 def _read_input(slet: str, name: str, annotation: Any, method: str | None = None) -> PortSpec:
-    """An input port: one that its slet pulls when it is typed `InputPort`."""
+    """Read an input port; the slet pulls from one annotated `InputPort`."""
     if _kind_of(annotation) is InputPort:
         return PortSpec(name, "in", _read_port(slet, _argument(annotation)), pulled=True)
     return PortSpec(name, "in", _read_port(slet, annotation), method=method)
@@ -307,10 +307,10 @@ def _read_setting(name: str, annotation: Any, default: Any) -> Setting:
 
 
 def read_settings(thing: Callable[..., Any]) -> dict[str, Setting]:
-    """The keyword-only parameters of a plain function (an application builder), or of a channel kind, as settings.
+    """Read the keyword-only parameters of an application builder or a channel kind as settings.
 
     Raises:
-        SletError: one has no type, or a function takes something else; the message says what to write.
+        SletError: a parameter has no type, or is not keyword-only; the message says what to write.
     """
     try:
         return dict(_keyword_only(thing))
@@ -334,7 +334,7 @@ def _keyword_only(thing: Any) -> Iterator[tuple[str, Setting]]:
 
 
 def _hints_of(thing: Any, name: str) -> dict[str, Any]:
-    """The annotations of a function or class, resolved. *name* is named in errors."""
+    """Resolve the annotations of a function or class; *name* is named in errors."""
     try:
         return typing.get_type_hints(thing, include_extras=True)
     except NameError as problem:
@@ -361,5 +361,5 @@ def _argument(annotation: Any) -> Any:
 
 
 def wrong(slet: str, problem: str, cure: str) -> SletError:
-    """The error of a signature that is no slet."""
+    """The error for a signature that is not that of a slet."""
     return SletError(slet=slet, problem=problem, cure=cure)

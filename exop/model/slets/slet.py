@@ -1,4 +1,4 @@
-"""`@slet` and `Slet`: a signature becomes a slet (the signature is the contract)."""
+"""`@slet` and `Slet`: the signature of a function or class is the contract of a slet."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ def slet(
 def slet(
     function: F | None = None, *, name: str | None = None, specialised: Specialised | None = None, **care: Any
 ) -> F | Callable[[F], F]:
-    """Make a function a slet; it stays the function it was.
+    """Make a function a slet; it remains an ordinary function.
 
-    The positional parameter is the input port, a parameter typed as a `Memento` the state, keyword-only parameters
-    are the configuration, and the return annotation tells what leaves by `out`.
+    The positional parameter is the input port, a parameter annotated with a `Memento` is the state, keyword-only
+    parameters are the settings, and the return annotation is the type of the output `out`.
 
     Args:
         function: The function, when used without parentheses.
-        name: The slet's name; the function's own by default.
-        care: What happens to an item that makes trouble; an application may say otherwise. `on_error`: the policy when
-            the slet raises; `timeout`: an item that takes longer, in seconds, is reported; `dead_letters`: so many
-            items are kept at the most by the policy of that name. And what an application cannot choose: `atomic`, a
-            second try of an item starts from a copy of the memento of before it; `effects`, it acts on something
-            outside of the mesh (a file, a service), so that two of it must not run side by side. Sources and sinks do,
-            unless they say `effects=False`; others do not, unless they say `effects=True`.
-        specialised: A function of the complete settings and of the types of the inputs, by port, as far as they are
-            known. It returns the specification with the ports that the slet has with them (`SletSpec.with_outputs`).
+        name: The slet's name; by default that of the function.
+        care: The treatment of items that fail. An application may override the first three: `on_error`, the policy when
+            the slet raises; `timeout`, the seconds after which a slow item is reported; `dead_letters`, the maximum
+            number of items kept by the policy of that name. The others belong to the slet: `atomic`, a retry starts
+            from a copy of the memento before the item; `effects`, whether it acts on something outside of the mesh (a
+            file, a service), so that two instances must not run side by side. The default is true for sources and sinks
+            only.
+        specialised: A function of the complete settings, and of the known types of the inputs by port. It returns the
+            specification with the ports for these (`SletSpec.with_outputs`).
 
     Raises:
-        SletError: the signature is no slet; the message tells what to write instead.
+        SletError: the signature is not that of a slet; the message says what to write instead.
     """
 
     def mark(plain: F) -> F:
@@ -68,37 +68,37 @@ def slet(
 
 
 def input_port(method: M) -> M:
-    """Make a method of a `Slet` class an input port of the method's name."""
+    """Make a method of a `Slet` class an input port with the name of the method."""
     method.__input_port__ = True  # type: ignore[attr-defined]
     return method
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(dataclasses.field,))
 class Slet:
-    """The base of slets with several ports, or with something to open and close.
+    """The base of slets with several ports, or with resources to open and close.
 
-    Fields typed `OutputPort[T]` and `InputPort[T]` are injected, a field typed as a `Memento` is the state, all other
-    fields are the configuration. Methods marked `@input_port` take the items; what they return leaves by `out`. A
-    class with `__iter__` is driven by the platform: an α-slet, or a slet that pulls its inputs. `__enter__` opens (and
-    returns only when the slet is ready), `__exit__` closes.
+    Fields annotated `OutputPort[T]` and `InputPort[T]` are injected, a field annotated with a `Memento` is the state,
+    all other fields are settings. Methods marked `@input_port` handle items; their results leave by `out`. A class with
+    `__iter__` is driven by the platform: an α-slet, or a slet that pulls its inputs. `__enter__` opens the slet, and
+    returns when it is ready; `__exit__` closes it.
 
-    A class with a class method `specialised(settings, inputs)` has ports that depend on its settings and on its inputs;
-    it pushes by `self.outputs[name]`. Fields typed `OutputPorts[T]` and `InputPorts[T]`, and input methods with a
-    second parameter for the name, stand for any number of ports.
+    The ports of a class with a class method `specialised(settings, inputs)` depend on its settings and inputs; it
+    pushes by `self.outputs[name]`. Fields annotated `OutputPorts[T]` and `InputPorts[T]`, and input methods with
+    another parameter for the name before the item, stand for any number of ports.
 
-    Class keywords: `own_driver=True` (pushes from threads of its own), and all those of `@slet`.
-    A subclass inherits them, all but the name.
+    Class keywords: `own_driver=True` (it pushes from its own threads), and all those of `@slet`. Subclasses inherit
+    them, except for the name.
     """
 
-    #: The slet keeps state that is in no memento (an engine's own): it is never replaced without being told to lose it.
+    #: The slet keeps state outside of a memento, such as that of an engine: replacing it requires `lose_state`.
     keeps_own_state: ClassVar[bool] = False
-    #: The application takes checkpoints: set by the platform before the first item.
+    #: Whether the application takes checkpoints; set by the platform before the first item.
     checkpointed: ClassVar[bool] = False
-    #: Opening takes the interpreter for long (it computes, or imports): a plan warns of it before it is done once.
+    #: Opening occupies the interpreter for long (computation, imports); plans warn of it.
     heavy_opening: ClassVar[bool] = False
-    #: A change of settings opens a new instance, which takes the place of the old one: they cannot be set in place.
+    #: Settings cannot be changed in place: a new instance is opened, which replaces the old one.
     reopens: ClassVar[bool] = False
-    #: The output ports by name, and the names of the input ports; set where there is a `specialised`, or a family.
+    #: The output ports by name, and the names of the input ports; set if the slet has `specialised` or families.
     outputs: ClassVar[Mapping[str, OutputPort[Any]]]
     inputs: ClassVar[tuple[str, ...]]
     __slet__: ClassVar[SletSpec | None] = None
@@ -125,49 +125,49 @@ class Slet:
         return None
 
     def ready(self) -> None:
-        """Return when the slet can work at once: for engines that have to warm up.
+        """Wait until the slet works at full speed: for engines that need to warm up.
 
-        Called after `__enter__`, and before anything stands still for it.
+        Called after `__enter__`, before anything waits for the slet.
         """
 
     def quiesce(self) -> None:
-        """Return when everything that was handed over has been put out: for slets with a driver of their own.
+        """Wait until all results of the items handed over have left: for slets with their own driver.
 
-        Called before such a slet is replaced or removed, while nothing more comes in. A slet without inputs stops
-        putting out: what its memento says is then what has left.
+        Called before such a slet is replaced or removed, while no items arrive. A slet without inputs stops producing:
+        its memento must then match what has left.
         """
 
     def proceed(self) -> None:
-        """Go on after `quiesce`: the change for which it was called was not made.
+        """Continue after `quiesce`: the change was cancelled.
 
-        Called once more when that call of `quiesce` was given up and returns later.
+        Called again if a call of `quiesce` returns after it was abandoned.
         """
 
     def committed(self) -> Committed | None:
-        """How far the engine has come by its own account: for slets with a `Tie`, whose account is taken otherwise."""
+        """The progress of the engine by its own account: for slets with a `Tie`; `None` uses that of the tie."""
         return None
 
     def inherit(self, predecessor: Any) -> None:
-        """Go on with the state inside of *predecessor*, a slet that has been quiesced: for engines that keep their own.
+        """Continue with the state inside *predecessor*, a quiesced slet: for engines that keep their own state.
 
-        Called while nothing comes in; raising refuses the change, and the predecessor goes on.
+        Called while no items arrive. An exception cancels the change, and the predecessor continues.
         """
 
     @classmethod
     def inherits(cls, before: Any, after: Any) -> str | None:
-        """Why the node *after*, of this class, cannot go on with the state inside of the node *before*; `None`: it can.
+        """Return why the node *after*, of this class, cannot take over the state inside the node *before*, or `None`.
 
-        Asked when a change is planned: nothing is open.
+        Called when a change is planned, when neither is open.
         """
         return "its engine keeps it, and the platform cannot read it there"
 
     def metrics(self) -> dict[str, int | float | str]:
-        """Figures of the slet's own, shown beside the platform's."""
+        """Figures of the slet itself, shown beside those of the platform."""
         return {}
 
 
 def spec_of(thing: Any) -> SletSpec:
-    """The specification of a `@slet` function or a `Slet` class.
+    """Return the specification of a `@slet` function or a `Slet` class.
 
     Raises:
         SletError: it is neither.
@@ -183,7 +183,7 @@ def spec_of(thing: Any) -> SletSpec:
     raise wrong(name, "it was never marked", "put @slet above the function, or derive from Slet")
 
 
-#: What `@slet` and the class keywords say about items that make trouble.
+#: Options of `@slet`, and class keywords, about items that fail.
 _CARE = ("atomic", "on_error", "timeout", "dead_letters", "effects")
 
 

@@ -22,12 +22,12 @@ __all__ = ["DEAD_LETTERS", "POLICIES", "Policy", "Result", "Role", "Setting", "S
 Result = Literal["none", "one", "optional", "many"]
 Policy = Literal["suspend", "retry", "dead-letter", "skip"]
 POLICIES: tuple[str, ...] = ("suspend", "retry", "dead-letter", "skip")
-#: So many items of a slet are kept as dead letters, unless it says otherwise.
+#: The default of the maximum number of dead letters.
 DEAD_LETTERS = 1000
-#: The output port by which dead letters leave, if the node connects it.
+#: The output port for dead letters, if the node connects it.
 DEAD: Final = "dead_letters"
 _DEAD_PORT: Final = PortSpec(DEAD, "out", PortType(DeadLetter))
-#: Arguments of `Application.add` beside ports and the settings of the slet.
+#: Arguments of `Application.add` besides ports and settings of the slet.
 _CARE = ("on_error", "timeout", "dead_letters")
 
 
@@ -42,13 +42,13 @@ class Absent:
         """Refuse to run.
 
         Raises:
-            MeshError: always; it says what to install.
+            MeshError: always, with what to install.
         """
         raise MeshError(self.refusal)
 
     @property
     def refusal(self) -> str:
-        """The error of an attempt to run it."""
+        """The message of this error."""
         plugin = self.identity.rpartition(":")[0]
         bundle, _, version = plugin.partition("@")
         cure = (
@@ -69,15 +69,19 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class SletSpec:
-    """A slet as the platform sees it, read from a function's or a class's signature.
+    """A slet as the platform knows it, read from the signature of a function or class.
 
-    `factory` is that function or class; `plugin` the name of the plugin that registered it (`None`: embedded only).
-    `tie` names the field that is given the `Tie`.
-    `results` gives the shape of what each input method (or the source, under `""`) returns. `timeout` is how many
-    seconds an item may take before that is reported, `dead_letters` how many failed items are kept at the most.
-    `effects` is whether it was said to act on something outside of the mesh (`None`: nothing was said). `sets_aside`
-    says that its last output is the one for dead letters, which no slet declares. `families` are the families of ports;
-    those of their members that are connected stand among the inputs and outputs.
+    Attributes:
+        factory: That function or class.
+        state: The parameter or field of the memento, and its class.
+        tie: The field that receives the `Tie`.
+        results: The shape of what each input method returns; of a source, under `""`.
+        timeout: The seconds after which a slow item is reported.
+        dead_letters: The maximum number of failed items that are kept.
+        effects: Whether it acts on something outside of the mesh; `None` if undeclared.
+        plugin: The plugin that registered it; `None` for code embedded in an application.
+        sets_aside: Its last output is that for dead letters, which no slet declares itself.
+        families: The families of ports; their connected members are among the inputs and outputs.
     """
 
     name: str
@@ -104,20 +108,20 @@ class SletSpec:
 
     @property
     def has_effects(self) -> bool:
-        """It acts on something outside of the mesh: sources and sinks do, unless they say otherwise."""
+        """Whether it acts on something outside of the mesh; by default sources and sinks do."""
         return self.effects if self.effects is not None else self.role is not Role.PI
 
     @property
     def identity(self) -> str:
-        """The name under which a platform can resolve the code, or where an embedded slet stands."""
+        """The name by which a platform finds the code: `plugin:name`, or `module:name` of an embedded slet."""
         return f"{self.plugin}:{self.name}" if self.plugin else f"{self.factory.__module__}:{self.name}"
 
     def of(self, plugin: str) -> SletSpec:
-        """The same slet as the plugin called *plugin* offers it."""
+        """The same slet as registered by *plugin*."""
         return replace(self, plugin=plugin)
 
     def setting_aside(self, wanted: bool) -> SletSpec:
-        """The same slet with the output for dead letters, or without it; one that uses the name itself has none."""
+        """The same slet with or without the output for dead letters; unchanged if it uses that name itself."""
         if wanted == self.sets_aside or (wanted and (DEAD in self.ports or DEAD in self.settings)):
             return self
         outputs = (*self.outputs, _DEAD_PORT) if wanted else self.outputs[:-1]
@@ -125,7 +129,7 @@ class SletSpec:
 
     @property
     def specialises(self) -> bool:
-        """Whether the ports depend on the settings and on the inputs."""
+        """Whether the ports depend on the settings and inputs."""
         return callable(getattr(self.factory, "specialised", None))
 
     @cached_property
@@ -138,14 +142,13 @@ class SletSpec:
         return bool(self._generic) or is_generic((*self.outputs, *self.families))
 
     def specialised(self, place: str, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
-        """Return the slet with the ports that it has with *settings*, and with these types of *inputs*.
+        """Return the slet with the ports that it has for *settings* and for these types of *inputs*.
 
-        An input whose type is not known is missing in *inputs*; one of a family carries `Any`. *place* is named in
-        errors.
+        Inputs of unknown type are missing in *inputs*; those in a family are `Any`. *place* is named in errors.
 
         Raises:
             SettingError, ConditionError: the slet refuses a setting, or a required one is missing.
-            SletError: its `specialised` raises something else, or returns no ports that a slet can have.
+            SletError: its `specialised` raises another error, or returns invalid ports.
         """
         if not self.specialises or self._asked == (settings, inputs):
             return self
@@ -157,10 +160,7 @@ class SletSpec:
         return replace(self, **ports, _asked=(settings, inputs), _generic={})  # type: ignore[arg-type]
 
     def bound(self, inputs: Mapping[str, PortType]) -> SletSpec:
-        """Return the slet with the types that its outputs have if items of these types come to its *inputs*.
-
-        The variables in the types of its outputs stand for what comes.
-        """
+        """Return the slet with the type variables of its outputs bound to the types that arrive at its *inputs*."""
         if not self._is_generic:
             return self
         declared = self._declared
@@ -170,13 +170,13 @@ class SletSpec:
 
     @property
     def _declared(self) -> tuple[PortSpec, ...]:
-        """The outputs with their types as they are declared."""
+        """The outputs with their declared types."""
         types = {family.family: family.type for family in self.families}
         found = ((port, types[port.family] if port.member else self._generic.get(port.name)) for port in self.outputs)
         return tuple(port if known is None else replace(port, type=known) for port, known in found)
 
     def _made(self, place: str, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
-        """Call the `specialised` of the slet, and check what it returns."""
+        """Call the `specialised` of the slet, and check the result."""
         slet, what = f"{place} ({self.identity})", "slet with these settings"
         try:
             made = self.factory.specialised(settings, inputs)  # type: ignore[attr-defined]
@@ -191,10 +191,10 @@ class SletSpec:
         return cast("SletSpec", made)
 
     def asked(self, place: str, given: Mapping[str, Any]) -> SletSpec:
-        """Return the slet with the ports that it has with the settings among *given* ports and settings.
+        """Return the slet with the ports that it has for the settings among *given* ports and settings.
 
         Raises:
-            SettingError: a value that does not fit its type, or a required one that is missing.
+            SettingError: a value of the wrong type, or a required one that is missing.
             ConditionError, SletError: as `specialised`.
         """
         if not self.specialises:
@@ -203,7 +203,7 @@ class SletSpec:
         return self.specialised(place, self.configured(place, own), {})
 
     def with_outputs(self, types: Mapping[str, Any]) -> SletSpec:
-        """The same slet with these outputs, given by name (`to.*` for a family) and type; others that it has stay."""
+        """The same slet with additional outputs, by name (`to.*` for a family) and type."""
         found = {port.name: port for port in (*self.outputs, *self.families)}
         for name, carried in types.items():
             known = carried if isinstance(carried, PortType) else port_type(carried)
@@ -212,7 +212,7 @@ class SletSpec:
         return replace(self, outputs=tuple(found.values()), families=families)
 
     def connected(self, ports: Iterable[str]) -> SletSpec:
-        """The same slet with those of *ports* that are members of its families, and with no other members."""
+        """The same slet with exactly those members of its families that are among *ports*."""
         if not self.families:
             return self
         own = [port for port in (*self.inputs, *self.outputs) if not port.member]
@@ -266,7 +266,7 @@ class SletSpec:
 
     @property
     def role(self) -> Role:
-        """α, π or ω, by the ports there are."""
+        """α, π or ω, derived from its ports."""
         directions = [port.direction for port in (*self.inputs, *self.outputs, *self.families)]
         if "in" not in directions:
             return Role.ALPHA
@@ -274,13 +274,13 @@ class SletSpec:
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """The features that decide the wiring: slets of one shape are connected and driven alike."""
+        """The properties that determine the wiring: slets of equal shape are connected and driven alike."""
         ports = tuple((port.name, port.direction, port.pulled) for port in self.ports.values())
         return self.role, ports, self.own_driver, self.iterated
 
     @property
     def doc(self) -> str:
-        """The docstring: the help text of the command line and the web page; that of a base class is not the slet's."""
+        """The docstring of the function or class itself, not of a base class: the help text."""
         return inspect.cleandoc(self.factory.__doc__ or "")
 
     @cached_property
@@ -294,13 +294,13 @@ class SletSpec:
         return [*self.ports, *(family.name for family in self.families)]
 
     def configured(self, place: str, given: Mapping[str, Any], *, beside_ports: bool = False) -> dict[str, Any]:
-        """Check and convert *given* settings; returns them complete, with the defaults. *place* is named in errors.
+        """Check and convert the *given* settings, and complete them with defaults; *place* is named in errors.
 
-        With *beside_ports* a wrong name may be meant as a port: they are given side by side there.
+        With *beside_ports*, ports may be given in the same call, and an unknown name may be meant as one.
 
         Raises:
-            UnknownName: a setting that the slet does not have.
-            SettingError: a value that does not fit its type, or a required one that is missing.
+            UnknownName: an unknown setting.
+            SettingError: a value of the wrong type, or a required one that is missing.
         """
         try:
             return configured(place, self.settings, given, ports=self.port_names if beside_ports else ())
@@ -317,13 +317,13 @@ class SletSpec:
 
     @property
     def _key(self) -> tuple[object, ...]:
-        """The same code under the same name and policies is the same slet, however often it was read."""
+        """Equal code with equal name and policies is the same slet, however often it is read."""
         care = self.on_error, self.timeout, self.dead_letters
         return self.factory, self.name, self.plugin, self.atomic, self.sets_aside, care
 
 
 def _unfit_ports(made: Any, settings: Mapping[str, Setting]) -> str | None:
-    """Return why what `specialised` returned is no slet with ports; `None` if it is one."""
+    """Return why the result of `specialised` is invalid, or `None`."""
     if not isinstance(made, SletSpec):
         return f"specialised returned {type(made).__name__}, not a SletSpec"
     names = [port.name for port in (*made.inputs, *made.outputs)]
@@ -338,7 +338,7 @@ def _unfit_ports(made: Any, settings: Mapping[str, Setting]) -> str | None:
 
 
 def unfit_bounds(timeout: object, dead_letters: object) -> str | None:
-    """Return why a time-out per item or a number of dead letters is invalid; `None` if both are valid."""
+    """Return why a time-out per item or a number of dead letters is invalid, or `None`."""
     if timeout is not None and not (is_number(timeout) and 0 <= timeout < float("inf")):  # type: ignore[operator]
         return f"timeout={timeout!r} is no number of seconds; give one above 0, or 0 for none"
     if dead_letters is not None and not (isinstance(dead_letters, int) and dead_letters >= 0):
@@ -347,5 +347,5 @@ def unfit_bounds(timeout: object, dead_letters: object) -> str | None:
 
 
 def is_number(value: object) -> bool:
-    """A number, and not a truth value."""
+    """Whether it is a number, and not a boolean."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)

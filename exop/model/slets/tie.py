@@ -1,4 +1,4 @@
-"""`Tie`: what ties an engine with threads of its own to the platform: what it was given, and what it has put out."""
+"""`Tie`: the connection of an engine with its own threads to the platform: its journal of inputs and results."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 from exop.model.items import CONTROL, EndOfStream
 from exop.model.slets.ports import OutputPort
 
-#: What leaves: the port, and a payload for it (an item, a batch, a control item).
+#: An output port, and a payload for it (an item, a batch, a control item).
 Leaving = tuple[OutputPort[Any], Any]
 
 
 @dataclass(frozen=True)
 class Committed:
-    """How far an engine has come.
+    """The progress of an engine.
 
     Attributes:
-        batch: The last batch that it has put out; -1: none.
-        inputs: For each input port, how many events are in that and in the batches before it. An event is an item, a
-            row of a batch, or a control item.
-        note: What else the engine wants to know of it: plain data.
+        batch: The last batch whose results were sent; -1 for none.
+        inputs: For each input port, the number of events in this batch and all before it. An event is an item, a row of
+            a batch, or a control item.
+        note: Further plain data of the engine.
     """
 
     batch: int = -1
@@ -31,18 +31,19 @@ class Committed:
 
 
 class Tie:
-    """Ties an engine to the platform; a slet with `own_driver=True` that has a field of this type is given one.
+    """Ties an engine to the platform: injected into a slet with `own_driver=True` that has a field of this type.
 
-    Input methods hand over by `take`, results leave by `put_out`, batch by batch. Both are counted and logged, so that
-    the platform knows at any moment what the engine was given and has not put out: a successor takes that. In a durable
-    application the logs are on disk, and what was there before a crash is not taken, or put out, again.
+    Input methods record what arrives by `take`, and the engine sends its results by `put_out`, batch by batch. Both are
+    counted and logged, so that the platform knows at any moment what the engine has received without sending its
+    results: a successor receives that again. In a durable application the logs are on disk, and what was recorded
+    before a crash is neither taken nor sent again.
 
-    A platform, and `exop.testing`, give a tie that does all this. One that is made by hand keeps nothing.
+    The platform, and `exop.testing`, provide a tie that does all this. A tie created by hand records nothing.
 
     Attributes:
-        directory: The folder for what the engine commits, in a durable application; otherwise `None`.
-        committed: How far the engine has come.
-        inherits: The predecessor with whose inner state the slet is to go on, as soon as `inherit` is called.
+        directory: The folder for the engine's own commits in a durable application; otherwise `None`.
+        committed: The progress of the engine.
+        inherits: The predecessor with whose inner state the slet is to continue, once `inherit` is called.
     """
 
     directory: Path | None = None
@@ -52,26 +53,26 @@ class Tie:
         self.inherits: Any = None
 
     def take(self, port: str, payload: Any) -> Any | None:
-        """Note what has arrived at *port*; returns the new part of it: the rest was taken before a crash already.
+        """Record what has arrived at *port*; returns the new part: the rest was taken before a crash already.
 
-        `None` when nothing is new.
+        `None` if nothing is new.
         """
         return payload
 
     def events(self, port: str, start: int | None = None) -> Iterator[tuple[int, Any]]:
-        """Return the payloads given to *port* from event number *start* on, each with the number of its first event.
+        """Return the payloads taken at *port* from event number *start* on, each with the number of its first event.
 
-        Without *start*, those in no batch that was put out. Payloads that the engine needs no more are not kept.
+        Without *start*, those in no batch that was sent. Payloads that the engine no longer needs are not kept.
         """
         return iter(())
 
     def put_out(
         self, batch: int | None, leaving: Iterable[Leaving], inputs: Mapping[str, int], note: Any = None
     ) -> bool:
-        """Put out a batch: *inputs* tells how many events of each port are in it and those before it.
+        """Send the results of a batch; *inputs* is the number of events of each port in it and all before it.
 
-        Call it before the engine commits the batch. `None` is no batch: something that is said in between, once.
-        Returns `False` when the batch was put out already, before a crash, or when a successor does it.
+        Call it before the engine commits the batch. A batch of `None` is none: payloads that are sent once, in between.
+        Returns `False` if the batch was sent already, before a crash, or if a successor sends it.
         """
         self._commit(batch, inputs, note)
         for one in leaving:
@@ -79,14 +80,14 @@ class Tie:
         return True
 
     def forget(self, port: str, event: int) -> None:
-        """The engine has committed: it will not ask for what stands before *event* again."""
+        """Call it when the engine has committed: it will not need events before *event* again."""
 
     def arrived(self, port: str) -> int:
-        """Return how many events have come to *port*."""
+        """Return the number of events that have arrived at *port*."""
         return 0
 
     def hurried(self) -> bool:
-        """Whether the driver that hands over is wanted at its safe point, and must not wait."""
+        """Whether the calling driver is required at its safe point, and must not wait."""
         return False
 
     def _commit(self, batch: int | None, inputs: Mapping[str, int], note: Any) -> None:
@@ -95,7 +96,7 @@ class Tie:
 
 
 def send(port: OutputPort[Any], payload: Any) -> None:
-    """Push a payload in the way that its kind asks for."""
+    """Send a payload by the method for its kind."""
     if isinstance(payload, EndOfStream):
         port.end()
     elif isinstance(payload, CONTROL):

@@ -1,6 +1,6 @@
-"""Classes by name: a stored value carries the name of its class, by which the class is found again.
+"""Classes by name: a stored value contains the name of its class, by which the class is found when it is read.
 
-Data that is read is never a reason to import a module: its classes are those of modules that are loaded.
+Reading never imports a module: only classes of loaded modules are found.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from exop.model.types.description import Type, is_named_tuple, type_of
 from exop.model.values.versions import ROOT, find_version
 
 _names: Final[dict[Any, str]] = {}
-#: Letters of a name; a longer one is not looked for.
+#: Letters of the longest name that is looked up.
 _LONGEST: Final = 500
 
 
 def name_of(kind: Any) -> str:
-    """The name `module:Qualified.Name` under which another process finds a class (or a function) again.
+    """Return the name `module:Qualified.Name` by which another process finds a class or function.
 
     Raises:
-        NotStorable: it stands in a function, or in a script, or under another name than its own.
+        NotStorable: it is defined in a function or in a script, or has been renamed.
     """
     known = _names.get(kind)
     if known is not None:
@@ -48,17 +48,17 @@ def name_of(kind: Any) -> str:
 
 @lru_cache(maxsize=4096)
 def named(name: str) -> Any:
-    """The class (or function) of this name in a module that is loaded; nothing is imported, and nothing called.
+    """Return the class or function of this name, if its module is loaded; nothing is imported or called.
 
     Raises:
         StoredStateError: there is none.
     """
-    # Of a version of a bundle that is loaded no more, the class of the version that is takes its place.
+    # A class of an unloaded version of a bundle is replaced by that of the loaded version.
     module, _, qualified = (find_version(name) or name)[:_LONGEST].partition(":")
     found: Any = sys.modules.get(module)
     problem = f"{module} has no {qualified}" if found is not None else f"the module {module} is not loaded here"
     for part in qualified.split("."):
-        # The dicts themselves: a module or a class may compute its attributes, and import for that.
+        # From the dicts: a module or class may compute its attributes, and import modules to do so.
         kind: Any = next((one for one in (type, ModuleType) if issubclass(type(found), one)), None)
         found = vars(kind)["__dict__"].__get__(found).get(part) if kind is not None else None
     if found is None:
@@ -68,7 +68,7 @@ def named(name: str) -> Any:
 
 
 def forget(package: str) -> None:
-    """Forget the classes of a package whose modules come or go."""
+    """Clear the caches of a package whose modules are loaded or unloaded."""
     for kind in [one for one in _names if one.__module__ == package or one.__module__.startswith(f"{package}.")]:
         del _names[kind]
     named.cache_clear()
@@ -78,8 +78,8 @@ def forget(package: str) -> None:
 class Declared:
     """The classes that untrusted data may name.
 
-    Those are the classes that annotations reach, their subclasses, and the classes of data in the package of *home*,
-    a module. An annotation that leaves the type open (`Any`, a bare `list`) admits every class of data that is loaded.
+    These are the classes that the annotations reach, their subclasses, and the classes in the package of the module
+    *home*. An annotation without a type (`Any`, a bare `list`) permits every loaded class of data.
 
     >>> int in Declared(list[int]), Punctuation in Declared()
     (False, True)
@@ -98,20 +98,20 @@ class Declared:
         return self._open or self.names(kind)
 
     def names(self, kind: Any) -> bool:
-        """Whether the class is declared itself, so that its defaults may be made."""
-        # Without `issubclass`, which a class may answer itself.
+        """Whether the class is declared itself, so that its default factories may be called."""
+        # Not by `issubclass`, which a class can override.
         near = self._package and f"{kind.__module__}.".startswith(f"{self._package}.")
         return bool(near) or not self._reached.isdisjoint(kind.__mro__)
 
 
 def _admits_all(one: Type) -> bool:
-    """Whether it leaves the type of a value open: `Any`, a bare collection, a variable without a bound."""
+    """Whether it permits values of any type: `Any`, a bare collection, a variable without a bound."""
     if one.kind in ("any", "variable"):
         return not one.arguments
     return one.annotation is one.cls and one.cls in _COLLECTIONS
 
 
-#: Packages whose classes say nothing of what may be an instance of theirs: `object`, `Enum`, `Protocol`, `Memento`.
+#: Packages of bases that are too general to permit their subclasses: `object`, `Enum`, `Protocol`, `Memento`.
 _GENERAL: Final = frozenset({*sys.stdlib_module_names, "exop.model"})
 _COLLECTIONS: Final = (list, dict, tuple, set, frozenset, deque, OrderedDict, Counter, defaultdict)
 
@@ -122,10 +122,10 @@ def _package(module: str) -> str:
 
 
 def class_named(name: str, kind: str, fits: Callable[[type], bool], declared: Declared | None) -> Any:
-    """The class of this name, which must be *kind* and *declared*; `None`: data of our own may name all that is loaded.
+    """Return the class of this name, if it is a *kind* and *declared*; `None` permits all classes, for trusted data.
 
     Raises:
-        StoredStateError: there is none any more, or it is something else.
+        StoredStateError: it is missing, not declared, or something else.
     """
     found = named(name)
     is_class = issubclass(type(found), type)
@@ -139,7 +139,7 @@ def class_named(name: str, kind: str, fits: Callable[[type], bool], declared: De
 
 
 def factory_named(name: str, declared: Declared | None) -> Any:
-    """Return the named factory of a `defaultdict`: a built-in collection or number, or a declared class of data.
+    """Return the factory of a `defaultdict`: a built-in collection or number, or a declared class of data.
 
     Raises:
         StoredStateError: it is something else.

@@ -1,4 +1,4 @@
-"""NumPy arrays and Arrow tables as bytes and back; neither library is imported before such a value occurs."""
+"""NumPy arrays and Arrow tables as bytes and back; both libraries are imported only when such a value occurs."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _TYPE: Final = re.compile(r"[<>=|][?bBhHiIlLqQefdgFDGiufcmMSUV]\d{0,9}(\[[0-9a-z
 
 
 def is_columns(value: Any) -> bool:
-    """Whether it is a record batch or a table, which are immutable; a row may have a field `num_rows`, too."""
+    """Whether the value is a record batch or a table; an attribute `num_rows` alone is not enough."""
     arrow = sys.modules.get("pyarrow")
     return arrow is not None and isinstance(value, (arrow.RecordBatch, arrow.Table))
 
 
 def write(value: Any) -> tuple[str, list[Any]] | None:
-    """The name of the value's tag, and its content as a list; `None` if it is none of those known here."""
+    """Return the tag and the content of an array, batch or table; `None` for any other value."""
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.ndarray):
         return "ARRAY", _array(value)
@@ -38,7 +38,7 @@ def write(value: Any) -> tuple[str, list[Any]] | None:
 
 
 def read_array(content: list[Any]) -> Any:
-    """An array of its own, which can be written to."""
+    """Decode an array; it is writable."""
     import numpy as np
 
     described, shape, order, data = content
@@ -47,7 +47,7 @@ def read_array(content: list[Any]) -> Any:
 
 
 def read_arrow(data: bytes, *, table: bool, foreign: bool) -> Any:
-    """One record batch, or a table, cut into the batches that it had; of *foreign* data every value is checked."""
+    """Decode a record batch, or a table with its original chunks; *foreign* data is validated completely."""
     import pyarrow as pa
 
     if foreign:
@@ -62,7 +62,7 @@ def read_arrow(data: bytes, *, table: bool, foreign: bool) -> Any:
 
 
 def declared(batch: Any, described: Type) -> Any:
-    """Give columns whose values do not tell their type (all are `None`) the one that the class of the rows declares."""
+    """Cast columns whose values do not determine a type (all `None`, integers) to the declared type of the rows."""
     import pyarrow as pa
 
     for place, column in enumerate(batch.schema):
@@ -73,7 +73,7 @@ def declared(batch: Any, described: Type) -> Any:
 
 
 def _arrow_type(arrow: Any, described: Type) -> Any:
-    """The type of a column; `None` where it depends on the values."""
+    """The type of a column; `None` if it depends on the values."""
     sole = described.sole
     if sole.kind == "scalar" and sole.cls in _SCALARS:
         return getattr(arrow, _SCALARS[sole.cls])()
@@ -89,7 +89,7 @@ def _is_narrower(arrow: Any, found: Any, wanted: Any) -> bool:
 
 
 def _check_plain(arrow: Any, data: bytes) -> None:
-    """Refuse compressed columns, which `write` never makes: a few bytes may become any number."""
+    """Refuse compressed columns, which ExoP never writes: a few bytes could expand without bound."""
     for message in arrow.ipc.MessageReader.open_stream(data):
         head = message.metadata.to_pybytes()
         batch = _field_at(head, _follow(head, 0), 2)
@@ -100,7 +100,7 @@ def _check_plain(arrow: Any, data: bytes) -> None:
 
 
 def _field_at(head: bytes, table: int, number: int) -> int | None:
-    """Return the position of a table's field in a flat buffer."""
+    """Return the position of a field of a table in a flat buffer, or `None`."""
     fields, place = table - struct.unpack_from("<i", head, table)[0], 4 + 2 * number
     offset = (
         struct.unpack_from("<H", head, fields + place)[0] if place < struct.unpack_from("<H", head, fields)[0] else 0
@@ -127,14 +127,14 @@ def _lists(described: Any) -> Any:
 
 
 def _plain(described: str) -> str:
-    """The name of a plain type: NumPy itself would evaluate more, and objects are none."""
+    """Check the name of a scalar type: NumPy would evaluate other texts, and object types are unsafe."""
     if not _TYPE.fullmatch(described):
         raise ValueError(f"{described!r:.80} is no type of an array")
     return described
 
 
 def _field(one: list[Any]) -> tuple[Any, ...]:
-    """A field of a structured type, as NumPy wants it: tuples down to the names."""
+    """Convert a field of a structured type to the tuples that NumPy expects."""
     name, kind, *shape = one
     inner = [_field(each) for each in kind] if isinstance(kind, (list, tuple)) else _plain(kind)
     return (name, inner, *(tuple(each) for each in shape))

@@ -1,7 +1,7 @@
-"""Decoding of values from bytes, as `encoding` and older releases write them.
+"""Decoding of values from bytes of this release and older ones.
 
-Classes are looked up among the modules that are loaded, and are filled without calling them. Data of unknown origin is
-decoded with `declared`: only the declared classes are found then, and time and memory are bounded.
+Classes are looked up in the loaded modules and instantiated without calling them. Data of unknown origin is decoded
+with `declared`: only declared classes are found, and time and memory are bounded.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from exop.model.values.class_names import Declared, class_named, factory_named
 from exop.model.values.depth import DEPTH, TooDeep, deep_place
 from exop.model.values.encoding import MARK, SIGN, Tag, check_nesting, flat, unpacker
 
-#: Bytes of the collections that foreign data may become.
+#: Bytes of memory that collections in untrusted data may take.
 LARGEST: Final = 2**30
-#: Bytes of a part that is small.
+#: Bytes of a small part.
 _SMALL: Final = 2**12
-#: Keys between two looks at the clock, the seconds after which so many were slow, and how many may be slow.
+#: Keys in one timed step, the seconds after which a step is slow, and the number of slow steps permitted.
 _KEYS, _SLOW, _PATIENCE = 512, 0.01, 8
 
 
 def decode(data: bytes, *, levels: int = DEPTH, declared: Declared | None = None) -> Any:
-    """Read what `encode` wrote, nested at most *levels* deep.
+    """Decode what `encode` wrote, if it is nested at most *levels* deep.
 
-    Data that may come from an untrusted source may name the *declared* classes alone.
+    Data from an untrusted source may name only the *declared* classes.
 
     Raises:
-        StoredStateError: it is damaged, or names a class or a field that is not there any more, or not declared.
+        StoredStateError: it is damaged, or names a class or a field that is missing or not declared.
     """
     try:
         return (_OWN if declared is None else _Reader(declared)).read(data, levels)
@@ -54,17 +54,17 @@ def decode(data: bytes, *, levels: int = DEPTH, declared: Declared | None = None
     except TooDeep as problem:
         cure = "use the release and the settings that wrote it, or an older copy"
         raise StoredStateError(what="a stored value", problem=str(problem), cure=cure) from None
-    except Exception as problem:  # whatever damaged bytes lead to
+    except Exception as problem:  # damaged bytes can raise anything
         cure = "it is damaged: take an older copy"
-        told = f"{type(problem).__name__}: {problem}"[:200]
-        raise StoredStateError(what="a stored value", problem=told, cure=cure) from problem
+        text = f"{type(problem).__name__}: {problem}"[:200]
+        raise StoredStateError(what="a stored value", problem=text, cure=cure) from problem
 
 
 def decode_each(parts: Sequence[bytes], *, levels: int = DEPTH) -> list[Any]:
-    """Read what `encode` wrote into each of these parts; many small ones faster than one by one.
+    """Decode each of *parts*; many small ones are decoded faster than one by one.
 
     Raises:
-        StoredStateError: as above.
+        StoredStateError: as `decode`.
     """
     data = b"".join(parts)
     if len(parts) < 2 or len(data) > len(parts) * _SMALL:
@@ -77,17 +77,17 @@ def decode_each(parts: Sequence[bytes], *, levels: int = DEPTH) -> list[Any]:
         )
         unpacker.feed(data)
         return list(unpacker)
-    except Exception:  # noqa: BLE001 (of an older release, or damaged: which part is found out below)
+    except Exception:  # noqa: BLE001 (of an older release, or damaged; decoded one by one to find out)
         return [decode(part, levels=levels) for part in parts]
 
 
 def _read_moment(kind: Any, content: list[Any]) -> Any:
-    """A moment of its text, or with fold and zone; the JSON of older releases does not say how the zone is given."""
+    """Decode a moment from its text, fold and zone; older releases did not write the kind of the zone."""
     plain, fold, *how, zone = content if len(content) > 1 else (*content, 0, None)
     found = kind.fromisoformat(plain).replace(fold=fold)
     if how == ["offset"]:
         return found.replace(tzinfo=timezone(timedelta(microseconds=zone)))
-    if zone is not None and zone not in zones():  # any other name would be looked for as a file, and as a module
+    if zone is not None and zone not in zones():  # ZoneInfo would look for other names as files and modules
         raise ValueError(f"{zone!r:.80} is no time zone that is known here")
     return found if zone is None else found.replace(tzinfo=ZoneInfo(zone))
 
@@ -96,7 +96,7 @@ zones: Final = cache(available_timezones)
 
 
 class _Mark:
-    """The first element of a list that is to be decoded to another type."""
+    """The first element of a list that stands for a value of another type."""
 
     __slots__ = ("read",)
 
@@ -105,15 +105,15 @@ class _Mark:
 
 
 class _Old(Exception):
-    """The data holds an extension of an older release."""
+    """The data contains an extension of an older release."""
 
 
 class _Reader:
-    """Reads one value.
+    """Decodes one value.
 
     Attributes:
-        declared: The classes that it may name, where it may come from an untrusted source.
-        watched: Passes entries on to what they are put into; keys that were made to collide end it.
+        declared: The permitted classes, for data from an untrusted source.
+        watched: Iterates over entries of a table or set; stops if its keys were chosen to collide.
     """
 
     def __init__(self, declared: Declared | None) -> None:
@@ -128,7 +128,7 @@ class _Reader:
 
     def read(self, data: bytes, levels: int) -> Any:
         check_nesting(data, levels)
-        # Data of our own without marks needs no look at its lists.
+        # Trusted data without marks needs no hook for lists.
         lists = self._lists if SIGN in data or self.declared is not None else None
         try:
             hooks = {"ext_hook": _mark, "list_hook": lists, "object_pairs_hook": self._tables}
@@ -143,19 +143,19 @@ class _Reader:
         return found.pop(0).read(found, self) if found and type(found[0]) is _Mark else found
 
     def _counted(self, made: Any) -> Any:
-        """A byte can become a collection of hundreds."""
+        """Bound the memory: a byte can become a collection of hundreds."""
         self._made += sys.getsizeof(made)
         if self._made > LARGEST:
             raise ValueError(f"it would take more than {LARGEST} bytes of memory")
         return made
 
     def table(self, flat: list[Any]) -> Iterable[tuple[Any, Any]]:
-        """The entries of a table that is written as keys and values in turn."""
+        """The entries of a table that is written as alternating keys and values."""
         entries = iter(flat)
         return self.watched(zip(entries, entries, strict=True))
 
     def _old(self, levels: int, code: int, data: bytes) -> Any:
-        """Read what older releases wrote, where an extension holds packed data, with extensions in turn."""
+        """Decode an extension of an older release, which contains packed data with further extensions."""
         if levels <= 0:
             raise TooDeep
         tag = Tag(code)
@@ -170,7 +170,7 @@ class _Reader:
         return made if self.declared is None else self._counted(made)
 
     def _unpacked(self, data: bytes, extension: Callable[[int, bytes], Any]) -> Any:
-        # Its stack is not that of the thread: extensions of older releases are read one inside of the other.
+        # Nested extensions of older releases do not use the stack of the thread.
         reading = unpacker(ext_hook=extension, list_hook=self._lists, object_pairs_hook=self._tables)
         reading.feed(data)
         found = reading.unpack()
@@ -189,13 +189,13 @@ def _mark(code: int, data: bytes) -> _Mark:
 
 
 def watched(entries: Iterable[Any]) -> Iterator[Any]:
-    """Pass entries on to a dict or set that is made of them, as long as that goes at any usual speed.
+    """Iterate over the entries of a dict or set while it is built, as long as that takes the usual time.
 
-    Keys that were chosen to collide take a time that grows with the square of their number. A collection of garbage is
-    slow, too, but not so often.
+    Keys that were chosen to collide take time quadratic in their number. Garbage collection also causes slow steps, but
+    fewer.
 
     Raises:
-        ValueError: it does not.
+        ValueError: too many steps were slow.
     """
     begun, slow = clock.thread_time(), 0
     for number, entry in enumerate(entries, 1):
@@ -212,7 +212,7 @@ def _read_enum(content: list[Any], reader: _Reader) -> Any:
     kind = class_named(content[0], "enum", lambda one: issubclass(one, enum.Enum), reader.declared)
     name = content[1]
     try:
-        # Flags that are combined are stored as their number.
+        # Combined flags are stored as a number.
         combined = issubclass(kind, enum.Flag) and type(name) is int
         return kind(name) if combined else kind.__members__[name]
     except (KeyError, ValueError):
@@ -240,7 +240,7 @@ def _only(make: Callable[[Any], Any]) -> Callable[[list[Any], Any], Any]:
     return read
 
 
-#: What makes a value of its parts; given the reader, for its classes and its bounds.
+#: Creates a value from its parts; the reader has the declared classes and the bounds.
 READERS: Final[dict[Tag, Callable[[list[Any], Any], Any]]] = {
     Tag.TUPLE: lambda v, _: tuple(v),
     Tag.SET: lambda v, reader: set(reader.watched(v)),

@@ -1,7 +1,7 @@
-"""The bound for the nesting of values: the same for all that is stored, sent, or written into a file.
+"""The maximum nesting of values: the same for everything that is stored, sent or written to a file.
 
-Encoders and decoders recurse, many of them in C, where a value that is nested deeply enough ends the process. Nothing
-that is nested more deeply than this bound is therefore written, and nothing of it is decoded.
+Encoders and decoders recurse, many of them in C, where deep nesting would crash the process. Values beyond the maximum
+are therefore neither encoded nor decoded.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Any, Final
 
 from exop.safe_repr import shown
 
-#: Levels of collections and dataclasses, one in the other.
+#: Nested levels of collections and dataclasses.
 DEPTH: Final = 100
-#: Levels that the platform's own tables add around the values of slets: in a checkpoint, in a topology.
+#: Levels that checkpoints and topology files add around the values of slets.
 AROUND: Final = 10
 
 _PLAIN: Final = frozenset((type(None), bool, int, float, str, bytes))
-#: Levels of JSON that one level of a memento takes at the most: a tag, its list, and the table in it.
+#: Maximum levels of JSON for one level of a memento: a tag, its list, and the table in it.
 _PER_LEVEL: Final = 4
 _COLLECTIONS: Final = (Mapping, list, tuple, set, frozenset, deque)
-#: Parts that are looked at one by one.
+#: Maximum number of parts that are inspected.
 _FEW: Final = 500
 _STRINGS: Final = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 _BRACKETS: Final = re.compile(r"[^][{}]+")
@@ -39,11 +39,11 @@ class TooDeep(ValueError):
 
 
 def deep_place(value: Any, levels: int = DEPTH) -> str | None:
-    """The place in *value* that is nested more deeply than *levels*, as `head[1].next[1]…`; `None` if there is none.
+    """Return the place in *value* that is nested more deeply than *levels*, as `head[1].next[1]…`, or `None`.
 
-    A value that is neither a plain number nor text, such as a moment or an array, counts as one level.
+    Values without parts, such as moments and arrays, count as one level.
     """
-    # A place is a chain of steps, and becomes text only where it is asked for.
+    # A place is a linked list of steps; only the one found is converted to text.
     open_: list[tuple[Any, Any, int]] = [(value, None, 0)]
     while open_:
         one, place, above = open_.pop()
@@ -56,7 +56,7 @@ def deep_place(value: Any, levels: int = DEPTH) -> str | None:
 
 
 def is_shallow(value: Any, levels: int = DEPTH) -> bool:
-    """Whether a value of few parts is nested at most *levels* deep; `False` also where it has many parts."""
+    """Whether a value of few parts is nested at most *levels* deep; `False` if it has many parts."""
     open_: list[tuple[Any, int]] = [(value, 0)]
     for _ in range(_FEW):
         if not open_:
@@ -71,7 +71,7 @@ def is_shallow(value: Any, levels: int = DEPTH) -> bool:
 
 
 def parts_of(value: Any) -> Iterable[tuple[Any, Any]]:
-    """List the parts of a value, each with the step that leads there; a plain value has none."""
+    """List the parts of a value, each with the step that leads to it."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return [(f".{one.name}", getattr(value, one.name, None)) for one in dataclasses.fields(value)]
     if isinstance(value, Mapping):
@@ -94,10 +94,10 @@ def _text(place: Any, most: int = 80) -> str:
 
 
 def read_json(data: bytes, **options: Any) -> Any:
-    """Read JSON in UTF-8.
+    """Parse JSON in UTF-8.
 
     Raises:
-        ValueError: it is no JSON, or nested so deeply that no memento is (`TooDeep`).
+        ValueError: it is invalid, or nested more deeply than any memento (`TooDeep`).
     """
     text = data.decode("utf-8-sig")
     brackets = _BRACKETS.sub("", _STRINGS.sub("", text))
@@ -107,10 +107,10 @@ def read_json(data: bytes, **options: Any) -> Any:
 
 
 def read_toml(text: str, levels: int = DEPTH + AROUND) -> dict[str, Any]:
-    """Read TOML.
+    """Parse TOML.
 
     Raises:
-        ValueError: it is no TOML, or nested too deeply (`TooDeep`).
+        ValueError: it is invalid, or nested too deeply (`TooDeep`).
     """
     import tomllib
 

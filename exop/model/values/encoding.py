@@ -1,9 +1,9 @@
-"""Values as bytes: what mementos and items are made of, each with its exact type; no code, no pickle.
+"""Values as bytes, each with its exact type: the content of mementos and logged items; no code, no pickle.
 
-Numbers, text, bytes, lists and dicts are msgpack's own. Everything else is a list that begins with a mark, an extension
-of msgpack that holds the `Tag`; so one pass reads and writes a value however it is nested, and nothing recurses. An
-object that is referred to from two places becomes two, and a `bytearray` comes back as `bytes`; dataclasses, named
-tuples and enums are stored by the name of their class and the names of their fields.
+Numbers, text, bytes, lists and dicts are those of msgpack. Any other value is a list that begins with a mark, an
+extension of msgpack with the `Tag`; so a single pass encodes or decodes a value however it is nested, without
+recursion. An object that is referenced twice becomes two, and a `bytearray` becomes `bytes`; dataclasses, named tuples
+and enums are stored by the names of their class and fields.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from exop.model.values import columns
 from exop.model.values.class_names import name_of
 from exop.model.values.depth import AROUND, DEPTH, TooDeep, deep_place, is_shallow
 
-#: The extension that is the mark; older releases wrote one extension per tag, which held the packed content.
+#: The extension type of marks; older releases wrote one extension per tag, which contained the packed content.
 MARK: Final = 64
-#: The bytes that begin a list or a table. Text, numbers and bytes hold them too: their count is a bound.
+#: The bytes that begin a list or a table. They also occur in other data, so their count is an upper bound.
 _HEADERS: Final = bytes((*range(0x80, 0xA0), *range(0xDC, 0xE0)))
-#: Bytes of which these are counted.
+#: Maximum number of bytes in which they are counted.
 _COUNTED: Final = 4096
 _READ: Final = 2**16
 #: Bytes; a packer whose buffer has grown beyond this is not kept.
@@ -45,7 +45,7 @@ K = TypeVar("K")
 
 
 class Tag(enum.IntEnum):
-    """The extensions: a number keeps its meaning for ever."""
+    """The types with a mark; a number never changes its meaning."""
 
     TUPLE = 1
     SET = 2
@@ -75,40 +75,39 @@ class Tag(enum.IntEnum):
 
 
 def encode(value: Any, *, levels: int = DEPTH) -> bytes:
-    """Write a value.
+    """Encode a value.
 
     Raises:
-        NotStorable: something in it is of a type that is not known here, refers to itself, or is nested more deeply
-            than *levels*.
+        NotStorable: a part of it is of an unknown type, refers to itself, or is nested more deeply than *levels*.
     """
     try:
         packer = _packers.pop()
-    except IndexError:  # another thread may have taken the last one in between, had it been looked for first
+    except IndexError:  # a check beforehand would race with other threads
         packer = msgpack.Packer(default=_extended, strict_types=True, use_bin_type=True)
     try:
         data: bytes = packer.pack(value)
-        # Looking at the nesting of the bytes copies them once more: seldom needed for large arrays, in few parts.
+        # `check_nesting` copies the bytes; large values of few parts, such as arrays, are checked directly.
         if len(data) <= _LARGE or not is_shallow(value, levels):
             check_nesting(data, levels)
     except NotStorable:
         raise
     except (TypeError, ValueError, AttributeError, OverflowError, RecursionError) as problem:
         place = deep_place(value, levels)
-        what, told = type(value).__name__, str(problem)
+        what, text = type(value).__name__, str(problem)
         if place is not None:
-            what, told = f"what stands at {place}", f"it is nested more than {levels} levels deep, or refers to itself"
+            what, text = f"what stands at {place}", f"it is nested more than {levels} levels deep, or refers to itself"
         cure = "a memento is a tree of plain values: take out what refers to itself, and keep a chain as a list"
-        raise NotStorable(value=what, problem=told, cure=cure) from problem
+        raise NotStorable(value=what, problem=text, cure=cure) from problem
     if len(data) <= _LARGE:
         _packers.append(packer)
     return data
 
 
 def encode_each(values: Mapping[K, Any], place: Callable[[K], str], *, levels: int = DEPTH) -> dict[K, bytes]:
-    """Write several values; *place* tells where one stands, for errors.
+    """Encode several values; *place* returns the place of one, for errors.
 
     Raises:
-        NotStorable: as above.
+        NotStorable: as `encode`.
     """
     found = {}
     for key, value in values.items():
@@ -120,18 +119,18 @@ def encode_each(values: Mapping[K, Any], place: Callable[[K], str], *, levels: i
 
 
 def check_nesting(data: bytes, levels: int = DEPTH) -> None:
-    """Refuse msgpack that is nested more deeply than *levels*, or no msgpack; nothing is unpacked and nothing recurses.
+    """Refuse msgpack that is nested more deeply than *levels*, or invalid, without decoding and recursion.
 
     Raises:
         TooDeep: it is nested more deeply.
-        Exception: what msgpack raises for bytes that are cut off or damaged.
+        Exception: what msgpack raises for truncated or damaged bytes.
     """
     if len(data) <= levels:
         return
     if len(data) <= _COUNTED and len(data) - len(data.translate(None, _HEADERS)) <= levels:
         return
-    # msgpack's own bound is a larger one: levels around the data take up the difference. The data is taken in parts,
-    # because it would be copied.
+    # The bound of msgpack itself is larger: additional levels around the data make up the difference. The data is fed
+    # in parts, since msgpack copies it.
     around, parts = [b"\x91" * (_own_bound() - levels)], io.BytesIO(data)
     passing = unpacker(SimpleNamespace(read=lambda size: around.pop() if around else parts.read(size)))
     try:
@@ -142,7 +141,7 @@ def check_nesting(data: bytes, levels: int = DEPTH) -> None:
 
 @cache
 def _own_bound() -> int:
-    """The levels that msgpack itself skips; the number differs between its releases."""
+    """The number of levels that msgpack itself skips, which depends on its release."""
     bound = 2 * (DEPTH + AROUND)
     while True:
         passing = unpacker()
@@ -155,24 +154,24 @@ def _own_bound() -> int:
 
 
 def unpacker(file: Any = None, **hooks: Any) -> Any:
-    """An unpacker for data of any size, with the longest lists and tables that there can be."""
+    """An unpacker for data, lists and tables of any size."""
     most = {"max_buffer_size": 0, "max_array_len": 2**32 - 1, "max_map_len": 2**32 - 1}
     return msgpack.Unpacker(file, read_size=_READ, strict_map_key=False, raw=False, **most, **hooks)
 
 
-#: Packers that are free: one is used by one thread at a time, and not again by what it calls.
+#: Free packers; each is used by one thread at a time, and is not reentrant.
 _packers: Final[list[Any]] = []
 
 
 def _extended(value: Any) -> list[Any]:
-    """Pack a value for which msgpack has no form as a marked list; its parts are packed by the same packer."""
+    """Convert a value that msgpack cannot represent to a marked list; the same packer encodes its parts."""
     kind = type(value)
     writer = WRITERS.get(kind)
     if writer is not None:
         tag, content = writer
         return [_MARKED[tag], *content(value)]
     if isinstance(value, enum.Enum):
-        # Flags that are combined have no name of their own.
+        # Combined flags have no name.
         name = value.name if value.name in kind.__members__ else value.value
         return [_MARKED[Tag.ENUM], name_of(kind), name]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -192,12 +191,12 @@ def _extended(value: Any) -> list[Any]:
 
 
 def flat(table: Mapping[Any, Any]) -> list[Any]:
-    """Keys and values in turn: a table in a marked list costs no level of its own."""
+    """Alternating keys and values: a table in a marked list needs no level of its own."""
     return [one for pair in table.items() for one in pair]
 
 
 def fields_of(value: Any) -> dict[str, Any]:
-    """The fields of a dataclass instance, by name, as they are."""
+    """The fields of a dataclass instance by name, without copies."""
     return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 

@@ -1,7 +1,7 @@
-"""Two versions of a bundle have their own classes: which of them are one class, and how a value changes its version.
+"""Versions of the classes of a bundle: which classes correspond, and how a value changes its version.
 
-Each version of a bundle has its modules in a package of its own, `exop_bundles.NAME_vVERSION`. Classes of two versions
-are versions of one class when bundle, module in it and qualified name are equal.
+Each version of a bundle has its modules in its own package, `exop_bundles.NAME_vVERSION`. Two classes are versions of
+one class if bundle, module within the bundle and qualified name are equal.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from exop.model.types.description import Type, is_named_tuple, type_of
 from exop.model.types.instances import filled, filled_tuple
 
 ROOT: Final = "exop_bundles"
-#: Values that hold no others; what an annotation says of them is enough.
+#: Types without parts.
 _PLAIN: Final = (bool, int, float, str, bytes, type(None))
 
 
 def package_name(package: str, version: str) -> str:
-    """The package of one version of a bundle: 1.2.0 of `speeds` has the modules `exop_bundles.speeds_v1_2_0.…`."""
+    """Return the package of a version of a bundle: `exop_bundles.speeds_v1_2_0` for 1.2.0 of `speeds`."""
     plain = version.replace("!", "_epoch_").replace("+", "_local_").replace(".", "_")
-    # A `_v` within the version would make it unclear where the name ends.
+    # A `_v` in the version would make the end of the name ambiguous.
     return f"{ROOT}.{package}_v{plain.replace('_v', '_V')}"
 
 
 def package_of(module: str) -> tuple[str, str] | None:
-    """The package of the version of a bundle that a module belongs to, and the bundle's name; `None`: to no bundle."""
+    """Return the package of a bundle's version to which a module belongs, and the bundle's name; or `None`."""
     head = ".".join(module.split(".")[:2])
     if not head.startswith(f"{ROOT}."):
         return None
@@ -52,7 +52,7 @@ def unversioned(name: str) -> str:
 
 
 def find_version(name: str) -> str | None:
-    """The name in a version that is loaded, for a class (`module:Qualified.Name`) of one that is loaded no more."""
+    """The name, in a loaded version of its bundle, of a class whose own version is not loaded."""
     module = name.partition(":")[0]
     found = package_of(module)
     if found is None or found[0] in sys.modules:
@@ -64,18 +64,18 @@ def find_version(name: str) -> str | None:
 
 
 class NoVersion(TypeError):
-    """A value is of a class that the other version of its bundle does not have, or has with other fields."""
+    """The other version of a bundle lacks the class of a value, or the class has other fields."""
 
 
 @dataclasses.dataclass
 class Mover:
-    """Makes values of the classes of one version into values of the same classes of another.
+    """Converts values of the classes of one version to those of another.
 
-    What holds none of them is passed on as it is, by reference; what does is built anew, and the old value stays.
+    Values without such parts are returned as they are, by reference; others are copied, and the old value is unchanged.
 
     Args:
-        after: The package of the new version. A class of any other version of the bundle is an old one, unless the new
-            version has taken it over as it is.
+        after: The package of the new version. A class of any other version of the bundle is old, unless the new version
+            has adopted it unchanged.
     """
 
     after: str
@@ -83,22 +83,22 @@ class Mover:
     _found: dict[type, Any] = dataclasses.field(default_factory=dict)
 
     def move(self, value: Any) -> Any:
-        """The value in the new version.
+        """Convert a value to the new version.
 
         Raises:
-            NoVersion: the new version has no such class, or one with other fields.
+            NoVersion: the new version lacks the class, or it has other fields.
         """
         kind = type(value)
         if kind in _PLAIN:
             return value
         known = self._made.get(id(value))
         if known is None:
-            # The old value is kept beside the new one: its id must not be given to another meanwhile.
+            # A reference to the old value prevents the reuse of its id.
             known = self._made[id(value)] = value, self._moved(value, kind)
         return known[1]
 
     def fields_of(self, value: Any) -> Any:
-        """A dataclass that is of the new version already, with its fields moved.
+        """Convert the fields of a dataclass that is of the new version already.
 
         Raises:
             NoVersion: as `move`.
@@ -106,7 +106,7 @@ class Mover:
         return self._record(value, type(value))
 
     def concerns(self, annotation: Any) -> bool:
-        """Whether a value of this type may hold something of the old version; where that is not known, it may."""
+        """Whether a value of this type may contain a value of the old version, as far as is known."""
         return any(map(self._concerns, type_of(annotation).reached()))
 
     def _concerns(self, one: Type) -> bool:
@@ -121,7 +121,7 @@ class Mover:
         return self._find(kind) is not kind
 
     def _find(self, kind: type) -> Any:
-        """The class of the new version; `None` if it has none."""
+        """The class in the new version, or `None`."""
         if kind not in self._found:
             within = ".".join(kind.__module__.split(".")[2:])
             found: Any = sys.modules.get(f"{self.after}.{within}" if within else self.after)
@@ -157,7 +157,7 @@ class Mover:
             raise NoVersion(f"{kind.__qualname__} has no {value.name} any more") from None
 
     def _record(self, value: Any, kind: Any) -> Any:
-        """A dataclass or named tuple as one of *kind*; nothing is computed anew from its fields."""
+        """Convert a dataclass or named tuple; `__init__` and `__post_init__` are not called."""
         plain = dataclasses.is_dataclass(value)
         names = [one.name for one in dataclasses.fields(value)] if plain else value._fields
         fields = {name: getattr(value, name) for name in names}

@@ -47,7 +47,7 @@ def test_what_nobody_registers_runs_embedded_only():
     }
     with pytest.raises(MeshError) as caught:
         resolved(unregistered(), known, durable=True)
-    assert "source: the slet 'numbers' of tests.model.sample_meshes stands in no plugin" in str(caught.value)
+    assert "source: the slet 'numbers' of tests.model.sample_meshes is in no plugin" in str(caught.value)
     assert "@hookimpl register_slets()" in str(caught.value)
     assert "or run without a state directory" in str(caught.value)
 
@@ -56,7 +56,7 @@ def test_what_nobody_registers_does_not_travel():
     """Sent to another process the reason is another one, and so is the cure."""
     with pytest.raises(MeshError) as caught:
         resolved(unregistered(), {}, travels=True)
-    assert "stands in no plugin, and code does not travel by itself" in str(caught.value)
+    assert "is in no plugin, and code does not travel by itself" in str(caught.value)
     assert "exop serve --load FOLDER" in str(caught.value)
     assert "state directory" not in str(caught.value)
 
