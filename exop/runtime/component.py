@@ -1,4 +1,4 @@
-"""One running instance of a slet: its state, settings, ports and life cycle, and the compiled ways into it."""
+"""One running instance of a slet: its state, settings, ports and life cycle, and the compiled entries of it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Component(Lifecycle):
         aside: The output for dead letters, if the node connects it to a channel.
         ended: The input ports whose stream has ended.
         over: The slet had ended when the checkpoint was taken that it goes on from.
-        tap: Listens to it; asked when the ways into it are compiled.
+        tap: Listens to it; asked when its entries are compiled.
         trigger: Puts a trigger of the pending conditional updates in front of an entry that it compiles; given the name
             and the type of the port. `None` if none are pending.
     """

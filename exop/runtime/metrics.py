@@ -80,7 +80,7 @@ class Tally(Flow):
     """The exact counts of one input port, and of the results of its slet; one driver at a time writes them.
 
     Attributes:
-        received: Items that were counted on their way in.
+        received: Items that were counted when they entered.
         sources: Flows into the port, counted where they begin.
         earlier: Items of flows that lead elsewhere now. Apart from `received`, since any thread may end a flow.
         stopped: Items without exactly one result: none, several, an error.

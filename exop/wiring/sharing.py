@@ -88,7 +88,7 @@ class Sharing:
             return [*self._found.values()]
 
     def guard(self, edge: Edge, channel: str, kind: str, edges: Iterable[Edge], entry: Entry) -> Entry:
-        """Return the way into a port that compares every item before and after the call."""
+        """Return the entry into a port that compares every item before and after the call."""
         readers = tuple(edges)
         shares = len(readers) > 1 or kind in KEEPING
 

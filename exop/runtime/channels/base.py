@@ -32,7 +32,7 @@ PullMode = Literal["take", "read"]
 
 @dataclass(frozen=True)
 class Outlet:
-    """One consumer connected to a channel: the name of its port, and the way in."""
+    """One consumer connected to a channel: the name of its port, and its entry."""
 
     port: str
     entry: Entry
@@ -85,7 +85,7 @@ class Channel(ABC):
 
     @abstractmethod
     def entry(self, outlets: Sequence[Outlet]) -> Entry:
-        """Compile the way in, given the ways into the connected consumers."""
+        """Compile the entry, given the entries of the connected consumers."""
 
     def bound_back(self) -> Callable[[], None]:
         """Return a function that restores the content that `entry` drops, for a change that is undone."""
@@ -166,7 +166,7 @@ class DirectChannel(Channel):
         self.partitioning = None if by is None else Partitioning(name, by, partitions)
 
     def entry(self, outlets: Sequence[Outlet]) -> Entry:
-        """Return the way into the consumers."""
+        """Return the entry of the consumers."""
         return fan_out([outlet.entry for outlet in outlets])
 
 

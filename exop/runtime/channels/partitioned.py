@@ -18,7 +18,7 @@ from exop.safe_repr import shown
 REMEMBERED: Final = 65_536
 #: Takes an item that cannot be assigned to a partition.
 Refuse: TypeAlias = Callable[[Method, Any, BaseException], None]
-#: The way in for one item.
+#: The method for one item.
 _PUSH: Final = """
 def push(item):
     try:
@@ -28,7 +28,7 @@ def push(item):
         return
     push(item)
 """
-#: The members of one group: the way into one port of each, by node.
+#: The members of one group: the entry into one port of each, by node.
 Members: TypeAlias = Mapping[str, Entry]
 
 
@@ -143,7 +143,7 @@ class _Owners(dict[Any, Any]):
 
 
 def route(partitioning: Partitioning, groups: Sequence[Members], refuse: Refuse, *, probing: bool = True) -> Entry:
-    """Compile the way into several groups: an item goes to one member of each, a control item to all members.
+    """Compile the entry into several groups: an item goes to one member of each, a control item to all members.
 
     A batch is split; the items of one partition stay in order. The rest of a batch that is left over when the driver
     unwinds is assigned anew when it goes on.
@@ -191,7 +191,7 @@ def route(partitioning: Partitioning, groups: Sequence[Members], refuse: Refuse,
 
 
 def _push(key: str, table: Sequence[Entry], other: Callable[[Any, BaseException], None]) -> Push:
-    """Compile the way in for one item."""
+    """Compile the method for one item."""
     pushes = {entry: entry.push for entry in dict.fromkeys(table)}
     names: dict[str, Any] = {"owners": _Owners([pushes[entry] for entry in table]), "other": other}
     exec(_PUSH.format(key=key), names)

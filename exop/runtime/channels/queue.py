@@ -42,7 +42,7 @@ class Buffered(Channel):
         capacity: The number of items that may wait.
         entries: The waiting entries, in order.
         worker: The driver that takes the entries; the channel wakes it when it sleeps.
-        deliver: The way into the consumers, for a driver that drains the channel.
+        deliver: The entry into the consumers, for a driver that drains the channel.
         left, dropped: The only consumer has ended, and the number of items dropped for that reason.
         waits: The seconds for which measured items have waited.
         alarm: Called when the channel is in trouble.

@@ -1,4 +1,4 @@
-"""Compiling the way into one port of a component."""
+"""The compiler of the entry into one port of a component: calls, control items, instruments, fusion, suspension."""
 
 from __future__ import annotations
 
@@ -16,44 +16,46 @@ from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Late, LateEntr
 from exop.runtime.dataflow.fusion import fused, fused_batch, sender
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.lifecycle import Event
-from exop.runtime.supervision.failure_policy import anchor, aside_at, stuck_at
+from exop.runtime.supervision.failure_policy import aside_at, port_placeholder, stuck_at
 
 
 def compile_entry(component: Component, port: PortSpec) -> Entry:
-    """Compile the way into *port*, given where the component's outputs are bound to now."""
-    compiled = partial(_open_way, component, port)
-    if component.trigger is None or _shut(component):
+    """Compile the entry into *port*; it sends results to the entries to which the outputs are bound now."""
+    compiled = partial(_open_entry, component, port)
+    if component.trigger is None or _refuses_items(component):
         return compiled()
     return component.trigger(port.name, port.type, compiled)
 
 
-def _open_way(component: Component, port: PortSpec) -> Entry:
-    """Compile the way in without the guard of pending settings."""
-    call, lazy = _converting(component, port), component.spec.results.get(port.name) == "many"
+def _open_entry(component: Component, port: PortSpec) -> Entry:
+    """Compile the entry without the guard of pending settings."""
+    call, lazy = _converted(component, port), component.spec.results.get(port.name) == "many"
     if component.tap is not None:
         call = component.tap.around(port, call, lazy=lazy)
     component.tried[port.name] = call
     to = component.to.get(OUT, NOWHERE)
-    if _shut(component):
-        return _holding(component, port)
+    if _refuses_items(component):
+        return _waiting_entry(component, port)
     tally = component.metrics.tallies[port.name]
     tally.chained = _is_plain(component, port) and component.spec.results[port.name] != "none"
     tally.lead_into(to.tally if tally.chained else None)
 
     def probe() -> Entry:
         timed = component.metrics.timed(call, lazy=lazy)
-        return _probing(component, _way(component, port, timed, to.probe, {}))
+        return _instrumented(component, _slet_entry(component, port, timed, to.probe, {}))
 
-    return _way(component, port, call, to, {"probe": probe})
+    return _slet_entry(component, port, call, to, {"probe": probe})
 
 
-def _way(component: Component, port: PortSpec, call: Callable[[Any], Any], to: Entry, late: Late) -> Entry:
-    """Compile the way in for the shape of this port: fused with the slets behind it if it takes and gives single items.
+def _slet_entry(component: Component, port: PortSpec, call: Callable[[Any], Any], to: Entry, late: Late) -> Entry:
+    """Compile the entry for the form of this port; a slet that takes and gives single items is fused with those behind.
 
-    Its callables are compiled when they are first read; so is the probe, which *late* makes.
+    Its methods are compiled when they are first read; so is the probe, which *late* makes.
     """
     if not _is_plain(component, port):
-        return _seeing(component, port, _by_shape(component, port, _careful(component, port, call, to), late))
+        return _with_control(
+            component, port, _entry_by_form(component, port, _call_and_send(component, port, call, to), late)
+        )
     entry: Entry = LateEntry(
         NOWHERE.control,
         {
@@ -65,7 +67,7 @@ def _way(component: Component, port: PortSpec, call: Callable[[Any], Any], to: E
         },
         component.metrics.tallies[port.name],
     )
-    return _seeing(component, port, entry)
+    return _with_control(component, port, entry)
 
 
 def _link(component: Component, port: PortSpec, call: Callable[[Any], Any], to: Entry) -> Link:
@@ -73,7 +75,7 @@ def _link(component: Component, port: PortSpec, call: Callable[[Any], Any], to: 
     result, tally = component.spec.results[port.name], component.metrics.tallies[port.name]
     pauses = any(one.name == OUT and one.type.pauses for one in component.spec.outputs)
 
-    def resend(found: Any) -> None:  # late: it compiles what follows
+    def resend(found: Any) -> None:  # late, since this compiles the entries behind
         sender(result, to, tally, batches=False)[0](found)
 
     return Link(
@@ -85,13 +87,13 @@ def _link(component: Component, port: PortSpec, call: Callable[[Any], Any], to: 
         resend=resend,
         metrics=component.metrics,
         tally=tally,
-        anchor=anchor(component, port),
+        placeholder=port_placeholder(component, port),
         item=port.type.item,
     )
 
 
-def _by_shape(component: Component, port: PortSpec, push: Push, late: Late) -> Entry:
-    """Make an entry of *push*, which takes one payload, an item or a batch according to the port, and counts 1."""
+def _entry_by_form(component: Component, port: PortSpec, push: Push, late: Late) -> Entry:
+    """Make an entry of *push*, which takes one payload, an item or a batch as the port does, and counts it as 1."""
     metrics, tally = component.metrics, component.metrics.tallies[port.name]
 
     def push_mark(mark: Any) -> None:
@@ -116,15 +118,15 @@ def _by_shape(component: Component, port: PortSpec, push: Push, late: Late) -> E
 
 
 def _is_plain(component: Component, port: PortSpec) -> bool:
-    """Whether the slet takes and gives single items by one port each: no control items, batches, or further ports."""
+    """Whether the slet takes and gives single items by one port each, without control items or further ports."""
     spec = component.spec
     out = next((one.type for one in spec.outputs if one.name == OUT), None)
     mixed = out is not None and (out.punctuation or out.end or out.form != "item")
     return not (mixed or component.buffered or port.type.punctuation or port.type.end or port.type.form != "item")
 
 
-def _careful(component: Component, port: PortSpec, call: Callable[[Any], Any], to: Entry) -> Push:
-    """Compile a call of a slet of any shape: results are sent one by one, behind the pushes of its further ports."""
+def _call_and_send(component: Component, port: PortSpec, call: Callable[[Any], Any], to: Entry) -> Push:
+    """Compile the call of a slet of any shape: its results leave one by one, behind its pushes by further ports."""
     spec, tally = component.spec, component.metrics.tallies[port.name]
     result = spec.results[port.name]
     out = next((one.type for one in spec.outputs if one.name == OUT), None)
@@ -154,8 +156,8 @@ def _careful(component: Component, port: PortSpec, call: Callable[[Any], Any], t
     return push
 
 
-def _converting(component: Component, port: PortSpec) -> Callable[[Any], Any]:
-    """The slet's call behind the conversion that the port's form asks for; batches and columns are timed one by one."""
+def _converted(component: Component, port: PortSpec) -> Callable[[Any], Any]:
+    """Return the slet's call behind the conversion to the form of the port; each call with a batch is timed."""
     plain, form = component.calls[port.name], port.type.form
     if form == "item":
         return plain
@@ -176,8 +178,8 @@ def _converting(component: Component, port: PortSpec) -> Callable[[Any], Any]:
     return call
 
 
-def _seeing(component: Component, port: PortSpec, entry: Entry) -> Entry:
-    """Give an entry its control items: shown to a slet whose port's type names them, then merged and passed on."""
+def _with_control(component: Component, port: PortSpec, entry: Entry) -> Entry:
+    """Add the control items: the slet sees those that the type of its port names; then they are merged and sent on."""
     spec, merge, name, push = component.spec, component.merge, port.name, entry.control
     sees_time = any(one.type.punctuation for one in spec.inputs)
     passes_on = not spec.own_driver and not sees_time
@@ -198,7 +200,7 @@ def _seeing(component: Component, port: PortSpec, entry: Entry) -> Entry:
 
     def control(mark: Punctuation | EndOfStream) -> None:
         if isinstance(mark, EndOfStream):
-            if name in component.ended:  # a stream ends once, however often that is said (as in a cycle)
+            if name in component.ended:  # a stream ends once, also where a cycle repeats its end
                 return
             component.ended.add(name)
         try:
@@ -215,15 +217,15 @@ def _seeing(component: Component, port: PortSpec, entry: Entry) -> Entry:
 
 
 def _end(component: Component) -> None:
-    """Every input has ended: so have the outputs, unless the slet drives them itself."""
+    """End the outputs, since every input has ended, unless the slet drives them itself."""
     if not component.spec.own_driver:
         component.finish()
     elif not component.spec.outputs and component.allows(Event.END):
         component.on(Event.END)
 
 
-def _probing(component: Component, timed: Entry) -> Entry:
-    """The instrumented way: notes how long ago the item left its source."""
+def _instrumented(component: Component, timed: Entry) -> Entry:
+    """Return the instrumented twin of an entry, which notes how long ago the item left its source."""
     latencies = component.metrics.latencies
 
     def measured(method: Literal["push", "uncounted", "push_batch"]) -> Push:
@@ -239,27 +241,27 @@ def _probing(component: Component, timed: Entry) -> Entry:
     return Entry(measured("push"), measured("push_batch"), timed.control, endpoint=timed.endpoint, uncounted=uncounted)
 
 
-def _shut(component: Component) -> bool:
-    """Whether a component lets nothing in: it is suspended, or waits for what it reads."""
+def _refuses_items(component: Component) -> bool:
+    """Whether a component takes no items: it is suspended, or waits until the channels that it reads are filled."""
     return component.held or bool(component.awaits)
 
 
-def _holding(component: Component, port: PortSpec) -> Entry:
-    """Compile the way into a component that lets nothing in: drivers go back to their safe points, and wait there."""
-    placeholder = anchor(component, port)
+def _waiting_entry(component: Component, port: PortSpec) -> Entry:
+    """Compile the entry into a component that takes no items: drivers unwind to their safe points, and wait there."""
+    placeholder = port_placeholder(component, port)
 
     def held(method: Method) -> Push:
         opened: Push | None = None
 
         def wait(payload: Any) -> None:
             nonlocal opened
-            if opened is None and not _shut(component):  # it goes on, and nothing was bound anew since
+            if opened is None and not _refuses_items(component):  # it has been resumed, and nothing was compiled since
                 opened = getattr(compile_entry(component, port), method)
             if opened is not None:
                 opened(payload)
                 return
             driver = current_driver()
-            if driver is None:  # pushed by hand: there is no safe point to wait at
+            if driver is None:  # a test or an embedding program pushes: there is no safe point at which to wait
                 waits = f"{component.waits}; push what fills that first"
                 problem = waits if component.awaits else f"it is {component.status}; resume it first"
                 raise ComponentFailed(

@@ -1,8 +1,8 @@
-"""Entries, the points at which items enter; and the calls that are left when a driver goes back to its safe point.
+"""Compiled entries, by which items enter ports and channels; in-flight items, and how a driver unwinds.
 
 An entry is three bound callables, compiled once and called without any look-up. A slet that raises, or is suspended,
-must not hold its driver inside the calls that led to it: `Unwind` runs up through the compiled frames, each of which
-adds the calls that it has still to make. The driver keeps them at its safe point as a list, and makes them when the
+must not hold its driver inside the calls that led to it: `Unwind` passes up through the compiled frames, each of which
+adds the items that it has not handed on. The driver keeps them at its safe point as a list, and makes them when the
 slet is resumed, by whatever is compiled at the same places (`node.port`, a channel) then.
 """
 
@@ -19,13 +19,13 @@ from exop.model.slets.spec import Result
 from exop.runtime.dataflow.batches import Shared, weight
 from exop.runtime.metrics import ComponentMetrics, Tally
 
-#: Which of the callables of an entry takes the payload.
+#: The method of an entry that takes a payload.
 Method = Literal["push", "push_batch", "control", "show", "pass_on"]
 Push = Callable[[Any], None]
 Control = Callable[[Punctuation | EndOfStream], None]
-#: A factory of the callables of an entry, by attribute name: a `Push`, for the probe an `Entry`, or a `Link`.
+#: Compiles the methods of an entry, by their names; for `probe` an `Entry`, for `link` a `Link`.
 Late = Mapping[str, Callable[[], Any]]
-#: A payload for an entry, and which of its callables takes it.
+#: An entry, one of its methods, and the payload for that.
 Step: TypeAlias = "tuple[Entry, Method, Any]"
 #: The result of a slet for one item; `some`: any number, with `None` among them, which is no item.
 Shape = Result | Literal["some"]
@@ -34,7 +34,7 @@ NOTHING: Final = object()
 
 
 class Entry:
-    """A point at which items enter a slet's port or a channel: callables for one item, several, and control items.
+    """The compiled entry into a port or a channel: methods for one item, a batch, and control items.
 
     Attributes:
         show, pass_on: The two halves of `control` where a slet sees control items.
@@ -42,8 +42,8 @@ class Entry:
         probe: The same way with instruments, for the few items that a driver measures.
         link: The slet that can be fused with the one before it; `None` elsewhere.
         tally: The count of the items, for a caller that counts them itself and takes `uncounted` instead of `push`.
-        store: Puts unfinished work into a queue without waiting for room; `None` where it leads to no queue.
-        targets, behind: Where unfinished work goes: all entries of a fan-out, and those behind a place that is gone.
+        store: Puts an in-flight item into a queue without waiting for room; `None` where it leads to no queue.
+        targets, behind: Where in-flight items go: all entries of a fan-out, and those behind an endpoint that is gone.
     """
 
     __slots__ = (
@@ -89,16 +89,16 @@ class Entry:
         self.behind = behind
 
     def name_endpoint(self, endpoint: str) -> None:
-        """Name the place where the entry, and its probe, lead."""
+        """Set the endpoint to which the entry and its probe lead."""
         self.endpoint = self.probe.endpoint = endpoint
 
 
 @dataclass(frozen=True, eq=False)
 class Link:
-    """One slet in a chain: how it is called, the shape of its results, where they go, and what takes a failed item.
+    """One slet in a chain: its call, the shape of its results, where they go, and what takes a failed item.
 
-    `aside` takes it for good where the policy is so; `resend` sends what a later try has returned; `anchor` stands for
-    the way into the slet.
+    `aside` takes it for good where the policy is so; `resend` sends what a later try has returned; `placeholder` stands
+    for the entry into the slet.
     """
 
     call: Callable[[Any], Any]
@@ -109,12 +109,12 @@ class Link:
     resend: Push
     metrics: ComponentMetrics
     tally: Tally
-    anchor: Entry
+    placeholder: Entry
     item: Any
 
 
 class LateEntry(Entry):
-    """An entry whose ways are compiled when they are first read, so that a change, which stops the stream, need not.
+    """An entry whose methods are compiled when they are first read, and not while a change stops the stream.
 
     *late* has the factories of `push`, `uncounted`, `push_batch`, `link` and `probe`. Without a link the entry is not
     fused with the one before it, without a probe it is its own.
@@ -129,7 +129,7 @@ class LateEntry(Entry):
             delattr(self, name)
 
     def __getattr__(self, name: str) -> Any:
-        """Compile a way; no other attribute is missing."""
+        """Compile a method; no other attribute is missing."""
         make = self._late.get(name)
         if make is None and name != "uncounted":
             raise AttributeError(name=name, obj=self)
@@ -140,7 +140,7 @@ class LateEntry(Entry):
         return made
 
     def name_endpoint(self, endpoint: str) -> None:
-        """Name the place; a probe that is compiled later gets it then."""
+        """Set the endpoint; a probe that is compiled later gets it then."""
         self.endpoint = endpoint
         if "probe" not in self._late:
             self.probe.endpoint = endpoint
@@ -154,12 +154,12 @@ NOWHERE: Final = Entry(_discard, _discard, _discard, store=lambda method, payloa
 
 
 def placeholder(endpoint: str) -> Entry:
-    """Return an entry that stands for a place, whatever is compiled there when the work for it is done."""
+    """Return an entry that stands for whatever is compiled at *endpoint* when an item enters."""
     return Entry(_discard, _discard, _discard, endpoint=endpoint)
 
 
 def fan_out(targets: Sequence[Entry], *, probing: bool = True) -> Entry:
-    """Return one way into several targets, each of which gets everything, in their order."""
+    """Return one entry into several targets; each gets every item, in the order of the targets."""
     if not targets:
         return NOWHERE
     if len(targets) == 1:
@@ -183,7 +183,7 @@ def fan_out(targets: Sequence[Entry], *, probing: bool = True) -> Entry:
 
 
 def _to_all(targets: Sequence[Entry], method: Method) -> Callable[[Any], None]:
-    """Hand a payload to every target by one of their callables."""
+    """Compile the call that hands a payload to every target by one of their methods."""
     calls = tuple(getattr(target, method) for target in targets)
 
     def to_all(payload: Any) -> None:
@@ -230,13 +230,13 @@ def in_order(steps: Iterable[Step]) -> None:
         for entry, method, payload in rest:
             getattr(entry, method)(payload)
     except Unwind as unwound:
-        unwound.work += [InFlight(*step) for step in rest]
+        unwound.in_flight += [InFlight(*step) for step in rest]
         raise
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The condition for some work: in words, as a test, and for how many seconds at most."""
+    """The condition for which an in-flight item waits: in words, as a test, and for how many seconds at most."""
 
     where: str
     ready: Callable[[], bool]
@@ -245,9 +245,9 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """One call that is still to be made: hand *payload* to *entry*, or to the one at its place by now.
+    """An in-flight item, batch or control item: *method* of *entry*, or of the one at its endpoint by now, takes it.
 
-    `wait` is the condition that has to hold before, `stamp` the position among the work of the driver.
+    `wait` is the condition that has to hold before, `stamp` the position among the in-flight items of the driver.
     """
 
     entry: Entry
@@ -257,23 +257,23 @@ class InFlight:
     stamp: int = 0
 
     def do(self, current: Mapping[str, Entry]) -> None:
-        """Make the call; *current* has the entry that is compiled at each place."""
+        """Hand it on; *current* has the entry that is compiled at each endpoint."""
         getattr(current.get(self.entry.endpoint, self.entry), self.method)(self.payload)
 
     def give_back(self, current: Mapping[str, Entry]) -> None:
-        """Correct the count for a call that was begun, and will be made once more."""
+        """Correct the count of an item that entered and will enter once more."""
         tally = current.get(self.entry.endpoint, self.entry).tally
         if tally is not None:
             tally.give_back(count_items(self.method, self.payload))
 
 
 def method_for(payload: Any, *, whole: bool) -> Method:
-    """Which way a payload goes: control items as such, all others as single items or as *whole* batches."""
+    """Return the method for a payload: control items have their own, others are single items or *whole* batches."""
     return "control" if isinstance(payload, CONTROL) else "push_batch" if whole else "push"
 
 
 def count_items(method: Method, payload: Any) -> int:
-    """The number of items in a payload; control items are none."""
+    """Return the number of items in a payload; a control item is none."""
     return 1 if method == "push" else weight(payload) if method == "push_batch" else 0
 
 
@@ -293,13 +293,13 @@ class Packet:
 
 
 def unpacked(entry: Any) -> tuple[Method, Any]:
-    """Return the way and the payload of an entry of a buffer."""
+    """Return the method and the payload of an entry of a buffer."""
     return (entry.method, entry.payload) if type(entry) is Packet else ("push", entry)
 
 
 @dataclass(frozen=True, slots=True)
 class Call(InFlight):
-    """A call that brings no item, for the driver that runs the place of *entry* to make in its turn."""
+    """A call without an item, which the driver that runs the endpoint of *entry* makes in its turn."""
 
     call: Callable[[], object] = bool
 
@@ -311,23 +311,23 @@ class Call(InFlight):
 class Unwind(BaseException):
     """Takes a driver back to its safe point. Not an `Exception`: it passes through compiled frames, never a slet.
 
-    The driver waits until *ready()* holds, or for *patience* seconds. It does the *first* work then, and all that the
-    frames have added to `work` on the way up. *where* is the reason, in words.
+    The driver waits until *ready()* holds, or for *patience* seconds. Then it hands on *first*, and all that the frames
+    have added to `in_flight`. *where* is the reason, in words.
     """
 
     def __init__(
         self, where: str, ready: Callable[[], bool], first: InFlight, *, patience: float | None = None
     ) -> None:
         super().__init__(where)
-        self.work = [replace(first, wait=Wait(where, ready, patience))]
+        self.in_flight = [replace(first, wait=Wait(where, ready, patience))]
 
     def then(self, entry: Entry, method: Method, payloads: Iterable[Any]) -> None:
-        """Add the calls that the frame which is being left has still to make."""
-        self.work.extend(InFlight(entry, method, payload) for payload in payloads)
+        """Add the items that the calling frame has not handed on."""
+        self.in_flight.extend(InFlight(entry, method, payload) for payload in payloads)
 
 
 class Tap(ABC):
-    """Listens at the ways into one component and out of it; asked for each of them while they are compiled."""
+    """Listens at the entries into one component and at its outputs; asked for each while they are compiled."""
 
     @abstractmethod
     def around(self, port: PortSpec, call: Callable[[Any], Any], *, lazy: bool) -> Callable[[Any], Any]:

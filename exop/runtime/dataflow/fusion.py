@@ -29,7 +29,7 @@ _CALL = re.compile(r"\bcall(\d+)\(")
 
 
 def fused(entry: Entry, *, counted: bool) -> Push:
-    """Compile the way in for one item, through the slet at *entry* and those directly behind it.
+    """Compile the method for one item, through the slet at *entry* and those directly behind it.
 
     It counts the item where the caller does not (*counted*); in both cases it counts deviations only.
     """
@@ -39,7 +39,7 @@ def fused(entry: Entry, *, counted: bool) -> Push:
 
 
 def fused_batch(entry: Entry) -> Push:
-    """Compile the way in for a batch: through slets that give one item for each, and a last one of any shape."""
+    """Compile the method for a batch: through slets that give one item for each, and a last one of any shape."""
     links = _chain(entry)
     whole = next((number + 1 for number, link in enumerate(links) if link.result != "one"), len(links))
     links = links[:whole]
@@ -139,7 +139,7 @@ def _batch_code(shapes: tuple[Shape, ...]) -> CodeType:
             "                    except Unwind as unwound:",
             f"                        if not aside{number}({here}, error, unwound):",
             f"                            tally{number}.give_back(1)",
-            f"                            unwound.then(anchor{number}, 'push', [{here}])",
+            f"                            unwound.then(placeholder{number}, 'push', [{here}])",
             "                        raise",
             "                    out = []; keep = out.append",
             f"                stuck{number}({here}, error, resend{number})",
@@ -155,7 +155,7 @@ def _batch_code(shapes: tuple[Shape, ...]) -> CodeType:
     lines += [
         "    except Unwind as unwound:",
         "        rest = [*rest]; tally0.give_back(len(rest)); last.stopped += size - len(rest)",
-        "        unwound.then(anchor0, 'push', rest); raise",
+        "        unwound.then(placeholder0, 'push', rest); raise",
         "    last.stopped += size",
         "    if out:",
         "        last.sent += len(out); tail_batch(out)",
@@ -165,7 +165,7 @@ def _batch_code(shapes: tuple[Shape, ...]) -> CodeType:
 
 def _compiled(name: str, lines: list[str]) -> CodeType:
     called = {number: _CALL.search(line) for number, line in enumerate(lines, 1)}
-    CALLS[name] = {number: f"anchor{found[1]}" for number, found in called.items() if found is not None}
+    CALLS[name] = {number: f"placeholder{found[1]}" for number, found in called.items() if found is not None}
     return compile("\n".join(lines), name, "exec")
 
 

@@ -1,8 +1,8 @@
-"""Inlets: unfinished work in front of the place where it goes on, done by the driver that runs that place.
+"""Inlets: in-flight items in front of the endpoint that takes them, handed on by the driver that runs that endpoint.
 
-The running stream bypasses the inlets: compiled code calls what follows it directly. An inlet fills when a driver goes
-back to its safe point with calls still to be made, or when another thread posts work for the place. A driver enters
-compiled code from its loop only while all inlets that it runs are empty, so work in front is always the oldest.
+The running stream bypasses the inlets: compiled code calls the next entry directly. An inlet fills when a driver
+unwinds to its safe point with in-flight items, or when another thread posts an item. A driver enters compiled code from
+its loop only while all inlets that it runs are empty, so the items in front are always the oldest.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ Parked: TypeAlias = "Collection[Runner] | None"
 
 
 class Inlet:
-    """The work in front of one place, in order.
+    """The in-flight items in front of one endpoint, in order.
 
     Attributes:
-        runner: The driver that runs the place, and takes from the inlet; others only append.
-        items: The work, with rising stamps.
+        runner: The driver that runs the endpoint, and takes from the inlet; others only append.
+        items: The items, with rising stamps.
     """
 
     __slots__ = ("items", "runner")
@@ -48,14 +48,14 @@ class Inlet:
 
 
 class Inlets:
-    """The inlets of one application, by place; one for each driver holds work that leads to no place.
+    """The inlets of one application, by endpoint; one for each driver holds items that lead to no endpoint.
 
-    The stamps on the work of one driver give the order in which it would have gone on, across its inlets. Stamps of two
-    drivers cannot be compared: work that comes together from several is ordered by how far downstream it is.
+    The stamps on the items of one driver give the order in which it would have handed them on, across its inlets.
+    Stamps of two drivers cannot be compared: items of several are ordered by how far downstream they are.
 
     Attributes:
-        entries: The compiled entry at each place.
-        runner: Returns the driver that runs a place.
+        entries: The compiled entry at each endpoint.
+        runner: Returns the driver that runs an endpoint.
     """
 
     def __init__(self) -> None:
@@ -67,21 +67,21 @@ class Inlets:
         self._lock = threading.RLock()
 
     def first(self, driver: Runner) -> Inlet | None:
-        """Return the inlet whose first item is the next thing that *driver* has to do."""
+        """Return the inlet whose first item *driver* hands on next."""
         filled = [one for one in self._run_by(driver) if one.items]
         return min(filled, key=lambda one: one.items[0].stamp, default=None)
 
     def filled(self, driver: Runner) -> bool:
-        """Whether *driver* has anything to do; any thread may ask."""
+        """Whether *driver* has in-flight items; for any thread."""
         return any(one.items for one in self._run_by(driver))
 
     def waiting(self, drivers: Parked = None) -> list[tuple[Runner, InFlight]]:
-        """Return all work, or that of these drivers, in order, with its driver; they are parked."""
+        """Return the in-flight items of all drivers, or of these, in order, each with its driver; they are parked."""
         runners = [runner for runner in list(self._by_runner) if drivers is None or runner in drivers]
-        return [(runner, work) for runner in runners for work in self._of(runner)]
+        return [(runner, item) for runner in runners for item in self._of(runner)]
 
     def at(self, endpoint: str) -> list[InFlight]:
-        """Return the work in front of a place; it may change meanwhile."""
+        """Return the items in front of an endpoint; they may change meanwhile."""
         inlet = self._inlets.get(endpoint)
         while inlet is not None:
             try:
@@ -91,40 +91,40 @@ class Inlets:
         return []
 
     def keep(self, driver: Runner, left: Iterable[InFlight]) -> None:
-        """Put the calls that *driver* has still to make, in order, before all that waits with it."""
-        for leaf in reversed([leaf for work in left for leaf in _leaves(work)]):
+        """Put items that *driver* has not handed on, in order, before all that wait for it."""
+        for leaf in reversed([leaf for item in left for leaf in _leaves(item)]):
             self._inlet(driver, leaf).items.appendleft(replace(leaf, stamp=next(self._in_front)))
 
     def post(self, given: Iterable[InFlight], *, first: bool = False) -> None:
-        """Have each thing done by the driver that runs its place, behind all that waits with it, or before that.
+        """Give each item to the driver that runs its endpoint, behind all that wait for that, or *first*.
 
-        Each goes to where it leads now; it is dropped where that place, and all that stood behind it, is gone.
+        An item is dropped if its endpoint, and all that were behind it, are gone.
         """
         with self._lock:
-            found = [leaf for work in given for leaf in self._current(work)]
-            for work in reversed(found) if first else found:
-                runner = self.runner(work.entry.endpoint)
+            found = [leaf for item in given for leaf in self._current(item)]
+            for item in reversed(found) if first else found:
+                runner = self.runner(item.entry.endpoint)
                 if runner is None:
                     continue
-                items = self._inlet(runner, work).items
+                items = self._inlet(runner, item).items
                 if first:
-                    items.appendleft(replace(work, stamp=next(self._in_front)))
+                    items.appendleft(replace(item, stamp=next(self._in_front)))
                 else:
-                    items.append(replace(work, stamp=next(self._behind)))
+                    items.append(replace(item, stamp=next(self._behind)))
                 runner.prompt()
 
     def assign(self, depth: Callable[[str], float], leaving: Collection[Runner] = (), drivers: Parked = None) -> None:
-        """Give the work of *drivers*, which are parked, to the drivers that run its places now; everything is bound.
+        """Assign the items of *drivers*, which are parked, to the drivers that run their endpoints now; all is bound.
 
         Args:
-            depth: How far downstream a place is, in direct calls.
+            depth: How far downstream an endpoint is, in direct calls.
             leaving: Drivers that do nothing more.
-            drivers: All that have run a place of which the driver is another one now; `None`: all of the application.
+            drivers: All that ran an endpoint which another driver runs now; `None`: all of the application.
         """
         with self._lock:
             given: dict[Runner, list[tuple[Runner, InFlight]]] = {}
-            for giver, work in self.waiting(drivers):
-                for leaf in self._current(work):
+            for giver, item in self.waiting(drivers):
+                for leaf in self._current(item):
                     runner = self.runner(leaf.entry.endpoint) if leaf.entry.endpoint else giver
                     if runner is not None and runner not in leaving:
                         given.setdefault(runner, []).append((giver, leaf))
@@ -136,30 +136,30 @@ class Inlets:
                 givers = {giver for giver, _ in found}
                 if len(givers) > 1:
                     found.sort(key=lambda pair: depth(pair[1].entry.endpoint), reverse=True)
-                for _, work in found:
-                    self._inlet(runner, work).items.append(replace(work, stamp=next(self._behind)))
+                for _, item in found:
+                    self._inlet(runner, item).items.append(replace(item, stamp=next(self._behind)))
                 if givers != {runner}:
                     runner.prompt()
 
     def put_in_order(self, depth: Callable[[str], float], driver: Runner) -> None:
-        """Order the work of *driver*, which is parked: what is farther downstream left its source earlier."""
+        """Order the items of *driver*, which is parked: those farther downstream left their source earlier."""
         with self._lock:
-            found = sorted(self._of(driver), key=lambda work: depth(work.entry.endpoint), reverse=True)
+            found = sorted(self._of(driver), key=lambda item: depth(item.entry.endpoint), reverse=True)
             for inlet in self._run_by(driver):
                 inlet.items.clear()
-            for work in found:
-                self._inlet(driver, work).items.append(replace(work, stamp=next(self._behind)))
+            for item in found:
+                self._inlet(driver, item).items.append(replace(item, stamp=next(self._behind)))
 
     def exchange(
         self, concerned: Callable[[str], bool], drivers: Collection[Runner], change: Callable[[Any], Any]
     ) -> None:
-        """Apply *change* to every payload that waits for *drivers*, which are parked, at the places concerned."""
+        """Apply *change* to every payload that waits for *drivers*, which are parked, at the endpoints *concerned*."""
         for endpoint, inlet in list(self._inlets.items()):
             if inlet.runner in drivers and isinstance(endpoint, str) and concerned(endpoint):
                 inlet.items = deque(replace(one, payload=change(one.payload)) for one in inlet.items)
 
     def drop_marks(self, endpoints: Collection[str]) -> None:
-        """Drop the control items at these places: another stream comes there now."""
+        """Drop the control items at these endpoints: another stream comes there now."""
         for endpoint in endpoints:
             if (inlet := self._inlets.get(endpoint)) is not None:
                 inlet.items = deque(one for one in inlet.items if not isinstance(one.payload, CONTROL))
@@ -168,43 +168,43 @@ class Inlets:
         return list(self._by_runner.get(driver, {}).values())
 
     def _of(self, driver: Runner) -> list[InFlight]:
-        found = [work for one in self._run_by(driver) for work in list(one.items)]
-        return sorted(found, key=lambda work: work.stamp)
+        found = [item for one in self._run_by(driver) for item in list(one.items)]
+        return sorted(found, key=lambda item: item.stamp)
 
-    def _inlet(self, driver: Runner, work: InFlight) -> Inlet:
-        endpoint = work.entry.endpoint or driver
+    def _inlet(self, driver: Runner, item: InFlight) -> Inlet:
+        endpoint = item.entry.endpoint or driver
         with self._lock:
             inlet = self._inlets.setdefault(endpoint, Inlet(driver))
             if inlet.runner is not driver:
                 if inlet.items:
-                    raise RuntimeError(f"{work.entry.endpoint} is run by {inlet.runner.name!r} and by {driver.name!r}")
+                    raise RuntimeError(f"{item.entry.endpoint} is run by {inlet.runner.name!r} and by {driver.name!r}")
                 self._by_runner[inlet.runner].pop(endpoint)
                 inlet.runner = driver
             self._by_runner.setdefault(driver, {})[endpoint] = inlet
         return inlet
 
-    def _current(self, work: InFlight) -> Iterator[InFlight]:
-        """The places where *work* leads now."""
-        endpoint, entry = work.entry.endpoint, work.entry
+    def _current(self, item: InFlight) -> Iterator[InFlight]:
+        """Yield *item* for each endpoint to which it leads now."""
+        endpoint, entry = item.entry.endpoint, item.entry
         if endpoint and endpoint not in self.entries:
-            behind = () if isinstance(work.payload, CONTROL) else (*entry.targets, *entry.behind)
+            behind = () if isinstance(item.payload, CONTROL) else (*entry.targets, *entry.behind)
             for one in behind:
-                yield from self._current(replace(work, entry=one))
+                yield from self._current(replace(item, entry=one))
             if behind or entry.store is None:
                 return
-        yield from _leaves(replace(work, entry=self.entries.get(endpoint, entry)))
+        yield from _leaves(replace(item, entry=self.entries.get(endpoint, entry)))
 
 
-def _leaves(work: InFlight) -> Iterator[InFlight]:
+def _leaves(item: InFlight) -> Iterator[InFlight]:
     """Resolve a fan-out into its targets, in the order of the calls; a queue stores its share now, full or not.
 
-    Several drivers may run a fan-out, and push into a queue; every other place has one runner.
+    Several drivers may run a fan-out, and push into a queue; every other endpoint has one runner.
     """
-    entry = work.entry
-    if work.wait is None and entry.store is not None:
-        entry.store(work.method, work.payload)
-    elif work.wait is None and entry.targets:
+    entry = item.entry
+    if item.wait is None and entry.store is not None:
+        entry.store(item.method, item.payload)
+    elif item.wait is None and entry.targets:
         for target in entry.targets:
-            yield from _leaves(replace(work, entry=target))
+            yield from _leaves(replace(item, entry=target))
     else:
-        yield work
+        yield item

@@ -329,7 +329,7 @@ class Driver:
 
         Until then the driver counts as parked: the work waits in inlets, which a change may give to other drivers.
         """
-        self.inlets.keep(self, self.unwinding(error, in_hand).work)
+        self.inlets.keep(self, self.unwinding(error, in_hand).in_flight)
         if not self._at_work:
             self._catch_up()
 
@@ -371,7 +371,7 @@ class Driver:
                 try:
                     work.do(self.inlets.entries)
                 except BaseException as again:  # noqa: BLE001 (a defect strands the driver; the rest passes)
-                    self.inlets.keep(self, self.unwinding(again, work).work)
+                    self.inlets.keep(self, self.unwinding(again, work).in_flight)
         finally:
             self._at_work = False
         self.on_caught_up()

@@ -1,7 +1,7 @@
 """The failure policies: an item for which a slet raises is left out, set aside, tried again, or suspends its slet.
 
-No output of it has left. `stuck_at` serves the compiled way into a port, `source_broken` a source driver, `careful` the
-way into a channel that may refuse an item, `suspend_on_defect` a driver that meets an error outside of any slet.
+No output of it has left. `stuck_at` serves the compiled entry into a port, `source_broken` a source driver, `careful`
+the entry into a channel that may refuse an item, `suspend_on_defect` a driver that meets an error outside of any slet.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _send_letters(component: Component, unwound: Unwind | None = None) -> None:
         return
     steps = component.aside.unsent()
     if unwound is not None:
-        unwound.work += [InFlight(*step) for step in steps]
+        unwound.in_flight += [InFlight(*step) for step in steps]
     else:
         in_order(steps)
 
@@ -130,8 +130,8 @@ def stuck_at(component: Component, port: PortSpec) -> Callable[[Any, BaseExcepti
     return stuck
 
 
-def anchor(component: Component, port: PortSpec) -> Entry:
-    """Return an entry that stands for the way into a port."""
+def port_placeholder(component: Component, port: PortSpec) -> Entry:
+    """Return an entry that stands for the entry into a port."""
     return placeholder(f"{component.node.name}.{port.name}")
 
 
@@ -152,7 +152,7 @@ def again(component: Component, port: PortSpec, item: Any) -> InFlight:
     method: Method = "show" if isinstance(item, CONTROL) else "push" if port.type.form == "item" else "push_batch"
     component.metrics.tallies[port.name].returned += _size(port, item)
     component.metrics.batches -= method == "push_batch"
-    return InFlight(anchor(component, port), method, item)
+    return InFlight(port_placeholder(component, port), method, item)
 
 
 def _size(port: PortSpec, payload: Any) -> int:
@@ -256,7 +256,7 @@ def _put_back(component: Component) -> dict[str, list[Any]]:
 
 
 def careful(channel: Channel, entry: Entry, place: str, producers: Producers) -> Entry:
-    """Return the way into a channel at *place*, with the policy of the producer for items that the channel refuses.
+    """Return the entry into a channel at *place*, with the policy of the producer for items that the channel refuses.
 
     Every slet behind the channel has a policy of its own, so an exception is the channel's (an item without a key, a
     log on a full disk).

@@ -24,7 +24,7 @@ from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.pause import Pause
 from exop.runtime.lifecycle import State
-from exop.runtime.supervision.failure_policy import anchor
+from exop.runtime.supervision.failure_policy import port_placeholder
 from exop.safe_repr import RAISED, described
 from exop.wiring.graph.region import Region, Wiring
 from exop.wiring.graph.wiring_graph import (
@@ -314,7 +314,7 @@ def take_over(component: Component, successor: Component, inlets: Inlets, wiring
 def _give_input(component: Component, successor: Component, inlets: Inlets) -> None:
     for port in successor.spec.inputs:
         if port.name in component.pulled and not port.pulled:
-            entry, pulled = anchor(successor, port), component.pulled[port.name]
+            entry, pulled = port_placeholder(successor, port), component.pulled[port.name]
             successor.metrics.tallies[port.name].returned += sum(not isinstance(one, CONTROL) for one in pulled.taken)
             inlets.post([InFlight(entry, method, payload) for method, payload in pulled.take_in_flight()])
     if component.tie is None or not isinstance(component.driver, EngineDriver):
@@ -326,7 +326,7 @@ def _give_input(component: Component, successor: Component, inlets: Inlets) -> N
             successor.merge.take_back_end(port.name)
         place = next((one for one in successor.spec.inputs if one.name == port.name), None)
         if found and place is not None:
-            entry = anchor(successor, place)
+            entry = port_placeholder(successor, place)
             work = [InFlight(entry, method_for(payload, whole=port.type.form != "item"), payload) for payload in found]
             # Its predecessor has counted them.
             successor.metrics.tallies[place.name].returned += sum(count_items(one.method, one.payload) for one in work)

@@ -143,7 +143,7 @@ class Compiler:
         return entry
 
     def _channel(self, name: str) -> Entry:
-        """The way into a channel."""
+        """The entry into a channel."""
         if name in self._channels:
             return self._channels[name]
         if name not in self.region.channels:
@@ -162,7 +162,7 @@ class Compiler:
         return entry
 
     def _looking(self, name: str, entry: Entry) -> Entry:
-        """The way into a channel, behind the trigger of its pending updates if there are any."""
+        """The entry into a channel, behind the trigger of its pending updates if there are any."""
         log, channel = self.deployment.update_log, self.graph.channels[name]
         if not channel.asked.pending:
             log.track(channel, None)
@@ -175,7 +175,7 @@ class Compiler:
         return self._at(guarded, entry.endpoint) if entry.endpoint else guarded
 
     def _into(self, channel: Channel, name: str) -> Entry:
-        """The way into a channel itself; an item that it refuses is the failure of its sender."""
+        """The entry into a channel itself; an item that it refuses is the failure of its sender."""
         entry = channel.entry(self._outlets(name))
         self._places |= {one.endpoint: one for one in channel.port_entries}
         if not channel.serial:
@@ -261,7 +261,7 @@ class Compiler:
 
 
 def _places(region: Region) -> Iterator[str]:
-    """The places that were in a region; a slet that is not bound anew keeps the ways into its ports."""
+    """The places that were in a region; a slet that is not bound anew keeps the entries of its ports."""
     graph = region.before.graph
     for name, edge in graph.edges(region.channels):
         if edge.node in region.nodes:

@@ -117,7 +117,7 @@ def test_the_rest_of_a_list_is_assigned_anew_when_its_driver_goes_on():
     entry = into(group, partitions=2)
     with pytest.raises(Unwind) as unwound:
         entry.push_batch([{"k": key} for key in keys])
-    assert [(work.entry, work.payload) for work in unwound.value.work[1:]] == [(entry, [{"k": keys[1]}])]
+    assert [(work.entry, work.payload) for work in unwound.value.in_flight[1:]] == [(entry, [{"k": keys[1]}])]
     assert group["b"].seen == []
 
 

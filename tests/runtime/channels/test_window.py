@@ -269,7 +269,7 @@ def test_what_was_due_when_the_driver_went_back_is_not_lost(defect):
     with acting_as(driver), pytest.raises(Unwind) as unwound:
         entry.control(Punctuation(50))
     refuse.clear()
-    for work in unwound.value.work:
+    for work in unwound.value.in_flight:
         work.do({})
     entry.control(EndOfStream())
     assert log.seen == [[At(1)], [At(1)], Punctuation(50), [At(100)], [At(100)], EndOfStream()]

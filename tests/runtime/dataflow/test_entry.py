@@ -73,7 +73,7 @@ def test_targets_behind_one_that_sends_the_driver_back_are_not_forgotten(number,
     payload = {"push": 1, "push_batch": [1], "control": Punctuation(1)}[method]
     with pytest.raises(Unwind) as unwound:
         getattr(fan_out(targets), method)(payload)
-    for work in unwound.value.work:
+    for work in unwound.value.in_flight:
         work.do({})
     assert all(len(log.calls) == 1 for log in logs)
 
@@ -83,7 +83,7 @@ def test_what_is_left_of_several_payloads_is_kept_in_order():
     log = Log()
     with pytest.raises(Unwind) as unwound:
         in_turn(refusing(log), iter([1, 2, 3]))
-    for work in unwound.value.work:
+    for work in unwound.value.in_flight:
         work.do({})
     assert log.seen == [1, 2, 3]
 
