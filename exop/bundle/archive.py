@@ -1,4 +1,4 @@
-"""Reading an archive received from outside: checked as a whole before one byte of it is written."""
+"""An archive received from outside is read, and checked as a whole before any byte of it is written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from exop.bundle.manifest import MANIFEST, Manifest, read_manifest
 from exop.errors import ArchiveRefused, BundleError
 from exop.remoting.api.folder_archive import LARGEST_ARCHIVE, LARGEST_CONTENT, MOST_FILES, belongs, names
 
-#: How often a file may be larger than what it takes in the archive; beyond that it is a bomb. Small files may be more.
+#: The largest ratio of the size of a file to its size in the archive, against bombs; small files may exceed it.
 _RATIO: Final = 200
 _SMALL: Final = 1_000_000
 _LONGEST_PATH: Final = 240
@@ -27,7 +27,7 @@ _COMPILED: Final = (".pyc", ".pyo", ".so", ".pyd", ".dylib")
 
 @dataclass(frozen=True)
 class Archive:
-    """A bundle as it has come: its manifest, its files, and a digest that is the same for the same files."""
+    """The content of a bundle: its manifest, its files, and a digest of these."""
 
     manifest: Manifest
     files: Mapping[str, bytes]
@@ -35,11 +35,11 @@ class Archive:
 
 
 def read_archive(data: bytes, name: str) -> Archive:
-    """Read a zip archive with a `bundle.toml` at its top, or in its only folder; *name* is named in errors.
+    """Read a zip archive with a `bundle.toml` at its top, or in its only folder. Errors refer to it by *name*.
 
     Raises:
-        ArchiveRefused: it is too large, damaged, or holds what no bundle holds: absolute paths, paths that lead out of
-            it, links, two files of one name, encrypted or compiled files, a bomb.
+        ArchiveRefused: it is too large or damaged, or holds absolute paths, paths that lead out of it, links, two files
+            of one name, encrypted or compiled files, or a bomb.
         BundleError: its manifest is wrong, or names files that are not there.
     """
     if len(data) > LARGEST_ARCHIVE:
@@ -49,7 +49,7 @@ def read_archive(data: bytes, name: str) -> Archive:
             files = _read(name, archive)
     except ArchiveRefused:
         raise
-    except Exception as problem:  # noqa: BLE001 (the zip module has no bound for what it raises for made-up bytes)
+    except Exception as problem:  # noqa: BLE001 (the zip module may raise anything for forged bytes)
         _refuse(name, f"it is no zip archive, or it is damaged ({problem})")
     files = _without_head(files)
     if MANIFEST not in files:
@@ -58,10 +58,10 @@ def read_archive(data: bytes, name: str) -> Archive:
 
 
 def checked(files: Mapping[str, bytes], name: str) -> Archive:
-    """The bundle that these files are; what its manifest does not name is left out.
+    """Check the files of a bundle; those that its manifest does not name are left out.
 
     Raises:
-        BundleError: the manifest is wrong, or names modules or files that are not there.
+        BundleError: the manifest is wrong, or names modules or files that do not exist.
     """
     if len(files[MANIFEST]) > _LARGEST_MANIFEST:
         _refuse(name, f"its {MANIFEST} has {len(files[MANIFEST])} bytes, the bound is {_LARGEST_MANIFEST}")
@@ -84,7 +84,7 @@ def checked(files: Mapping[str, bytes], name: str) -> Archive:
 
 
 def digest_of(files: Mapping[str, bytes]) -> str:
-    """A digest of names and contents, whatever their order."""
+    """A digest of names and contents, in any order."""
     total = sha256()
     for path in sorted(files):
         total.update(f"{len(path.encode())}:{path}:{len(files[path])}:".encode())
@@ -108,7 +108,7 @@ def _read(name: str, archive: zipfile.ZipFile) -> dict[str, bytes]:
             _refuse(name, f"{path!r} stands in what is a file itself")
     total, files = 0, {}
     for entry in entries:
-        # What an entry says of its size may be a lie: one byte more than that is never read.
+        # The stated size may be false: at most one byte beyond it is read.
         with archive.open(entry) as stream:
             content = stream.read(min(entry.file_size, LARGEST_CONTENT - total) + 1)
         total += len(content)
@@ -120,7 +120,7 @@ def _read(name: str, archive: zipfile.ZipFile) -> dict[str, bytes]:
 
 def _check_entry(name: str, entry: zipfile.ZipInfo) -> None:
     path = entry.filename
-    # zipfile cuts a name at a NUL and turns the separators of other systems; what was written tells the intention.
+    # zipfile cuts a name at a NUL and converts the separators of other systems; the original name shows that.
     written = entry.orig_filename
     parts = path.split("/")
     if path != written or "\\" in path or not path.isprintable() or len(path) > _LONGEST_PATH:
@@ -141,7 +141,7 @@ def _check_entry(name: str, entry: zipfile.ZipInfo) -> None:
 
 
 def _without_head(files: dict[str, bytes]) -> dict[str, bytes]:
-    """The files of the only folder there is, where an archive was made of a folder and not of what is in it."""
+    """The files without the name of the folder, if the archive was made of a folder instead of its content."""
     heads = {path.split("/")[0] for path in files}
     if MANIFEST in files or len(heads) != 1 or not all("/" in path for path in files):
         return files

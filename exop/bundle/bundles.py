@@ -1,4 +1,4 @@
-"""The bundles of one platform: installed, started, stopped, uninstalled, listed; one after the other."""
+"""The bundles of one platform: installed, started, updated, stopped, uninstalled and listed, one after the other."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from exop.remoting.api.folder_archive import archive_of
 from exop.runtime.history import PLATFORM
 
 State = Literal["installed", "resolved", "started"]
-#: Plain facts about one bundle, and about several. (Inside of the class, `list` is a method.)
+#: Plain facts about one bundle and about several. (Inside of the class, `list` is a method.)
 Facts: TypeAlias = dict[str, Any]
 Rows: TypeAlias = list[Facts]
 Names: TypeAlias = list[str]
-#: Asked before anything of an archive is kept, with what it says of itself and its digest; raises to refuse it.
+#: Called with the manifest and the digest of an archive before it is stored; raises to refuse it.
 Admission = Callable[[Manifest, str], None]
 
 
@@ -40,11 +40,11 @@ class Bundles:
         platform.bundles.start("speeds")
         platform.apply(platform.mesh("road").replace("averages", platform.slets()["speeds@1.0.0:average"]))
 
-    Every method returns plain facts, as `list` does; the same object stands on a `RemotePlatform`.
+    Every method returns plain facts, as `list` does; `RemotePlatform.bundles` has the same methods.
 
     Args:
-        context: What it needs of the platform.
-        admission: Asked before a bundle is kept: where signatures or rights would be checked.
+        context: The services of the platform.
+        admission: Called before a bundle is stored: the place to check signatures or rights.
 
     Raises:
         StateError: the state directory cannot be used.
@@ -53,7 +53,7 @@ class Bundles:
     def __init__(self, context: BundleContext, admission: Admission | None = None) -> None:
         self._context = context
         self._admission = admission
-        self._turn = threading.RLock()
+        self._lock = threading.RLock()
         self._store = BundleStore(context.state / "bundles" if context.state is not None else None)
         self._known = Installed()
         for archive, folder in self._store.read():
@@ -61,21 +61,21 @@ class Bundles:
 
     @property
     def broken(self) -> dict[str, BundleError]:
-        """The bundles in the state directory that cannot be read any more, with the reason."""
+        """The bundles in the state directory that can no longer be read, with the reason."""
         return self._store.broken
 
     def install(self, path: str | os.PathLike[str]) -> Facts:
-        """Keep the bundle of a folder, or of a zip archive; its code is not touched yet. Returns its facts.
+        """Store the bundle of a folder, or of a zip archive, without importing its code. Returns its facts.
 
         Raises:
-            ArchiveRefused: it is none, or a dangerous one.
-            BundleError: its manifest is wrong, or another one of this name and version is installed.
+            ArchiveRefused: it is no archive of a bundle, or a dangerous one.
+            BundleError: its manifest is wrong, or another bundle of this name and version is installed.
             StateError: it cannot be written.
         """
         return self.install_archive(archive_of(Path(path)), str(path))
 
     def install_archive(self, data: bytes, name: str) -> Facts:
-        """As `install`, of an archive as bytes; *name* is named in errors."""
+        """As `install`, of an archive as bytes. Errors refer to it by *name*."""
         archive = read_archive(data, name)
         with self._recorded("install", archive.manifest.key):
             known = self._known.get(archive.manifest.key)
@@ -91,14 +91,14 @@ class Bundles:
             return self._facts(known)
 
     def start(self, name: str) -> Facts:
-        """Import a bundle and offer its slets and channels; bundles that it requires are started before it.
+        """Import a bundle and offer its slets and channels; the bundles that it requires are started first.
 
-        *name* is `name@version`, or the name alone: the highest version.
+        *name* is `name@version`, or the name alone for the highest version.
 
         Raises:
-            UnknownName: none is installed under this name.
-            RequirementMissing: what it requires is not there; all that is missing is named.
-            BundleBroken: its code could not be loaded: file and line. The platform goes on as before.
+            UnknownName: no bundle of this name is installed.
+            RequirementMissing: requirements are missing; the error names all of them.
+            BundleBroken: its code could not be loaded (file and line); nothing has changed.
         """
         with self._recorded("start", name):
             one = self._find(name)
@@ -110,11 +110,11 @@ class Bundles:
             return self._facts(one)
 
     def stop(self, name: str) -> Facts:
-        """Withdraw what a bundle offers, and its code; it stays installed.
+        """Withdraw the slets and channels of a bundle, and its code; it stays installed.
 
         Raises:
-            UnknownName: none is installed under this name; or it does not say which of several that are started.
-            BundleInUse: components, channels or other bundles use it; they are named.
+            UnknownName: no bundle of this name is installed, or several versions are started.
+            BundleInUse: components, channels or other bundles use it; the error names them.
         """
         with self._recorded("stop", name):
             one = self._find(name, started=True)
@@ -125,8 +125,8 @@ class Bundles:
         """Stop a bundle, if it is started, and remove it.
 
         Raises:
-            UnknownName: none is installed under this name; or it does not say which of several versions.
-            BundleInUse: components, channels, other bundles or stored applications use it; they are named.
+            UnknownName: no bundle of this name is installed, or several versions are.
+            BundleInUse: components, channels, other bundles or stored applications use it; the error names them.
             StateError: it cannot be removed.
         """
         with self._recorded("uninstall", name):
@@ -137,22 +137,22 @@ class Bundles:
             return self._facts(one) | {"state": "uninstalled"}
 
     def update(self, path: str | os.PathLike[str], **bounds: Any) -> Facts:
-        """Install and start a new version of a bundle, let it take the place of the others, and stop those.
+        """Install and start a new version of a bundle, replace the other versions by it, and stop those.
 
-        Every component of a started version is replaced, in all applications: in one plan for each of them, and all of
-        them or none. Returns the facts of the new version, with what was `replaced`, the `settings` that changed by
-        node, and which versions were `stopped`. The *bounds* are `timeout`, `pause` and `stall`, as for `Plan.apply`.
+        Every component of a started version is replaced in all applications, by one plan for each application; either
+        all plans are applied or none. Returns the facts of the new version, with the `replaced` nodes, the changed
+        `settings` by node, and the `stopped` versions. *bounds*: `timeout`, `pause` and `stall`, as for `Plan.apply`.
 
         Raises:
             ArchiveRefused, BundleError: as `install`; or no other version is started.
             RequirementMissing, BundleBroken: as `start`.
-            MeshError, PlanError: the new version cannot take a place: it lacks a slet or a port, cannot take over a
-                state, does not open. Everything is as before, and the new version is not installed.
+            MeshError, PlanError: the new version lacks a slet or a port, cannot take over a state, or does not open.
+                Everything is as before, and the new version is not installed.
         """
         return self.update_archive(archive_of(Path(path)), str(path), **bounds)
 
     def update_archive(self, data: bytes, name: str, **bounds: Any) -> Facts:
-        """As `update`, of an archive as bytes; *name* is named in errors."""
+        """As `update`, of an archive as bytes. Errors refer to it by *name*."""
         manifest = read_archive(data, name).manifest
         with self._recorded("update", manifest.key):
             there, running = set(self._known), {one.key for one in self._known.started()}
@@ -179,7 +179,7 @@ class Bundles:
             return self._facts(new) | {"replaced": [*replaced], "settings": settings, "stopped": stopped}
 
     def _take_back(self, there: Collection[str], running: Collection[str]) -> None:
-        """Stop what was not started, and remove what was not installed, when an update began."""
+        """Stop and remove the bundles that were not started, or not installed, when an update began."""
         for one in self._known.in_order_of_use():
             if one.key not in running:
                 self._withdraw(one)
@@ -189,32 +189,32 @@ class Bundles:
         self._remember()
 
     def develop(self, folder: str | os.PathLike[str], build: Build) -> Development:
-        """Run the application of a folder that is being edited; *build* makes its mesh. See `exop dev`."""
+        """Run the application of a folder that is being edited (`exop dev`); *build* makes its mesh."""
 
         def wire(manifest: Manifest) -> Mapping[str, str]:
-            with self._turn:
+            with self._lock:
                 return self._wired(manifest, {}, ())[1]
 
         return Development(self._context, Path(folder), build, wire)
 
     def list(self) -> Rows:
-        """List the installed bundles by name and version: `bundle`, `state`, contents, what is `missing`, and users."""
-        with self._turn:
+        """List the installed bundles by name and version: `bundle`, `state`, contents, what is `missing`, users."""
+        with self._lock:
             rows = [self._facts(one) for one in self._known.in_order()]
         broken = [{"bundle": key, "state": "broken", "problem": str(error)} for key, error in self.broken.items()]
         return rows + broken
 
     def states(self) -> dict[str, str]:
-        """The state of each bundle that is installed."""
-        with self._turn:
+        """The state of each installed bundle."""
+        with self._lock:
             started = {one.key: "started" if one.code is not None else "installed" for one in self._known.in_order()}
         return started | dict.fromkeys(self.broken, "broken")
 
     def restore(self) -> None:
-        """Start what was started when the state directory was left; what fails is noted, and the others start."""
+        """Start the bundles that were started when the platform closed; failures are recorded, and the others start."""
         for key, wires in self._store.started().items():
             try:
-                with self._turn:
+                with self._lock:
                     self._start(self._find(key), {wire.partition("@")[0]: wire for wire in wires}, ())
             except ExopError as problem:
                 if key in self._known:
@@ -222,17 +222,17 @@ class Bundles:
                 logger("exop.bundle").error("a bundle was not started again", bundle=key, problem=str(problem))
 
     def close(self) -> None:
-        """Take the code of all bundles out of Python; what is installed and started stays so in the state directory."""
-        with self._turn:
+        """Remove the code of all bundles from Python; the state directory still lists them as started."""
+        with self._lock:
             for one in self._known.in_order_of_use():
                 self._withdraw(one)
             self._store.close()
 
     @contextmanager
     def _recorded(self, verb: str, bundle: str) -> Iterator[None]:
-        """Work on the bundles alone, and record that in the history of the platform."""
+        """Hold the lock of the bundles, and record the work in the history of the platform."""
         history = self._context.applications.history
-        with self._turn, history.recorded(PLATFORM, f"{verb} bundle", new=True, node=bundle):
+        with self._lock, history.recorded(PLATFORM, f"{verb} bundle", new=True, node=bundle):
             yield
 
     def _find(self, name: str, *, started: bool = False, sole: bool = False) -> Bundle:
@@ -261,7 +261,7 @@ class Bundles:
     def _wired(
         self, manifest: Manifest, wanted: Mapping[str, str], above: tuple[str, ...]
     ) -> tuple[dict[str, str], dict[str, str]]:
-        """Start what a bundle requires; returns keys and packages of it, by the names under which it is imported."""
+        """Start the bundles that a bundle requires; return their keys and packages, by the names in its imports."""
         lacking = missing(manifest, self._known.manifests())
         if lacking:
             raise RequirementMissing(bundle=manifest.key, missing=lacking)
@@ -273,7 +273,7 @@ class Bundles:
         return wires, packages
 
     def _wire(self, manifest: Manifest, wanted: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-        """The bundles that it imports from: those of before, else those that are started, else the highest."""
+        """The bundles that it imports from: the *wanted* ones, else started ones, else the highest versions."""
         for needed in manifest.bundles:
             before = self._known.get(wanted.get(needed.name, ""))
             running = [other.manifest for other in self._known.started(needed.name)]

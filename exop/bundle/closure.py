@@ -17,7 +17,7 @@ Resolve = Callable[[str], str | None]
 
 @dataclass(frozen=True)
 class Part:
-    """One statement at the top of a module: the names that it binds, changes and uses."""
+    """One top-level statement of a module: the names that it binds, changes and uses."""
 
     node: ast.stmt
     binds: frozenset[str]
@@ -26,7 +26,7 @@ class Part:
 
 
 def parts_of(tree: ast.Module) -> list[Part]:
-    """The statements of a module; a name in quotes counts as a use, since annotations may be written so."""
+    """The statements of a module; a quoted name counts as a use, because annotations may be quoted."""
     parts = []
     for node in tree.body:
         binds, changes = frozenset(_bound(node)), frozenset(_changed(node))
@@ -35,7 +35,7 @@ def parts_of(tree: ast.Module) -> list[Part]:
 
 
 def needed(parts: Iterable[Part], names: Iterable[str]) -> list[Part]:
-    """The statements that *names* need, in their order: what binds them, what changes that, and what these use.
+    """The statements that *names* need, in order: those that bind or change them, and those that these use.
 
     A statement that only uses a name (`app.add("average", average)`) is not needed for it. Imports from `__future__`
     hold for the whole module.
@@ -83,7 +83,7 @@ class Fingerprints:
     _known: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def parts(self, module: str) -> list[Part]:
-        """The statements of a module; none of one that is not there, or no Python."""
+        """The statements of a module; none if it does not exist or is not valid Python."""
         if module not in self._parts:
             found = self.sources.find(module)
             try:
@@ -94,7 +94,7 @@ class Fingerprints:
         return self._parts[module]
 
     def of(self, module: str, part: Part) -> str:
-        """The fingerprint of one statement: of what it binds, or changes; of itself, where it does neither."""
+        """The fingerprint of one statement: of the names that it binds or changes, or else of itself."""
         bound = {name for one in self.parts(module) for name in one.binds}
         names = part.binds or (part.changes & bound)
         if names:
@@ -116,7 +116,7 @@ class Fingerprints:
                 yield f"{target}.{name} {self._of_imported(target, name)}"
 
     def _imported(self, module: str, node: ast.stmt) -> Iterator[tuple[str, str]]:
-        """What a statement imports from modules of the folder: the module, and a name in it (empty: all of it)."""
+        """The imports of a statement from modules of the folder: the module, and a name in it (empty: all of it)."""
         for one in ast.walk(node):
             if isinstance(one, ast.Import):
                 targets = [(self.resolve(alias.name), "") for alias in one.names]
@@ -140,7 +140,7 @@ class Fingerprints:
         below = ".".join(one for one in (target, name) if one)
         if name and self.sources.find(below) is None:
             return self._of_names(target, [name])
-        # A whole module: whatever stands in it may be used.
+        # A whole module: any definition in it may be used.
         return self._of_names(below, {each for part in self.parts(below) for each in part.binds})
 
 
@@ -153,7 +153,7 @@ def _last(node: ast.expr) -> str:
 
 
 def _bound(node: ast.stmt) -> Iterator[str]:
-    """The names that a statement gives a value to, at the top of the module."""
+    """The names that a statement binds at the top level of the module."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         yield node.name
     elif isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -180,7 +180,7 @@ def _changed(node: ast.stmt) -> Iterator[str]:
 
 
 def _outside_of_scopes(node: ast.AST) -> Iterator[ast.AST]:
-    """A statement and what is in it, but not what is in functions and classes."""
+    """A statement and its parts, but not those inside of functions and classes."""
     yield node
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
         return
@@ -189,28 +189,28 @@ def _outside_of_scopes(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _root(node: ast.expr) -> str:
-    """The name at the beginning of `a.b[1].c`."""
+    """The name `a` of `a.b[1].c`."""
     while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else ""
 
 
 def _used(node: ast.stmt) -> Iterator[str]:
-    """The names of the module that a statement, or what it defines, asks for."""
-    # A statement alone: `return` and the like stand inside of functions only.
-    yield from _asked(symtable.symtable(ast.unparse(node), "statement", "exec"), outermost=True)
+    """The module-level names that a statement, or its definition, refers to."""
+    # Compiled alone: statements such as `return` are inside of functions only.
+    yield from _referenced(symtable.symtable(ast.unparse(node), "statement", "exec"), outermost=True)
     for one in ast.walk(node):
         for annotation in (getattr(one, "annotation", None), getattr(one, "returns", None)):
             if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
                 yield from re.findall(r"[A-Za-z_]\w*", annotation.value)
 
 
-def _asked(table: symtable.SymbolTable, *, outermost: bool) -> Iterator[str]:
+def _referenced(table: symtable.SymbolTable, *, outermost: bool) -> Iterator[str]:
     for symbol in table.get_symbols():
         if symbol.is_referenced() and (outermost or symbol.is_global()):
             yield symbol.get_name()
     for inner in table.get_children():
-        yield from _asked(inner, outermost=False)
+        yield from _referenced(inner, outermost=False)
 
 
 def _digest(lines: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""The code of one version of a bundle: imported into its own namespace, and offered like that of any plugin."""
+"""The code of one version of a bundle: imported into its own namespace, and registered like any plugin."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class Code:
 
 
 def load_code(manifest: Manifest, sources: Sources, wires: Mapping[str, str]) -> Code:
-    """Import what a bundle offers; *wires* gives the package behind each name that it imports other bundles by.
+    """Import the slets, channels and builders of a bundle; *wires* has the packages of other bundles that it imports.
 
     Raises:
-        BundleBroken: a module raised, or does not have what the manifest names; nothing of it stays loaded.
+        BundleBroken: a module raised, or lacks an attribute that the manifest names; nothing of it stays loaded.
         BundleError: another platform of this process has loaded other sources as this version.
     """
     name = package_name(manifest.package, str(manifest.version))
@@ -62,10 +62,10 @@ def load_code(manifest: Manifest, sources: Sources, wires: Mapping[str, str]) ->
 
 
 def load_offers(manifest: Manifest, namespace: Namespace) -> Code:
-    """Import what a manifest names, from a namespace that is loaded.
+    """Import the attributes that a manifest names from a loaded namespace.
 
     Raises:
-        BundleBroken: a module raised, or does not have what the manifest names.
+        BundleBroken: a module raised, or lacks an attribute that the manifest names.
     """
     offers = _Offers(manifest, namespace)
     slets, names = [], set[str]()
@@ -92,7 +92,7 @@ def import_module(bundle: str, namespace: Namespace, module: str) -> ModuleType:
     """Import one module of a bundle (`""`: the package itself).
 
     Raises:
-        BundleBroken: it raised: with the innermost line of the bundle on the way there.
+        BundleBroken: it raised; the error has the innermost line of the bundle.
     """
     try:
         return importlib.import_module(f"{namespace.name}.{module}" if module else namespace.name)
@@ -104,7 +104,7 @@ def import_module(bundle: str, namespace: Namespace, module: str) -> ModuleType:
 
 
 def place_of(error: BaseException, folder: Path) -> tuple[str, int]:
-    """The innermost line in *folder* on the way of an error; the folder itself where there is none."""
+    """The innermost line of an error's traceback in *folder*; the folder itself if there is none."""
     if isinstance(error, SyntaxError) and error.filename and Path(error.filename).is_relative_to(folder):
         return error.filename, error.lineno or 1
     for frame in reversed(frames_of(error)):

@@ -15,7 +15,7 @@ from exop.model.meshes.mesh import Mesh
 from exop.safe_repr import RAISED
 from exop.wiring import Plan
 
-#: Makes the mesh out of the application builders of the folder.
+#: Builds the mesh with the application builders of the folder.
 Build = Callable[[Generation], Mesh]
 #: How often a change is retried when the application is changed concurrently.
 _TRIES: Final = 3
@@ -26,12 +26,12 @@ _Files: TypeAlias = dict[str, tuple[int, int, int]]
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """The result of a saved folder: it runs, has changed the running application, changes nothing, or is refused.
+    """The result of saving a folder: it runs, has changed the running application, changes nothing, or is refused.
 
     Attributes:
-        steps: What was done, one line for each node, and what is worth knowing of it: a state that goes with its node.
-        paused: For how many seconds the stream stood still.
-        error: Why it was refused; what ran before runs on.
+        steps: The steps of the change, one line for each node, and the notes of the plan.
+        paused: For how many seconds the stream was paused.
+        error: Why it was refused; the application runs on unchanged.
     """
 
     verb: Literal["runs", "changed", "unchanged", "refused"]
@@ -42,10 +42,10 @@ class Outcome:
 
 
 class Development:
-    """One folder that is being developed, and the application that it describes.
+    """One folder that is being edited, and the application that it describes.
 
     Args:
-        context: What it needs of the platform.
+        context: The services of the platform.
         folder: A package with hooks, or a bundle's folder.
         build: Makes the mesh, as `exop run` would.
         wire: Starts the bundles that the folder requires.
@@ -89,23 +89,23 @@ class Development:
         return outcome
 
     def close(self) -> None:
-        """Withdraw what the folder offers, and take its modules out of Python; nothing of it runs any more."""
+        """Withdraw the slets of the folder, and remove its modules from Python; nothing of it runs any more."""
         self._offer(None)
         while self._loaded:
             unload_generation(self._loaded.pop())
         self._current = self._built = None
 
     def _offer(self, generation: Generation | None) -> None:
-        """Let the names of the folder's slets mean those of one generation.
+        """Register the slets of one generation under the plugin name of the folder, in place of those before.
 
         Raises:
-            BundleBroken: one of its hooks raises, or offers what is no slet.
+            BundleBroken: one of its hooks raises, or returns something that is no slet.
         """
         plugins = self._context.plugins
         if self._offered:
             plugins.unregister(self._offered)
             self._offered = ""
-            self._context.gather()  # what was offered is forgotten before another one has its name
+            self._context.gather()  # the old slets must be forgotten before others get their names
         if generation is None:
             return
         plugins.register(generation.name, generation.plugin)
@@ -188,7 +188,7 @@ class WatchedFolder:
 
 
 def _merged_settings(was: Mapping[str, Any], now: Mapping[str, Any], built: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that were set: of the builder where it says otherwise than before, else those that run now."""
+    """The settings that were set: those that the builder has changed, else those that run now."""
     unset = object()
     merged = {
         key: (now if built.get(key, unset) == was.get(key, unset) else built).get(key, unset)

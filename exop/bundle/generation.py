@@ -31,10 +31,10 @@ _FEATURES = {name: getattr(__future__, name).compiler_flag for name in __future_
 
 @dataclasses.dataclass(frozen=True)
 class Generation:
-    """What a folder offers, as it was when it was loaded.
+    """The slets and builders of a folder, as they were when it was loaded.
 
     Attributes:
-        name: What its slets are called after: the same for all generations.
+        name: The plugin name of its slets, the same for all generations.
         plugin: The object, or the package, with its hooks.
     """
 
@@ -49,14 +49,12 @@ class Generation:
 
 
 def load_generation(folder: Path, number: int, before: Generation | None, wire: Wire) -> Generation:
-    """Import a folder; what has not changed since *before* is taken over from it.
-
-    *wire* starts the bundles that it requires, and gives their packages by the names under which they are imported.
+    """Import a folder; definitions that have not changed since *before* are taken over from it.
 
     Raises:
         BundleError: it is neither a bundle nor a package with hooks.
         BundleBroken: a module raised; nothing of it stays loaded.
-        RequirementMissing: what it requires is not there.
+        RequirementMissing: a requirement is missing.
     """
     files = {str(path): (folder / path).read_bytes() for path in files_of(folder)}
     modules = {path: content for path, content in files.items() if path.endswith(".py")}
@@ -71,7 +69,7 @@ def load_generation(folder: Path, number: int, before: Generation | None, wire: 
         problem = f"cannot be developed: {folder} has neither a {MANIFEST} nor an __init__.py"
         cure = "make it a package with a @hookimpl register_builders(), or `exop bundle new`"
         raise BundleError(bundle=folder.name, problem=problem, cure=cure)
-    # The sources may be those of an earlier generation again: each has a package of its own all the same.
+    # The number is part of the digest: each generation has a package of its own, even with the sources of another.
     digest = sha256(repr((number, sorted(modules.items()))).encode()).hexdigest()
     own = package_name(package, f"0+dev.{number}")
     aliases = {**dict.fromkeys((*_names(folder), package), own), **wires}
@@ -83,14 +81,14 @@ def load_generation(folder: Path, number: int, before: Generation | None, wire: 
 
 
 def unload_generation(generation: Generation) -> None:
-    """Take a generation that is not used out of Python."""
+    """Remove a generation that is not used from Python."""
     unload(generation.namespace)
 
 
 def _imported(
     name: str, namespace: Namespace, manifest: Manifest | None, known: Iterable[str]
 ) -> tuple[Namespace, Any]:
-    """Import what is offered, and whatever was imported before: a mistake in what nobody asks for now is one, too."""
+    """Import what is offered, and the modules that were imported before: a mistake in any of them counts."""
     try:
         plugin = load_offers(manifest, namespace) if manifest is not None else import_module(name, namespace, "")
         for module in known:
@@ -103,7 +101,7 @@ def _imported(
 
 
 def _names(folder: Path) -> tuple[str, str]:
-    """The names by which the modules of a package import each other: as it stands below the working directory, too."""
+    """The names by which the modules of a package import each other: from the working directory, and on its own."""
     here = Path.cwd().resolve()
     return ".".join(folder.relative_to(here).parts) if folder.is_relative_to(here) else folder.name, folder.name
 
@@ -125,7 +123,7 @@ class Reuse:
         self._old = _fingerprints(before)
 
     def execute(self, module: ModuleType, source: bytes, file: str) -> None:
-        """Execute a module: the statements that have changed, and those that need them."""
+        """Execute the statements of a module that have changed, and those that need them."""
         name = module.__name__[len(self._namespace.name) + 1 :]
         tree = ast.parse(source, file)
         module.__doc__ = ast.get_docstring(tree, clean=False)
@@ -140,7 +138,7 @@ class Reuse:
                 exec(code, vars(module))
 
     def _module_before(self, name: str) -> ModuleType | None:
-        """Return the previous module of this name, imported now if no code has imported it before."""
+        """The module of this name in the namespace before, imported now if it was not yet."""
         if self._before.sources.find(name) is None:
             return None
         try:
@@ -150,7 +148,7 @@ class Reuse:
 
 
 def _fingerprints(namespace: Namespace) -> Fingerprints:
-    """The fingerprints of a namespace's sources."""
+    """The fingerprints of the sources of a namespace."""
 
     def resolve(name: str) -> str | None:
         target = namespace.resolve(name)
@@ -166,7 +164,7 @@ def _has(module: ModuleType, part: Part) -> bool:
 
 
 def _flags(tree: ast.Module) -> int:
-    """Return the compiler flags that a module's `from __future__ import …` sets for each of its statements."""
+    """The compiler flags of the `from __future__ import …` of a module."""
     flags = 0
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and node.module == "__future__":

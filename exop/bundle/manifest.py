@@ -21,7 +21,7 @@ from exop.model.values.depth import read_toml
 MANIFEST: Final = "bundle.toml"
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _OFFER: Final = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)")
-#: The keys, each with what it holds.
+#: The keys, each with the kind of its value.
 _KEYS: Final = {
     "name": "text",
     "version": "text",
@@ -38,7 +38,7 @@ _REQUIRES: Final = {"exop": "text", "bundles": "texts", "distributions": "texts"
 
 @dataclass(frozen=True)
 class Offer:
-    """One thing that a bundle offers: an attribute of one of its modules."""
+    """A slet, channel kind or builder of a bundle: an attribute of one of its modules."""
 
     module: str
     attribute: str
@@ -56,7 +56,7 @@ class Manifest:
         bundles: Other bundles that it imports from.
         distributions: Python distributions that must be installed.
         files: Patterns of the files beside its modules that belong to it.
-        properties: What its services are registered with, beside what the platform says of them.
+        properties: Further properties of its services in the registry.
     """
 
     name: str
@@ -78,15 +78,15 @@ class Manifest:
 
     @property
     def package(self) -> str:
-        """The name by which its modules import each other, and those of other bundles import them."""
+        """The package name in imports of its modules, its own and those of other bundles."""
         return self.name.replace("-", "_")
 
 
 def read_manifest(text: str, place: str) -> Manifest:
-    """Read a `bundle.toml`; *place* is named in errors.
+    """Read a `bundle.toml`. Errors refer to it by *place*.
 
     Raises:
-        BundleError: it is no TOML, a key is unknown, missing or of another kind, a version or requirement is none.
+        BundleError: it is no TOML, a key is unknown, missing or of another kind, a version or requirement is invalid.
     """
     try:
         document = read_toml(text)

@@ -1,7 +1,7 @@
-"""The modules of bundles in Python: each version in a package of its own, `exop_bundles.NAME_vVERSION`.
+"""The Python modules of bundles: each version in a package of its own, `exop_bundles.NAME_vVERSION`.
 
-Python keeps all modules of a process in one place (`sys.modules`), so this file has the one table that is not a
-platform's own: which packages are loaded, from which sources, and for how many platforms.
+All modules of a process share `sys.modules`, so the table of loaded packages is not per platform: it has their sources
+and the number of platforms that use each.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _loaded: Final[dict[str, Namespace]] = {}
 
 @dataclass(frozen=True)
 class Sources:
-    """The modules of a folder as they were when it was read: what is written to it later changes nothing."""
+    """The modules of a folder as they were when it was read; later changes of the folder have no effect."""
 
     folder: Path
     files: Mapping[str, bytes]
     digest: str
 
     def find(self, module: str) -> tuple[str, bool] | None:
-        """The file of a module (`""`: of the package itself), and whether it is a package; `None`: there is none."""
+        """The file of a module (`""`: of the package itself), and whether it is a package; `None` if there is none."""
         path = module.replace(".", "/")
         inside = f"{path}/__init__.py" if path else "__init__.py"
         if inside in self.files:
@@ -54,10 +54,10 @@ class Namespace:
     """The package of one version of a bundle, while it is loaded.
 
     Attributes:
-        name: Of the package.
-        aliases: What absolute imports of its modules mean: its own name, and those of the bundles that it requires.
+        name: The name of the package.
+        aliases: The packages by the names in absolute imports: its own, and those of the bundles that it requires.
         wires: The packages that it imports from.
-        execute: Executes the source of a module that has come from a file, where that is not to be done as a whole.
+        execute: Executes the source of a module, instead of the usual execution as a whole.
     """
 
     name: str
@@ -72,9 +72,9 @@ class Namespace:
         self.builtins = {**vars(builtins), "__import__": self.imported}
 
     def resolve(self, name: str) -> str | None:
-        """The full name of a module that *name* means in this bundle; `None`: it is none of a bundle's.
+        """The full name of the module that is imported as *name* in this bundle; `None` if no bundle has it.
 
-        What stands in the bundle's own folder comes first, but never before Python's own modules.
+        Modules of the bundle's own folder come first, but never before those of the standard library.
         """
         head = name.partition(".")[0]
         if head in sys.stdlib_module_names:
@@ -91,12 +91,12 @@ class Namespace:
     def imported(
         self,
         name: str,
-        globals: Mapping[str, Any] | None = None,  # noqa: A002 (the names that Python gives them)
+        globals: Mapping[str, Any] | None = None,  # noqa: A002 (Python's names)
         locals: Mapping[str, Any] | None = None,  # noqa: A002
         fromlist: Sequence[str] | None = (),
         level: int = 0,
     ) -> Any:
-        """What an `import` in a module of this bundle gives: stands in for Python's `__import__` there."""
+        """The `__import__` of the modules of this bundle."""
         target = self.resolve(name) if level == 0 else None
         if target is None:
             return __import__(name, globals, locals, fromlist or (), level)
@@ -106,7 +106,7 @@ class Namespace:
         return self._head(name, found)
 
     def _head(self, name: str, found: ModuleType) -> ModuleType:
-        """What `import a.b` binds: the module `a`; one that is no bundle's is stood for by a copy that has our `b`."""
+        """The module `a` that `import a.b` binds; if it belongs to no bundle, a copy of it with the bundle's `b`."""
         head, _, rest = name.partition(".")
         own = self.resolve(head)
         if own is not None or not rest:
@@ -124,7 +124,7 @@ class Namespace:
 
 
 class _Loader(SourceFileLoader):
-    """Executes what was read when the bundle was loaded; no compiled file is read or written beside it."""
+    """Executes the source that was read when the bundle was loaded; no compiled file is read or written."""
 
     def __init__(self, fullname: str, path: str, source: bytes, namespace: Namespace) -> None:
         super().__init__(fullname, path)
@@ -139,7 +139,7 @@ class _Loader(SourceFileLoader):
         return decode_source(self._source)
 
     def exec_module(self, module: ModuleType) -> None:
-        # Imports of its functions are resolved by the bundle, too: they look up `__import__` here.
+        # The bundle also resolves imports inside of functions: they look up `__import__` here.
         module.__dict__["__builtins__"] = self._namespace.builtins
         if self._namespace.execute is not None:
             self._namespace.execute(module, self._source, self.path)
@@ -148,7 +148,7 @@ class _Loader(SourceFileLoader):
 
 
 class _Finder(MetaPathFinder):
-    """Finds the modules of loaded bundles for Python; there as long as there are any."""
+    """Finds the modules of loaded bundles; on `sys.meta_path` while any is loaded."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -162,7 +162,7 @@ class _Finder(MetaPathFinder):
         namespace = _loaded.get(f"{ROOT}.{package}")
         found = namespace.sources.find(module) if namespace is not None else None
         if namespace is None or found is None:
-            # Nobody else may find it: a file that was added later is no part of what was loaded.
+            # No other finder may find it: a file that was added later is not part of the loaded bundle.
             raise ModuleNotFoundError(f"no bundle that is loaded has the module {fullname!r}", name=fullname)
         file, is_package = found
         if not file:
@@ -182,9 +182,9 @@ _finder: Final = _Finder()
 
 
 def load(namespace: Namespace, bundle: str) -> Namespace:
-    """Make a bundle's modules importable; returns the namespace that is loaded.
+    """Make the modules of a bundle importable; return the loaded namespace.
 
-    Platforms of one process that load the same version with the same sources share its modules.
+    Platforms of one process share the modules of the same version with the same sources.
 
     Raises:
         BundleError: another platform of this process has loaded other sources as this version.
@@ -205,7 +205,7 @@ def load(namespace: Namespace, bundle: str) -> Namespace:
 
 
 def unload(namespace: Namespace) -> None:
-    """Take a bundle's modules out of Python when nobody else in the process uses them."""
+    """Remove the modules of a bundle from Python, unless another platform of the process uses them."""
     with _lock:
         namespace.users -= 1
         if namespace.users > 0:

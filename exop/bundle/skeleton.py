@@ -54,7 +54,7 @@ def make_skeleton(folder: Path, script: Path | None = None) -> Manifest:
     """Make the folder of a new bundle, and return its manifest; with *script* it has the slets of that file.
 
     Raises:
-        BundleError: the folder is there already, its name cannot be a bundle's, or the script has no slet.
+        BundleError: the folder exists, its name is not valid, or the script has no slet.
     """
     name = name_from(folder.resolve().name)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -75,12 +75,12 @@ def make_skeleton(folder: Path, script: Path | None = None) -> Manifest:
 
 
 def name_from(text: str) -> str:
-    """The nearest name that a bundle can have: `Linear_Road` becomes `linear-road`."""
+    """The nearest valid name of a bundle: `Linear_Road` becomes `linear-road`."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "bundle"
 
 
 def _taken(name: str, script: Path) -> tuple[str, list[str]]:
-    """The slets of a script, and the text of a module with them and all that they need of it."""
+    """The slets of a script, and the text of a module with them and everything that they need."""
     try:
         text = script.read_text(encoding="utf-8")
         tree = ast.parse(text, str(script))

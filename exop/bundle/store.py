@@ -1,4 +1,4 @@
-"""The folders of a platform's installed bundles: each unpacked under its name and version, and put there as a whole."""
+"""The store of a platform's installed bundles: each in a folder of its name and version, written atomically."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from exop.bundle.archive import Archive, checked
 from exop.errors import ArchiveRefused, BundleError, StateError
 from exop.remoting.api.folder_archive import files_of
 
-#: Folders that were being written or removed when the process was killed; removed when the store is opened again.
+#: The prefix of folders that are being written or removed; after a crash they are removed when the store is opened.
 _UNFINISHED: Final = ".unfinished-"
 _STARTED: Final = "started.json"
 
 
 class BundleStore:
-    """The bundles in a folder of the state directory; without one, in a temporary folder that goes with the platform.
+    """The bundles in a folder of the state directory, or in a temporary folder that `close` removes.
 
     Attributes:
-        broken: What stands there and can no longer be read, with the reason.
+        broken: The bundles that can no longer be read, with the reason.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -37,7 +37,7 @@ class BundleStore:
                 shutil.rmtree(left, ignore_errors=True)
 
     def put(self, archive: Archive) -> Path:
-        """Keep a bundle; it is there as a whole when this returns, or not at all.
+        """Store a bundle: completely when this returns, or not at all.
 
         Raises:
             StateError: it cannot be written.
@@ -67,14 +67,14 @@ class BundleStore:
             StateError: it cannot be removed.
         """
         with _written(self.folder):
-            # Renamed first: killed in between, what is left is no half of a bundle.
+            # Renamed first: after a crash in between, no half of a bundle is left.
             doomed = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=self.folder))
             (self.folder / key).rename(doomed / "bundle")
             _digest(self.folder / key).unlink(missing_ok=True)
         shutil.rmtree(doomed, ignore_errors=True)
 
     def read(self) -> Iterator[tuple[Archive, Path]]:
-        """The bundles that are kept; one that cannot be read is noted in `broken`."""
+        """The stored bundles; `broken` gets those that cannot be read."""
         for home in sorted(self.folder.iterdir()):
             if not home.is_dir() or home.name.startswith("."):
                 continue
@@ -86,7 +86,7 @@ class BundleStore:
             yield archive, home
 
     def remember(self, started: Mapping[str, tuple[str, ...]]) -> None:
-        """Note which bundles are started, in their order, each with those that it imports from.
+        """Store which bundles are started, in order, each with the bundles that it imports from.
 
         Raises:
             StateError: it cannot be written.
@@ -100,10 +100,10 @@ class BundleStore:
             _sync(self.folder)
 
     def started(self) -> dict[str, tuple[str, ...]]:
-        """The bundles that were started when the directory was left, each with those that it imported from.
+        """The bundles that were started when the platform closed, each with the bundles that it imported from.
 
         Raises:
-            StateError: what was noted cannot be read.
+            StateError: the stored list cannot be read.
         """
         try:
             found = json.loads((self.folder / _STARTED).read_text(encoding="utf-8"))
@@ -116,13 +116,13 @@ class BundleStore:
             ) from problem
 
     def close(self) -> None:
-        """Let go of the folder; a temporary one goes."""
+        """Remove the folder, if it is temporary."""
         if self._temporary:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def examined(folder: Path) -> tuple[list[str], list[str]]:
-    """The bundles in the folder of a platform that does not run, and what of them is damaged. Nothing is changed."""
+    """The bundles in the folder of a platform that does not run, and the errors of the damaged ones; read only."""
     whole, broken = [], []
     for home in sorted(folder.iterdir()) if folder.is_dir() else ():
         if home.is_dir() and not home.name.startswith("."):
@@ -176,7 +176,7 @@ def _write(place: Path, content: bytes) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Bring to the disk which names a folder has: a power failure must not take them away."""
+    """Write the names in a folder to the disk, so that they survive a power failure."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -48,7 +48,7 @@ def show_and_make(plan: RemotePlan, *, dry_run: bool, json: bool, bounds: Bounds
         return DONE
     name, progress = plan.planned.application, _Progress(plan)
     try:
-        changed = plan.carry_out(**bounds.as_data(), told=progress.show)
+        changed = plan.carry_out(**bounds.as_data(), on_wait=progress.show)
     except KeyboardInterrupt:
         given_up = plan.planned.proven and plan.platform.abandon_proof(name)
         on = "the proof is abandoned, the old slet stays" if given_up else "the platform goes on with the change"

@@ -1,4 +1,4 @@
-"""A folder as one archive of bounded size: how a bundle travels to a platform, be it in this process or in another."""
+"""A folder as one archive of bounded size: the form in which a bundle is sent to a platform, also of this process."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Final
 from exop.errors import ArchiveRefused
 from exop.model.values.depth import read_toml
 
-#: Bytes of an archive: what one request over the control connection may hold, with room for the rest of it.
+#: Bytes of an archive: one request over the control connection can hold it.
 LARGEST_ARCHIVE: Final = 3_500_000
-#: Bytes of all that is in it, unpacked.
+#: Bytes of its files together.
 LARGEST_CONTENT: Final = 64_000_000
 #: Files in it.
 MOST_FILES: Final = 2_000
@@ -25,16 +25,16 @@ _MOMENT: Final = (1980, 1, 1, 0, 0, 0)
 
 
 def archive_of(path: Path) -> bytes:
-    """The archive of a folder, or of a zip file as it is; the same content gives the same bytes.
+    """The archive of a folder, or a zip file as it is; the same content gives the same bytes.
 
-    Of a folder with a `bundle.toml` go that file, the modules, and what its `files` name; hidden files stay behind.
+    Of a folder with a `bundle.toml`, the archive holds that file, the modules, and its `files`, but no hidden files.
 
     Raises:
-        ArchiveRefused: there is nothing, something cannot be read, a link leads elsewhere, or it is too large.
+        ArchiveRefused: the path does not exist, cannot be read, holds a symbolic link, or is too large.
     """
     try:
         if path.is_dir():
-            return _bounded(path, _packed(path))
+            return _packed(path)
         if path.is_file():
             if path.stat().st_size > LARGEST_ARCHIVE:
                 raise _too_large(path, path.stat().st_size)
@@ -50,7 +50,7 @@ def files_of(folder: Path) -> Iterator[PurePosixPath]:
     """The files of a folder that belong to it, in a fixed order, relative to it.
 
     Raises:
-        ArchiveRefused: a symbolic link stands among them.
+        ArchiveRefused: one is a symbolic link.
     """
     wanted = _patterns(folder)
     for root, folders, names in os.walk(folder):
@@ -69,7 +69,7 @@ def files_of(folder: Path) -> Iterator[PurePosixPath]:
 
 
 def belongs(path: str, patterns: Sequence[str] | None) -> bool:
-    """Whether a file belongs to a bundle with these `files`; `None`: all that is not hidden does."""
+    """Whether a file belongs to a bundle with these `files`; with `None`, every file that is not hidden does."""
     parts = path.split("/")
     if any(part.startswith(".") or part == _CACHE for part in parts) or path.endswith(_SUFFIXES):
         return False
@@ -79,7 +79,7 @@ def belongs(path: str, patterns: Sequence[str] | None) -> bool:
 
 
 def names(pattern: str, path: str) -> bool:
-    """Whether an entry of `files` names a file: a path, a folder, or a pattern whose `*` crosses folders."""
+    """Whether an entry of `files` matches a file: a path, a folder, or a pattern whose `*` crosses folders."""
     return fnmatchcase(path, pattern) or path.startswith(f"{pattern.rstrip('/')}/")
 
 
@@ -96,13 +96,9 @@ def _packed(folder: Path) -> bytes:
             info.compress_type = zipfile.ZIP_DEFLATED
             info.external_attr = 0o644 << 16
             archive.writestr(info, content)
+    if len(buffer.getvalue()) > LARGEST_ARCHIVE:
+        raise _too_large(folder, len(buffer.getvalue()))
     return buffer.getvalue()
-
-
-def _bounded(path: Path, archive: bytes) -> bytes:
-    if len(archive) > LARGEST_ARCHIVE:
-        raise _too_large(path, len(archive))
-    return archive
 
 
 def _patterns(folder: Path) -> list[str] | None:

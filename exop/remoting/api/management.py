@@ -1,7 +1,7 @@
-"""The management interface: what can be asked of a running platform. Each operation is defined here, once.
+"""The management interface: the operations on a running platform, each defined once.
 
-`Platform` inherits the operations and carries them out. The server's table of operations, and the methods of
-`RemotePlatform`, are derived from their signatures.
+`Platform` inherits and carries out the operations. The server's table of operations and the methods of
+`RemotePlatform` are derived from their signatures.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from exop.remoting.transport.limits import MIB
 from exop.remoting.transport.operation import LONG, operation
 from exop.runtime.history import recorded
 
-# Imported lazily, inside the methods, is what carries an operation out: a client needs the signatures alone.
+# The methods import lazily what carries an operation out: a client only needs the signatures.
 if TYPE_CHECKING:
     from exop.registry import ServiceRegistry
     from exop.remoting.api.edits import Edits
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 AnyPlan = TypeVar("AnyPlan")
-#: The mesh that runs after a change: of it only the revision and the pause cross.
+#: The mesh that runs after a change; only its revision and the pause cross.
 Made: TypeAlias = Mesh
 #: The number of dead letters that are listed.
 LISTED: Final = 100
@@ -86,7 +86,7 @@ class Management(Generic[AnyPlan]):
 
     @operation(role="observe")
     def mesh(self, application: str) -> Mesh:
-        """The mesh of a running application, as it is now; slets whose code is not here stand in it as descriptions."""
+        """The mesh of a running application, as it is now; slets without code here are in it as descriptions."""
         return self.deployment(application).mesh
 
     @operation(role="observe")
@@ -98,7 +98,7 @@ class Management(Generic[AnyPlan]):
     def described(self, application: str) -> dict[str, Any]:
         """The descriptions of the slets of a running application, by identity.
 
-        Where the ports depend on settings, a description has those of all nodes.
+        If the ports of a slet depend on settings, its description has the ports of all its nodes.
         """
         from exop.model.slets.described import describe
 
@@ -120,7 +120,7 @@ class Management(Generic[AnyPlan]):
         return [summary(spec) for spec in self.catalog.slets.values()]
 
     def services(self, query: str = "") -> Iterable[dict[str, Any]]:
-        """The services that a filter fits: `id`, `interfaces`, `properties`."""
+        """The services that match a filter: `id`, `interfaces`, `properties`."""
         from exop.model.filter import as_filter
 
         for one in self.registry.find(None, as_filter(query or None)):
@@ -134,7 +134,7 @@ class Management(Generic[AnyPlan]):
 
         Raises:
             MeshError: its slet keeps no memento.
-            PlanError: a driver did not come to a safe point in time.
+            PlanError: a driver did not reach a safe point in time.
         """
         from exop.wiring.changes.successors import capture
 
@@ -144,9 +144,9 @@ class Management(Generic[AnyPlan]):
     def export_memento(
         self, application: str, node: str, form: Literal["json", "msgpack", "shown"] | None = None
     ) -> tuple[str, bytes]:
-        """A node's state as the content of a file, and its form: `json` where that can hold it, else `msgpack`.
+        """A node's state as the content of a file, and its form: `json` if that can hold it, else `msgpack`.
 
-        `shown` is JSON for people alone.
+        `shown` is JSON for people, which cannot be imported.
         """
         from exop.model.slets.stored_memento import export_memento, json_document
         from exop.safe_repr import json_text
@@ -166,12 +166,12 @@ class Management(Generic[AnyPlan]):
         return kept_item(self.deployment(application).component(node))
 
     def dead_letters(self, application: str, node: str) -> list[FailedItem]:
-        """The items of a node that were set aside (`on_error="dead-letter"`), the oldest first."""
+        """The items that a node has set aside (`on_error="dead-letter"`), the oldest first."""
         return list(self.deployment(application).component(node).trouble.dead)
 
     @operation(role="observe")
     def failed_items(self, application: str, node: str) -> dict[str, Any]:
-        """The kept item and the first dead letters of a node, in words, and how many there are."""
+        """The kept item and the first dead letters of a node, as text, and their number."""
         from exop.model.slets.spec import DEAD
         from exop.runtime.supervision.failure_policy import kept_item
 
@@ -201,20 +201,20 @@ class Management(Generic[AnyPlan]):
     def history(self, application: str = "") -> list[dict[str, Any]]:
         """The operations on an application, the oldest first: who, what, revisions, proof, pause, outcome.
 
-        Without a name those on the platform itself: on its bundles.
+        Without a name, those on the platform itself: on its bundles.
         """
         found = self._applications.history.of(application)
         if application and not found:
-            self.deployment(application)  # it says what there is
+            self.deployment(application)  # raises `UnknownName` with the known names
         return found
 
     def wait(self, application: str, timeout: float | None = None) -> bool:
-        """Wait until an application has finished; `False` when *timeout* seconds were not enough.
+        """Wait until an application has finished; return `False` after *timeout* seconds.
 
         Raises:
             ComponentFailed: a slet is suspended on an item, or an engine broke, and it has not been repaired.
         """
-        _check_seconds("wait", timeout, -TIMEOUT_MAX)  # what is left of a time may be less than nothing
+        _check_seconds("wait", timeout, -TIMEOUT_MAX)  # the rest of a time-out may be negative
         return self._applications.wait(application, timeout)
 
     @operation(role="operate", patience=LONG, max_request=TOPOLOGY)
@@ -223,7 +223,7 @@ class Management(Generic[AnyPlan]):
 
         Raises:
             StaleMesh: the mesh is not of the revision that runs.
-            MeshError, PlanError: it cannot be made so.
+            MeshError, PlanError: the mesh is invalid, or the change is impossible.
         """
         self._check_running()
         _check_mesh("plan", mesh)
@@ -231,7 +231,7 @@ class Management(Generic[AnyPlan]):
 
     @operation(role="operate", patience=LONG, max_request=TOPOLOGY)
     def plan_topology(self, toml: str, *, proof: ProofLike | None = None, folder: str = "") -> AnyPlan:
-        """Plan the change of a running application to a topology file; relative paths are meant from *folder*."""
+        """Plan the change of a running application to a topology file; relative paths start at *folder*."""
         from exop.remoting.api.wire_types import Topology, proven
 
         return proven(self._planned(Topology(toml, None, folder=folder).read(self)), proof)
@@ -240,7 +240,7 @@ class Management(Generic[AnyPlan]):
     def plan_edits(
         self, application: str, edits: Edits, *, proof: ProofLike | None = None, folder: str = ""
     ) -> AnyPlan:
-        """Plan edits that are written as text (`exop.remoting.api.edits`); relative paths are meant from *folder*."""
+        """Plan edits that are written as text (`exop.remoting.api.edits`); relative paths start at *folder*."""
         from exop.model.meshes.resolve import with_full_paths
         from exop.remoting.api.edits import edited
         from exop.remoting.api.wire_types import proven
@@ -251,10 +251,10 @@ class Management(Generic[AnyPlan]):
 
     @operation(role="operate", patience=LONG)
     def import_memento(self, application: str, node: str, data: bytes) -> AnyPlan:
-        """Plan that a node goes on from the state in a file, which was perhaps edited.
+        """Plan that a node continues from the state in a file, which may have been edited.
 
         Raises:
-            MeshError: it keeps no memento.
+            MeshError: the slet keeps no memento.
             StoredStateError: the file is damaged, newer, of another class, or a value in it does not fit.
         """
         from exop.model.slets.stored_memento import import_memento
@@ -265,10 +265,10 @@ class Management(Generic[AnyPlan]):
 
     @operation(role="operate", patience=LONG)
     def plan_reverse(self, application: str, number: int) -> AnyPlan:
-        """Plan to take back the change with this number in the history: its nodes and channels become what they were.
+        """Plan to undo the change with this number in the history: its nodes and channels become as before.
 
         Raises:
-            PlanError: there is no such entry, or it has changed nothing that was kept.
+            PlanError: there is no such entry, or it has no stored change.
         """
         toml, notes = self._applications.history.reverse(self.mesh(application), number)
         return cast("AnyPlan", cast("Plan", self.plan_topology(toml)).noting(notes))
@@ -279,12 +279,12 @@ class Management(Generic[AnyPlan]):
     ) -> Made:
         """Deploy *mesh* as a new application, or change the running one to it; return it with its revision.
 
-        A change is given up when the drivers need longer than *timeout* seconds (10 by default) to come to their safe
-        points: a slet that hangs does not hold up the others. *pause* and *stall* as for `Plan.apply`.
+        A change is given up if the drivers need longer than *timeout* seconds (10 by default) to reach their safe
+        points: a slet that hangs does not block the others. *pause* and *stall* as for `Plan.apply`.
 
         Raises:
-            MeshError: the mesh cannot be, or *timeout* is no number of seconds; nothing has happened.
-            PlanError: it could not be made to run; everything is as it was.
+            MeshError: the mesh is invalid, or *timeout* is no number of seconds; nothing has happened.
+            PlanError: the change could not be made; everything is as before.
             StaleMesh: another change was applied meanwhile.
         """
         self._check_running()
@@ -295,18 +295,18 @@ class Management(Generic[AnyPlan]):
 
     @operation(role="operate", patience=LONG, max_request=TOPOLOGY, long=True)
     def apply_topology(self, toml: str, revision: int = 0, *, folder: str = "") -> str:
-        """Make a topology file what runs, and return the application's name; relative paths are meant from *folder*."""
+        """Deploy or change an application to a topology file; return its name. Relative paths start at *folder*."""
         from exop.remoting.api.wire_types import Topology
 
         return self.apply(Topology(toml, revision, folder=folder).read(self)).name
 
     def restore(self, application: str, node: str, memento: Memento) -> Mesh:
-        """Let a node go on from another state; a change like any other. Returns the mesh that runs then.
+        """Let a node continue from another state, by a change like any other. Returns the new mesh.
 
         Raises:
             MeshError: its slet keeps no memento, or one of another class.
             StoredStateError: a value in it is not of its field's type.
-            PlanError: the change could not be made; everything is as it was.
+            PlanError: the change could not be made; everything is as before.
         """
         return self.apply(self.mesh(application).restore(node, memento))
 
@@ -316,21 +316,21 @@ class Management(Generic[AnyPlan]):
         """Let the predecessor of a node, kept by `plan.apply(keep=…)`, take over again with its own, current state.
 
         Raises:
-            PlanError: none was kept; or it could not be made, and everything is as it was.
+            PlanError: there is no predecessor; or the change could not be made, and everything is as before.
         """
         return _uninterrupted(self._applications.changes.rollback, application, node, self._applications.plan)
 
     @operation(role="operate")
     @recorded
     def abandon_proof(self, application: str) -> bool:
-        """Give up the proof of a change: the old slets stay; `False` if none is under way."""
+        """Cancel the proof of a change: the old slets stay. Returns `False` if none is under way."""
         self.deployment(application)
         return _uninterrupted(self._applications.changes.shadows.abandon, application, "it was given up")
 
     @operation(role="operate")
     @recorded
     def resume(self, application: str, node: str) -> None:
-        """Let items into a suspended or failed node again; the item that it is suspended on is tried first.
+        """Let items into a suspended or failed node again; the item that it is suspended on comes first.
 
         Raises:
             LifecycleError: it is not suspended.
@@ -343,17 +343,17 @@ class Management(Generic[AnyPlan]):
 
         Raises:
             UnknownName: there is no such application here.
-            ExopError: it still cannot.
+            ExopError: the start has failed again.
         """
         raise NotImplementedError
 
     @operation(role="operate", patience=STOP)
     @recorded
     def retry_dead_letters(self, application: str, node: str) -> int:
-        """Have all dead letters of a node tried again, in order, behind the items under way; return their number.
+        """Process all dead letters of a node again, in order, after the items in flight; return their number.
 
         Raises:
-            PlanError: the stream has ended there.
+            PlanError: the stream of the node has ended.
         """
         from exop.runtime.supervision.failure_policy import retry_dead_letters
 
@@ -365,21 +365,21 @@ class Management(Generic[AnyPlan]):
         """Take a checkpoint of a durable application now; it is written when this returns.
 
         Raises:
-            CheckpointError: it is not durable, or a driver does not come to a safe point.
-            NotStorable, StateError: it cannot be stored, or not be written; the one before it stands.
+            CheckpointError: the application is not durable, or a driver did not reach a safe point in time.
+            NotStorable, StateError: the checkpoint cannot be stored or written; the one before stays valid.
         """
         _uninterrupted(self._applications.checkpoints.take, self._applications.get(application))
 
     @operation(role="operate")
     @recorded
     def end(self, application: str) -> None:
-        """Ask the sources of an application to end; the items under way are still processed."""
+        """Ask the sources of an application to end; the items in flight are still processed."""
         self.deployment(application).end_sources()
 
     @operation(role="operate", patience=STOP)
     @recorded
     def remove(self, application: str, timeout: float = 5.0) -> bool:
-        """Stop an application at its safe points and undeploy it; returns whether all its threads have left in time."""
+        """Stop an application at its safe points and undeploy it; return whether all its threads ended in time."""
         _check_seconds("remove", timeout, -TIMEOUT_MAX)
         return _uninterrupted(self._applications.remove, application, timeout)
 

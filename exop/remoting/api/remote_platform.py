@@ -27,17 +27,17 @@ from exop.runtime.supervision.failure_state import FailedItem
 if TYPE_CHECKING:
     from exop.remoting.api.wire_types import Changed, Planned, PlannedStep
 
-#: How often `wait` asks, in seconds.
+#: Seconds between two polls of `wait`.
 POLL: Final = 0.2
 
 
 @dataclass(frozen=True)
 class RemotePlan:
-    """A change that waits on its platform: print it, or `apply()` it. Nothing has happened yet.
+    """A plan that its platform keeps: print it, or `apply()` it. Nothing has happened yet.
 
     Attributes:
         planned: The plan as data.
-        mesh: The mesh that it leads to, where it was made from one.
+        mesh: The mesh that it leads to, if it was made from one.
     """
 
     planned: Planned
@@ -78,17 +78,17 @@ class RemotePlan:
         return {name: value for name, value in msgspec.to_builtins(self.planned).items() if name != "plan"}
 
     def apply(self, *, shadow: Shadow | None = None, keep: float | None = None, **bounds: Any) -> Mesh:
-        """Make the change; returns the mesh that runs then.
+        """Make the change; return the new mesh.
 
         Args:
             shadow: Let the successors run beside the old ones first, and take over only if they do the same.
-            keep: For so many seconds the predecessors run on behind; `rollback` lets one take over again.
+            keep: Seconds for which the predecessors are kept running; `rollback` lets one take over again.
             bounds: `timeout`, `pause` and `stall`, as for `Plan.apply`.
 
         Raises:
             StaleMesh: the application was changed after the plan was made.
-            ShadowFailed: a successor was not proven; everything is as it was.
-            PlanError: the change could not be made; everything is as it was.
+            ShadowFailed: a successor was not proven; everything is as before.
+            PlanError: the change could not be made; everything is as before.
         """
         from exop.remoting.api.wire_types import as_proof
 
@@ -102,17 +102,14 @@ class RemotePlan:
         timeout: float | None = None,
         *,
         proof: Mapping[str, Any] | None = None,
-        told: Callable[[], object] | None = None,
+        on_wait: Callable[[], object] | None = None,
         **bounds: Any,
     ) -> Changed:
-        """Make the change, and return its result: the revision, and for how long the stream stood still.
+        """Make the change; return its revision, and for how long it paused the stream.
 
-        *told* is called from time to time until it ends.
-
-        Raises:
-            StaleMesh, PlanError: as `apply`.
+        *on_wait* is called from time to time until it ends. Raises as `apply`.
         """
-        return self.platform.carry_out(self.planned.plan, timeout, proof=proof, told=told, **bounds)
+        return self.platform.carry_out(self.planned.plan, timeout, proof=proof, on_wait=on_wait, **bounds)
 
 
 class RemoteBundles:
@@ -160,51 +157,51 @@ class RemotePlatform(Management[RemotePlan]):
         """End the connection; the platform goes on."""
         self._client.close()
 
-    def ask(self, operation: str, /, told: Callable[[], object] | None = None, **given: Any) -> Any:
-        """Ask an operation, and wait for its end; *told* is called meanwhile, if it takes long.
+    def ask(self, operation: str, /, on_wait: Callable[[], object] | None = None, **given: Any) -> Any:
+        """Call an operation, and wait for its end; *on_wait* is called meanwhile, if it takes long.
 
-        Relative paths are meant from the working directory here, if no `folder` is given.
+        Relative paths start at the working directory of this process, if no `folder` is given.
         """
         from exop.remoting.api.wire_types import Begun
 
         asked, call = _described(operation), self._client.call
-        sent = {name: self._closed(value) for name, value in given.items()}
+        sent = {name: self._to_wire(value) for name, value in given.items()}
         if "folder" in asked.request.__struct_fields__:
             sent["folder"] = sent.get("folder") or os.getcwd()
         if not asked.long:
-            return self._opened(call(operation, sent, asked.reply, timeout=asked.patience))
+            return self._from_wire(call(operation, sent, asked.reply, timeout=asked.patience))
         kind = Begun[asked.reply]  # type: ignore[name-defined]
         found = call(operation, sent, kind, timeout=asked.patience)
         while found.result is None:
-            if told is not None:
-                told()
+            if on_wait is not None:
+                on_wait()
             found = call("outcome", {"number": found.number}, kind)
-        return self._opened(found.result)
+        return self._from_wire(found.result)
 
-    def _closed(self, value: Any) -> Any:
-        """A value as it crosses."""
+    def _to_wire(self, value: Any) -> Any:
+        """Encode a value for sending."""
         from exop.remoting.api.wire_types import FEW, INLINE, Topology
 
         if isinstance(value, Mesh):
-            return Topology.sent(value, lambda memento: self._sent(memento, FEW))
-        return self._sent(value, INLINE) if isinstance(value, bytes) else value
+            return Topology.sent(value, lambda memento: self._upload(memento, FEW))
+        return self._upload(value, INLINE) if isinstance(value, bytes) else value
 
-    def _opened(self, value: Any) -> Any:
-        """A value that has crossed."""
+    def _from_wire(self, value: Any) -> Any:
+        """Decode a received value."""
         from exop.remoting.api.wire_types import Chunked, Planned, Topology
 
         if isinstance(value, Chunked):
-            return self._fetched(value)
+            return self._download(value)
         if isinstance(value, tuple):
-            return tuple(self._opened(one) for one in value)
+            return tuple(self._from_wire(one) for one in value)
         if isinstance(value, Topology):
             return self._mesh(value)
         if isinstance(value, Planned):
             return RemotePlan(value, self)
         return Figures(value) if type(value) is dict else value
 
-    def _sent(self, data: bytes, inline: int) -> Any:
-        """Carry bytes to the platform; a few go inside of the message."""
+    def _upload(self, data: bytes, inline: int) -> Any:
+        """Send bytes to the platform: up to *inline* bytes inside of the message, more in chunks."""
         from exop.remoting.api.wire_types import CHUNK, Chunked, check_size
 
         check_size(len(data))
@@ -216,18 +213,18 @@ class RemotePlatform(Management[RemotePlan]):
             number = self._client.call("send_chunk", chunk, str)
         return Chunked(number, len(data))
 
-    def _fetched(self, kept: Any) -> bytes:
-        """Carry bytes here that the platform keeps."""
+    def _download(self, chunked: Any) -> bytes:
+        """Fetch bytes that the platform keeps."""
         from exop.remoting.api.wire_types import check_size
 
-        check_size(kept.size)
+        check_size(chunked.size)
         found = bytearray()
-        while len(found) < kept.size:
-            found += self._client.call("read_chunk", {"number": kept.number, "offset": len(found)}, bytes)
+        while len(found) < chunked.size:
+            found += self._client.call("read_chunk", {"number": chunked.number, "offset": len(found)}, bytes)
         return bytes(found)
 
     def _mesh(self, found: Any) -> Mesh:
-        """A mesh that runs there; slets whose code is not here stand in it by their descriptions."""
+        """Read a mesh that runs there; slets without code here are in it as descriptions."""
         from exop.model.values.depth import read_toml
         from exop.runtime.catalog import known_slets
 
@@ -241,24 +238,24 @@ class RemotePlatform(Management[RemotePlan]):
         return Mesh.from_toml(found.toml, slets).at(found.revision)
 
     def services(self, query: str = "") -> Iterator[dict[str, Any]]:
-        """The services that a filter fits: `id`, `interfaces`, `properties`; they are fetched in pages."""
+        """The services that match a filter: `id`, `interfaces`, `properties`; they are fetched in pages."""
         from exop.remoting.api.service import ServicesRequest
 
         return self._client.items("services", ServicesRequest(filter=query), dict[str, Any])
 
     def plan(self, mesh: Mesh) -> RemotePlan:
-        """Plan `apply`, as `Platform.plan`; the slets are found there by their identity, code does not travel."""
+        """Plan `apply`, as `Platform.plan`. Slets are found there by identity: code is never sent."""
         return RemotePlan(self.ask("plan", mesh=mesh).planned, self, mesh)
 
     def apply(self, mesh: Mesh, **bounds: Any) -> Mesh:
-        """Make *mesh* what runs there, as `Platform.apply`; code does not travel."""
+        """Deploy or change an application to *mesh*, as `Platform.apply`. Code is never sent."""
         return without_marks(mesh).at(self.ask("apply", mesh=mesh, **bounds).revision)
 
     def carry_out(
-        self, plan: str, timeout: float | None = None, *, told: Callable[[], object] | None = None, **bounds: Any
+        self, plan: str, timeout: float | None = None, *, on_wait: Callable[[], object] | None = None, **bounds: Any
     ) -> Changed:
-        """Make the change that was planned under this number; *told* is called from time to time until it ends."""
-        found: Changed = self.ask("carry_out", told, plan=plan, timeout=timeout, **bounds)
+        """Carry out the plan with this number; *on_wait* is called from time to time until it ends."""
+        found: Changed = self.ask("carry_out", on_wait, plan=plan, timeout=timeout, **bounds)
         return found
 
     def rollback(self, application: str, node: str) -> Mesh:
@@ -267,7 +264,7 @@ class RemotePlatform(Management[RemotePlan]):
         return self.mesh(application)
 
     def roll_back(self, application: str, node: str) -> Changed:
-        """Roll back as `rollback`, and return the change that was made; the slets need not be known here."""
+        """Roll back as `rollback`, and return the change; the slets need not be known here."""
         found: Changed = self.ask("rollback", application=application, node=node)
         return found
 
@@ -287,7 +284,7 @@ class RemotePlatform(Management[RemotePlan]):
         return FailedItem.from_bytes(self.export_item(application, node))
 
     def dead_letters(self, application: str, node: str) -> list[FailedItem]:
-        """The items of a node that were set aside, the oldest first. Their classes must be known here too."""
+        """The items that a node has set aside, the oldest first. Their classes must be known here too."""
         count = int(self.failed_items(application, node)["count"])
         return [FailedItem.from_bytes(self.export_item(application, node, number + 1)) for number in range(count)]
 
@@ -297,7 +294,7 @@ class RemotePlatform(Management[RemotePlan]):
         return RemoteBundles(self)
 
     def wait(self, application: str, timeout: float | None = None) -> bool:
-        """Wait until an application has finished, as `Platform.wait`: its status is asked for again and again."""
+        """Wait until an application has finished, as `Platform.wait`, by polling its status."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while (found := self.status(application))["state"] != "finished":
             _check_alive(found)
@@ -326,7 +323,7 @@ for _one in marked(Management):
 
 @cache
 def _described(name: str) -> Operation:
-    """An operation, with the types that cross."""
+    """An operation with its wire types."""
     from exop.remoting.api.service import ManagementService
     from exop.remoting.api.wire_types import WIRE
 
@@ -335,10 +332,10 @@ def _described(name: str) -> Operation:
 
 
 def as_memento(data: bytes, place: str) -> Memento:
-    """A memento that has travelled, of its class; only plugins that are installed here are loaded for it.
+    """Decode a memento that was sent; only the plugins that are installed here are loaded for it.
 
     Raises:
-        StoredStateError: its class is not here, or no memento.
+        StoredStateError: its class is not known here, or is no memento.
     """
     # Imported lazily: only this needs the encoding.
     from exop.model.slets.stored_memento import declared_by, header, load_memento
@@ -357,7 +354,7 @@ def as_memento(data: bytes, place: str) -> Memento:
 
 
 def _check_alive(application: dict[str, Any]) -> None:
-    """Without a repair it will not finish: say which node is to be repaired, as `Platform.wait` does."""
+    """Raise the error of a node that must be repaired before the application can finish, as `Platform.wait` does."""
     for driver, problem in application["crashed"].items():
         raise ComponentFailed(node=driver, phase="driving", problem=problem)
     if application["state"] == "suspended":
@@ -383,10 +380,10 @@ def connect(target: str | Path | None = None) -> RemotePlatform:
     """Connect to a running platform of this user.
 
     Args:
-        target: Its state directory, its socket, its process id or its name; without one, the only platform that runs.
+        target: Its state directory, socket, process id or name; by default the only platform that runs.
 
     Raises:
-        PeerUnreachable: none answers there, or there are several and none was named.
+        PeerUnreachable: no platform answers there, or there are several and *target* names none.
     """
     if target is not None and "://" in str(target):
         return _by_scheme(str(target))

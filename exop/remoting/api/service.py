@@ -206,26 +206,26 @@ class ManagementService:
         return operations(self._platform, wire=WIRE, around=self._answer) | operations(self, around=self._called)
 
     def _answer(self, operation: Operation, function: Callable[..., Any], given: dict[str, Any]) -> object:
-        """Call an operation of the platform with values that have crossed, and return what can cross."""
-        opened = {name: self._opened(value) for name, value in given.items()}
-        return self._called(operation, lambda: self._closed(function(**opened), operation.reply), {})
+        """Call an operation of the platform with received values, and return a value that can be sent."""
+        given = {name: self._from_wire(value) for name, value in given.items()}
+        return self._called(operation, lambda: self._to_wire(function(**given), operation.reply), {})
 
     def _called(self, operation: Operation, function: Callable[..., Any], given: dict[str, Any]) -> object:
         """Call a function; if it may take long, begin it as a task, whose result `outcome` returns."""
         return self.outcome(self._tasks.begin(lambda: function(**given))) if operation.long else function(**given)
 
-    def _opened(self, value: Any) -> Any:
+    def _from_wire(self, value: Any) -> Any:
         if isinstance(value, Chunked):
             return self._chunks.take(value.number)
-        return value.read(self._platform, self._opened) if isinstance(value, Topology) else value
+        return value.read(self._platform, self._from_wire) if isinstance(value, Topology) else value
 
-    def _closed(self, value: Any, kind: Any = None) -> Any:
+    def _to_wire(self, value: Any, kind: Any = None) -> Any:
         from exop.wiring.changes.plan import Plan
 
         if isinstance(value, bytes) and len(value) > INLINE:
             return Chunked(self._chunks.put(value), len(value))
         if isinstance(value, tuple):
-            return tuple(self._closed(one) for one in value)
+            return tuple(self._to_wire(one) for one in value)
         if isinstance(value, Plan):
             heavy = any(node.memento is not None for node in value.after.nodes.values())
             return Planned.of((self._heavy_plans if heavy else self._plans).put(value), value)

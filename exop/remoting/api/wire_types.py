@@ -66,7 +66,7 @@ class Platform(Protocol):
 
 
 class Marks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The options of one node, or channel, for the next change alone (`exop.model.meshes.diff`)."""
+    """The options of one node or channel that hold for the next change only (`exop.model.meshes.diff`)."""
 
     lose_state: bool = False
     close_windows: bool = False
@@ -77,8 +77,8 @@ class Marks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A mesh as TOML, and the identities of its slets.
 
-    `revision` is the one it was read at, 0 for a new one, none for whichever runs. Relative paths are meant from
-    `folder`, the working directory of the client.
+    `revision` is the one at which the mesh was read: 0 for a new mesh, `None` for any running one. Relative paths start
+    at `folder`, the working directory of the client.
     """
 
     toml: str
@@ -95,10 +95,10 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     @staticmethod
     def sent(mesh: Mesh, keep: Callable[[bytes], Blob]) -> Topology:
-        """A mesh with its marks, for another platform; *keep* carries the mementos there.
+        """A mesh with its marks, for another platform; *keep* sends the mementos there.
 
         Raises:
-            MeshError: a slet stands in no plugin, so the other platform could not find its code.
+            MeshError: a slet belongs to no plugin, so the other platform could not find its code.
         """
         if any(node.slet.plugin is None for node in mesh.nodes.values()):
             mesh = resolved(mesh, known_slets().slets, travels=True)
@@ -110,7 +110,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         return Topology(mesh.to_toml(), mesh.revision, marks, os.getcwd())
 
     def read(self, platform: Platform, fetch: Callable[[Blob], bytes] = bytes) -> Mesh:  # type: ignore[assignment]
-        """The mesh, with the slets that *platform* knows; *fetch* returns the bytes of the mementos."""
+        """The mesh with the slets that *platform* knows; *fetch* returns the bytes of the mementos."""
         mesh = Mesh.from_toml(self.toml, _slets(platform))
         running = platform.mesh(mesh.name) if mesh.name in platform.applications() else None
         mesh = with_full_paths(mesh, Path(self.folder), running)
@@ -126,7 +126,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
 
 def _slets(platform: Platform) -> dict[str, SletSpec]:
-    """Return the slets of plugins and of applications: only this process resolves those of a single file."""
+    """The slets of plugins and of running applications; the latter may come from a single file."""
     found: dict[str, SletSpec] = {}
     for application in platform.applications():
         with suppress(UnknownName):  # removed meanwhile
@@ -135,7 +135,7 @@ def _slets(platform: Platform) -> dict[str, SletSpec]:
 
 
 class PlannedSetting(msgspec.Struct, frozen=True):
-    """A setting that changes: its values as texts, `None` where a slet does not have it, and why (`SettingChange`)."""
+    """A setting that changes: its values as text, `None` for a slet without it, and why (`SettingChange`)."""
 
     name: str
     before: str | None
@@ -144,7 +144,7 @@ class PlannedSetting(msgspec.Struct, frozen=True):
 
 
 class PlannedStep(msgspec.Struct, frozen=True):
-    """A step of a plan: the verb, what the node becomes, what is done, how its state and settings change."""
+    """A step of a plan: the verb, the new slet, the actions, the changes of state and settings."""
 
     verb: str
     node: str
@@ -159,7 +159,7 @@ class PlannedStep(msgspec.Struct, frozen=True):
 
 
 class Planned(msgspec.Struct, frozen=True):
-    """A plan as data; `anything` tells whether there is anything to do, `text` is what `print` shows."""
+    """A plan as data: `anything` is whether there is anything to do, `text` the printed form."""
 
     plan: str
     application: str
@@ -171,12 +171,12 @@ class Planned(msgspec.Struct, frozen=True):
     notes: list[str]
     text: str
     proven: bool = False
-    """It is proven before it is made, which takes its time."""
+    """Whether it is proven first, which takes time."""
 
     @staticmethod
     def of(number: str, plan: Plan) -> Planned:
-        """The part of a plan that is sent to the client; it waits under *number*."""
-        notes = list(plan.notes)  # first: for them the hand-over of states is tried
+        """The form of a plan that is sent to the client; the platform keeps the plan under *number*."""
+        notes = list(plan.notes)  # first: they try the hand-over of states, which fills `took`
         steps = [
             PlannedStep(
                 one.verb,
@@ -213,7 +213,7 @@ class Planned(msgspec.Struct, frozen=True):
 
 
 class Changed(msgspec.Struct, frozen=True):
-    """A change that was made: the revision that runs, and for how long the stream stood still."""
+    """A change that was made: the new revision, and for how long it paused the stream."""
 
     application: str
     revision: int
@@ -221,16 +221,16 @@ class Changed(msgspec.Struct, frozen=True):
 
 
 class Begun(msgspec.Struct, Generic[T], frozen=True):
-    """Work that was begun under a number, and its result when it has come to its end."""
+    """The number of a task, and its result when it has ended."""
 
     number: str
     result: T | None = None
 
 
 class Proof(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A shadow (`exop.model.meshes.shadow`), where it says items or seconds, and for how long predecessors are kept.
+    """A shadow (`exop.model.meshes.shadow`), if it has items or seconds, and the seconds that predecessors are kept.
 
-    Relative paths in `divert` are meant from `folder`, the working directory of the client.
+    Relative paths in `divert` start at `folder`, the working directory of the client.
     """
 
     items: Annotated[int, msgspec.Meta(ge=1)] | None = None
@@ -256,7 +256,7 @@ class Proof(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
         return plan.proven(shadow, self.keep)
 
     def _from_folder(self, plan: Plan, name: str, value: object) -> object:
-        """A diverted path is meant from the client's folder; what does not fit its setting is refused by the plan."""
+        """Resolve a diverted path in the client's folder; the plan refuses a value that does not fit its setting."""
         node, _, key = name.rpartition(".")
         tried = [node] if node else [step.node for step in plan.steps]
         slets = [plan.after.nodes[one].slet for one in tried if one in plan.after.nodes]
@@ -267,7 +267,7 @@ class Proof(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
         return value
 
 
-#: A proof as it is given: as a value, or as plain data.
+#: A proof as a value or as plain data.
 ProofLike: TypeAlias = Proof | Mapping[str, Any]
 _SHADOW: Final = ("items", "seconds", "slower", "copy", "allow_no_output")
 
@@ -276,7 +276,7 @@ def as_proof(shadow: Shadow | None, keep: float | None) -> dict[str, Any] | None
     """Encode the conditions of a proof for sending.
 
     Raises:
-        PlanError: by a comparison of the caller's, which is code.
+        PlanError: the shadow has a comparison, which is code.
     """
     if shadow is None:
         return None if keep is None else {"keep": keep}
@@ -290,13 +290,13 @@ def as_proof(shadow: Shadow | None, keep: float | None) -> dict[str, Any] | None
 
 
 def proven(plan: T, proof: ProofLike | None) -> T:
-    """The plan, with a proof if one is asked for."""
+    """The plan, with a proof if there is one."""
     if proof is None:
         return plan
     return cast("T", msgspec.convert(proof, Proof).of(cast("Plan", plan)))
 
 
-#: The types that cross, by the names that the annotations of operations have.
+#: The wire types, by the names in the annotations of operations.
 WIRE: Final[dict[str, Any]] = {
     "AnyPlan": Planned,
     "Edits": Annotated[list[AnyEdit], msgspec.Meta(min_length=1, max_length=100)],

@@ -1,8 +1,8 @@
 """The messages of the control connection: rpyc's stream, channel and format, with deadlines and bounds.
 
-As rpyc brings them, stream and channel read a frame of any length, unzip it, and wait for its end for ever; and its
-loader builds whatever a peer describes: three bytes make a frozenset of 216 bytes, so that a frame of 4 MiB takes
-300 MB. Here a frame is one of three messages, read byte by byte, or the connection ends:
+The stream and channel of rpyc read a frame of any length, decompress it, and wait for its end for ever; its loader
+builds any value that a peer describes: three bytes make a frozenset of 216 bytes, so a frame of 4 MiB takes 300 MB.
+Here, a frame is one of three messages, read byte by byte, or the connection ends:
 
     request    1  (number, (OPERATION, (1, (text, bytes))))
     reply      2  (number, (1, bytes))
@@ -45,7 +45,7 @@ class FrameRefused(EOFError):
 
 
 class TooLate(EOFError):
-    """A message was begun and not ended in time, or could not be written in time."""
+    """A message was not received or written completely in time."""
 
 
 class Message(NamedTuple):
@@ -68,7 +68,7 @@ class Message(NamedTuple):
 
 
 def parse(frame: bytes | bytearray | memoryview, accepted: frozenset[int]) -> Message:
-    """Read *frame* if it is one of the *accepted* messages.
+    """Parse *frame* as one of the *accepted* messages.
 
     Raises:
         FrameRefused: it is anything else.
@@ -94,7 +94,7 @@ def parse(frame: bytes | bytearray | memoryview, accepted: frozenset[int]) -> Me
 
 
 class _Reader:
-    """Reads values of rpyc's format from a frame."""
+    """Reads values in rpyc's format from a frame."""
 
     def __init__(self, frame: bytes | bytearray | memoryview) -> None:
         self._frame = frame
@@ -121,7 +121,7 @@ class _Reader:
         return int(digits)
 
     def data(self, most: int) -> bytes:
-        """Read a byte string of at most so many bytes, in whichever of its forms."""
+        """Read a byte string of at most *most* bytes, in any of its forms."""
         tag, head, length = self._frame[self.at], 1, 0
         if _ONE <= tag <= _FOUR:
             length = 1 + tag - _ONE
@@ -138,7 +138,7 @@ class _Reader:
 
 
 class DeadlineStream(SocketStream):  # type: ignore[misc]
-    """A socket of which every read and write ends at a deadline."""
+    """A socket whose reads and writes end at a deadline."""
 
     __slots__ = ()
 
@@ -180,7 +180,7 @@ class DeadlineStream(SocketStream):  # type: ignore[misc]
 
     def _wait(self, event: int, deadline: float) -> None:
         if not self._polled(event, max(0.0, deadline - time.monotonic())):
-            raise TooLate("a message was begun and not ended in time")
+            raise TooLate("a message was not complete in time")
 
     def _polled(self, event: int, seconds: float) -> bool:
         poll = select.poll()
@@ -200,7 +200,7 @@ class BoundedChannel(Channel):  # type: ignore[misc]
         self._budget = budget
         self._held = 0
         self.call_deadline: float | None = None
-        """When the call under way ends: a client does not wait longer for half a reply."""
+        """The deadline of the call under way: a client does not wait longer for half a reply."""
 
     def receive(self) -> Message:
         """Read one message of the profile."""
@@ -229,7 +229,7 @@ class BoundedChannel(Channel):  # type: ignore[misc]
         self.stream.write_until(self.FRAME_HEADER.pack(len(data), 0) + data + self.FLUSHER, deadline)
 
     def settle(self) -> None:
-        """Give back what the last message took of the budget."""
+        """Give the bytes of the last message back to the budget."""
         self._budget.give(self._held)
         self._held = 0
 

@@ -1,6 +1,6 @@
 """Operations: small typed functions that a peer may call, each with the role that it needs.
 
-Imports no library: the platform marks its methods with `operation`, and the request types are made for the first peer.
+Imports no library: the platform marks its methods with `operation`, and the first peer has the request types made.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ F = TypeVar("F", bound=Callable[..., Any])
 #: `observe` reads; `operate` changes applications; `admin` changes the platform and the code on it.
 Role: TypeAlias = Literal["observe", "operate", "admin"]
 ROLES: Final[tuple[Role, ...]] = get_args(Role)
-#: Seconds that a client waits where slets are opened, or code is imported.
+#: Seconds that a client waits for an operation that opens slets or imports code.
 LONG: Final = 120.0
 _MARK: Final = "__exop_operation__"
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation that a platform offers.
+    """One operation of a platform.
 
-    The handler runs in a thread of the connection, several at a time, and is short: an answer that is long comes in
-    pages (`paging`), a result that takes time is asked for again. It never calls the peer.
+    The handler runs in the thread of a connection, and is short: a long list is sent in pages (`codec.page`), and the
+    peer asks again for a result that takes time. It never calls the peer.
 
     Attributes:
-        max_request: Bytes of its request; unpacked it may be up to 70 times as much.
+        max_request: The largest request in bytes; decoded it may be up to 70 times as large.
         role: The role that a peer needs.
         long: It may take long: a peer begins it, and asks for the outcome.
-        patience: Seconds that a client waits for the answer, if not its usual time.
+        patience: Seconds that a client waits for the answer, instead of its usual time.
     """
 
     name: str
@@ -67,10 +67,10 @@ def operation(
 def operation(
     function: F | None = None, /, *, max_request: int = DEFAULT_LIMITS.request, **marks: Any
 ) -> F | Callable[[F], F]:
-    """Mark a function or method as an operation: name, request, reply and help are read from its signature.
+    """Mark a function or method as an operation: name, request, reply and help come from its signature.
 
-    The function stays what it was; its parameters are the fields of the request. A parameter annotated with a sub-class
-    of `exop.remoting.Request` is the whole request. `operations` collects the marked functions.
+    The function itself does not change; its parameters are the fields of the request. A parameter annotated with a
+    sub-class of `exop.remoting.Request` is the whole request. `operations` collects the marked functions.
 
     >>> @operation(role="observe")
     ... def greet(whom: str) -> str:
@@ -85,7 +85,7 @@ def operation(
 
     def mark(function: F) -> F:
         parameters = [one for one in inspect.signature(function).parameters.values() if one.name != "self"]
-        bare = [one.name for one in parameters if one.annotation is one.empty or one.kind in (one.VAR_KEYWORD,)]
+        bare = [one.name for one in parameters if one.annotation is one.empty or one.kind is one.VAR_KEYWORD]
         if bare:
             raise TypeError(f"{function.__qualname__} is no operation: annotate its parameter {bare[0]!r} with a type")
         setattr(function, _MARK, {"max_request": max_request, **marks})
@@ -101,7 +101,7 @@ def operations(
 
     Args:
         sources: The functions and objects.
-        wire: The types that cross in place of those that the annotations name.
+        wire: The wire types, by the names in the annotations that they replace.
         around: Called with the operation, the function and its arguments, instead of the function.
 
     Raises:
@@ -118,7 +118,7 @@ def operations(
 
 
 def marked(source: object) -> Iterator[Callable[..., Any]]:
-    """The operations of a function, class or object: a method that overrides an operation is one, too."""
+    """The operations of a function, class or object, including methods that override an operation."""
     if callable(source) and hasattr(source, _MARK):
         yield source
         return
@@ -130,7 +130,7 @@ def marked(source: object) -> Iterator[Callable[..., Any]]:
 def described(
     function: Callable[..., Any], wire: Mapping[str, Any] | None = None, around: Callable[..., object] | None = None
 ) -> Operation:
-    """Make the operation of a marked function out of its signature."""
+    """Make the operation of a marked function from its signature."""
     # Imported lazily: only a connection needs msgspec.
     import msgspec
 
@@ -160,7 +160,7 @@ def described(
 
 
 def _declared(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function that carries the mark: that of the base class, where a method overrides it."""
+    """The function with the mark: that of the base class, if a method overrides it."""
     plain = getattr(function, "__func__", function)
     if _MARK in vars(plain):
         return plain

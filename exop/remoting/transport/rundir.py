@@ -1,8 +1,8 @@
-"""The sockets of running platforms, and the list of the platforms that run.
+"""The addresses of running platforms, and the run directory in which they are found.
 
-With a state directory a platform listens at `STATE/control.sock`; without one at `PID.sock` in the run directory
-(`$XDG_RUNTIME_DIR/exop`, or `$TMPDIR/exop-UID`). In the run directory every platform of this user has an entry: the
-first kind a link to its socket.
+With a state directory, a platform listens at `STATE/control.sock`; without one, at `PID.sock` in the run directory
+(`$XDG_RUNTIME_DIR/exop`, or `$TMPDIR/exop-UID`). Every platform of this user has an entry in the run directory: the
+socket itself, or a link to the one in its state directory.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A platform of the run directory: its process, and where it listens."""
+    """A platform in the run directory: its process and its address."""
 
     pid: int
     address: Path
@@ -38,20 +38,20 @@ def control_address(state: Path) -> Path:
 
 
 def socket_path(address: str | Path) -> Path:
-    """The socket that *address* names: a path, `unix:` and a path, or a state directory."""
+    """The socket of an address: a path, `unix:` and a path, or a state directory."""
     path = Path(str(address).removeprefix("unix:"))
     return control_address(path) if path.is_dir() else path.absolute()
 
 
 def run_directory() -> Path:
-    """The run directory of this user, made when it is missing.
+    """The run directory of this user; it is made if it is missing.
 
     Raises:
         AddressUnusable: it belongs to another user.
     """
     owner = os.geteuid()
     given = os.environ.get("XDG_RUNTIME_DIR", "")
-    # After su or sudo the variable may still name the other user's directory.
+    # After su or sudo, the variable may still name the directory of the other user.
     if given and _owner(Path(given)) == owner:
         return private_directory(Path(given) / "exop")
     return private_directory(Path(os.environ.get("TMPDIR") or "/tmp") / f"exop-{owner}")
@@ -77,10 +77,10 @@ def private_directory(path: Path) -> Path:
 
 
 def state_directory(path: Path) -> Path:
-    """Make *path* for its owner only, or accept what is there: it may be a directory that the user has shared.
+    """Make *path* for its owner only, or accept an existing directory, which the user may have shared.
 
     Raises:
-        AddressUnusable: every user could put another socket in the place of ours.
+        AddressUnusable: every user could replace the socket.
     """
     _make(path)
     if path.stat().st_mode & stat.S_IWOTH:
@@ -91,7 +91,7 @@ def state_directory(path: Path) -> Path:
 
 
 def claim(address: Path | None) -> tuple[Listener, Callable[[], None]]:
-    """Listen at *address*, or at a free name in the run directory; and the undoing of the entry made for it.
+    """Listen at *address*, or at a free name in the run directory; return the listener and what removes its entry.
 
     Raises:
         AddressInUse, AddressUnusable: see `sockets.listen`.
@@ -126,10 +126,10 @@ def announce(address: Path) -> Callable[[], None]:
 
 
 def find_entries() -> list[Entry]:
-    """The platforms of this user that listen; what dead processes have left in the run directory is removed.
+    """The platforms of this user that listen; the entries of dead processes are removed.
 
-    A link that a killed platform has left behind leads to its successor, once there is one in its state directory: of
-    several links to one socket the newest counts.
+    The link of a killed platform leads to its successor, once there is one in its state directory: of several links to
+    one socket the newest counts.
     """
     directory = run_directory()
     found: dict[Path, tuple[int, Entry]] = {}
@@ -142,7 +142,7 @@ def find_entries() -> list[Entry]:
                 found[entry.address] = made, entry
         else:
             with locked(directory):
-                # Once more under the lock: a new process may have taken the name meanwhile.
+                # Tested again under the lock: a new process may have taken the name meanwhile.
                 if not _alive(name):
                     name.unlink(missing_ok=True)
     return [entry for _, entry in found.values()]
@@ -150,24 +150,18 @@ def find_entries() -> list[Entry]:
 
 def _first_free(directory: Path, take: Callable[[Path], T]) -> T:
     """Take `PID.sock`, or `PID-2.sock` and so on: one process may run several platforms."""
-    for name in _names(directory):
+    for number in itertools.count(1):
+        name = f"{os.getpid()}-{number}.sock" if number > 1 else f"{os.getpid()}.sock"
         with suppress(AddressInUse):
-            return take(name)
-    raise AssertionError("names do not end")
-
-
-def _names(directory: Path) -> Iterator[Path]:
-    pid = os.getpid()
-    yield directory / f"{pid}.sock"
-    for number in itertools.count(2):
-        yield directory / f"{pid}-{number}.sock"
+            return take(directory / name)
+    raise AssertionError("unreachable: the count does not end")
 
 
 def _alive(name: Path) -> bool:
     try:
         return holder(_target(name)) is not None
     except OSError:
-        # It could not be found out: nothing is removed on suspicion.
+        # Not known: an entry is not removed on suspicion.
         return True
 
 

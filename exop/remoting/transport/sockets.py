@@ -1,4 +1,4 @@
-"""Unix sockets for their owner only: made without a gap, found alive or dead, whatever their path's length."""
+"""Unix sockets for their owner only: created atomically, tested for a living listener, at paths of any length."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from exop.errors import AddressInUse, AddressUnusable
 
 LONGEST_NAME = 107
-"""Bytes that a socket address has room for."""
+"""The largest length of a socket address, in bytes."""
 _BACKLOG = 128
 _PROBE_TIME = 1.0
 _CREDENTIALS = struct.Struct("3i")
@@ -37,10 +37,10 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A listening socket and the file that stands for it.
+    """A listening socket and its file.
 
     Attributes:
-        pid: The process that made it. A child that it forks holds the socket, too, and must leave the file alone.
+        pid: The process that made it. A forked child holds the socket, too, and must not remove the file.
     """
 
     path: Path
@@ -70,21 +70,20 @@ def peer_of(sock: socket.socket) -> Peer:
 
 
 def listen(path: Path) -> Listener:
-    """Listen at *path*; a file that a dead process has left there is replaced.
+    """Listen at *path*; the socket of a dead process there is replaced.
 
     Raises:
-        AddressInUse: a living process listens there.
-        AddressUnusable: something else stands there, or no socket can be made.
+        AddressInUse: a running process listens there.
+        AddressUnusable: there is another kind of file, or no socket can be made.
     """
     if not hasattr(socket, "SO_PEERCRED"):
-        raise AddressUnusable(
-            address=str(path), problem="this system does not tell who is at the other end", cure="run it on Linux"
-        )
+        problem = "this system does not report the process at the other end"
+        raise AddressUnusable(address=str(path), problem=problem, cure="run it on Linux")
     with locked(path.parent):
         refuse_if_taken(path)
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        # Under its final name the socket is there only when it listens already, and for its owner only: a client
-        # that it refuses may therefore take it for dead.
+        # The socket gets its final name only when it listens and has the mode of its owner: a client may therefore
+        # take a socket that refuses it for dead.
         fresh = path.with_name(f".{path.name}.new")
         try:
             fresh.unlink(missing_ok=True)
@@ -105,7 +104,7 @@ def dial(path: Path, timeout: float) -> socket.socket:
     """Connect to the socket at *path*; the connection is in blocking mode.
 
     Raises:
-        OSError: as the kernel says it (`BlockingIOError`: its queue was full all the time).
+        OSError: of the kernel (`BlockingIOError`: the queue of the socket was full all the time).
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -123,7 +122,7 @@ def holder(path: Path) -> Peer | None:
     """Return the process that listens at *path*; `None` if there is none.
 
     Raises:
-        OSError: it cannot be found out.
+        OSError: it cannot be determined.
     """
     try:
         with dial(path, _PROBE_TIME) as sock:
@@ -133,16 +132,16 @@ def holder(path: Path) -> Peer | None:
     except (ConnectionRefusedError, FileNotFoundError, NotADirectoryError):
         return None
     except BlockingIOError:
-        # Its queue is full: it lives, and the kernel tells no more.
+        # Its queue is full: a process listens, and more is not known.
         return Peer(0, os.geteuid())
 
 
 def refuse_if_taken(path: Path) -> None:
-    """Let a free place or a dead socket pass; call it under `locked`.
+    """Raise unless *path* is free or the socket of a dead process; call it under `locked`.
 
     Raises:
-        AddressInUse: a living process listens there.
-        AddressUnusable: something that is no socket stands there.
+        AddressInUse: a running process listens there.
+        AddressUnusable: there is a file that is no socket.
     """
     if path.exists() and not path.is_socket():
         raise AddressUnusable(address=str(path), problem="it is no socket", cure="move it away")
@@ -158,10 +157,7 @@ def refuse_if_taken(path: Path) -> None:
 
 @contextmanager
 def short_name(path: Path) -> Iterator[str]:
-    """A name of *path* that fits into a socket address.
-
-    The bound is on the name that is given, not on where the socket lies: a longer one goes through the open directory.
-    """
+    """A name of *path* that fits into a socket address: a long path goes through a descriptor of its directory."""
     if len(os.fsencode(path)) <= LONGEST_NAME:
         yield str(path)
         return
@@ -174,7 +170,7 @@ def short_name(path: Path) -> Iterator[str]:
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Keep other processes from making or removing sockets in *directory* meanwhile."""
+    """Prevent other processes from making or removing sockets in *directory* meanwhile."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     lock = os.open(directory / ".control.lock", flags, 0o600)
     try:
@@ -185,7 +181,7 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 def _runs(pid: int) -> bool:
-    """Whether the process is there. The kernel names one of another container 0, which here means ourselves."""
+    """Whether the process exists. The pid of a process in another container is 0, which here means this process."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
