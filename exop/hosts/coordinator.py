@@ -3,8 +3,8 @@
     prepare ──all ready──▶ hold ──all ready──▶ cut, wave by wave ──all ready──▶ commit ──all applied──▶ forgotten
        └──────────── a refusal, a failed write, or the deadline ──┴───────▶ aborted, forgotten at once
 
-The record `Committed` is the only commit point. A plan without one is aborted, also after a crash of the home: a member
-that asks about a plan that the home does not know hears that it is aborted.
+The record `Committed` is the only commit point. A plan without it is aborted, also after a crash of the home: if a
+member asks for a plan that the home does not know, the answer is that it is aborted.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ Phase: TypeAlias = Literal["prepare", "hold", "cut", "commit"]
 
 @dataclass
 class _Progress:
-    """A plan that is under way, or committed and not yet applied by every member.
+    """A plan in progress, or committed and not yet applied by every member.
 
     Attributes:
-        wave: The members of this wave, and of earlier ones, are asked to cut.
+        wave: The number of the wave up to which members are asked to cut.
         answered: The members that have answered in this phase.
-        handed: What the members that are cut have handed over.
+        handed: The data that the members have handed over at their cuts.
     """
 
     plan: str
@@ -62,20 +62,20 @@ class _Progress:
     handed: dict[str, Any] = field(default_factory=dict)
 
     def missing(self) -> list[str]:
-        """The members whose answer is awaited."""
+        """Return the members that have not answered yet."""
         asked = [one for one in self.members if self.phase != "cut" or self.fragments[one].wave <= self.wave]
         return [one for one in asked if one not in self.answered]
 
 
 class Coordinator:
-    """Leads plans to one decision each, and repeats it until every member has it.
+    """Leads each plan to one decision, and repeats the decision until every member has it.
 
-    The driver gives it every message and calls `timeout` at `due`; it carries out the actions in their order before it
-    calls again.
+    The caller passes in every message, calls `timeout` at `due`, and carries out the returned actions in their order
+    before the next call.
 
     Attributes:
         epochs: The fencing epoch of each node and channel, one higher with every plan that is committed over it.
-        resend: Seconds until a message without an answer is sent again.
+        resend: Seconds after which an unanswered message is sent again.
     """
 
     def __init__(self, name: str, *, resend: float = 1.0) -> None:
@@ -86,15 +86,16 @@ class Coordinator:
 
     @property
     def due(self) -> float | None:
-        """When `timeout` has something to do; `None` while nothing is under way."""
+        """The time of the next `timeout`; `None` if no plan is in progress."""
         return min((min(one.deadline, one.resend_at) for one in self._plans.values()), default=None)
 
     def begin(
         self, plan: str, fragments: Mapping[str, Fragment], now: float, *, prepare: float, hold: float
     ) -> list[Action]:
-        """Begin a plan over the members that *fragments* name; *plan* was never used before, not even before a crash.
+        """Begin a plan over the members that *fragments* names; *plan* is a new identifier, also across crashes.
 
-        The streams run while the members *prepare*, for so many seconds; then they *hold*, until the decision.
+        The streams run while the members prepare, for at most *prepare* seconds. Then the members stop them until the
+        decision, for at most *hold* seconds.
         """
         epochs = {name: self.epochs[name] for one in fragments.values() for name in one.fences}
         for other, progress in self._plans.items():
@@ -106,10 +107,7 @@ class Coordinator:
         return self._request(progress, now)
 
     def receive(self, message: Message, now: float) -> list[Action]:
-        """Take a message of a member, or of the driver, which may refuse for the caller of the plan, too.
-
-        An answer that comes late or twice changes nothing.
-        """
+        """Process a message of a member, or a refusal of the caller. Late and duplicate answers change nothing."""
         actions, progress = self.timeout(now), self._plans.get(message.plan)
         match message:
             case Ask() if progress is None:
@@ -125,7 +123,7 @@ class Coordinator:
         return actions
 
     def timeout(self, now: float) -> list[Action]:
-        """Give up the plans whose time is over, and repeat the requests that are without an answer."""
+        """Abort the plans whose time is over, and repeat unanswered requests."""
         actions: list[Action] = []
         for progress in list(self._plans.values()):
             if now >= progress.deadline:
@@ -138,7 +136,7 @@ class Coordinator:
         return actions
 
     def recover(self, journal: Iterable[Entry], now: float) -> list[Action]:
-        """Go on after a restart: tell the committed plans again; all others are aborted. Called before `receive`."""
+        """Continue after a restart, before `receive`: announce the committed plans again; all others are aborted."""
         for entry in journal:
             if isinstance(entry, Committed):
                 self._plans[entry.plan] = _Progress(entry.plan, entry.members, entry.epochs, phase="commit")
@@ -148,10 +146,10 @@ class Coordinator:
         return self.timeout(now)
 
     def _advance(self, progress: _Progress, now: float) -> list[Action]:
-        """Go on when all have answered: to the next wave or phase, or to the end of the plan."""
+        """Go to the next wave or phase, or to the end of the plan, when all members have answered."""
         plan, later = progress.plan, [one.wave for one in progress.fragments.values() if one.wave > progress.wave]
         if progress.phase == "commit":
-            self.epochs |= Counter(progress.epochs)  # not before: the record of the decision may fail
+            self.epochs |= Counter(progress.epochs)  # not earlier: the decision may not be recordable
         if not self._complete(progress):
             return []
         match progress.phase:
@@ -179,7 +177,7 @@ class Coordinator:
         return self._request(progress, now)
 
     def _request(self, progress: _Progress, now: float) -> list[Action]:
-        """Tell the members whose answer is awaited what they have to do in this phase."""
+        """Send the request of this phase to the members that have not answered yet."""
         progress.resend_at = now + self.resend
         return [Send(member, self._message(progress, member)) for member in progress.missing()]
 
@@ -194,7 +192,7 @@ class Coordinator:
         return Propose(plan, self.name, fragment.change, epochs, peers, progress.prepare, progress.hold)
 
     def _abort(self, progress: _Progress, reasons: Mapping[str, str]) -> list[Action]:
-        """Abort: tell the members once. One that does not hear it asks, and hears it then."""
+        """Abort, and tell the members once: a member that misses the message asks for the outcome."""
         del self._plans[progress.plan]
-        told = [Send(member, Decision(progress.plan, self.name, commit=False)) for member in progress.members]
-        return [*told, Ended(progress.plan, commit=False, reasons=reasons)]
+        decisions = [Send(member, Decision(progress.plan, self.name, commit=False)) for member in progress.members]
+        return [*decisions, Ended(progress.plan, commit=False, reasons=reasons)]

@@ -1,10 +1,10 @@
 """A member's side of a plan over several participants, as a state machine without I/O, clock or threads.
 
     idle ─▶ prepare ─▶ hold ─▶ cut ─▶ in doubt ─▶ commit | abort ─▶ idle
-               └── alone: a failure, or the deadline ─┘└── the home's decision, or a human's
+               └── alone: a failure, or the deadline ─┘└── the home's decision, or an operator's
 
-Before its yes a member may abort alone. After it, it is in doubt: it stays held and asks the home and the other members
-until one of them knows the outcome. It carries out one plan at a time and refuses others meanwhile.
+Before its yes a member may abort alone. After it, the member is in doubt: it stays held, and asks the home and the
+other members until one of them knows the outcome. It carries out one plan at a time, and refuses others meanwhile.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from exop.hosts.messages import (
     advanced,
 )
 
-#: The step that must be done before each that the home asks for.
+#: For each step that the home requests, the step that must be done before.
 _BEFORE: Final[dict[Step, Step]] = {"hold": "prepare", "cut": "hold"}
-#: How many outcomes a member remembers for others that ask; the home knows every one that they may need.
+#: The number of outcomes that a member remembers for others that ask; the home knows all that they may need.
 REMEMBERED: Final = 100
 
 
 @dataclass
 class _Part:
-    """The plan that a member is carrying out.
+    """A member's part of the plan in progress.
 
     Attributes:
-        step: The last step that the participant was given; *done* once it has reported it.
-        ask_at: When to ask, or to try again to record the outcome.
-        unrecorded: The outcome, as long as it could not be recorded.
+        step: The last step given to the participant; *done* once the participant has reported it.
+        ask_at: The time to ask for the outcome, or to try again to record it.
+        unrecorded: The outcome, if it could not be recorded yet.
     """
 
     proposal: Propose
@@ -62,24 +62,24 @@ class _Part:
 
     @property
     def decided(self) -> bool:
-        """It is being committed or aborted."""
+        """Whether it is being committed or aborted."""
         return self.step in ("commit", "abort")
 
     @property
     def in_doubt(self) -> bool:
-        """The member has voted yes, and does not know the outcome."""
+        """Whether the member has voted yes, and does not know the outcome."""
         return self.step == "cut" and self.done
 
 
 class Member:
     """Carries out one participant's part of plans, and settles each as its home decides.
 
-    The driver gives it every message and every report of the participant, and calls `timeout` at `due`; it carries out
-    the actions in their order before it calls again.
+    The caller passes in every message and every report of the participant, calls `timeout` at `due`, and carries out
+    the returned actions in their order before the next call.
 
     Attributes:
-        epochs: The epochs that hold here.
-        resend: Seconds after which a member that hears nothing asks.
+        epochs: The epochs that are valid here.
+        resend: Seconds without a message after which the member asks.
     """
 
     def __init__(self, name: str, *, resend: float = 1.0) -> None:
@@ -92,7 +92,7 @@ class Member:
 
     @property
     def due(self) -> float | None:
-        """When `timeout` has something to do; `None` while it waits for nothing."""
+        """The time of the next `timeout`; `None` if the member waits for nothing."""
         part = self._part
         if part is None:
             return None
@@ -101,24 +101,26 @@ class Member:
 
     @property
     def plan(self) -> str | None:
-        """The plan that is under way here."""
+        """The plan in progress here."""
         return self._part.proposal.plan if self._part is not None else None
 
     @property
     def in_doubt(self) -> str | None:
-        """The plan that it has voted yes to and of which it does not know the outcome."""
+        """The plan for which it has voted yes, and of which it does not know the outcome."""
         return self.plan if self._part is not None and self._part.in_doubt else None
 
     def accepts(self, name: str, epoch: int) -> bool:
-        """A frame of this epoch may pass: it is neither old, nor of a plan whose decision has not arrived here."""
+        """Whether a frame of this epoch may pass: it is not old, nor of a plan whose decision has not arrived here."""
         return epoch == self.epochs[name]
 
     def receive(self, message: Message, now: float) -> list[Action]:
-        """Take a message of the home or of another member, or a report of the driver."""
+        """Process a message of the home or of another member, or a report of the caller."""
         actions, part = self.timeout(now), self._part
         if isinstance(message, Ask):
             settled = self._settled.get(message.plan)
-            if settled is not None and not settled.by_hand:  # nor one that it gave up: it may yet vote yes
+            if (
+                settled is not None and not settled.by_hand
+            ):  # an undecided plan is no answer: this member may still vote yes
                 actions.append(Send(message.sender, Decision(message.plan, self.name, settled.commit)))
             return actions
         if part is None or part.proposal.plan != message.plan:
@@ -139,7 +141,7 @@ class Member:
         return actions
 
     def timeout(self, now: float) -> list[Action]:
-        """Give up at the deadline, before the yes; ask for the outcome of a plan when no message has come for long."""
+        """Abort at the deadline, before the yes; ask for the outcome if no message has come for a while."""
         part = self._part
         if part is None:
             return []
@@ -154,7 +156,7 @@ class Member:
         return [Send(name, Ask(part.proposal.plan, self.name)) for name in (home, *peers) if part.done]
 
     def recover(self, journal: Iterable[Entry], now: float) -> list[Action]:
-        """Go on after a restart, held if the outcome of a plan is not known. Called before `receive`."""
+        """Continue after a restart, before `receive`; held if the outcome of a plan is not known."""
         prepared: Prepared | None = None
         for entry in journal:
             if isinstance(entry, Prepared):
@@ -169,14 +171,14 @@ class Member:
         return [Do(proposal.plan, "restore", proposal.change, handed), *self.timeout(now)]
 
     def resolve(self, plan: str, *, commit: bool) -> list[Action]:
-        """Settle a plan in doubt as a human decides, when its home is gone for ever."""
+        """Settle a plan in doubt as an operator decides, if its home is gone for good."""
         part = self._part
         if part is None or self.in_doubt != plan:
             return []
         return [*self._decided(part, commit, by_hand=True), Send(part.proposal.sender, Ask(plan, self.name))]
 
     def _of_another(self, message: Message, now: float) -> list[Action]:
-        """Take a message of a plan that is not under way here."""
+        """Process a message of a plan that is not in progress here."""
         settled = self._settled.get(message.plan)
         match message:
             case Decision(commit=True):
@@ -194,7 +196,7 @@ class Member:
         return []
 
     def _problem(self, message: Propose | Proceed) -> str:
-        """Return the reason to refuse a request of a plan that is not under way here."""
+        """Return the reason to refuse a request of a plan that is not in progress here."""
         given_up, reason = self._given_up
         if message.plan == given_up or isinstance(message, Proceed):
             return reason if message.plan == given_up else "it was restarted meanwhile"
@@ -204,7 +206,7 @@ class Member:
         return f"the plan {self.plan} is not settled here" if self._part is not None else ""
 
     def _proceed(self, part: _Part, message: Proceed, now: float) -> list[Action]:
-        """Begin the next step; a request for one that is done is answered again."""
+        """Begin the next step; answer a request for a finished step again."""
         if not part.done:
             return []
         if message.step == part.step:
@@ -217,7 +219,7 @@ class Member:
         return [Do(message.plan, part.step, part.proposal.change, message.handed)]
 
     def _did(self, part: _Part, report: Did, now: float) -> list[Action]:
-        """Go on when the participant has done a step."""
+        """Process the report of a finished step."""
         if part.decided:
             self._part = None
             return []
@@ -232,7 +234,7 @@ class Member:
         return [Send(part.proposal.sender, Ready(part.proposal.plan, self.name, part.step, handed))]
 
     def _decided(self, part: _Part, commit: bool, *, by_hand: bool = False) -> list[Action]:
-        """Record a decision, then let the participant carry it out. A commit without a yes cannot be."""
+        """Record a decision, and let the participant carry it out. There is no commit without a yes."""
         if not part.in_doubt:
             return [] if commit or part.decided else self._abort(part, "the home has aborted the plan")
         part.step, part.done = "commit" if commit else "abort", False
@@ -242,7 +244,7 @@ class Member:
         return self._carry_out(part, settled)
 
     def _carry_out(self, part: _Part, settled: Settled) -> list[Action]:
-        """Return the actions of a decision. The home forgets the plan once it is acknowledged, so that comes last."""
+        """Return the actions of a decision. The acknowledgement comes last, since the home forgets the plan then."""
         part.unrecorded = None
         actions: list[Action] = [Record(settled), Do(settled.plan, part.step, part.proposal.change, part.handed)]
         return actions + self._ready(part) if settled.commit else actions
@@ -260,7 +262,7 @@ class Member:
         return [Do(part.proposal.plan, "abort", part.proposal.change)]
 
     def _settle(self, settled: Settled) -> None:
-        """Note an outcome; the new epochs hold from here on."""
+        """Note an outcome; the new epochs are valid from now on."""
         self.epochs |= Counter(settled.epochs)
         self._settled[settled.plan] = settled
         if len(self._settled) > REMEMBERED:

@@ -1,7 +1,7 @@
 """The messages, actions and journal records of a plan over several participants.
 
-All of them are small frozen values, ready to be encoded. A machine ignores a message that does not fit its state, or
-answers it with the outcome of the plan.
+All of them are small frozen values that can be encoded. A state machine ignores a message that does not fit its state,
+or answers it with the outcome of the plan.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Fragment:
 
     Attributes:
         change: The work of the participant; opaque to the protocol.
-        fences: The nodes and channels of which the change moves the epoch.
-        wave: Members are cut wave by wave: the sources of a move before its targets.
+        fences: The nodes and channels whose epochs the change advances.
+        wave: Members are cut in waves: the sources of a move before its targets.
     """
 
     change: Any = None
@@ -31,7 +31,7 @@ class Fragment:
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """A message between machines."""
+    """A message between state machines."""
 
     plan: str
     sender: str
@@ -51,7 +51,7 @@ class Propose(_Sent):
 
 @dataclass(frozen=True, slots=True)
 class Proceed(_Sent):
-    """Do the next step before the vote; a cut carries what the members of earlier waves handed over."""
+    """Do the next step before the vote; a cut carries the data handed over by the members of earlier waves."""
 
     step: Step
     handed: Mapping[str, Any] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Decision(_Sent):
 # --- from a member to the home
 @dataclass(frozen=True, slots=True)
 class Ready(_Sent):
-    """A step is done: `cut` is the yes of the vote, with what later waves get; `commit`: the outcome is recorded."""
+    """A step is done: `cut` is the yes of the vote, with data for later waves; `commit`: the outcome is recorded."""
 
     step: Step
     handed: Any = None
@@ -85,10 +85,10 @@ class Ask(_Sent):
     """Asks for the outcome of a plan: sent to the home, and by a member in doubt to the other members."""
 
 
-# --- from the driver of a machine to the machine
+# --- from the caller of a state machine
 @dataclass(frozen=True, slots=True)
 class Did:
-    """The participant has finished a step; with the problem if it failed, else with what the step hands over."""
+    """The participant has finished a step: with a problem if it failed, else with the data that it hands over."""
 
     plan: str
     step: Step
@@ -98,7 +98,7 @@ class Did:
 
 @dataclass(frozen=True, slots=True)
 class NotRecorded:
-    """A record could not be written; the rest of the list of actions was not carried out."""
+    """A record could not be written; the actions after it were not carried out."""
 
     plan: str
     problem: str
@@ -119,14 +119,14 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Home: every member has applied the plan; it need not be remembered."""
+    """Home: every member has applied the plan, which can be forgotten."""
 
     plan: str
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Member: it is about to vote yes, with all that it needs to carry out either decision after a restart."""
+    """Member: it is about to vote yes; with all data to carry out either decision after a restart."""
 
     proposal: Propose
     handed: Any = None
@@ -134,7 +134,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Member: the outcome of a plan that it had voted yes to, and who decided it; the epochs that hold if committed."""
+    """Member: the outcome of a plan after the yes, whether an operator decided it, and the epochs after a commit."""
 
     plan: str
     commit: bool
@@ -148,7 +148,7 @@ Entry: TypeAlias = Committed | Finished | Prepared | Settled
 # --- actions, carried out in their order
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send a message; it may be lost, doubled or overtaken."""
+    """Send a message, which may be lost, doubled or overtaken."""
 
     to: str
     message: Message
@@ -156,14 +156,14 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Append to the journal; durable before the next action. If that fails: `NotRecorded`, and no further action."""
+    """Append to the journal, durably before the next action. If that fails: `NotRecorded`, and no further action."""
 
     entry: Entry
 
 
 @dataclass(frozen=True, slots=True)
 class Do:
-    """Let the participant do a step, behind the steps that it was given before; it reports `Did`."""
+    """Let the participant do a step after the steps given before; it reports `Did`."""
 
     plan: str
     step: Step
@@ -173,7 +173,7 @@ class Do:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Home: report the outcome of the plan to its caller, with the reasons of those that refused."""
+    """Home: report the outcome of the plan to its caller, with the reasons of the members that refused."""
 
     plan: str
     commit: bool
@@ -182,7 +182,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Member: report that the home has decided otherwise than a human did here."""
+    """Member: report that the decision of the home differs from that of an operator here."""
 
     plan: str
     resolved: bool
@@ -192,5 +192,5 @@ Action: TypeAlias = Send | Record | Do | Ended | Conflict
 
 
 def advanced(epochs: Mapping[str, int]) -> dict[str, int]:
-    """Return the epochs that hold once a plan made at *epochs* is committed."""
+    """Return the epochs after the commit of a plan made at *epochs*."""
     return {name: epoch + 1 for name, epoch in epochs.items()}

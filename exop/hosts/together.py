@@ -1,9 +1,9 @@
 """Changing several applications of this process: all of them, or none.
 
 The coordinator and the members are those of a plan over several hosts; here their messages stay in the process, and the
-participants are the changes of the applications. Each change has a thread for its steps, so one that hangs delays no
-other: at the deadline the others go on as they were. The commit point is the transaction that stores all meshes. The
-members keep no journals: when the process ends, so do its applications, and the next platform starts the stored meshes.
+participants are the changes of the applications. Each change has a thread for its steps, so that a hanging one does not
+delay the others: at the deadline they continue unchanged. The commit point is the transaction that stores all meshes.
+The members keep no journals: the applications end with the process, and the next platform starts the stored meshes.
 """
 
 from __future__ import annotations
@@ -31,19 +31,20 @@ from exop.wiring.changes.plan import Plan
 
 #: The name of the home among the members; no application has it.
 HOME: Final = ""
-#: The one plan that the machines of a call know.
+#: The identifier of the only plan of a call.
 PLAN: Final = "change"
 
 
 @uninterrupted
 def change_together(applications: Applications, plans: Sequence[Plan]) -> list[Mesh]:
-    """Make one planned change in each of several applications, all or none; return the meshes that run then.
+    """Make one planned change in each of several applications, all or none; return the meshes that run afterwards.
 
     Raises:
         StaleMesh: one of the applications was changed after its plan was made.
-        PlanError: one of them could not be made; everything is as it was, in all of them.
-        StateError: they could not be stored, and everything is as it was; or not the note that they are made.
-        Exception: the changes are made, and an old slet or a channel could not be let go.
+        PlanError: one of them could not be made; all applications are as before.
+        StateError: the new meshes could not be stored, and all applications are as before; or only the record that the
+            changes are made could not be stored.
+        Exception: the changes are made, and an old slet or a channel could not be closed.
     """
     changes, names = applications.changes, [plan.after.name for plan in plans]
     if len(plans) == 1:
@@ -66,7 +67,7 @@ def change_together(applications: Applications, plans: Sequence[Plan]) -> list[M
 
 
 class _Together:
-    """Carries out the actions of the state machines of one plan, and reports the results to them."""
+    """Carries out the actions of the state machines of one plan, and passes the results back to them."""
 
     def __init__(self, changes: Mapping[str, Change], applications: Applications) -> None:
         self._applications = applications
@@ -81,11 +82,7 @@ class _Together:
         self._error: BaseException | None = None
 
     def carry_out(self) -> list[BaseException | None]:
-        """Make all changes; return the errors of letting their old slets leave.
-
-        Raises:
-            PlanError: one could not be made, and everything is as it was.
-        """
+        """Make all changes, or raise; return the errors at closing their old slets."""
         threads = self._threads.values()
         try:
             for thread in threads:
@@ -98,7 +95,7 @@ class _Together:
         begin = self._home.begin(PLAN, fragments, time.monotonic(), prepare=math.inf, hold=self._hold)
         with woken(lambda: self._mail.put(None)):
             self._act(HOME, begin)
-            while self._ended is None or not self._mail.empty():  # then the decision has reached all
+            while self._ended is None or not self._mail.empty():  # the decision has reached all then
                 self._go_on()
         until = time.monotonic() + self._hold
         for thread in threads:
@@ -108,7 +105,7 @@ class _Together:
         return [thread.error for thread in threads]
 
     def _go_on(self) -> None:
-        """Give one machine its next message, or let time pass."""
+        """Pass the next message to its state machine, or let time pass."""
         if self._ended is None:
             self._check_interrupt()
         due = min((one.due for one in self._machines.values() if one.due is not None), default=math.inf)
@@ -155,10 +152,10 @@ class _Together:
             store.update(*(change.target for change in changes))
 
     def _failure(self, reasons: Mapping[str, str]) -> BaseException:
-        """The reason why nothing was changed: the error of a member that refused, or of one that was too late."""
+        """Return the error of a member that refused or was too late: the reason why nothing was changed."""
         order = sorted(self._threads.values(), key=lambda thread: thread.change.name not in reasons)
         errors = [error for error in (self._error, *(thread.error for thread in order)) if error is not None]
-        failure = errors[0] if errors else PlanError(f"{'; '.join(reasons.values())}; everything runs on as it was")
+        failure = errors[0] if errors else PlanError(f"{'; '.join(reasons.values())}; everything runs on as before")
         if late := ", ".join(name for name, thread in self._threads.items() if thread.is_alive()):
             add_note(failure, f"{late} is still in a step; it is undone when that returns")
         for thread in order:
@@ -172,8 +169,8 @@ class _Steps(threading.Thread):
 
     Attributes:
         given: The steps to do.
-        error: The first error of a step, or of letting the old slets leave.
-        undone: Given to the change as the reason of its undoing, which adds notes of what goes wrong.
+        error: The first error of a step, or of closing the old slets.
+        undone: The reason given to the change when it is undone, which notes its problems there.
     """
 
     def __init__(self, change: Change, check_there: Callable[[Change], None], mail: SimpleQueue[Send | None]) -> None:
@@ -181,12 +178,12 @@ class _Steps(threading.Thread):
         self.change = change
         self.given: SimpleQueue[Step] = SimpleQueue()
         self.error: BaseException | None = None
-        self.undone = PlanError("it is not made together with the others")
+        self.undone = PlanError("the changes are not made together")
         self._check_there = check_there
         self._mail = mail
 
     def _do_all(self) -> None:
-        """Do the given steps until the change is made or undone; then let the old slets leave."""
+        """Do the given steps until the change is made or undone; then close the old slets."""
         step: Step = "prepare"
         with ExitStack() as turn:
             while step not in ("commit", "abort"):

@@ -1,8 +1,8 @@
-"""Rebuilds the state of a successor from the log of its input, while the predecessor works.
+"""Rebuilding the state of a successor from the log of its input, while the predecessor works.
 
-It replays exactly the events that the predecessor has taken: all but those that wait on the way, and in flight. Where
-windows or other slets stand between the log and the slet, copies of these, made anew, turn the events of the log into
-those of the slet. The last ones are replayed in the cut, while everything that pushes into the log stands still.
+Exactly the events that the predecessor has processed are replayed: all but those that wait between the log and the slet
+or are in flight. If windows or other slets are between the log and the slet, fresh copies of them process the events of
+the log. The last events are replayed in the cut, while everything that pushes into the log stands still.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from exop.wiring.changes.plan import Plan, Step
 from exop.wiring.graph.wiring_graph import channel_endpoint, input_queue
 
 #: The number of rows to replay at a time.
-LOT: Final = 5000
-#: The replay stops so many rows before the end of the log: which of them were taken is known in the cut.
-CLOSE: Final = 1000
-#: A stream that is too fast is stopped for so many seconds at a time; so many rows are replayed at a time then.
+BATCH: Final = 5000
+#: The number of rows before the end of the log at which the replay stops: the cut shows which of them were processed.
+MARGIN: Final = 1000
+#: Seconds for which a stream that is too fast is stopped at a time, and the number of rows to replay at a time then.
 MOMENT: Final = 0.002
-LITTLE: Final = 200
-#: The cure where the log cannot give the state.
+SMALL_BATCH: Final = 200
+#: The cure if the log cannot give the state.
 OTHERWISE: Final = "give the state an upgrade, or say lose_state=True"
 
 
 @dataclass(frozen=True)
-class Leg:
-    """A channel on the way from the log to a port: the output port in front of it, and the input port behind it."""
+class Hop:
+    """A channel on the path from the log to a port: between the output port *source* and the input port *to*."""
 
     channel: str
     source: str
@@ -58,7 +58,7 @@ class Leg:
 
 
 def check_rebuilds(plan: Plan, deployment: Deployment) -> None:
-    """Raise `NotRebuildable` for a state that the log cannot give."""
+    """Raise `NotRebuildable` if the log cannot give the state of a successor."""
     for step in plan.steps:
         if step.verb == "replace" and step.after is not None and step.after.rebuild is not None:
             _check_slet(step.after)
@@ -81,22 +81,22 @@ def _check_slet(node: Node) -> None:
         raise _refused(node, problem, OTHERWISE)
 
 
-def _log_of(step: Step, deployment: Deployment) -> tuple[LogChannel, list[list[Leg]]]:
-    """Return the log from which the inputs of a node come, and the way to each of its ports, in the log's order."""
+def _log_of(step: Step, deployment: Deployment) -> tuple[LogChannel, list[list[Hop]]]:
+    """Return the log from which the inputs of a node come, and the path to each of its ports, in the log's order."""
     node = step.after
     assert node is not None
-    ways = [_way_to(step, deployment, port) for port in node.inputs()]
-    names = sorted({way[0].channel for way in ways})
+    paths = [_path_to(step, deployment, port) for port in node.inputs()]
+    names = sorted({path[0].channel for path in paths})
     if len(names) > 1:
         problem = f"its inputs come from several logs ({', '.join(names)}), which do not keep the order between them"
         raise _refused(node, problem, f"let both streams pass one log, from which its ports are fed, or {OTHERWISE}")
     log = deployment.channels[names[0]]
     assert isinstance(log, LogChannel)
-    if len(ways) > 1:
-        ways.sort(key=lambda way: log.order.index(way[0].to))
-        passed = [leg.to for way in ways for leg in way]
+    if len(paths) > 1:
+        paths.sort(key=lambda path: log.order.index(path[0].to))
+        passed = [hop.to for path in paths for hop in path]
         queues = [one for one in deployment.inserted if one.rpartition(" -> ")[2] in passed]
-        queues += [leg.channel for way in ways for leg in way if deployment.channels[leg.channel].buffered]
+        queues += [hop.channel for path in paths for hop in path if deployment.channels[hop.channel].buffered]
         if queues or len({*passed}) < len(passed):
             by = f"by way of the queue {queues[0]!r}" if queues else "by one slet, without an order between them"
             cure = f"connect each to the log by slets of its own, without queues, or {OTHERWISE}"
@@ -104,14 +104,14 @@ def _log_of(step: Step, deployment: Deployment) -> tuple[LogChannel, list[list[L
     if log.start > log.began:
         problem = f"the log {log.name!r} begins with row {log.start}, and the application began at {log.began}"
         raise _refused(node, problem, "let the log keep more (keep='all') from the start, or say lose_state=True")
-    return log, ways
+    return log, paths
 
 
-def _way_to(step: Step, deployment: Deployment, port: str) -> list[Leg]:
-    """Return the legs from a log to a port of the node; every slet between does as its one input says, and no more."""
+def _path_to(step: Step, deployment: Deployment, port: str) -> list[Hop]:
+    """Return the path from a log to a port of the node; the slets on it must depend on nothing but their one input."""
     node, mesh = step.after, deployment.mesh
     assert node is not None
-    name, to, legs = node.ports[port], f"{node.name}.{port}", list[Leg]()
+    name, to, hops = node.ports[port], f"{node.name}.{port}", list[Hop]()
     if step.before is None or name not in step.before.inputs().values():
         raise _refused(node, f"its input is connected to {name!r} by this change", "make two changes of it")
     if node.slet.ports[port].pulled:
@@ -130,25 +130,25 @@ def _way_to(step: Step, deployment: Deployment, port: str) -> list[Leg]:
         if spec.iterated or spec.own_driver or spec.has_effects or len(taken) != 1 or pulled:
             problem = f"its input {name!r} is no log (it is {kind}), and {before.name} before it cannot be replayed"
             raise _refused(node, problem, f"put a log behind {before.name}, or {OTHERWISE}")
-        legs.insert(0, Leg(name, f"{before.name}.{out}", to))
+        hops.insert(0, Hop(name, f"{before.name}.{out}", to))
         ((port, name),) = taken.items()
         to = f"{before.name}.{port}"
-        if any(leg.to == to for leg in legs):
+        if any(hop.to == to for hop in hops):
             raise _refused(node, f"its input {name!r} is part of a cycle without a log", OTHERWISE)
-    return [Leg(name, "", to), *legs]
+    return [Hop(name, "", to), *hops]
 
 
-class Gap:
-    """A place where events wait on their way: it passes on all but the last ones, which wait in reality, too."""
+class ReplayBuffer:
+    """Holds back the replayed events that wait, in the running application, at the same place of the path."""
 
-    def __init__(self, deployment: Deployment, to: Entry, places: list[str], buffers: list[str]) -> None:
+    def __init__(self, deployment: Deployment, to: Entry, places: list[str], queues: list[str]) -> None:
         self.entry = Entry(*(partial(self._put, method) for method in ("push", "push_batch", "control")))
-        self._deployment, self._to, self._places, self._buffers = deployment, to, places, buffers
+        self._deployment, self._to, self._places, self._queues = deployment, to, places, queues
         self._events: deque[tuple[Method, Any]] = deque()
         self.count = 0
 
     def put(self, payload: Any) -> None:
-        """Take what a log has kept."""
+        """Take a payload of the log."""
         if isinstance(payload, CONTROL):
             self._put("control", payload)
         elif isinstance(payload, list) and len(payload) == 1:
@@ -157,7 +157,7 @@ class Gap:
             self._put("push_batch", payload)
 
     def pass_on(self, kept: int) -> bool:
-        """Pass on all but the last *kept* events; returns whether there are so many."""
+        """Pass on all but the last *kept* events; return whether that many are left."""
         while self.count > kept:
             self.pass_one(kept)
         return self.count == kept
@@ -177,9 +177,9 @@ class Gap:
         getattr(self._to, method)(payload)
 
     def waiting(self) -> int:
-        """Return the number of events that wait there in reality."""
+        """Return the number of events that wait at this place in the running application."""
         found: list[tuple[str, Any]] = []
-        for name in self._buffers:
+        for name in self._queues:
             queue = self._deployment.inserted.get(name, self._deployment.channels.get(name))
             found += queue.capture()["entries"] if isinstance(queue, Buffered) else ()
         for place in self._places:
@@ -202,20 +202,20 @@ class Rebuild:
     """
 
     def __init__(self, deployment: Deployment, step: Step, successor: Component) -> None:
-        self.log, ways = _log_of(step, deployment)
-        self.channels = {leg.channel for way in ways for leg in way}
+        self.log, paths = _log_of(step, deployment)
+        self.channels = {hop.channel for path in paths for hop in path}
         self.position = self.log.origin
         self._deployment = deployment
         self._successor = successor
         self._copies: list[Component] = []
         self._windows: list[tuple[str, WindowChannel]] = []
-        self._gaps = [self._built(way) for way in ways]  # of each way, those from the log on
-        form = successor.spec.ports[ways[0][-1].to.rpartition(".")[2]].type.form
-        self._merges = len(ways) == len(self._gaps[0]) == 1 and form == "item"  # single items are replayed together
+        self._stages = [self._built(path) for path in paths]  # the buffers of each path, from the log on
+        form = successor.spec.ports[paths[0][-1].to.rpartition(".")[2]].type.form
+        self._merges = len(paths) == len(self._stages[0]) == 1 and form == "item"  # single items are replayed together
         self._largest = 0
 
     def catch_up(self) -> None:
-        """Replay until the end is near; a stream that is as fast as the replay is stopped for moments."""
+        """Replay until the end is near; a stream that is as fast as the replay is stopped for short times."""
         before, (left, end, kept) = math.inf, self._near()
         while 0 < left <= 0.8 * before:
             self._replay(end, kept)
@@ -225,12 +225,12 @@ class Rebuild:
                 pause.stop()
                 until = time.perf_counter() + MOMENT
                 while left > 0 and time.perf_counter() < until:
-                    self._replay(end, kept, most=LITTLE)
+                    self._replay(end, kept, most=SMALL_BATCH)
                     left, end, kept = self._near()
 
     def completed(self) -> Memento | None:
-        """Replay the last events, up to where the predecessor stands, which is parked."""
-        waiting = [[gap.waiting() for gap in gaps] for gaps in self._gaps]
+        """Replay the last events that the predecessor has processed, and return the state; everything is parked."""
+        waiting = [[stage.waiting() for stage in stages] for stages in self._stages]
         with acting_as(None):  # a slet that raises is refused here, and suspends no driver
             self._replay(self.log.position, max(found[0] for found in waiting), waiting)
         self._check_copies()
@@ -243,48 +243,48 @@ class Rebuild:
         while self._copies:
             self._copies.pop().exit()
 
-    def _built(self, way: list[Leg]) -> list[Gap]:
-        """Make the copies that lead to a port of the successor, the last one first; returns what is between them."""
-        node, _, port = way[-1].to.rpartition(".")
+    def _built(self, path: list[Hop]) -> list[ReplayBuffer]:
+        """Make the copies on a path to the successor, the last one first; return the buffers in front of them."""
+        node, _, port = path[-1].to.rpartition(".")
         end = compile_entry(self._successor, self._successor.spec.ports[port])  # what the slet emits is dropped
         entry = Entry(end.push, end.push_batch, end.show)
-        gaps: list[Gap] = []
-        for leg in reversed(way):
-            channel, edge = self._deployment.channels[leg.channel], f"{leg.channel} -> {leg.to}"
+        stages: list[ReplayBuffer] = []
+        for hop in reversed(path):
+            channel, edge = self._deployment.channels[hop.channel], f"{hop.channel} -> {hop.to}"
             front = [
-                leg.source,
-                f"channel {leg.channel}",
-                channel_endpoint(leg.channel),
-                f"window {leg.channel} | {leg.to}",
+                hop.source,
+                f"channel {hop.channel}",
+                channel_endpoint(hop.channel),
+                f"window {hop.channel} | {hop.to}",
             ]
-            buffers = [leg.channel, input_queue(leg.channel)]
-            if not leg.source:
-                front, buffers = [], []
+            queues = [hop.channel, input_queue(hop.channel)]
+            if not hop.source:
+                front, queues = [], []
             if isinstance(channel, WindowChannel):
-                gaps.insert(0, Gap(self._deployment, entry, [leg.to], [edge]))
+                stages.insert(0, ReplayBuffer(self._deployment, entry, [hop.to], [edge]))
                 fresh = type(channel)(channel.name, **channel_settings(type(channel), channel.asked))
-                self._windows.append((leg.to, fresh))
-                into = fresh.entry([Outlet(leg.to, gaps[0].entry)])
-                gaps.insert(0, Gap(self._deployment, into, front, buffers))
+                self._windows.append((hop.to, fresh))
+                into = fresh.entry([Outlet(hop.to, stages[0].entry)])
+                stages.insert(0, ReplayBuffer(self._deployment, into, front, queues))
             else:
-                gaps.insert(0, Gap(self._deployment, entry, [*front, leg.to], [*buffers, edge]))
-            if leg.source:
-                node, _, port = leg.source.rpartition(".")
-                entry = self._copied(self._deployment.components[node], port, way, gaps[0].entry)
-        return gaps
+                stages.insert(0, ReplayBuffer(self._deployment, entry, [*front, hop.to], [*queues, edge]))
+            if hop.source:
+                node, _, port = hop.source.rpartition(".")
+                entry = self._copied(self._deployment.components[node], port, path, stages[0].entry)
+        return stages
 
-    def _copied(self, component: Component, out: str, way: list[Leg], to: Entry) -> Entry:
-        """Return the way into a copy of a slet, which begins anew."""
+    def _copied(self, component: Component, out: str, path: list[Hop], to: Entry) -> Entry:
+        """Return the entry of a fresh copy of a slet."""
         node = component.node
         copy = Component(f"{component.id} (copy)", component.application, node, lambda _: None, None, component.user)
         self._copies.append(copy)
         copy.enter()
         copy.bind({out: to})
-        (port,) = (leg.to.rpartition(".")[2] for leg in way if leg.to.rpartition(".")[0] == node.name)
+        (port,) = (hop.to.rpartition(".")[2] for hop in path if hop.to.rpartition(".")[0] == node.name)
         return compile_entry(copy, copy.spec.ports[port])
 
     def _check_copies(self) -> None:
-        """Refuse a state to which slets and windows have led that were others for a time than they are now."""
+        """Refuse the state if the slets and windows on the path were different before: their copies differ now."""
         node = self._successor.node
         for copy in self._copies:
             if not _same(copy.state, self._deployment.components[copy.node.name].state):
@@ -298,61 +298,58 @@ class Rebuild:
                 raise _refused(node, problem, OTHERWISE)
 
     def _near(self) -> tuple[int, Position, int]:
-        """Return how many events there are to replay, the end of the log, and how many events before it are kept."""
-        end = self.log.position  # before the events that wait are counted, which may become more meanwhile
-        kept = max(gaps[0].waiting() for gaps in self._gaps) + max(CLOSE, 2 * self._largest)
-        return end.offset - self.position.offset + self._gaps[0][0].count - kept, end, kept
+        """Return the number of events to replay, the end of the log, and the number of events to keep before it."""
+        end = self.log.position  # read before the waiting events are counted, of which more may come meanwhile
+        kept = max(stages[0].waiting() for stages in self._stages) + max(MARGIN, 2 * self._largest)
+        return end.offset - self.position.offset + self._stages[0][0].count - kept, end, kept
 
     def _till(self, end: Position, rows: int) -> Position:
-        """Return the position up to which to read at a time: with several ports no batch may be read in two parts."""
-        return end if len(self._gaps) > 1 else min(end, Position(self.position.offset + rows))
+        """Return the position up to which to read at a time: several ports must not get a batch in two parts."""
+        return end if len(self._stages) > 1 else min(end, Position(self.position.offset + rows))
 
     def _replay(
         self, end: Position, kept: int, waiting: list[list[int]] | None = None, most: int | None = None
     ) -> None:
-        """Replay up to *end* all but *kept* events; in the cut all but those that are *waiting* on the ways.
-
-        With *most*, so many rows are read.
-        """
+        """Replay up to *end* (or *most* rows) all but *kept* events; in the cut all but those *waiting*."""
         try:
             while True:
                 check_interrupt()
-                till = self._till(end, most or LOT)
+                till = self._till(end, most or BATCH)
                 events = self.log.events(self.position, till)
                 rows = (weight(payload) for payload in events if not isinstance(payload, CONTROL))
                 self._largest = max(self._largest, *rows, 0)
                 for payload in _merged(events) if self._merges else events:
-                    for gaps in self._gaps:
-                        gaps[0].put(payload)
+                    for stages in self._stages:
+                        stages[0].put(payload)
                 self.position = till
                 whole = self._pass_on(max(0, kept - (end.offset - till.offset)), waiting if till == end else None)
                 if till == end or most:
                     break
         except Exception as error:
-            told = str(error) if isinstance(error, ExopError) else described(error)
-            raise _refused(self._successor.node, told, "repair the slet, or the log") from error
+            problem = str(error) if isinstance(error, ExopError) else described(error)
+            raise _refused(self._successor.node, problem, "repair the slet, or the log") from error
         if waiting is not None and not whole:
-            problem = "some of its inputs have come farther than others, or not as far as what has been replayed"
+            problem = "some of its inputs have come farther than others, or less far than the replayed events"
             raise _refused(self._successor.node, problem, "make the change once more")
 
     def _pass_on(self, kept: int, waiting: list[list[int]] | None) -> bool:
-        """Pass on what is certain to have been taken; returns whether it is all but what is *waiting*."""
-        if len(self._gaps) == 1:
-            kept_by = waiting[0] if waiting else [kept, *(gap.waiting() + CLOSE for gap in self._gaps[0][1:])]
-            found = [gap.pass_on(count) for gap, count in zip(self._gaps[0], kept_by, strict=True)]
+        """Pass on what the predecessor has certainly processed; return whether only *waiting* events are left."""
+        if len(self._stages) == 1:
+            kept_by = waiting[0] if waiting else [kept, *(stage.waiting() + MARGIN for stage in self._stages[0][1:])]
+            found = [stage.pass_on(count) for stage, count in zip(self._stages[0], kept_by, strict=True)]
             return all(found)
         if waiting is not None and any(found[0] != kept or any(found[1:]) for found in waiting):
             return False
-        while self._gaps[0][0].fits(kept):  # each payload goes to the end of its way, before the next way gets it
-            for gaps in self._gaps:
-                gaps[0].pass_one(kept)
-                for gap in gaps[1:]:
-                    gap.pass_on(0)
-        return self._gaps[0][0].count == kept
+        while self._stages[0][0].fits(kept):  # each payload goes to the end of its path before the next path gets it
+            for stages in self._stages:
+                stages[0].pass_one(kept)
+                for stage in stages[1:]:
+                    stage.pass_on(0)
+        return self._stages[0][0].count == kept
 
 
 def _merged(events: Iterable[Any]) -> Iterator[Any]:
-    """Make one list of lists that follow each other."""
+    """Yield the payloads, consecutive lists joined into one."""
     for lists, run in groupby(events, lambda payload: type(payload) is list):
         if lists:
             yield list(chain.from_iterable(run))
