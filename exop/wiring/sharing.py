@@ -1,6 +1,6 @@
-"""Finds slets that alter shared items: on demand, by comparing the items before and after every call.
+"""Detection of slets that alter shared items, by comparing the items before and after every call; off by default.
 
-The readers of a channel get the same object. A slet that alters it changes what the others see, or have kept.
+The readers of a channel get the same object: a slet that alters it changes the items that the others see or have kept.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from exop.runtime.dataflow.entry import Entry, LateEntry
 from exop.safe_repr import class_of, shown
 from exop.wiring.graph.wiring_graph import Edge
 
-#: The number of shared items that are known at a time, the newest ones, and of values that are compared of one item.
+#: The maximum number of shared items that are known, the newest ones, and of values that are compared per item.
 ITEMS: Final = 10_000
 VALUES: Final = 10_000
-#: Channels that keep what they pass on: even a single reader shares it with the channel.
+#: The kinds of channels that keep their items: even a single reader shares them with the channel.
 KEEPING: Final = ("latch", "table", "log")
-#: Methods by which a class says how its instances are copied.
+#: The methods that define how instances of a class are copied.
 COPYING: Final = ("__deepcopy__", "__reduce_ex__", "__reduce__", "__getstate__", "__setstate__")
-#: Whether a class has such methods of its author's.
+#: Whether a class, or a base of it outside of the standard library, defines such methods.
 _WRITTEN: Final = WeakKeyDictionary[type, bool]()
 #: Types of immutable values.
 PLAIN: frozenset[type] = frozenset(
@@ -44,7 +44,7 @@ PLAIN: frozenset[type] = frozenset(
 
 @dataclass(frozen=True)
 class Alteration:
-    """The alteration of an item that is shared with all `readers` of a channel, by a slet at one of the `ports`."""
+    """An item that is shared with all `readers` of a channel was altered by a slet at one of the `ports`."""
 
     application: str
     ports: tuple[str, ...]
@@ -54,7 +54,7 @@ class Alteration:
     change: str
 
     def __str__(self) -> str:
-        others = ", ".join(one for one in self.readers if one not in self.ports) or "what the channel keeps"
+        others = ", ".join(one for one in self.readers if one not in self.ports) or "the items that the channel keeps"
         return (
             f"{self.application}: {' or '.join(self.ports)} alters an item of the channel {self.channel!r}, which it "
             f"shares with {others}: {self.change} in {self.item}; alter a copy (copy.deepcopy, dataclasses.replace)"
@@ -63,7 +63,7 @@ class Alteration:
 
 @dataclass
 class _Known:
-    """A shared item: where it was shared, its values when they were read last, and the ports that have it now."""
+    """A shared item: its channel and readers, its values when last read, and the ports that process it now."""
 
     item: Any
     channel: str
@@ -73,7 +73,7 @@ class _Known:
 
 
 class Sharing:
-    """Finds alterations of shared items in the applications that are wired while it is in use."""
+    """Finds alterations of shared items in the applications that are bound while it is in use."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[int, _Known] = OrderedDict()
@@ -81,7 +81,7 @@ class Sharing:
         self._lock = threading.RLock()
 
     def found(self) -> list[Alteration]:
-        """Compare the known items once more, and return the alterations, one for each slet and channel."""
+        """Compare the known items once more, and return the alterations, one per slet and channel."""
         with self._lock:
             for one in self._known.values():
                 self._compare(one)
@@ -128,7 +128,7 @@ class Sharing:
             self._known.popitem(last=False)
 
     def _compare(self, one: _Known, by: tuple[str, ...] = ()) -> None:
-        """Note a change: by the port whose call has just ended, or by those that have the item."""
+        """Note a change, made by the port whose call has just ended, or by the ports that process the item."""
         now = values_of(one.item)
         if now == one.values:
             return
@@ -153,7 +153,7 @@ def independent(value: Any) -> Any:
 
 
 def copies_freely(value: Any) -> bool:
-    """Whether copying a value runs no method that its author has written for that."""
+    """Return whether copying a value calls no method written for that outside of the standard library."""
     left, seen = [value], {0}
     while left:
         one = left.pop()
@@ -179,13 +179,13 @@ def copies_freely(value: Any) -> bool:
 
 
 def _parts(payload: Any) -> list[Any]:
-    """List the mutable parts of a payload: an item, or those of a batch or window, and the list itself."""
+    """Return the mutable parts of a payload: an item, or those of a batch or window and the list itself."""
     found = [payload, *payload] if isinstance(payload, (list, tuple)) else [payload]
     return [one for one in found if type(one) not in PLAIN and not isinstance(one, CONTROL) and not is_columns(one)]
 
 
 def values_of(item: Any) -> dict[str, object]:
-    """Return every value in an item by its place (`.field`, `[3]`, `['key']`): equal until one is altered."""
+    """Return every value in an item by its path (`.field`, `[3]`, `['key']`): equal until one is altered."""
     values: dict[str, object] = {}
     left: list[tuple[str, Any]] = [("", item)]
     seen: set[int] = set()

@@ -163,7 +163,7 @@ def test_a_channel_that_keeps_items_shares_them():
     app.add("source", readings, out=kept)
     app.add("slet", alter_deeply, item=kept)
     with pytest.raises(
-        AssertionError, match=r"slet\.item alters .* 'kept', which it shares with what the channel keeps"
+        AssertionError, match=r"slet\.item alters .* 'kept', which it shares with the items that the channel keeps"
     ):
         check_sharing(app)
 

@@ -1,4 +1,4 @@
-"""Partitions of a stream: the hash that assigns a key to one, and the groups of slets that share them by ranges.
+"""Partitions of a stream: the hash that assigns a partition to a key, and the ranges that the members of a group own.
 
 The hash is part of the persisted format: it gives the same partition on every host, in every process and release, for
 an item and for a column. Keys that are equal in Python (1, 1.0, True, Decimal(1); 0.0, -0.0) are one key.
@@ -20,7 +20,7 @@ from exop.model.types.description import type_of
 PARTITIONS: Final = 256
 #: The maximum number of partitions.
 MOST: Final = 65_536
-#: A number is hashed as its residue modulo this prime, as CPython does it: equal numbers of all types have one residue.
+#: A number is hashed as its residue modulo this prime, as in CPython: equal numbers of all types have one residue.
 _PRIME: Final = 2**61 - 1
 _NAN: Final = _PRIME
 #: Fibonacci hashing: the high bits of the product with 2⁶⁴ divided by the golden ratio.
@@ -85,7 +85,7 @@ def _residue(key: Any) -> int:
         return key.toordinal()
     if isinstance(key, UUID):
         return key.int % _PRIME
-    if getattr(key, "shape", None) == () and key.dtype.kind == "b":  # NumPy's are no numbers to Python
+    if getattr(key, "shape", None) == () and key.dtype.kind == "b":  # a `bool` of NumPy is no number to Python
         return int(key)
     raise TypeError(
         f"{key!r:.100} is a {type(key).__qualname__}, and belongs to no partition; partition by a number, text, bytes, "
@@ -102,7 +102,7 @@ def _residue_of_fraction(key: Any) -> int:
 
 
 def _residue_of_decimal(key: Decimal) -> int:
-    """Do not write it out: it may have a billion digits."""
+    """Return the residue without expanding the number, which may have a billion digits."""
     sign, digits, exponent = key.as_tuple()
     if not isinstance(exponent, int):
         return _NAN
@@ -116,7 +116,7 @@ def partitions_of_column(column: Any, partitions: int = PARTITIONS) -> Any:
     Raises:
         TypeError: a key of this type has no partition.
     """
-    # NumPy and pyarrow are the plugin's or the user's: a platform without columns runs without them.
+    # Optional: a platform without columns runs without NumPy and pyarrow.
     import numpy as np
 
     mixed = _residues(column)
@@ -130,7 +130,7 @@ def partitions_of_column(column: Any, partitions: int = PARTITIONS) -> Any:
 def rows_by_owner(column: Any, owners: Sequence[int]) -> tuple[Any, list[int]]:
     """Sort the rows of a column by the owners of their partitions; *owners* has the number of each partition's owner.
 
-    Returns the rows, those of one owner in order, and for each owner where its rows begin; and the number of rows.
+    Returns the row numbers, in order for each owner; and the position where the rows of each owner begin, then the end.
     """
     import numpy as np
 
@@ -140,7 +140,7 @@ def rows_by_owner(column: Any, owners: Sequence[int]) -> tuple[Any, list[int]]:
 
 
 def _residues(column: Any) -> Any:
-    """Return the residues of the values of a column, as an array of its own."""
+    """Return the residues of the values of a column, as a new array."""
     import numpy as np
     import pyarrow as pa
 
@@ -155,7 +155,7 @@ def _residues(column: Any) -> Any:
     found = found.dictionary_decode() if pa.types.is_dictionary(found.type) else found
     try:
         coded = found.dictionary_encode(null_encoding="encode")
-    except NotImplementedError:  # no keys, or of an extension
+    except NotImplementedError:  # values that are no keys, or of an extension type
         return np.array([_residue(one) for one in found.to_pylist()], dtype=np.uint64)
     known = np.array([_residue(one) for one in coded.dictionary.to_pylist()], dtype=np.uint64)
     return known[coded.indices.to_numpy(zero_copy_only=False)]
@@ -188,12 +188,12 @@ def _residues_of_floats(column: Any) -> Any:
 
 
 def ranges_text(owned: Mapping[str, range]) -> str:
-    """Write ranges for people: `a 0-127, b 128-255`."""
+    """Return ranges as text: `a 0-127, b 128-255`."""
     return ", ".join(f"{name} {part[0]}-{part[-1]}" if part else f"{name} none" for name, part in owned.items())
 
 
 def ranges(members: Iterable[str], partitions: int) -> dict[str, range]:
-    """Return the partitions that each member of a group owns: as many for each, in the order of their names."""
+    """Return the partitions that each member of a group owns: equal shares, in the order of the names."""
     names = sorted(set(members))
     ends = [number * partitions // len(names) for number in range(len(names) + 1)]
     return {name: range(*bounds) for name, *bounds in zip(names, ends, ends[1:], strict=False)}

@@ -1,4 +1,4 @@
-"""Partitions that move between the members of a group: planned, refused, and made in the cut with the keys' state."""
+"""Moves of partitions between the members of a group: planned, checked, and made in the cut with the keys' state."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from exop.model.values.versions import package_of
 from exop.runtime.component import Component
 from exop.safe_repr import shown
 
-#: Seconds that it takes to look at one key, and to move it.
+#: Seconds to inspect one key, and to move it.
 PER_KEY: Final = 0.7e-6
 
 
 @dataclass(frozen=True)
 class Move:
-    """The ranges of partitions that the members of a group own before and after a change."""
+    """The partitions that the members of a group own before and after a change."""
 
     group: str
     partitions: int
@@ -39,14 +39,14 @@ class Move:
 
 
 def moves(before: Mesh, after: Mesh, changes: Difference) -> tuple[Move, ...]:
-    """Return the groups whose partitions move.
+    """Return the moves of a change.
 
-    Raises `PlanError` if a running slet would change its group, or a member keeps a state that cannot be split.
+    Raises `PlanError` if a running slet would change its group, or a member has a state that cannot be split.
     """
     for old, new in changes.changed:
         if old.group != new.group:
             raise PlanError(
-                f"{new.name} keeps its group ({old.group or 'none'}) while it runs; add a slet to the group "
+                f"{new.name} cannot leave its group ({old.group or 'none'}) while it runs; add a slet to the group "
                 f"{new.group or 'NAME'!r} under another name, and remove {new.name}"
             )
     nodes = (*changes.added, *changes.removed, *(node for pair in changes.changed for node in pair))
@@ -66,8 +66,8 @@ def _move(before: Mesh, after: Mesh, group: str) -> Move | None:
         _check_state(group, node)
         if keys != others and node.slet.state is not None:
             raise PlanError(
-                f"the group {group!r} would share other partitions, and {node.name} keeps a state by the keys of "
-                f"those that it has; give the slets that share the others a group of their own"
+                f"the group {group!r} would share other partitions, and {node.name} keeps a state for the keys of "
+                f"its present ones; give the slets that share the new ones a group of their own"
             )
     for source, target in product((*now.values(), *gone), now.values()):
         _check_compatible(group, source, target)
@@ -76,7 +76,7 @@ def _move(before: Mesh, after: Mesh, group: str) -> Move | None:
 
 
 def _shared(mesh: Mesh, node: Node) -> dict[str, tuple[Any, int]]:
-    """Return the field that is the key, and the number of partitions, by port."""
+    """Return the key field and the number of partitions, by port."""
     settings = {port: mesh.channels[to].settings for port, to in shared_ports(mesh, node).items()}
     return {port: (found["by"], found.get("partitions", PARTITIONS)) for port, found in settings.items()}
 
@@ -91,7 +91,7 @@ def _check_state(group: str, node: Node) -> None:
         rest = ["the state of its engine"]
     if rest:
         raise PlanError(
-            f"partitions of the group {group!r} would move, and {node.name} keeps what belongs to no key "
+            f"partitions of the group {group!r} would move, and {node.name} has state that belongs to no key "
             f"({', '.join(rest)}); keep all of its state in fields `NAME: Keyed[K, V]`, or deploy the group anew"
         )
 
@@ -119,7 +119,7 @@ def _check_compatible(group: str, source: Node, target: Node) -> None:
 def move_keys(
     move: Move, before: Mapping[str, Component], after: Mapping[str, Component], undo: list[Callable[[], object]]
 ) -> None:
-    """Move the state of keys to the members that own them now, while nothing is in flight in front of any member.
+    """Move the state of keys to their new owners, while nothing is in flight in front of any member.
 
     Raises `PlanError` if a member has the state of a key that it does not own.
     """
@@ -128,7 +128,7 @@ def move_keys(
     found: list[tuple[str, str, Any, Any, str]] = []
     for name, owned in move.before.items():
         component = after[name] if name in move.after else before[name]
-        component.flush()  # what it buffers for its keys leaves before what their next owners make of them
+        component.flush()  # its buffered output for these keys leaves before that of their new owners
         for field, content in _keyed(component.state):
             for key, value in content.items():
                 if (owner := owners[_owned(move, name, owned, field, key)]) != name:
@@ -154,7 +154,7 @@ def check_pause(moved: Iterable[Move], components: Mapping[str, Component], paus
 
 
 def _keyed(state: Memento | None) -> Iterator[tuple[str, dict[Any, Any]]]:
-    """The fields of a memento that hold the state of keys, with their contents."""
+    """Yield the fields of a memento that hold the state of keys, with their contents."""
     for field in keyed_fields(type(state)) if state is not None else ():
         if not isinstance(content := getattr(state, field), dict):
             raise PlanError(
@@ -164,7 +164,7 @@ def _keyed(state: Memento | None) -> Iterator[tuple[str, dict[Any, Any]]]:
 
 
 def _owned(move: Move, name: str, owned: range, field: str, key: Any) -> int:
-    """Return the partition of a key; refuse one that its member does not own."""
+    """Return the partition of a key; refuse a key that its member does not own."""
     try:
         partition = partition_of(key, move.partitions)
     except TypeError as problem:

@@ -1,4 +1,4 @@
-"""The comparison of an old and a new slet: their outputs as sequences, port by port, their errors and their times."""
+"""The comparison of an old and a new slet: the outputs of each port as sequences, the errors, and the times."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from exop.runtime.metrics import quantiles
 from exop.safe_repr import RAISED, class_of, described, shown
 from exop.wiring.sharing import PLAIN
 
-#: Differences that are reported at most.
+#: The maximum number of reported differences.
 MOST = 5
-#: Outputs that one slet may be ahead of the other.
+#: The maximum number of outputs by which one slet may be ahead of the other.
 FARTHEST = 200_000
-#: Calls that have to be timed before the times are compared.
+#: The number of timed calls from which on the times are compared.
 ENOUGH = 50
 
 Kind = Literal["different", "missing", "extra", "error", "memento"]
@@ -31,7 +31,7 @@ SIDES: Final[tuple[Side, Side]] = ("old", "new")
 
 @dataclass(frozen=True)
 class Difference:
-    """One difference: the number of the item in the trial, the port, and both outputs as texts, empty for none."""
+    """A difference: the number of the item in the trial, the port, and both outputs as texts, empty for none."""
 
     kind: Kind
     item: int
@@ -44,7 +44,7 @@ class Difference:
 
 
 class Unit(NamedTuple):
-    """An output after item number *item*: a single item, a control item, or columns of so many *rows*."""
+    """An output after item number *item*: a single item, a control item, or columns with a number of *rows*."""
 
     item: int
     payload: Any
@@ -56,14 +56,15 @@ class Unit(NamedTuple):
         return self._replace(payload=self.payload.slice(rows), rows=self.rows - rows) if rows else self
 
     def first(self) -> Any:
-        """Return its first item; of columns a row."""
+        """Return its first item; the first row of columns."""
         return self.payload.slice(0, 1).to_pylist()[0] if self.columns else self.payload
 
 
 class PortStreams:
-    """The outputs of both slets by one port. Either side may run ahead; record batches may be cut differently.
+    """The outputs of both slets at one port. Either side may run ahead; record batches may be cut differently.
 
-    With *in_step* both are called item by item: control items have their place, and a missing item has a number.
+    With *in_step* both are called item by item: control items are compared in their order, and a missing output has the
+    number of its item.
     """
 
     def __init__(self, port: str, compare: Callable[[Any, Any], bool] | None, *, in_step: bool) -> None:
@@ -76,7 +77,7 @@ class PortStreams:
         self._in_step = in_step
 
     def add(self, side: Side, item: int, payload: Any, *, whole: bool) -> None:
-        """Note an output for item number *item*; *whole*: a list is a batch of items, and not one item."""
+        """Add an output for item number *item*; with *whole* a list is a batch of items."""
         if isinstance(payload, CONTROL):
             self.last[side] = payload
             if not self._in_step:
@@ -90,17 +91,17 @@ class PortStreams:
             units.append(Unit(item, payload))
 
     def ahead(self, side: Side) -> int:
-        """Return the number of items of one side that have no counterpart yet."""
+        """Return the number of items of one side without a counterpart so far."""
         return sum(unit.rows for unit in list(self.sides[side]))
 
     def match(self, *, last: bool = False) -> Iterator[Difference]:
-        """Compare the outputs of both, and yield the differences; at the *last* time also the outputs of only one."""
+        """Compare the outputs, and yield the differences; the *last* time also the outputs without a counterpart."""
         old, new = self.sides["old"], self.sides["new"]
         while old and new:
             mine, other = old[0].payload, new[0].payload
             if (
                 self._given is None and type(mine) in PLAIN and type(mine) is type(other) and mine == other
-            ):  # in a hurry
+            ):  # the common case, quickly
                 self.compared += not isinstance(mine, CONTROL)
                 self.matched += 1
                 old.popleft()
@@ -135,11 +136,11 @@ class PortStreams:
         return (not mine.columns or same_kind(mine.payload, other.payload)) and same(old, new)
 
     def _alike(self, compare: Callable[[Any, Any], bool], item: int, old: Any, new: Any) -> bool:
-        """Ask the comparison that was given; once it has raised, nothing more is known."""
+        """Call the given comparison; after it has raised, all outputs count as equal."""
         if self.broken is None:
             try:
                 return bool(compare(old, new))
-            except RAISED as error:  # whatever it raises: it is not the stream's
+            except RAISED as error:  # whatever it raises: the stream goes on
                 self.broken = (
                     f"`compare` raised for item {item}, {self.port} (old {shown(old, 200)}, new {shown(new, 200)}): "
                     f"{described(error)}; it is called as compare(old, new), with single items, and returns a bool"
@@ -147,7 +148,7 @@ class PortStreams:
         return True
 
     def _differ(self, mine: Unit, other: Unit) -> Difference:
-        """Return the difference of two items, and go on where the outputs agree again, if that is near."""
+        """Return the difference of two items, and continue where the outputs agree again, if that is near."""
         if self._in_step and mine.item != other.item:
             kind: Kind = "missing" if mine.item < other.item else "extra"
         else:
@@ -163,7 +164,7 @@ class PortStreams:
         return difference
 
     def _second(self, side: Side) -> Unit | None:
-        """Return what follows the first item of one side, in step for the same item, if it is there already."""
+        """Return the output after the first one of one side, in step for the same item, if it is there already."""
         units = self.sides[side]
         after = units[0].behind(1) if units[0].rows > 1 else units[1] if len(units) > 1 else None
         return after if after is not None and (after.item == units[0].item or not self._in_step) else None
@@ -177,7 +178,7 @@ class PortStreams:
 
 
 class Comparison:
-    """The findings so far: the first `differences`, and how many are `found`.
+    """The result so far: the first `differences`, and the number `found`.
 
     The drivers of both slets add outputs; one thread at a time matches them.
     """
@@ -191,13 +192,13 @@ class Comparison:
         self._turn = threading.Lock()
 
     def add_output(self, side: Side, item: int, port: str, payload: Any, whole: bool) -> None:
-        """Note an output for item number *item*; *whole*: a list is a batch of items, and not one item."""
+        """Add an output for item number *item*; with *whole* a list is a batch of items."""
         if port in self.ports:
             self.ports[port].add(side, item, payload, whole=whole)
 
     @property
     def compared(self) -> int:
-        """The number of outputs that were compared and equal; control items do not count."""
+        """The number of outputs that were compared and equal, without control items."""
         return sum(streams.compared for streams in self.ports.values())
 
     def compare_errors(self, item: int, port: str, old: BaseException | None, new: BaseException | None) -> None:
@@ -209,20 +210,20 @@ class Comparison:
             self.note(Difference("error", item, port, *texts))
 
     def match(self, *, last: bool = False) -> None:
-        """Compare the outputs so far; at the *last* time none may be left over on either side."""
+        """Compare the outputs so far; the *last* time none may be left on either side."""
         with self._turn:
             for streams in self.ports.values():
                 for one in streams.match(last=last):
                     self.note(one)
 
     def note(self, difference: Difference) -> None:
-        """Take a difference into the report."""
+        """Count and report a difference."""
         self.found += 1
         if len(self.differences) < MOST:
             self.differences.append(difference)
 
     def problem(self) -> str | None:
-        """Return the reason, as far as is known, why the new one cannot take over."""
+        """Return the reason, if one is known, why the new slet cannot take over."""
         for streams in self.ports.values():
             if streams.broken is not None:
                 return streams.broken
@@ -236,7 +237,7 @@ class Comparison:
         return None
 
     def slow(self, slower: float) -> str | None:
-        """Return the reason if the new one takes too long for an item, in the median."""
+        """Return the reason if the new slet is too slow, by the median of the times per item."""
         old, new = sorted(self.times["old"]), sorted(self.times["new"])
         if min(len(old), len(new)) < ENOUGH:
             return None
@@ -249,7 +250,7 @@ class Comparison:
         )
 
     def plain(self) -> dict[str, Any]:
-        """Return the findings as plain data."""
+        """Return the result as plain data."""
         return {
             "compared": self.compared,
             "matched": {port: streams.matched for port, streams in self.ports.items()},
@@ -261,9 +262,10 @@ class Comparison:
 
 
 def same(old: Any, new: Any) -> bool:
-    """Tell whether two values are equal: NaN equals NaN, and classes of the same name count as one.
+    """Return whether two values are equal; NaN equals NaN.
 
-    The two versions of a bundle have classes of their own; their values are compared by their fields.
+    Classes of the same name count as one, since two versions of a bundle have classes of their own; their instances are
+    compared by their fields.
     """
     if old is new:
         return True
@@ -287,7 +289,7 @@ def same(old: Any, new: Any) -> bool:
 
 
 def same_columns(old: Any, new: Any) -> bool:
-    """Tell whether two record batches hold the same rows in columns of the same names and types."""
+    """Return whether two record batches hold the same rows in columns of the same names and types."""
     if old.num_rows != new.num_rows or not same_kind(old, new):
         return False
     pairs = [(old.column(name), new.column(name)) for name in old.schema.names]
@@ -296,7 +298,7 @@ def same_columns(old: Any, new: Any) -> bool:
 
 
 def same_kind(old: Any, new: Any) -> bool:
-    """Tell whether columns have the same names and types, in any order."""
+    """Return whether columns have the same names and types, in any order."""
     return {one.name: one.type for one in old.schema} == {one.name: one.type for one in new.schema}
 
 
