@@ -222,7 +222,7 @@ def test_a_cycle_that_cannot_take_what_it_makes_is_told_to_whoever_waits(rig, mo
     app.add("numbers", count_up, to=1, out=back)
     app.add("doubling", doubling, item=back, out=back)
     deployment = rig.deploy(app)
-    with pytest.raises(ComponentFailed, match="the cycle through the queue 'back' makes more items than it takes"):
+    with pytest.raises(ComponentFailed, match="queue 'back' produces more items than it consumes"):
         deployment.wait(PATIENCE)
 
 

@@ -16,8 +16,7 @@ from exop.cli.report import DONE, FAILED
 from exop.cli.text import answer, columns
 from exop.errors import StateError, StoredStateError
 from exop.runtime.durable.database import FILE, GENERATION, GenerationFile, accept, contents_of, inspect, opened
-from exop.runtime.log.files import DISK
-from exop.runtime.log.segment import Segment, check_start, segment_names, settled
+from exop.runtime.log.segment import DISK, Segment, check_start, segment_names, settled
 
 #: A state directory holds at least one of these, however damaged it is.
 _MARKS: Final = (FILE, GENERATION, "lock")

@@ -22,17 +22,17 @@ from exop.model.slets.signature import read_settings
 from exop.runtime.channels.partitioned import Partitioning
 from exop.runtime.dataflow.entry import Entry, InFlight, fan_out
 
-#: Reads the seconds for which the next punctuation of a producer is waited for.
+#: The clock of the allowances of punctuations.
 clock: Callable[[], float] = time.monotonic
 #: A time before every punctuation.
 LOWEST = float("-inf")
-#: A pull takes the next items out, or reads the content.
+#: A pull removes the next items, or reads the content.
 PullMode = Literal["take", "read"]
 
 
 @dataclass(frozen=True)
 class Outlet:
-    """One consumer connected to a channel: the name of its port, and its entry."""
+    """One consumer of a channel: the name of its port, and its entry."""
 
     port: str
     entry: Entry
@@ -46,21 +46,21 @@ class Channel(ABC):
     the result. Slets reach every further public method of a kind through an `InputPort`.
 
     Attributes:
-        kind: The name under which applications ask for it.
-        buffered: A worker drains the channel, so items change threads. The result of `entry` must then not depend on
-            the outlets: in a cycle it is needed before they are known.
-        serial: The channel has a content, so that one driver at a time may push into it, as where it has partitions.
-        pull_mode: Whether a pulling port takes items out, or reads the content.
+        kind: The name of the kind in applications.
+        buffered: A worker drains the channel, so items change threads. The result of `entry` must not depend on the
+            outlets then: in a cycle it is needed before they are known.
+        serial: One driver at a time may push into the channel, because it has a content, or partitions.
+        pull_mode: Whether a pulling port removes items, or reads the content.
         reconfigurable: Its settings can be changed while it runs (`reconfigure`).
-        filled: Its content may be read; while it is not, the slets that read it wait.
-        awaited: Wakes each slet that waits for the content, by its port.
-        live: Consumers receive the channel's own objects (a window from which its slet evicts), so that no queue can
-            stand between it and them.
+        filled: Its content is complete enough to be read; until then, slets that read it wait.
+        awaited: For each port that waits for the content, the function that wakes its slet.
+        live: Consumers receive objects of the channel itself (a window from which its slet evicts), so that no queue
+            can be inserted between them.
         refuses_whole: A batch with an item that the channel refuses is refused as a whole.
         port_entries: The entries behind `entry` that lead to one port each (a window per port); each has an endpoint,
-            so that in-flight items find it again after a change.
+            by which in-flight items are bound again after a change.
         partitioning: The partitions that the members of a group share; `None` without any.
-        asked: Its specification, with the settings and the pending updates of now.
+        asked: Its present specification, with settings and pending updates.
         home: A folder of its own in the state directory, perhaps not created yet; `None` without one.
         trouble: The problem of the channel, as text: shown in the status, and raised by `wait`.
     """
@@ -88,15 +88,15 @@ class Channel(ABC):
         """Compile the entry, given the entries of the connected consumers."""
 
     def bound_back(self) -> Callable[[], None]:
-        """Return a function that restores the content that `entry` drops, for a change that is undone."""
+        """Return a function that restores the content that `entry` drops, in case the change is undone."""
         return lambda: None
 
     def read(self, port: str) -> list[Any]:
-        """Return the items that a pulling port sees (`pull_mode = "read"`)."""
+        """Return the content for a pulling port (`pull_mode = "read"`)."""
         return []
 
     def readers(self, ports: Sequence[str]) -> None:
-        """Take note of the pulling ports that read the content; called before `entry`."""
+        """Set the pulling ports that read the content; called before `entry`."""
 
     def kept_for(self, port: str) -> list[Any]:
         """Return the items that a port receives first when it connects to a running application."""
@@ -113,14 +113,14 @@ class Channel(ABC):
         return [("by", settings["by"])] if settings.get("by") else []
 
     def reconfigure(self, settings: Mapping[str, Any], *, close: bool) -> Callable[[], None]:
-        """Take other settings, complete, between two items; returns the undoing. For `reconfigurable` kinds.
+        """Apply complete settings between two items; return a function that undoes it. For `reconfigurable` kinds.
 
-        With *close*, whatever is open under the old settings ends now, and leaves with the next item.
+        With *close*, the windows that are open under the old settings end now, and leave with the next item.
         """
         raise NotImplementedError(f"{type(self).__name__} is reconfigurable, and has no reconfigure()")
 
     def send_closed(self) -> None:
-        """Send what `reconfigure` has closed without waiting for an item; called by the driver that pushes here."""
+        """Send the windows that `reconfigure` has closed at once; called by the driver that pushes into the channel."""
 
     def open(self) -> None:
         """Prepare for the first item."""
@@ -129,7 +129,7 @@ class Channel(ABC):
         """Release resources; the channel is removed."""
 
     def metrics(self) -> dict[str, int | float | str]:
-        """Return figures of the channel's own."""
+        """Return figures that are specific to the kind."""
         return {}
 
     def capture(self) -> Mapping[str, Any]:
@@ -137,26 +137,26 @@ class Channel(ABC):
         return {}
 
     def restore(self, held: Mapping[str, Any]) -> None:
-        """Take back the result of `capture`."""
+        """Restore the result of `capture`."""
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
-        """Apply *replace* to every item of the content; nothing is in flight."""
+        """Apply *replace* to every item of the content, while no item is in flight."""
 
     def take_part(self, *, on: bool) -> None:
-        """Take note whether checkpoints are taken of the application; called after `open`, and when that changes."""
+        """Note whether the application is durable; called after `open`, and when that changes."""
 
     def begin_anew(self) -> None:
-        """Begin without a checkpoint: a change adds the channel to a durable application."""
+        """Begin without a checkpoint, when a change adds the channel to a durable application."""
 
     def sync(self) -> None:
-        """Force to the disk what `capture` counts as kept there; called while the stream runs, before a commit."""
+        """Force the rows that `capture` counts to the disk; called while the stream runs, before a commit."""
 
     def committed(self) -> None:
-        """Take note that the checkpoint of the last `capture` is committed."""
+        """Note that the checkpoint of the last `capture` is committed."""
 
 
 class DirectChannel(Channel):
-    """Passes items on to all consumers, or the owners of the partition, in the thread that pushed. Compiled away."""
+    """Passes items on to all consumers, or the owners of their partitions, in the pushing thread. Compiled away."""
 
     kind: ClassVar[str] = "direct"
     serial: ClassVar[bool] = False
@@ -171,7 +171,7 @@ class DirectChannel(Channel):
 
 
 class KeepingChannel(Channel):
-    """The base of kinds that keep what passes, and pass it on."""
+    """The base of kinds that keep items and pass them on."""
 
     refuses_whole: ClassVar[bool] = True
 
@@ -187,7 +187,7 @@ class KeepingChannel(Channel):
         """Keep a batch, or nothing of it if it raises."""
 
     def _wait(self, problem: StateError, work: InFlight) -> None:
-        """Wait when the disk does not take the items of *work*."""
+        """Wait while the disk does not take the items of *work*."""
         raise problem
 
     def _passing(self, deliver: Entry) -> Entry:
@@ -212,19 +212,19 @@ class KeepingChannel(Channel):
 
 
 class ControlMerge:
-    """Control items of several producers: the minimum of their punctuations, and the end when all have ended.
+    """Merges the control items of several producers: the minimum of their punctuations, and the end of all.
 
     There is one wherever connections meet; it keeps its state when the wiring is compiled anew.
 
-    A punctuation may name an allowance, `idle`: when another one comes, a producer whose last punctuation was longer
-    ago is not waited for, until it sends a later one. One that has sent none is waited for as long as any of the others
-    allows.
+    A punctuation may have an allowance, `idle`: a producer whose last punctuation is older than its allowance does not
+    hold up those of the others until it sends a later one. A producer without any punctuation holds them up for as long
+    as the longest allowance of the others.
     """
 
     __slots__ = ("_done", "_ended", "_expected", "_lock", "_outbox", "_quiet", "_relaying", "_sent", "_times")
 
     def __init__(self) -> None:
-        #: When the time of each producer rose, and for how long it is waited for; most name no allowance.
+        #: For each producer, when its time rose, and its allowance; `None` without allowances, which are rare.
         self._quiet: dict[str, tuple[float, float | None]] | None = None
         self._lock = threading.RLock()
         self._expected: set[str] = set()
@@ -233,15 +233,15 @@ class ControlMerge:
         self._sent = LOWEST
         self._done = False
         self._relaying = False
-        self._outbox: list[Punctuation | EndOfStream] = []  # most are empty: a deque is ten times as large
+        self._outbox: list[Punctuation | EndOfStream] = []  # mostly empty, and a deque is ten times as large
 
     def expect(self, producers: Iterable[str]) -> None:
-        """Set the connected producers; the state of others is kept until `forget`, since the change may be undone."""
+        """Set the connected producers; the state of others stays until `forget`, in case the change is undone."""
         with self._lock:
             self._expected = set(producers)
 
     def due_with(self, producers: Iterable[str], ended: Iterable[str] = ()) -> bool:
-        """Whether a control item were due with these producers, if *ended* of them had ended."""
+        """Whether a control item would be due with these producers, *ended* of which have ended."""
         with self._lock:
             return bool(self._next(set(producers), self._ended.union(ended)))
 
@@ -251,7 +251,7 @@ class ControlMerge:
             self._ended.update(producers)
 
     def take_due(self) -> list[Punctuation | EndOfStream]:
-        """Return the control items that are due: because a producer has left, say."""
+        """Return the control items that are due, for example because a producer has left."""
         with self._lock:
             found = self._next(self._expected, self._ended)
             for mark in found:
@@ -262,21 +262,21 @@ class ControlMerge:
             return found
 
     def forget(self) -> None:
-        """Forget producers that have left: one that returns under the same name begins anew."""
+        """Forget producers that have left: a new one of the same name begins anew."""
         with self._lock:
             self._times = {name: moment for name, moment in self._times.items() if name in self._expected}
             self._ended &= self._expected
             self._quiet = self._quiet and {name: found for name, found in self._quiet.items() if name in self._expected}
 
     def open_anew(self, producer: str) -> None:
-        """Begin another stream under the name *producer*."""
+        """Begin another stream of *producer*."""
         with self._lock:
             self._ended.discard(producer)
             self._times.pop(producer, None)
             (self._quiet or {}).pop(producer, None)
 
     def take_back_end(self, producer: str) -> None:
-        """Expect the end of *producer* again: the predecessor received it, and has not passed it on."""
+        """Expect the end of *producer* again, which a predecessor has received, and not passed on."""
         with self._lock:
             self._ended.discard(producer)
             self._done = False
@@ -300,9 +300,9 @@ class ControlMerge:
     def relay(
         self, producer: str, mark: Punctuation | EndOfStream, send: Callable[[Punctuation | EndOfStream], None]
     ) -> None:
-        """Send the control items that are due, in order, although the producers are in different threads.
+        """Send the control items that are due, in order, although producers are in different threads.
 
-        A thread that is already sending sends for the others too, so that no thread waits here.
+        One thread sends those of all others, so that none waits here.
         """
         with self._lock:
             self._outbox.extend(self.on(producer, mark))
@@ -322,13 +322,13 @@ class ControlMerge:
             raise
 
     def left_over(self) -> list[Punctuation | EndOfStream]:
-        """Take the control items that `relay` had still to send when it was interrupted."""
+        """Remove and return the control items that an interrupted `relay` has not sent."""
         with self._lock:
             left, self._outbox = self._outbox, []
             return left
 
     def capture(self) -> dict[str, Any]:
-        """Return the state as plain data; `restore` takes it back."""
+        """Return the state as plain data, for `restore`."""
         with self._lock:
             return {
                 "times": dict(self._times),
@@ -340,7 +340,7 @@ class ControlMerge:
             }
 
     def restore(self, held: Mapping[str, Any]) -> None:
-        """Take back the result of `capture`; the expected producers stay as they are."""
+        """Restore the result of `capture`; the expected producers stay."""
         with self._lock:
             self._times, self._ended = dict(held["times"]), set(held["ended"])
             self._sent, self._done = held["sent"], held["done"]
@@ -349,7 +349,7 @@ class ControlMerge:
                 self._quiet = {name: (clock(), allowed) for name, allowed in idle.items()}
 
     def _note(self, producer: str, mark: Punctuation) -> None:
-        """Note the allowance of a producer, and that its time rises now."""
+        """Note the allowance of a producer, whose time may rise now."""
         now, quiet = clock(), self._quiet if self._quiet is not None else {}
         for name in self._expected:
             quiet.setdefault(name, (now, math.inf if name in self._times else None))
@@ -358,7 +358,7 @@ class ControlMerge:
         self._quiet = quiet
 
     def _awaited(self, names: set[str]) -> set[str]:
-        """Return those of the producers whose next punctuation is waited for."""
+        """Return the producers that hold up the punctuations of the others."""
         if not self._quiet:
             return names
         given = [allowed for _, allowed in self._quiet.values() if allowed is not None and allowed < math.inf]

@@ -1,4 +1,4 @@
-"""`log`: keeps what passes under increasing offsets, on disk where there is one; read again from any offset."""
+"""`log`: keeps items under increasing offsets, in memory or on disk, to be read again from any offset."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ AGAIN = 1.0
 class LogChannel(KeepingChannel):
     """Passes items on and keeps them under offsets: on disk at `path`, or in the state directory; else in memory.
 
-    Control items stand between the items, in the order of their arrival, and have no offset. `keep` (items, or "all")
-    and `seconds` are the least that is kept, `size` (bytes on disk) is the most; `segment` and `fsync` are for the
-    disk, too. With `replay` a port that connects to a running application first receives the content.
+    Control items are kept between the items, in the order of their arrival, and have no offset. `keep` (items, or
+    "all") and `seconds` are lower bounds of what is kept, `size` (bytes on disk) is an upper bound; `segment` and
+    `fsync` are for the disk, too. With `replay`, a port that connects to a running application first receives the
+    content.
 
     Extended interface: `replay(start, end)`, `pieces(start, end)`, `events(start, end)`, `start`, `end`, `began`,
     `trim(offset)`.
@@ -61,7 +62,7 @@ class LogChannel(KeepingChannel):
         self._retention = Retention(items, seconds, size, segment, fsync)
         self._path = path
         self._replays = replay
-        # Memory has no size: it keeps as much as a log without bounds.
+        # In memory, `size` alone does not apply: the default number of items does.
         self._kept = self._retention if (keep, seconds) != (None, None) else replace(self._retention, items=KEPT)
         self._log: EventLog = MemoryLog(0, self._kept)
         self._disk: DiskLog | None = None
@@ -86,7 +87,7 @@ class LogChannel(KeepingChannel):
             self._disk.close()
 
     def kept_for(self, port: str) -> list[Any]:
-        """Return the content, if `replay` is set; the wiring knows itself whether the stream has ended."""
+        """Return the content, if `replay` is set, without the end of the stream, which the wiring sends."""
         if not self._replays:
             return []
         return [one for one in flat(self.events(self.start)) if not isinstance(one, EndOfStream)]
@@ -112,19 +113,19 @@ class LogChannel(KeepingChannel):
         return self._recovery.next if self._recovery is not None else self._log.position
 
     def replay(self, start: int, end: int | None = None) -> list[Any]:
-        """Return the items from offset *start* up to *end*; a `MeshError` says that they are no longer kept."""
+        """Return the items from offset *start* up to *end*, or raise `MeshError` if they are no longer kept."""
         return flat(self.pieces(start, self.end if end is None else end))
 
     def pieces(self, start: int, end: int) -> list[Any]:
-        """Return the same as lists and record batches, as they came."""
+        """Return the items from offset *start* up to *end* as lists and record batches, as they came."""
         return self._log.read(start, end)
 
     def events(self, start: int | Position, end: int | Position | None = None) -> list[Any]:
-        """Return lists, record batches and, in their places, control items, from offset *start* up to *end*."""
+        """Return lists, record batches and the control items between them, from offset *start* up to *end*."""
         return self._log.events(start, self.position if end is None else end)
 
     def trim(self, offset: int) -> None:
-        """Drop the rows before *offset* (on disk: whole segments; with checkpoints, behind the next one)."""
+        """Drop the rows before *offset* (on disk: whole segments; with checkpoints, after the next one)."""
         self._trimmed = max(self._trimmed, offset)
         if self._disk is None or self._disk.hold is None:
             self._log.trim(offset)
@@ -142,7 +143,7 @@ class LogChannel(KeepingChannel):
         return found
 
     def capture(self) -> Mapping[str, Any]:
-        """Return the offsets; of a log in memory also the content."""
+        """Return the offsets, and the content of a log in memory."""
         self._captured, self._given_up = self.position, self._trimmed
         end = self._captured
         found: dict[str, Any] = {"began": self.began, "end": end.offset}
@@ -152,12 +153,12 @@ class LogChannel(KeepingChannel):
         return {**found, **marks, "start": max(self.start, self._trimmed)}
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
-        """Apply *replace* to every row in memory; rows on disk name their classes, and stay."""
+        """Apply *replace* to every row in memory; rows on disk name their classes, and stay unchanged."""
         if isinstance(self._log, MemoryLog):
             self._log.exchange(replace)
 
     def restore(self, held: Mapping[str, Any]) -> None:
-        """Go on at the captured offset, unless the log on disk is another one; rows behind it come once more."""
+        """Go on at the captured offset, unless the log on disk does not fit; rows behind it will come again."""
         marks = held.get("marks", (0, 0))
         self.origin, end, start = Position(held["began"], marks[0]), Position(held["end"], marks[1]), held.get("start")
         if self._disk is None:
@@ -181,12 +182,12 @@ class LogChannel(KeepingChannel):
             self._recovery = Replay(self._disk, end)
 
     def take_part(self, *, on: bool) -> None:
-        """Count every row for good when no checkpoints are taken."""
+        """Settle every row when no checkpoints are taken."""
         if self._disk is not None and not on:
             self._disk.settle(None)
 
     def begin_anew(self) -> None:
-        """Remove rows that an earlier attempt at the change appended and no checkpoint counts: they come again."""
+        """Remove rows of an earlier attempt at the change, which no checkpoint counts: they will come again."""
         if self._disk is not None:
             counted = self._disk.settled
             if counted is not None and self._disk.start <= counted.offset and counted < self._disk.position:
@@ -200,7 +201,7 @@ class LogChannel(KeepingChannel):
             self._disk.sync()
 
     def committed(self) -> None:
-        """Settle the rows before the checkpoint: a recovery does not need them."""
+        """Settle the rows before the checkpoint, which no recovery needs."""
         if self._disk is not None:
             self._disk.settle(self._captured, self._given_up)
             self._disk.trim(self._given_up)
@@ -226,7 +227,7 @@ class LogChannel(KeepingChannel):
         self.trouble = None
 
     def _append_missing(self, recovery: Replay, payload: Any) -> None:
-        """Append what the log does not have yet; after an error the whole payload comes again."""
+        """Append the part that the log does not have; after an error, the whole payload will come again."""
         before = recovery.next
         try:
             rest = recovery.missing(payload)
@@ -239,12 +240,14 @@ class LogChannel(KeepingChannel):
             raise
 
     def _wait(self, problem: StateError, work: InFlight) -> None:
-        """Let the pusher wait at its safe point, and try again; raise *problem* where there is no driver."""
+        """Let the pusher wait at its safe point, and try again; raise *problem* without a driver."""
         driver = current_driver()
         if driver is None:
             raise problem
         if self.trouble is None:
-            logger("exop.log").error("the stream waits for its log", channel=self.name, problem=str(problem))
+            logger("exop.log").error(
+                "a log cannot be written, and its producers wait", channel=self.name, problem=str(problem)
+            )
         self.trouble = str(problem)
         driver.on_caught_up()
         raise Unwind(self.trouble, lambda: False, work, patience=AGAIN)

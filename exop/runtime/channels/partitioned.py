@@ -18,7 +18,7 @@ from exop.safe_repr import shown
 REMEMBERED: Final = 65_536
 #: Takes an item that cannot be assigned to a partition.
 Refuse: TypeAlias = Callable[[Method, Any, BaseException], None]
-#: The method for one item.
+#: The source of the function that pushes one item.
 _PUSH: Final = """
 def push(item):
     try:
@@ -28,7 +28,7 @@ def push(item):
         return
     push(item)
 """
-#: The members of one group: the entry into one port of each, by node.
+#: The members of one group: the entry of one port of each, by node.
 Members: TypeAlias = Mapping[str, Entry]
 
 
@@ -56,7 +56,7 @@ class Partitioning:
 
     @property
     def key(self) -> str:
-        """The expression for the key of most items, as source code: an attribute is read faster so than by its name."""
+        """The expression for the key of most items, as source code, which reads an attribute faster than `getattr`."""
         if self.by.isdigit():
             return f"item[{int(self.by)}]"
         attribute = f" if type(item) is dict else item.{self.by}"
@@ -127,7 +127,7 @@ def _is_field(kind: type, name: str) -> bool:
 
 
 class _Owners(dict[Any, Any]):
-    """What stands in the table for a key; it is looked up when the key comes first, and remembered for most keys."""
+    """The entries of the table by key: looked up when a key first comes, and remembered."""
 
     __slots__ = ("_table",)
 
@@ -143,7 +143,7 @@ class _Owners(dict[Any, Any]):
 
 
 def route(partitioning: Partitioning, groups: Sequence[Members], refuse: Refuse, *, probing: bool = True) -> Entry:
-    """Compile the entry into several groups: an item goes to one member of each, a control item to all members.
+    """Compile the entry of several groups: an item goes to one member of each, a control item to all members.
 
     A batch is split; the items of one partition stay in order. The rest of a batch that is left over when the driver
     unwinds is assigned anew when it goes on.
@@ -157,9 +157,9 @@ def route(partitioning: Partitioning, groups: Sequence[Members], refuse: Refuse,
             if not isinstance(error, Exception):
                 raise error
             key = key_of(item)
-            partition_of(key)  # tells it more clearly than a dictionary does
+            partition_of(key)  # its error is clearer than that of a dictionary
             owner = owners[key]
-        except BaseException as problem:  # noqa: BLE001 (whatever a property of an item raises)
+        except BaseException as problem:  # noqa: BLE001 (any exception of a property of an item)
             refuse("push", item, problem)
             return
         owner.push(item)
@@ -191,7 +191,7 @@ def route(partitioning: Partitioning, groups: Sequence[Members], refuse: Refuse,
 
 
 def _push(key: str, table: Sequence[Entry], other: Callable[[Any, BaseException], None]) -> Push:
-    """Compile the method for one item."""
+    """Compile the function that pushes one item."""
     pushes = {entry: entry.push for entry in dict.fromkeys(table)}
     names: dict[str, Any] = {"owners": _Owners([pushes[entry] for entry in table]), "other": other}
     exec(_PUSH.format(key=key), names)
@@ -200,7 +200,7 @@ def _push(key: str, table: Sequence[Entry], other: Callable[[Any, BaseException]
 
 
 def _table(partitioning: Partitioning, groups: Sequence[Members]) -> list[Entry]:
-    """Return the way to the owners of each partition."""
+    """Return the entry of the owners of each partition."""
     owned = [ranges(group, partitioning.partitions) for group in groups]
     names = [[name for name, part in found.items() for _ in part] for found in owned]
     made: dict[tuple[str, ...], Entry] = {}

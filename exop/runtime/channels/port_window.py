@@ -1,4 +1,4 @@
-"""The windows of one port: their content, when they are due, and the succession of sizes when those change."""
+"""The windows of one port: their content, when they are due, and their succession when sizes change."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from exop.model.items import Window
 
 
 class Panes:
-    """The items in open windows by time, in one pane for all items whose last window is the same.
+    """The items in open windows by time: one pane holds all items with the same last window.
 
     Window *i* spans `[i * slide, i * slide + size)`, and pane *i* leaves with it. So the cost of closing a window does
-    not depend on the number of items in the later ones. Where the size is a multiple of the slide, a window ends
-    exactly where a later one begins, whatever the products are rounded to.
+    not depend on the number of items in later ones. Where the size is a multiple of the slide, a window ends exactly
+    where a later one begins, without rounding.
 
     Attributes:
-        last: No window behind this one begins, since other sizes apply; `None` without such a limit.
+        last: The last window to begin, since other sizes apply from there on; `None` without such a limit.
     """
 
     def __init__(self, size: float, slide: float) -> None:
@@ -59,7 +59,7 @@ class Panes:
         self._number += 1
 
     def due(self, since: float | None, end: float) -> Iterator[Window[Any]]:
-        """Yield the windows that hold an item and end behind *since*, at *end* or before, the older first."""
+        """Yield the windows that hold an item and end after *since*, and at *end* or before, the oldest first."""
         start = self._first(since) if since is not None and self._order else None
         while self._order:
             pane = self._order[0]
@@ -82,7 +82,7 @@ class Panes:
             rows[at] = number, moment, replace(item)
 
     def copied(self) -> Panes:
-        """Return panes of the same items, from which windows can be taken without taking them here."""
+        """Return a copy with the same items, from which windows can be taken independently."""
         twin = copy(self)
         twin._order, twin._panes, twin._earliest = [*self._order], dict(self._panes), dict(self._earliest)
         return twin
@@ -95,7 +95,7 @@ class Panes:
         return next((index for index in (first, first + 1) if self.end_of(index) > moment), first + 2)
 
     def _number_of(self, moment: float) -> int:
-        """Return the last window, of all there may be, that begins at or before *moment*."""
+        """Return the last window that begins at or before *moment*, whatever `last` is."""
         if isinstance(self.slide, int):
             return floor(moment) // self.slide
         number = int(moment // self.slide)
@@ -115,7 +115,7 @@ class Panes:
 
 
 def _whole(size: float) -> float:
-    """Return a whole number as an integer: bounds are exact then, also of times in nanoseconds."""
+    """Return a whole number as an integer, so that bounds are exact, also for times in nanoseconds."""
     return int(size) if float(size).is_integer() else size
 
 
@@ -126,20 +126,20 @@ def _arrival(row: tuple[int, float, Any]) -> int:
 class PortWindow:
     """The windows of one port: takes items and yields the windows that are due.
 
-    A window by time begins at a multiple of `slide`, and is due when a punctuation says that nothing before its end
-    follows, or at the end of the stream; an item never closes one. Every window that holds an item becomes due once.
-    An item is late if all its windows were due before it came.
+    A window by time begins at a multiple of `slide`, and is due when a punctuation excludes items before its end, or at
+    the end of the stream; an item never closes one. Every window that holds an item becomes due once. An item is late
+    if all its windows were due before it came.
 
     When the sizes change, a `PortWindow` of the new sizes succeeds the one of the old sizes. Unless they are closed,
     the open windows run to their end, and the new ones take every item from where the next old one would have begun:
-    by time from that moment on, by count behind so many items. So every item is in a window, and where windows do not
-    overlap, in one. The first new window by time may hold less.
+    by time from that moment on, by count after so many items. So every item is in a window, and where windows do not
+    overlap, in one. The first new window by time may be shorter.
 
     Attributes:
         sizes: The sizes as the channel's settings have them.
         before: The windows of former sizes that are still open.
         closed: The content of windows that were closed: due with the next item.
-        now: By time: the stream is complete up to here; what is older is in no window that is still to come.
+        now: By time: the stream is complete up to here; later windows hold no older item.
         latest: By time: the latest moment that an item or punctuation has named.
         begin: By time: items before this moment are for windows of former sizes alone.
         skip: By count: the number of further items that are for those.
@@ -162,7 +162,7 @@ class PortWindow:
         self.closed: deque[Window[Any]] = deque()
 
     def check(self, items: Iterable[Any]) -> None:
-        """Raise for an item without a proper time, before any item of its batch is taken."""
+        """Raise for an item without a valid time, before any item of its batch is taken."""
         if self.before is not None:
             self.before.check(items)
         if self.time is not None:
@@ -170,7 +170,7 @@ class PortWindow:
                 self.time(item)
 
     def add(self, item: Any) -> Iterator[Window[Any]]:
-        """Take one item when the result is iterated; yields the windows that it completes, the older first."""
+        """Take one item when the result is iterated; yield the windows that it completes, the oldest first."""
         before = self.before
         if before is not None and before._over and self.skip <= 0 and not self.closed:
             self.late, self.before = self.all_late(), None
@@ -183,7 +183,7 @@ class PortWindow:
         return iter(())
 
     def advance(self, moment: float) -> Iterator[Window[Any]]:
-        """Take note that the stream is complete up to *moment*; yields the windows that end at or before it."""
+        """Note that the stream is complete up to *moment*; yield the windows that end at or before it."""
         yield from self.take_closed()
         if self.before is not None:
             yield from self.before.advance(moment)
@@ -214,7 +214,7 @@ class PortWindow:
             yield self.closed.popleft()
 
     def held(self) -> list[Any]:
-        """Return the items in the windows, each once, the older first."""
+        """Return the items in the windows, each once, the oldest first."""
         own = self.items if self.time is None else [*self.panes]
         if self.before is None:
             return own
@@ -227,7 +227,7 @@ class PortWindow:
         return self.late + (self.before.all_late() if self.before is not None else 0)
 
     def succeeded(self, new: PortWindow, *, close: bool) -> PortWindow:
-        """Return windows of other sizes that succeed these, which stay as they are."""
+        """Return windows of other sizes that succeed these, which stay unchanged."""
         if self.time is not None and self.sizes["time"] == new.sizes["time"]:
             new.now, new.latest = self.now, self.latest
         if close:
@@ -247,7 +247,7 @@ class PortWindow:
         return new
 
     def capture(self) -> dict[str, Any]:
-        """Return the content as plain data, that of former sizes inside; `restore` takes it back."""
+        """Return the content as plain data, with that of former sizes nested, for `restore`."""
         found: dict[str, Any] = {"items": [*self.items, *self.panes], "now": self.now, "since": self.since}
         found |= {"late": self.late, "latest": self.latest}
         if (self.until, self.left) != (None, None):
@@ -260,7 +260,7 @@ class PortWindow:
         return found
 
     def restore(self, held: Mapping[str, Any], make: Callable[[Mapping[str, Any]], PortWindow]) -> None:
-        """Take back the result of `capture`; *make* makes windows of other sizes."""
+        """Restore the result of `capture`; *make* makes windows of other sizes."""
         self.closed = deque(map(Window, held.get("closed", ())))
         self.now, self.since, self.late = held["now"], held["since"], held["late"]
         self.latest = held.get("latest", self.now)
@@ -296,7 +296,7 @@ class PortWindow:
             yield from self._count(item)
 
     def _enters(self, item: Any) -> bool:
-        """Whether an item is for windows of these sizes, too; by time, those of the former sizes read it."""
+        """Whether an item is for windows of these sizes, too; the time is read as for the former sizes."""
         before = self.before
         if before is not None and self.skip > 0:
             self.skip -= 1
@@ -305,7 +305,7 @@ class PortWindow:
 
     @property
     def _over(self) -> bool:
-        """Whether none of the windows becomes due any more, and they take no item."""
+        """Whether no window becomes due any more, nor takes an item."""
         if self.left is not None:
             over = self.left <= 0
         else:

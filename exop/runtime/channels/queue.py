@@ -1,4 +1,4 @@
-"""Channels in which entries wait until another driver takes them: the base of the kinds, and `queue`."""
+"""Channels in which entries wait until another driver takes them: the base of such kinds, and `queue`."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Method, Packet
 from exop.runtime.drivers.base import Driver, Signal, current_driver
 from exop.runtime.metrics import Flow
 
-#: The number of entries beyond its capacity that a channel may hold because a driver would wait for itself.
+#: The number of entries beyond its capacity that a channel holds where a driver would wait for itself.
 SPILL = 1_000_000
 #: The kinds of entries in the form of `capture`.
 KINDS: Final[Mapping[Method, str]] = {"push": "item", "push_batch": "batch", "control": "control"}
 _METHODS: Final[Mapping[str, Method]] = {kind: method for method, kind in KINDS.items()}
-#: Held while a driver checks whether drivers would wait for room in a circle, and notes that it waits.
+#: Held while a driver checks for a deadlock, and notes that it waits for room.
 _WAITING = threading.Lock()
 
 
 class Buffered(Channel):
     """The base of kinds that some drivers fill and one drains. `tests/contract` has the rules for a kind.
 
-    Nothing is dropped: where `capacity` is reached, pushers wait (back-pressure). A worker puts one entry into a full
-    channel, and waits for room at its next safe point, without a thread; it waits inside the call for the second one.
-    The capacity may be exceeded by that, by in-flight items when a pusher has to reach its safe point, and where a
-    driver would wait for itself: it drains the channel, or one for which, in the end, the driver that drains it waits.
+    No item is dropped: at `capacity`, pushers wait (back-pressure). A worker may push one entry into a full channel
+    and then waits for room at its next safe point, without a thread; with a second entry it waits inside the call. The
+    capacity is also exceeded by in-flight items of a pusher that has to reach its safe point, and where a driver would
+    wait for itself: it drains the channel, or one at which the driver that drains the channel waits, in the end.
 
     Attributes:
         capacity: The number of items that may wait.
         entries: The waiting entries, in order.
-        worker: The driver that takes the entries; the channel wakes it when it sleeps.
-        deliver: The entry into the consumers, for a driver that drains the channel.
-        left, dropped: The only consumer has ended, and the number of items dropped for that reason.
+        worker: The driver that drains the channel, which wakes it when it sleeps.
+        deliver: The entry of the consumers, for the worker.
+        left, dropped: Whether the only consumer has ended, and the number of items dropped for that reason.
         waits: The seconds for which measured items have waited.
         alarm: Called when the channel is in trouble.
     """
@@ -73,32 +73,32 @@ class Buffered(Channel):
     @property
     @abstractmethod
     def cursor(self) -> int:
-        """The number of items and control items taken or delivered since the channel was made."""
+        """The number of items and control items taken or delivered so far."""
 
     @abstractmethod
     def drain(self, driver: Driver, most: int) -> int:
-        """Deliver up to *most* entries, each behind a safe point, while *driver* has the channel; returns how many."""
+        """Deliver up to *most* entries, each after a safe point, while *driver* drains the channel; return how many."""
 
     @abstractmethod
     def take(self, most: int) -> list[Any]:
-        """Take entries with up to *most* items out, for a port that pulls; a control item is taken alone."""
+        """Remove entries with up to *most* items, for a port that pulls; a control item alone."""
 
     @abstractmethod
     def put_first(self, entries: list[tuple[str, Any]]) -> None:
-        """Put entries, in the form of `capture`, before those that wait; called while nothing is in flight."""
+        """Put entries, in the form of `capture`, before those that wait, while no item is in flight."""
 
     @abstractmethod
     def clear(self) -> int:
         """Drop the waiting entries; return the number of their items."""
 
     def leave(self) -> None:
-        """Drop the waiting items and all later ones: the consumer has ended."""
+        """Drop the waiting items and all later ones, since the consumer has ended."""
         self.left = True
         self.dropped += self.clear()
         self._let_in()
 
     def keeps_out(self, driver: Driver, size: int = 1) -> bool:
-        """Whether *driver* has to wait for room, which wakes it; it never waits for itself."""
+        """Whether *driver* has to wait for room, and is woken by it; a driver never waits for itself."""
         driver.waits_at = None
         if self._has_room(size) or driver.ignores_capacity:
             return False
@@ -114,11 +114,11 @@ class Buffered(Channel):
         return driver.waits_at is not None
 
     def _wait_for_room(self, size: int = 1) -> None:
-        """Make the pusher wait until there is room: here, or, if it is a worker, at its next safe point."""
+        """Make the pusher wait for room: here, or, if it is a worker, at its next safe point."""
         driver = current_driver()
         if self.left:
             self.dropped += self.clear()
-        elif driver is None:  # a test, or an embedding program
+        elif driver is None:  # pushed by a test, or an embedding program
             signal = Signal()
             while not self._has_room(size):
                 self._line_up(signal.set)
@@ -141,7 +141,7 @@ class Buffered(Channel):
                 self._pushers.append(wake)
 
     def _let_in(self) -> None:
-        """Wake the waiting pushers, if there is room; called when something was taken."""
+        """Wake the waiting pushers if there is room; called when an entry was removed."""
         if self.depth < self.capacity:
             with self._lock:
                 waiting, self._pushers = self._pushers, []
@@ -151,7 +151,7 @@ class Buffered(Channel):
     def _spill(self, driver: Driver) -> None:
         """Let *driver*, which would wait for itself, exceed the capacity, up to a bound."""
         if len(self.entries) > SPILL + self.capacity:
-            self.trouble = f"the cycle through the queue {self.name!r} makes more items than it takes"
+            self.trouble = f"the cycle through the queue {self.name!r} produces more items than it consumes"
             self.alarm()
             driver.hold(self.trouble, until=lambda: driver.ending)
 
@@ -174,7 +174,7 @@ class QueueChannel(Buffered):
         self.entries: deque[Any] = deque()
         self.taken = self.marks = 0
         self.flow = Flow(lambda: self.taken - self._apart)
-        self._apart = 0  # of those taken, the ones that the next place counts: in batches; or before a recovery
+        self._apart = 0  # of `taken`, the items that the next place counts (in batches), or that a recovery has added
         self._extra = 0  # items in batches beyond the first of each
         self._behind: list[Entry] = [NOWHERE]
 
@@ -232,7 +232,7 @@ class QueueChannel(Buffered):
         return self.taken + self.marks
 
     def drain(self, driver: Driver, most: int) -> int:
-        """Deliver up to *most* entries, each one behind a safe point."""
+        """Deliver up to *most* entries, each after a safe point."""
         if not self._is_drained_by(driver):
             return 0
         popleft, push = self.entries.popleft, self.deliver.uncounted
@@ -298,7 +298,7 @@ class QueueChannel(Buffered):
             entry.uncounted(packet.payload)
 
     def _back(self, driver: Driver, entry: Any, error: BaseException) -> Unwind:
-        """Put back an entry that a defect has kept from being delivered."""
+        """Put back an entry that was not delivered because of a defect."""
         method, payload = unpacked(entry)
         size = count_items(method, payload)
         unwound = driver.unwinding(error, InFlight(NOWHERE, "push", payload))
@@ -313,7 +313,7 @@ class QueueChannel(Buffered):
         return unwound
 
     def take(self, most: int) -> list[Any]:
-        """Take entries with up to *most* items out; a control item alone: what came before it is dealt with first."""
+        """Remove entries with up to *most* items; a control item alone, after the items before it are processed."""
         found: list[Any] = []
         while most > 0 and self.entries:
             entry = self.entries.popleft()
@@ -341,7 +341,7 @@ class QueueChannel(Buffered):
         return found
 
     def metrics(self) -> dict[str, int | float | str]:
-        """Return depth and capacity, the items that have entered, and those that were dropped."""
+        """Return depth, capacity, and the numbers of items that have entered, and of those dropped."""
         items = self.taken + self.dropped + sum(count_items(*unpacked(entry)) for entry in list(self.entries))
         return {"depth": self.depth, "capacity": self.capacity, "items": items, "dropped": self.dropped}
 
@@ -351,7 +351,7 @@ class QueueChannel(Buffered):
         return {"entries": entries, "left": self.left, "taken": self.taken, "dropped": self.dropped}
 
     def restore(self, held: Mapping[str, Any]) -> None:
-        """Put captured entries behind those that wait, and add the counts."""
+        """Append captured entries, and add the counts."""
         self.left = self.left or bool(held.get("left"))
         taken = held.get("taken", 0)
         self.taken, self._apart = self.taken + taken, self._apart + taken
@@ -363,7 +363,7 @@ class QueueChannel(Buffered):
         self._put(self.entries.extendleft, reversed(entries))
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
-        """Apply *replace* to every item and batch that waits; nothing is taken meanwhile, though more may come."""
+        """Apply *replace* to every waiting item and batch; none is taken meanwhile, but more may come."""
         for place, entry in enumerate(list(self.entries)):
             if type(entry) is not Packet:
                 self.entries[place] = replace(entry)
@@ -397,6 +397,6 @@ class QueueChannel(Buffered):
 
 
 def _moments() -> tuple[float, float]:
-    """Return when the item under way has left its source, and now."""
+    """Return the time at which the in-flight item has left its source, and the present time."""
     driver = current_driver()
     return driver.origin if driver else 0.0, time.perf_counter()

@@ -17,8 +17,8 @@ from exop.runtime.dataflow.entry import Entry
 class LatchChannel(KeepingChannel):
     """Passes every item on and keeps the last one per `key` (a field, several, or none: one for all).
 
-    A port that connects later receives the content first (`replay=True`); a pull reads it. With `fill_first`, the slets
-    that read it take no items before every producer has ended or sent a punctuation.
+    A port that connects later receives the content first (`replay=True`); a pull reads it. With `fill_first`, slets
+    that read it wait until every producer has ended or sent a punctuation.
     Extended interface: `get(key)`, `items()`.
     """
 
@@ -48,7 +48,7 @@ class LatchChannel(KeepingChannel):
         ]
 
     def entry(self, outlets: Sequence[Outlet]) -> Entry:
-        """Keep, then pass on; the first control item, which comes when all producers have sent one, fills it."""
+        """Keep, then pass on; the first control item, due when all producers have sent one, marks it as filled."""
         entry = super().entry(outlets)
         if not self.filled:
             pass_on = entry.control
@@ -84,7 +84,7 @@ class LatchChannel(KeepingChannel):
         return self.items()
 
     def metrics(self) -> dict[str, int | float | str]:
-        """Return the number of keys (rows) kept and items taken, and of items that are gone, by reason."""
+        """Return the numbers of keys (rows), of items taken, and of items gone, by reason."""
         kept = len(self._kept)
         return {self._unit: kept, "taken": kept + sum(self._gone.values()), **self._gone}
 
@@ -93,7 +93,7 @@ class LatchChannel(KeepingChannel):
         return {"items": self.items(), "filled": self.filled, **self._gone}
 
     def restore(self, held: Mapping[str, Any]) -> None:
-        """Keep the items again."""
+        """Restore the items and counts."""
         self._keep(held["items"])
         self._gone = {name: held.get(name, 0) for name in self._gone}
         self.filled = self.filled or held.get("filled", False)
@@ -107,7 +107,7 @@ class LatchChannel(KeepingChannel):
 
     def _keep(self, batch: Any) -> None:
         items = to_items(batch)
-        keyed = {self._key(item): item for item in items}  # first: an item without a key changes nothing
+        keyed = {self._key(item): item for item in items}  # an item without a key changes nothing
         with self._lock:
             before = len(self._kept)
             self._kept |= keyed
@@ -170,7 +170,7 @@ class TableChannel(LatchChannel):
             super().exchange(replace)
 
     def _keep(self, batch: Any) -> None:
-        # First: an item that lacks a field, or has one that cannot be a key, changes nothing.
+        # All fields are read first: an item without one, or with one that cannot be a key, changes nothing.
         read = [
             (item, self._key(item), [(field, reader(item)) for field, reader in self._readers.items()])
             for item in to_items(batch)

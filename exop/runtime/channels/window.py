@@ -24,16 +24,16 @@ class WindowChannel(Channel):
     """Gives each connected port a window of its own; the port receives `list[T]`.
 
     By count (`count=10, slide=5`), by event time (`seconds=60, slide=10, time="field"`; a window that holds an item is
-    due when a punctuation says that nothing before its end follows, and at the end of the stream), or by explicit
-    eviction (`evict=True`: with every item the slet receives its whole `Window` and calls `evict(n)` on it).
-    `ports={"node.port": {...}}` gives one port other sizes. Items that come after their last window was due are
-    counted (`late`). A pull reads the items in the port's window.
+    due when a punctuation excludes items before its end, and at the end of the stream), or by explicit eviction
+    (`evict=True`: with every item the slet receives its whole `Window` and calls `evict(n)` on it).
+    `ports={"node.port": {...}}` gives one port other sizes. Items after their last window was due are counted (`late`).
+    A pull reads the items in the port's window.
 
     Attributes:
         upstream: The channels through which punctuations come.
         warned: The producers of which a warning was logged.
-        unpunctuated: The producers (`node.port`) from which no punctuations come. Each of their items is followed by
-            one for its own time, as behind `stock:watermark` without delay.
+        unpunctuated: The producers (`node.port`) that send no punctuations. Each of their items is followed by a
+            punctuation for its own time, as behind `stock:watermark` without delay.
     """
 
     kind: ClassVar[str] = WINDOW
@@ -73,7 +73,7 @@ class WindowChannel(Channel):
 
     @classmethod
     def fields(cls, settings: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-        """Return the fields with the time of an item, of the channel and of single ports."""
+        """Return the settings, of the channel and of single ports, that name the field with the time of an item."""
         given = {
             "time": settings,
             **{f"ports[{port!r}].time": own for port, own in (settings.get("ports") or {}).items()},
@@ -85,9 +85,9 @@ class WindowChannel(Channel):
         self._readers = tuple(ports)
 
     def entry(self, outlets: Sequence[Outlet]) -> Entry:
-        """Put each port behind its window; a port that stays connected keeps its items."""
+        """Bind each port behind its window; a port that stays connected keeps its items."""
         known, ports = dict(self._windows), (*self._readers, *(outlet.port for outlet in outlets))
-        # In place: unfinished work may come back by ways that were compiled before.
+        # In place: in-flight items may return by entries that were compiled before.
         self._windows.clear()
         self._windows.update({port: known.get(port) or self._window(port) for port in ports})
         self._targets.update(dict.fromkeys(ports, NOWHERE) | {outlet.port: outlet.entry for outlet in outlets})
@@ -99,7 +99,7 @@ class WindowChannel(Channel):
         return partial(self._windows.update, dict(self._windows))
 
     def reconfigure(self, settings: Mapping[str, Any], *, close: bool) -> Callable[[], None]:
-        """Let the open windows of changed ports run to their end, or close them: they leave with the next item."""
+        """Let the open windows of changed ports run to their end, or close them to leave with the next item."""
         fresh = WindowChannel(self.name, **settings)
         before, kept = (self._sizes, self._per_port), dict(self._windows)
         self._sizes, self._per_port = fresh._sizes, fresh._per_port
@@ -136,7 +136,7 @@ class WindowChannel(Channel):
         return {port: {**windows.capture(), "taken": self._taken[port]} for port, windows in self._windows.items()}
 
     def restore(self, held: Mapping[str, Any]) -> None:
-        """Open the windows again."""
+        """Restore the open windows."""
         for port, state in held.items():
             self._taken[port] = state.get("taken", len(state["items"]) + state["late"])
             self._windows[port] = windows = self._window(port)
@@ -144,7 +144,7 @@ class WindowChannel(Channel):
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
         """Apply *replace* to every item of the open windows."""
-        done: dict[int, tuple[Any, Any]] = {}  # an item may be in windows of several sizes, and stays one item
+        done: dict[int, tuple[Any, Any]] = {}  # an item in windows of several sizes stays one object
 
         def replaced(item: Any) -> Any:
             return done.setdefault(id(item), (item, None if id(item) in done else replace(item)))[1]
@@ -178,7 +178,7 @@ class WindowChannel(Channel):
     def _way(self, port: str, *, probing: bool = False) -> Entry:
         all_windows, targets, taken = self._windows, self._targets, self._taken
 
-        def into() -> Entry:  # read each time: unfinished work may come back after the port was bound anew
+        def into() -> Entry:  # read each time: in-flight items may return after the port was bound anew
             return targets[port].probe if probing else targets[port]
 
         def push(item: Any) -> None:
@@ -209,11 +209,10 @@ class WindowChannel(Channel):
 
 
 def _deliver(entry: Entry, due: Iterable[Any], method: Method = "push") -> None:
-    """Push the windows that are due, in turn; after an error those that are left stay due.
+    """Push the windows that are due, in turn; after an error, the others stay due.
 
-    A due window has left the channel, so it cannot be made again from the item that completed it. An error of `entry`
-    therefore becomes an `Unwind` here: passed on, it would count as the channel's refusal of that item. An error of
-    *due* itself is such a refusal.
+    A due window has left the channel, and cannot be made again from the item that completed it. So an error of `entry`
+    becomes an `Unwind` here: otherwise it would count as the channel's refusal of that item, as an error of *due* does.
     """
     rest, push = iter(due), getattr(entry, method)
     for payload in rest:
@@ -229,7 +228,7 @@ def _deliver(entry: Entry, due: Iterable[Any], method: Method = "push") -> None:
 
 
 def port_of(channel: WindowChannel, window: object) -> str | None:
-    """Return the port whose open window is this object, from which its slet evicts."""
+    """Return the port whose open window, from which its slet evicts, is this object."""
     return next((port for port, one in channel._windows.items() if one.items is window), None)
 
 
@@ -239,7 +238,7 @@ def open_window(channel: WindowChannel, port: str) -> list[Any]:
 
 
 def timed_by(channel: WindowChannel) -> str | None:
-    """Return the field that holds the time of an item; `None` if no window is by time."""
+    """Return the field with the time of an item; `None` if no window is by time."""
     for windows in channel._windows.values():
         if (field := windows.timed_by) is not None:
             return field
@@ -248,7 +247,7 @@ def timed_by(channel: WindowChannel) -> str | None:
 
 
 def followed(channel: WindowChannel, producer: str, entry: Entry) -> Entry:
-    """Return the way of one producer into windows: where no punctuations come from it, its items name the time."""
+    """Return the entry of one producer into windows; its items imply punctuations if it sends none."""
 
     def behind(push: Callable[[Any], None], items: Callable[[Any], Sequence[Any]]) -> Callable[[Any], None]:
         def push_and_tell(payload: Any) -> None:
@@ -265,12 +264,12 @@ def followed(channel: WindowChannel, producer: str, entry: Entry) -> Entry:
 
         return push_and_tell
 
-    ways: dict[str, Callable[[], Any]] = {
+    methods: dict[str, Callable[[], Any]] = {
         "push": lambda: behind(entry.push, lambda item: (item,)),
         "push_batch": lambda: behind(entry.push_batch, to_items),
         "probe": lambda: followed(channel, producer, entry.probe),
     }
-    here = LateEntry(entry.control, ways)
+    here = LateEntry(entry.control, methods)
     here.behind = (entry,)
     return here
 

@@ -26,8 +26,7 @@ from typing import Any, Final, NamedTuple
 from exop.errors import StateError
 from exop.logs import logger
 from exop.runtime.durable.failpoints import failpoint
-from exop.runtime.log.files import DISK
-from exop.runtime.log.segment import replace_file
+from exop.runtime.log.segment import DISK, replace_file
 
 #: The version of the tables, and that of the release before, which is migrated; any other version is refused.
 VERSION: Final = 3

@@ -1,4 +1,4 @@
-"""`DiskLog`: a log in segments on disk, whose batches survive a crash whole and in order; `Replay`: after one."""
+"""`DiskLog`: a log in segments on disk, whose batches survive a crash; `Replay`: the comparison after a crash."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from exop.logs import logger
 from exop.model.items import CONTROL, Punctuation
 from exop.model.values.encoding import encode
 from exop.runtime.dataflow.batches import cut, to_items, weight
-from exop.runtime.log.files import DISK, Files
 from exop.runtime.log.memory import EventLog, Position, Retention, check_range, flat
 from exop.runtime.log.segment import (
     COMMITTED,
+    DISK,
     LARGEST,
     LEVELS,
     LONGEST_KEY,
     MARK,
     UNFINISHED,
+    Files,
     Frame,
     Segment,
     check_start,
@@ -41,9 +42,9 @@ Key = tuple[str, int]
 
 
 class DiskLog(EventLog):
-    """A log in a folder, which keeps its content across processes.
+    """A log in a folder, which survives the process.
 
-    A torn batch at the end, left by a crash, is cut off and logged; damage before that is an error.
+    A torn batch at the end, left by a crash, is removed and logged; damage before that is an error.
 
     Args:
         folder: Its own folder; one process at a time has it open.
@@ -143,7 +144,7 @@ class DiskLog(EventLog):
             return end + rows
 
     def events(self, start: int | Position, end: int | Position) -> list[Any]:
-        """Return what stands from *start* up to *end*, rows as slices of the batches that hold them."""
+        """Return the events from *start* up to *end*, rows as slices of their batches."""
         start, end = Position.at(start), Position.at(end)
         found: list[Frame] = []
         with self._turn:
@@ -159,17 +160,17 @@ class DiskLog(EventLog):
         return contents(found, start.offset, end.offset)
 
     def trim(self, offset: int) -> None:
-        """Drop the rows before *offset* (whole segments)."""
+        """Drop the rows before *offset*, as far as they fill whole segments."""
         with self._turn:
             while len(self._segments) > 1 and self._segments[1].base <= offset:
                 self._drop_oldest()
 
     def cut(self, place: int | Position) -> None:
-        """Remove what stands from *place* on, and forget the keys.
+        """Remove the events from *place* on, and forget the keys.
 
         Raises:
             MeshError: *place* is not kept, or in a batch with a key.
-            StateError: it cannot be written; the log ends somewhere behind *place*.
+            StateError: a file cannot be written; the log ends behind *place*.
         """
         place = Position.at(place)
         offset = place.offset
@@ -194,25 +195,25 @@ class DiskLog(EventLog):
                 self._cut(place, holder, position, rest)
 
     def sync(self) -> None:
-        """Force appended rows to the disk; if the disk refuses, the log has to be opened again before an append."""
+        """Force appended rows to the disk; after an error, the log has to be opened again before an append."""
         if self._retention.fsync == "never":
             return
         with self._turn:
             self._check_whole()
             newest = self._segments[-1]
-            self._syncing.acquire()  # always within the turn: the file is not closed now
+            self._syncing.acquire()  # within the turn, so that the file is not closed meanwhile
         try:
-            # After a failure, pages that the operating system still has in memory may count as written.
+            # After a failure, the operating system may count pages in memory as written.
             with self._doing("forced to the disk", broken=True):
                 newest.sync()  # outside of the turn: appending threads do not wait for the disk
         finally:
             self._syncing.release()
 
     def settle(self, place: int | Position | None, start: int = 0) -> None:
-        """Note, for other processes that read the log, that what stands before *place* is final; `None`: all is.
+        """Note, for readers in other processes, that the events before *place* are final; `None`: all events are.
 
         Rows from *place* on are kept whatever the retention is. If that is endless, so are those from *start* on, the
-        end of the next `trim`: the log is refused if they are gone.
+        end of the next `trim`: the log is refused if they are missing.
         """
         self.hold = None if place is None else Position.at(place).offset
         with self._doing("written"):
@@ -226,7 +227,7 @@ class DiskLog(EventLog):
                 self._files.remove(self.folder / COMMITTED)
 
     def retain(self) -> None:
-        """Drop the segments that the retention does not keep; the log does so itself whenever a segment is full."""
+        """Drop the segments that are out of retention; also done whenever a segment is full."""
         with self._turn:
             bounds, now = self._retention, self._clock()
             while len(self._segments) > 1:
@@ -262,7 +263,7 @@ class DiskLog(EventLog):
                 self._files.remove(self.folder / name)
         for name in segment_names(names):
             self._segments.append(Segment(self._files, self.folder / name))
-            self._segments[-1].close()  # they may be more than the files that a process may have open
+            self._segments[-1].close()  # a process may not have so many files open
         if not self._segments:
             self._segments.append(Segment.create(self._files, self.folder, Position(0), self._clock(), {}))
         for one, after in pairwise(self._segments):
@@ -326,28 +327,28 @@ class DiskLog(EventLog):
 
     @contextmanager
     def _doing(self, done: str, *, broken: bool = False) -> Iterator[None]:
-        """Turn an error of the file system into a `StateError`; with *broken*, the log cannot be used after it."""
+        """Turn an error of the file system into a `StateError`; with *broken*, the log is unusable after it."""
         try:
             yield
         except OSError as problem:
             if broken:
                 self._broken = str(problem.strerror)
             failed = f"the log {self.folder} could not be {done}: {problem.strerror or problem}"
-            cure = "what it has is kept; make room there, or make it usable, and try again"
+            cure = "its content is unchanged; make room there, or make it usable, and try again"
             raise StateError(f"{failed}; {cure}") from problem
 
 
 class Replay:
     """Compares the events of a log behind a checkpoint with those that the sources send again after a crash.
 
-    Equal events are not appended twice. At the first other one (the order in which several producers meet is not
-    promised) the rest of the log is removed: it always holds the events that its consumers received.
+    Equal events are not appended again. At the first difference (the order of several producers is not promised) the
+    rest of the log is removed: a log holds the events that its consumers receive.
 
     Attributes:
         next: The position of the event that comes next.
     """
 
-    #: Rows to read from the log at once: a read begins at a position that may be far before the requested row.
+    #: Rows to read from the log at once: each read may scan many frames before the requested row.
     AHEAD: Final = 1000
 
     def __init__(self, log: DiskLog, place: Position) -> None:
@@ -357,7 +358,7 @@ class Replay:
 
     @property
     def over(self) -> bool:
-        """The stream has reached the end of the log."""
+        """Whether the stream has reached the end of the log."""
         return self.next >= self._log.position
 
     def missing(self, payload: Any) -> Any:
@@ -372,24 +373,23 @@ class Replay:
             self.next = Position(self.next.offset, self.next.marks + 1) if mark else Position(self.next.offset + 1)
         if known == (1 if mark else weight(payload)):
             return None
-        self.leave()
+        self._remove_rest()
         return payload if mark else cut(payload, known, weight(payload))
 
-    def leave(self) -> None:
-        """Remove the events of the log that the stream does not give again."""
+    def _remove_rest(self) -> None:
         if not self.over:
-            taken_back = self._log.end - self.next.offset
-            facts = {"log": str(self._log.folder), "offset": self.next.offset, "taken_back": taken_back}
-            logger("exop.log").warning("the stream takes another course than before the crash", **facts)
+            removed = self._log.end - self.next.offset
+            facts = {"log": str(self._log.folder), "offset": self.next.offset, "removed": removed}
+            logger("exop.log").warning("the stream differs from the log: the rest of the log is removed", **facts)
             self._log.cut(self.next)
 
     def return_to(self, place: Position) -> None:
-        """Begin at *place* once more: the payload that was compared there comes again."""
+        """Begin at *place* again, where the same payload will come again."""
         self.next = self._read = place
         self._ahead.clear()
 
     def _expected(self) -> Any:
-        """Return the event at `next`, which the log has."""
+        """Return the event of the log at `next`."""
         while not self._ahead:
             end = min(self._log.position, Position(self._read.offset + self.AHEAD))
             self._ahead += flat(self._log.events(self._read, end))

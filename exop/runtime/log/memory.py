@@ -13,11 +13,11 @@ from operator import itemgetter
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from exop.errors import MeshError
-from exop.model.items import CONTROL
+from exop.model.items import CONTROL, Punctuation
 from exop.runtime.dataflow.batches import cut, to_items, weight
 
-#: When appended rows are forced to the disk: with every append, with every checkpoint (`sync()`), or when the operating
-#: system does it. If only the process dies, nothing is lost in any case.
+#: When appended rows are forced to the disk: with every append, with every checkpoint (`sync()`), or by the operating
+#: system alone. A crash of the process alone never loses rows.
 Fsync: TypeAlias = Literal["append", "checkpoint", "never"]
 
 
@@ -97,19 +97,19 @@ class EventLog(ABC):
 
     @abstractmethod
     def events(self, start: int | Position, end: int | Position) -> list[Any]:
-        """Return what stands from *start* up to *end*, rows as slices of the batches that hold them.
+        """Return the events from *start* up to *end*, rows as slices of their batches.
 
         Raises:
-            MeshError: it is no longer kept, or not yet appended.
+            MeshError: they are no longer kept, or not yet appended.
         """
 
     def read(self, start: int, end: int) -> list[Any]:
-        """Return the same without control items."""
+        """Return the rows from *start* up to *end* as slices of their batches."""
         return [payload for payload in self.events(start, end) if not isinstance(payload, CONTROL)]
 
     @abstractmethod
     def trim(self, offset: int) -> None:
-        """Drop what stands before *offset*, which all readers have acknowledged (whole batches, or segments)."""
+        """Drop the events before *offset*, as far as they fill whole batches, or segments."""
 
 
 class MemoryLog(EventLog):
@@ -141,6 +141,8 @@ class MemoryLog(EventLog):
         """Add a list, a record batch, or a control item; return the offset of the next row."""
         with self._lock:
             if not isinstance(payload, list) and isinstance(payload, CONTROL):
+                if self._bounded and self._marks >= _MOST_MARKS and isinstance(payload, Punctuation):
+                    self._events.pop()
                 self._events.append((self._end, self._marks, payload))
                 self._marks += 1
             elif size := weight(payload):
@@ -152,7 +154,7 @@ class MemoryLog(EventLog):
             return self._end
 
     def events(self, start: int | Position, end: int | Position) -> list[Any]:
-        """Return what stands from *start* up to *end*, rows as slices of the batches that hold them."""
+        """Return the events from *start* up to *end*, rows as slices of their batches."""
         start, end = Position.at(start), Position.at(end)
         with self._lock:
             check_range(start, end, self._start, Position(self._end, self._marks))
@@ -170,12 +172,12 @@ class MemoryLog(EventLog):
             return found
 
     def trim(self, offset: int) -> None:
-        """Drop what stands before *offset* (whole batches)."""
+        """Drop the events before *offset*, as far as they fill whole batches."""
         with self._lock:
             self._trim(offset)
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
-        """Apply *replace* to every row kept; record batches stay as they are."""
+        """Apply *replace* to every row; record batches stay as they are."""
         with self._lock:
             self._events[self._first :] = [
                 (at, marks, type(payload)(map(replace, payload)) if isinstance(payload, list) else payload)
@@ -210,6 +212,8 @@ class MemoryLog(EventLog):
 
 
 _PLACE = itemgetter(0, 1)
+#: A log with retention keeps so many punctuations after one row; later ones replace the last of these.
+_MOST_MARKS = 100_000
 _GONE = (0, 0, None)
 
 

@@ -11,9 +11,19 @@ from typing import Any, Self
 
 from exop.errors import MeshError, StateError
 from exop.model.items import CONTROL
-from exop.runtime.log.files import File, Files
 from exop.runtime.log.memory import Position, flat
-from exop.runtime.log.segment import MARK, SUFFIX, Frame, Segment, check_start, contents, segment_names, settled
+from exop.runtime.log.segment import (
+    MARK,
+    SUFFIX,
+    File,
+    Files,
+    Frame,
+    Segment,
+    check_start,
+    contents,
+    segment_names,
+    settled,
+)
 
 
 class _ReadOnly(Files):

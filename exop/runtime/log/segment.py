@@ -1,13 +1,15 @@
-"""A segment: one file of a log, named by the offset of its first row, made of frames.
+"""A segment: one file of a log, named by the offset of its first row, made of frames; the file operations for it.
 
-One append writes one frame, whole or not at all: a header with two check sums, the key, and the rows or a control item.
-A control item counts no rows: its number among those since the row before, and of a punctuation time and allowance.
+One append writes one frame, whole or not at all: a header with two checksums, the key, and the rows or a control item.
+The body of a control item is its number among those since the last row, and time and allowance of a punctuation.
 
     magic, first offset, time, rows, length of the body, length of the key, kind, sum of key and body, sum of the header
 """
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
 import struct
 import zlib
@@ -26,15 +28,14 @@ from exop.model.values.depth import DEPTH
 from exop.model.values.encoding import encode
 from exop.runtime.dataflow.batches import cut
 from exop.runtime.durable.failpoints import armed, failpoint
-from exop.runtime.log.files import File, Files
 from exop.runtime.log.memory import Position
 
 #: The version of the file format.
 FORMAT: Final = 1
-#: How deeply a batch may be nested: one level around its rows.
+#: The nesting depth of a batch: one level around its rows.
 LEVELS: Final = DEPTH + 1
 SUFFIX, UNFINISHED = ".log", ".new"
-#: The file with the offset up to which the last checkpoint of a durable application counts.
+#: The file with the position up to which the last checkpoint of a durable application counts.
 COMMITTED: Final = "committed"
 #: The distance in bytes between two positions in the index of a segment; also the size of one read.
 STRIDE: Final = 2**16
@@ -52,11 +53,93 @@ LARGEST, LONGEST_KEY = 2**31 - 1, 2**16 - 1
 ROWS, OPENING, MARK = 0, 1, 2
 
 
+class File:
+    """One open file, read and written at given positions."""
+
+    def __init__(self, path: Path, how: int = os.O_RDWR | os.O_CREAT) -> None:
+        self.number = os.open(path, how | os.O_CLOEXEC, 0o600)
+
+    def size(self) -> int:
+        """Return the length in bytes."""
+        return os.fstat(self.number).st_size
+
+    def read(self, position: int, length: int) -> bytes:
+        """Read *length* bytes, or up to the end of the file."""
+        found = os.pread(self.number, length, position)
+        while len(found) < length and (more := os.pread(self.number, length - len(found), position + len(found))):
+            found += more
+        return found
+
+    def write(self, position: int, data: bytes) -> None:
+        """Write all of *data*, in one or more calls; an error may leave a part of it."""
+        done = 0
+        while done < len(data):
+            done += os.pwrite(self.number, memoryview(data)[done:], position + done)
+
+    def truncate(self, size: int) -> None:
+        """Cut the file off at *size*."""
+        os.ftruncate(self.number, size)
+
+    def sync(self) -> None:
+        """Force the content to the disk."""
+        os.fdatasync(self.number)
+
+    def is_at(self, path: Path) -> bool:
+        """Whether *path* is this file, not a later one of the same name."""
+        return os.path.samestat(os.fstat(self.number), os.stat(path))
+
+    def close(self) -> None:
+        """Close the file, and release a lock on it."""
+        os.close(self.number)
+
+
+class Files:
+    """The file operations of a log. Tests replace them by a file system that fails or is full."""
+
+    def names(self, folder: Path) -> list[str]:
+        """List a folder; create it if needed."""
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return os.listdir(folder)
+
+    def open(self, path: Path) -> File:
+        """Open a file for reading and writing; create it if needed."""
+        return File(path)
+
+    def rename(self, path: Path, to: Path) -> None:
+        """Replace the file *to* atomically."""
+        os.replace(path, to)
+
+    def remove(self, path: Path) -> None:
+        """Remove a file."""
+        os.unlink(path)
+
+    def sync(self, folder: Path) -> None:
+        """Force the names in a folder to the disk."""
+        number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
+
+    def lock(self, path: Path) -> File | None:
+        """Lock a file until it is closed or the process ends; `None` if another holder has it locked."""
+        file = File(path)
+        try:
+            fcntl.flock(file.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            return None
+        return file
+
+
+DISK: Final = Files()
+
+
 class Frame(NamedTuple):
-    """A frame, which is whole.
+    """A whole frame.
 
     Attributes:
-        position, end: Where it stands in the file, and the one after it.
+        position, end: Its begin and end in the file.
         first, after: The offsets of its first row, and of the row after it.
     """
 
@@ -77,11 +160,11 @@ class Frame(NamedTuple):
 
 
 def contents(frames: Sequence[Frame], start: int, end: int) -> list[Any]:
-    """Return what frames hold: control items, and their rows from *start* up to *end*."""
+    """Return the control items in frames, and their rows from *start* up to *end*."""
     found = decode_each([frame.body for frame in frames], levels=LEVELS)
     for n in [n for n, frame in enumerate(frames) if frame.kind == MARK]:
         found[n] = Punctuation(*found[n][1:]) if len(found[n]) > 1 else EndOfStream()
-    for n in {0, len(frames) - 1} if frames else ():  # those between are whole
+    for n in {0, len(frames) - 1} if frames else ():  # those between are in the range
         frame = frames[n]
         if frame.rows and (frame.first < start or frame.after > end):
             found[n] = cut(found[n], max(0, start - frame.first), min(frame.rows, end - frame.first))
@@ -95,10 +178,7 @@ def written(first: int, time: float, rows: int, body: bytes, *, key: bytes = b""
 
 
 def _frame_at(data: bytes, at: int, position: int) -> Frame | int:
-    """Return the frame in *data* at *at*, which is *position* in the file; if it is not whole, the bytes that it takes.
-
-    These are 0 if not even its header is whole.
-    """
+    """Return the frame in *data* at *at*, *position* in the file; if it is not whole, its length (0: no header)."""
     begin = at + HEADER
     if len(data) < begin:
         return 0
@@ -114,7 +194,7 @@ def _frame_at(data: bytes, at: int, position: int) -> Frame | int:
 
 
 def _whole_frame_in(data: bytes) -> Frame | None:
-    """Find a whole frame behind the first byte: it proves that the bytes before it were not written last."""
+    """Find a whole frame behind the first byte, which proves that the bytes before it were not written last."""
     found = 0
     while (found := data.find(MAGIC, found + 1)) >= 0:
         if isinstance(frame := _frame_at(data, found, found), Frame):
@@ -150,7 +230,7 @@ class Segment:
         if opening:
             opening = _frame_at(file.read(0, opening if isinstance(opening, int) else opening.end), 0, 0)
         if isinstance(opening, int) or opening.kind != OPENING:
-            raise self.damaged("it does not begin as a segment does")
+            raise self.damaged("its header is not that of a segment")
         form, self.keys = decode(opening.body)
         if form != FORMAT:
             problem = f"it is written in the form {form}, this release reads {FORMAT}"
@@ -173,7 +253,7 @@ class Segment:
         return Position(self.end, self.marks)
 
     def put(self, data: bytes, end: int, marks: int) -> None:
-        """Append a frame, behind which the segment has this `end` and `marks`; an `OSError` leaves nothing of it."""
+        """Append a frame and set `end` and `marks`; an `OSError` leaves nothing of the frame."""
         file = self._opened()
         if self._overhang:
             file.truncate(self.size)
@@ -194,7 +274,7 @@ class Segment:
         self.end, self.marks = end, marks
 
     def take_back(self, size: int | None = None, end: Position | None = None) -> None:
-        """Cut off everything behind *size*, or behind the last whole frame; if that fails, the next `put` does it."""
+        """Truncate the file at *size*, or behind the last whole frame; if that fails, the next `put` does it."""
         self.size = self.size if size is None else size
         self.end, self.marks = end or self.position
         while self._index and self._index[-1][1] >= self.size:
@@ -205,7 +285,7 @@ class Segment:
             self._overhang = False
 
     def frames(self, first: int | None = None) -> Generator[Frame, None, tuple[int, int]]:
-        """Yield the frames from one before row *first* on, up to the first not whole; return its place and row."""
+        """Yield the frames from one before row *first* on, up to the first torn one; return its position and row."""
         expected, at = self.base, self._begin
         if first is not None and (before := bisect_left(self._index, first, key=itemgetter(0))):
             expected, at = self._index[before - 1]
@@ -213,7 +293,7 @@ class Segment:
         while True:
             frame = _frame_at(data, at - low, at)
             if isinstance(frame, int):
-                # It may continue behind the bytes read so far.
+                # The frame may continue behind the bytes read so far.
                 more = file.read(at, max(STRIDE, frame))
                 if low == at and len(more) <= len(data):
                     return at, expected
@@ -222,7 +302,7 @@ class Segment:
             if frame.first != expected:
                 return at, expected
             yield frame
-            if at >= noted:  # not before: a reader of another process turns back at a frame that may be taken back
+            if at >= noted:  # after it was used: a reader in another process ends at a frame that may be taken back
                 self._note(expected, at)
                 noted = at + STRIDE
             at, expected = frame.end, frame.after
@@ -262,27 +342,27 @@ class Segment:
         return last
 
     def find_end(self, counted: Position | None) -> dict[str, int]:
-        """Find the end, cut off a torn tail (see `check_tail`), and return the last number of each producer."""
+        """Find the end, truncate a torn tail (see `check_tail`), and return the last number of each producer."""
         last = self.scan()
         rest = self.check_tail(counted)
         if rest:
             self.take_back()
             facts = {"log": str(self.path.parent), "bytes": len(rest), "at": self.size, "offset": self.end}
-            logger("exop.log").warning("a torn tail was cut off", **facts)
+            logger("exop.log").warning("a torn write at the end of a log was removed", **facts)
         return last
 
     def check_tail(self, counted: Position | None) -> bytes:
         """Return the bytes behind the end, which a crash may have left.
 
-        Behind what is *counted* by a checkpoint, a power failure may also have left a gap with whole frames behind it.
+        Behind the position *counted* by a checkpoint, a power failure may also have left whole frames behind a gap.
 
         Raises:
-            StoredStateError: the end is before what is counted, or, where nothing is, a whole frame follows it.
+            StoredStateError: the end is before *counted*, or, without that, a whole frame follows it.
         """
         rest = self.rest(self.size)
         if counted is None and (behind := _whole_frame_in(rest)) is not None and not self._continues():
             problem = f"damaged at byte {self.size}, row {self.end}; whole rows from {behind.first} on follow"
-            cure = f"{self._cure}, or give up what stands behind that place: truncate -s {self.size} {self.path}"
+            cure = f"{self._cure}, or drop the rows from there on: truncate -s {self.size} {self.path}"
             raise self.damaged(problem, cure=cure)
         if counted is not None and self.position < counted:
             has = f"it ends at row {self.end}" + (f" with {self.marks} control items" if counted.marks else "")
@@ -291,7 +371,7 @@ class Segment:
         return rest
 
     def check_end(self, place: int, row: int, counted: Position | None) -> None:
-        """Raise `StoredStateError` if the frames end at *place* because of damage; another process may be appending."""
+        """Raise `StoredStateError` if the frames end at *place* by damage; another process may be appending."""
         if counted is None or row < counted.offset:
             self.size, self.end, self.marks = place, row, 0
             self.check_tail(counted)
@@ -312,7 +392,7 @@ class Segment:
 
     @property
     def replaced(self) -> bool:
-        """Whether another file has its name now: a cut inside of a batch writes the file anew."""
+        """Whether another file has its name now: a cut inside a batch rewrites the file."""
         return not self._opened().is_at(self.path)
 
     def close(self) -> None:
@@ -332,7 +412,7 @@ class Segment:
         return StoredStateError(what=what, problem=f"{self.path.name}: {problem}", cure=cure)
 
     def _continues(self) -> bool:
-        """Whether a whole frame has come to the end: another process has appended it meanwhile."""
+        """Whether another process has appended a whole frame meanwhile."""
         frame = _frame_at(self.rest(self.size), 0, self.size)
         return isinstance(frame, Frame) and frame.first == self.end
 
@@ -347,12 +427,12 @@ class Segment:
 
 
 def settled(folder: Path, files: Files) -> Position | None:
-    """Return the position up to which the last checkpoint counts; `None`: everything counts."""
+    """Return the position up to which the last checkpoint counts; `None`: every row counts."""
     return _noted(folder, files)[0]
 
 
 def check_start(folder: Path, files: Files, start: int) -> None:
-    """Refuse a log that begins at *start* if its oldest rows are gone, and were not given up."""
+    """Refuse a log that begins at *start* if older rows are missing that were not trimmed."""
     given_up = _noted(folder, files)[1]
     if given_up is not None and start > given_up:
         problem = f"its first row is {start}, and nothing from {given_up} on has been given up"
@@ -360,9 +440,9 @@ def check_start(folder: Path, files: Files, start: int) -> None:
 
 
 def note(files: Files, folder: Path, end: Position, start: int | None) -> File:
-    """Write what a checkpoint counts: up to *end*, and, where nothing else may be gone, from the row *start* on."""
+    """Note that a checkpoint counts the rows up to *end*; from *start* on, if older ones alone may be missing."""
     data = b"%020d%20s%020d" % (end.offset, b"" if start is None else b"%020d" % start, end.marks)
-    if COMMITTED not in files.names(folder):  # a crash, or a full disk, leaves no empty file
+    if COMMITTED not in files.names(folder):  # atomically: a crash, or a full disk, leaves no empty file
         replace_file(files, folder / COMMITTED, data)
     file = files.open(folder / COMMITTED)
     file.write(0, data)
@@ -370,7 +450,7 @@ def note(files: Files, folder: Path, end: Position, start: int | None) -> File:
 
 
 def _noted(folder: Path, files: Files) -> tuple[Position | None, int | None]:
-    """Return the end and the start of what the last checkpoint counts, as far as it has noted them."""
+    """Return the end and the start that the last checkpoint has noted, if any."""
     if COMMITTED not in files.names(folder):
         return None, None
     file = files.open(folder / COMMITTED)
@@ -378,14 +458,14 @@ def _noted(folder: Path, files: Files) -> tuple[Position | None, int | None]:
         end, start, marks = file.read(0, 20), file.read(20, 20).strip(), file.read(40, 20)
         return Position(int(end), int(marks or b"0")), int(start) if start else None
     except ValueError as problem:
-        cure = f"restore it from a copy, or remove it: then every row of the log counts, {folder / COMMITTED}"
+        cure = f"restore it from a copy, or remove it: then every row of the log counts: {folder / COMMITTED}"
         raise StoredStateError(what=f"the log {folder}", problem=f"{COMMITTED} is damaged", cure=cure) from problem
     finally:
         file.close()
 
 
 def replace_file(files: Files, path: Path, data: bytes) -> None:
-    """Replace a file atomically, and force it to the disk; after an `OSError` it is as it was."""
+    """Replace a file atomically, and force it to the disk; an `OSError` leaves it unchanged."""
     unfinished = path.with_suffix(UNFINISHED)
     file = files.open(unfinished)
     try:

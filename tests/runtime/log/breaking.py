@@ -1,6 +1,6 @@
 """A file system in memory that breaks down after a number of bytes, forgets what was not forced to it, or is full."""
 
-# ruff: noqa: D101, D102 (the protocols of exop.runtime.log.files say what each does)
+# ruff: noqa: D101, D102 (the protocols of exop.runtime.log.segment say what each does)
 
 from __future__ import annotations
 

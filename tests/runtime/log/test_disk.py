@@ -253,7 +253,7 @@ def test_a_torn_tail_is_cut_off_and_logged(capsys, torn):
     del files.files[path][-20:]
     again = opened(files)
     assert everything(again) == ["a"]
-    assert "a torn tail was cut off" in capsys.readouterr().err
+    assert "a torn write at the end of a log was removed" in capsys.readouterr().err
     again.append(["c"])
     assert everything(again) == ["a", "c"]
 
@@ -305,7 +305,7 @@ def test_a_full_disk_is_an_error_and_the_append_can_be_tried_again():
         log.append([number])
     for room in range(0, 400, 7):
         files.room = room
-        with pytest.raises(StateError, match="No space left on device; what it has is kept; make room there"):
+        with pytest.raises(StateError, match="No space left on device; its content is unchanged; make room there"):
             log.append(["x" * 500])
         assert rows(log) == [0, 1, 2, 3, 4]
         assert log.end == 5
