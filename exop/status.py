@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from exop.model.items import CONTROL
 from exop.model.meshes.mesh import Mesh
@@ -16,18 +16,17 @@ from exop.runtime.component import Component
 from exop.runtime.conditional_updates import PendingUpdates
 from exop.runtime.deployment import Deployment
 from exop.runtime.lifecycle import State
-from exop.runtime.metrics import READING, quantiles, total, totals_of
+from exop.runtime.metrics import READING, ComponentMetrics, quantiles, total, totals_of
 from exop.safe_repr import described, message, shown
 
-#: The counts of a component are read until they are the same twice, at most so often.
-GLANCES = 5
-#: The figures of a component that rest on samples.
-_NONE: dict[str, float] = {}
-SAMPLED = ["busy_s", "service_ms", "latency_ms"]
+#: How often the counts of a component are read, until they are the same twice.
+GLANCES: Final = 5
+#: The figures of a component that come from samples.
+SAMPLED: Final = ["busy_s", "service_ms", "latency_ms"]
 
 
 def application_status(deployment: Deployment) -> dict[str, Any]:
-    """Return the status of an application: its state, how long it has run, its nodes and channels."""
+    """Return the status of an application: its state, running time, nodes and channels."""
     change, present = deployment.last_change, {one.id for one in deployment.components.values()}
     return {
         "name": deployment.name,
@@ -35,7 +34,7 @@ def application_status(deployment: Deployment) -> dict[str, Any]:
         "last_change": {"revision": change[0], "paused_ms": round(change[1] * 1e3, 3)} if change else None,
         "state": state_of(deployment),
         **({"opening": deployment.opening_progress()} if deployment.started is None else {}),
-        "running_s": round(time.monotonic() - deployment.started, 3) if deployment.started else 0.0,
+        "running_s": _running_s(deployment),
         "nodes": {
             name: component_status(one)
             | pending_status(one.node.pending, deployment.update_log.pending.get(one))
@@ -43,7 +42,7 @@ def application_status(deployment: Deployment) -> dict[str, Any]:
             for name, one in deployment.components.items()
         },
         **_channels(deployment),
-        # A predecessor that has taken over again shows its own errors.
+        # A predecessor that has taken over again reports its own errors.
         "replaced": [facts for key, facts in list(deployment.replaced.items()) if key not in present],
         "crashed": {name: described(error) for name, error in deployment.crashed()},
     }
@@ -68,7 +67,7 @@ def _channels(deployment: Deployment) -> dict[str, Any]:
 
 
 def state_of(deployment: Deployment) -> str:
-    """Return `opening`, `running`, `finished`, `crashed`, `suspended` (a slet waits for help), `hangs` (in an item)."""
+    """Return `opening`, `running`, `finished`, `crashed`, `suspended` (after an error) or `hangs` (in an item)."""
     if deployment.started is None:
         return "opening"
     if deployment.finished.is_set():
@@ -81,7 +80,7 @@ def state_of(deployment: Deployment) -> str:
 
 
 def component_status(component: Component) -> dict[str, Any]:
-    """Return the status of a component: its slet, state, settings and figures, and its failures if it has any."""
+    """Return the status of a component: its slet, state, settings, figures and failures."""
     node, spec, trouble = component.node, component.spec, component.trouble
     found: dict[str, Any] = {
         "id": component.id,
@@ -121,9 +120,7 @@ def component_status(component: Component) -> dict[str, Any]:
 
 def awaited_status(deployment: Deployment, component: Component) -> dict[str, Any]:
     """Return the channels that a component waits for, each with the producers that have not filled it yet."""
-    found = {}
-    for channel in component.awaits:
-        found[channel.name] = deployment.silent(channel)
+    found = {channel.name: deployment.silent(channel) for channel in component.awaits}
     return {"waits_for": found} if found else {}
 
 
@@ -139,76 +136,77 @@ def component_figures(component: Component) -> dict[str, Any]:
     """Return the figures of a component: counts are exact, `sampled` names the others; `own` has the slet's own."""
     metrics, inputs = component.metrics, component.spec.inputs
     counts = metrics.counts()
-    for _ in range(GLANCES):  # its driver may have gone on in the middle of it
+    for _ in range(GLANCES):  # its driver may have continued in between
         before, counts = counts, metrics.counts()
         if before == counts:
             break
     singles = sum(counts.get(("in", port.name), 0) for port in inputs if not port.pulled and port.type.form == "item")
     with READING:
         busy = metrics.busy_seconds(singles, 512)
-    figures = {
-        "items_in": total(counts, "in"),
-        "items_out": total(counts, "out"),
-        "items": {port: items for (_, port), items in counts.items()},
-        "recovered": dict(_recovered(metrics.recovered)),
-        "batches": metrics.batches,
-        "errors": metrics.errors,
-        "skipped": metrics.skipped,
-        "busy_s": round(busy, 6),
-        "service_ms": quantiles(metrics.times or metrics.singles),
-        "latency_ms": quantiles(metrics.latencies),
-        "sampled": SAMPLED,
-    }
-    if component.status in (State.CREATED, State.OPENING):  # nothing can be asked of it yet
+    items = {port: items for (_, port), items in counts.items()}
+    figures = _figures(metrics, items, total(counts, "in"), total(counts, "out"), round(busy, 6))
+    if component.status in (State.CREATED, State.OPENING):  # its own metrics are not available yet
         return figures
     own = plain(component.own_figures())
     return figures | ({"own": own} if own else {})
 
 
+def _figures(
+    metrics: ComponentMetrics, items: dict[str, int], came: int, gone: int, busy: float, *, times: bool = True
+) -> dict[str, Any]:
+    """The figures of a component, without quantiles of *times* if they are not asked for."""
+    return {
+        "items_in": came,
+        "items_out": gone,
+        "items": items,
+        "recovered": dict(zip(("items_in", "items_out"), metrics.recovered, strict=True)),
+        "batches": metrics.batches,
+        "errors": metrics.errors,
+        "skipped": metrics.skipped,
+        "busy_s": busy,
+        "service_ms": quantiles(metrics.times or metrics.singles) if times else {},
+        "latency_ms": quantiles(metrics.latencies) if times else {},
+        "sampled": SAMPLED,
+    }
+
+
 def application_metrics(deployment: Deployment, *, whole: bool = False) -> dict[str, Any]:
     """Return the figures that change with every item: cheap enough to be polled.
 
-    With quantiles, and the slet and ports of each node, if they are asked for as a *whole*. The shapes are those of
-    `application_status`.
+    If *whole*, with quantiles, and the slet and ports of each node. The shapes are those of `application_status`.
     """
     nodes: dict[str, dict[str, Any]] = {}
     components = dict(deployment.components)
     for name, items, came, gone, busy in totals_of({name: one.metrics for name, one in components.items()}):
-        one, metrics = components[name], components[name].metrics
-        nodes[name] = {
-            "state": one.status.value,
-            "items_in": came,
-            "items_out": gone,
-            "items": items,
-            "recovered": _recovered(metrics.recovered),
-            "batches": metrics.batches,
-            "errors": metrics.errors,
-            "skipped": metrics.skipped,
-            "busy_s": busy,
-            "service_ms": quantiles(metrics.times or metrics.singles) if whole else _NONE,
-            "latency_ms": quantiles(metrics.latencies) if whole else _NONE,
-            "sampled": SAMPLED,
-        }
+        one = components[name]
+        facts = _figures(one.metrics, items, came, gone, busy, times=whole)
+        facts["state"] = one.status.value
         if whole:
             dead = {"count": len(one.trouble.dead), "dropped": one.trouble.dead.dropped}
             ports = {"inputs": [port.name for port in one.spec.inputs], "ports": dict(one.node.ports)}
-            nodes[name] |= {"slet": one.spec.identity, **ports, "dead_letters": dead}
+            facts |= {"slet": one.spec.identity, **ports, "dead_letters": dead}
         if one.reports_figures:
-            nodes[name] |= {"own": plain(one.own_figures())}
+            facts["own"] = plain(one.own_figures())
+        nodes[name] = facts
     return {
         "revision": deployment.mesh.revision,
         "state": state_of(deployment),
-        "running_s": round(time.monotonic() - deployment.started, 3) if deployment.started else 0.0,
+        "running_s": _running_s(deployment),
         "nodes": nodes,
         **(_channels(deployment) if whole else _contents(deployment)),
     }
 
 
 def _contents(deployment: Deployment) -> dict[str, Any]:
+    """The figures of the channels of an application alone."""
     return {
         "channels": {name: _content(one) for name, one in deployment.channels.items()},
         "inserted": {name: _content(one) for name, one in deployment.inserted.items()},
     }
+
+
+def _running_s(deployment: Deployment) -> float:
+    return round(time.monotonic() - deployment.started, 3) if deployment.started else 0.0
 
 
 @cache
@@ -216,13 +214,8 @@ def _kind(kind: str) -> dict[str, Any]:
     return {"kind": kind}
 
 
-@cache
-def _recovered(items: tuple[int, int]) -> dict[str, int]:
-    return dict(zip(("items_in", "items_out"), items, strict=True))
-
-
 def _content(channel: Channel) -> dict[str, Any]:
-    """The kind of a channel and its figures; a control item that waits in a queue counts as an item here."""
+    """The kind of a channel and its figures; a waiting control item counts as an item here."""
     if channel.trouble:
         return channel_status(channel)
     if type(channel).metrics is Channel.metrics:
@@ -271,7 +264,7 @@ def schema_status(mesh: Mesh, channel: Channel) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON has it."""
+    """Return a value in the form of JSON."""
     if isinstance(value, dict):
         return {message(key): plain(one) for key, one in value.items()}
     if isinstance(value, (list, tuple, set)):

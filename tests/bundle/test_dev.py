@@ -12,7 +12,7 @@ import pytest
 from exop import Platform
 from exop.bundle.dev import Development, WatchedFolder
 from exop.bundle.generation import Generation
-from exop.cli.commands.developing import Session, tell_outcome
+from exop.cli.commands.developing import Session, report_outcome
 from exop.cli.view import View
 from exop.errors import BundleError
 from exop.model.meshes.mesh import Mesh
@@ -367,7 +367,7 @@ def test_the_session_takes_every_save_and_tells(desk: Desk, capsys: pytest.Captu
     assert "road: changed in " in told
     assert "  replace sum; the state (Seen) by reference" in told
     assert f"refused: {desk.folder / 'slets.py'}:5: " in told
-    assert "road: what ran before runs on" in told
+    assert "road: runs on unchanged" in told
     assert "road: nothing that runs has changed" in told
     assert desk.platform.applications() == []
 
@@ -383,7 +383,7 @@ def test_the_session_tells_what_fails(desk: Desk, capsys: pytest.CaptureFixture[
     told = capsys.readouterr().err
     assert told.count("road.sum has failed: ZeroDivisionError('division by zero'); edit it") == 1
     assert "    1 / 0\n" in told
-    tell_outcome(desk.development.take(), 0.1)
+    report_outcome(desk.development.take(), 0.1)
 
 
 def test_what_has_finished_is_run_again_by_the_next_save(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

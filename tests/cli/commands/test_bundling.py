@@ -117,7 +117,7 @@ def test_an_application_is_edited_while_it_runs(tmp_path: Path) -> None:
         save(APPLICATION.replace("first", "third").replace("yield", "yield ("))
         assert process.stderr is not None
         told = ""
-        while "what ran before runs on" not in told:
+        while "runs on unchanged" not in told:
             told += process.stderr.readline()
         save(APPLICATION.replace("first", "fourth"))
         eventually(lambda: lines()[-1][0] == "fourth")
