@@ -32,11 +32,16 @@ def exop(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
 
+def answer_of(*arguments: object, code: int = 0) -> str:
+    """Run a command that ends with *code*, and return what it printed: on stdout if it succeeds, else on stderr."""
+    done = exop(*arguments)
+    assert done.returncode == code, (arguments, done.stdout, done.stderr)
+    return done.stderr if code else done.stdout
+
+
 def facts(*arguments: object) -> Any:
     """What a command prints with `--json`."""
-    done = exop(*arguments, "--json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(answer_of(*arguments, "--json"))
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from exop.remoting import control_address
 from exop.remoting.transport.sockets import listen
 from exop.safe_repr import clean
 from exop.stock.slets import count_up, pass_on
+from tests.cli.shell import answer_of
 
 GOOD = """
 [application]
@@ -31,6 +32,7 @@ settings = {path = "out"}
 PYTHON = """
 from exop import Application, slet
 from exop.stock.slets import count_up, show
+from tests.cli.shell import answer_of
 
 
 @slet
@@ -74,9 +76,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
         ("[nodes.numbers]", "[nodes.numbers", "TOML"),
     ],
 )
-def test_topology(
-    change: str, by: str, said: str, topology: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_topology(change, by, said, topology, tmp_path, capsys):
     """Unknown ports, settings, slets and channels, and wrong types, are told before anything runs."""
     topology.write_text(GOOD.replace(change, by))
     line = refused(capsys, "run", topology)
@@ -93,17 +93,16 @@ def test_topology(
         ("app.channel('c', kind='kew')", "'kew'"),
     ],
 )
-def test_python_file(line: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_python_file(line, said, tmp_path):
     """A mistake in a Python file is told with the file and the line that makes it."""
     file = tmp_path / "wrong.py"
     file.write_text(f"{PYTHON}{line}\n")
-    assert main(["run", str(file)]) == 2
-    told = capsys.readouterr().err.splitlines()
+    told = answer_of("run", file, code=2).splitlines()
     assert said in told[0]
     assert told[1] == f"  at {file}:{len(PYTHON.splitlines()) + 1}"
 
 
-def test_missing_file_of_a_slet(topology: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_file_of_a_slet(topology, capsys):
     """A file that a slet cannot open is a mistake too: the slet and the file are named."""
     topology.write_text(GOOD.replace('path = "out"', 'path = "nowhere/out"'))
     line = refused(capsys, "run", topology, "--quiet")
@@ -111,7 +110,7 @@ def test_missing_file_of_a_slet(topology: Path, capsys: pytest.CaptureFixture[st
     assert "No such file or directory: 'nowhere/out'" in line
 
 
-def test_broken_plugin_in_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_broken_plugin_in_a_folder(tmp_path, capsys):
     """A plugin folder that cannot be imported is named, with the reason."""
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "__init__.py").write_text("import nothing_of_that_name\n")
@@ -119,9 +118,7 @@ def test_broken_plugin_in_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "the plugin 'broken' could not be loaded: ModuleNotFoundError" in line
 
 
-def test_broken_installed_plugin(
-    topology: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_broken_installed_plugin(topology, tmp_path, capsys, monkeypatch):
     """An installed plugin that is broken is reported by name, and keeps nothing else from running."""
     site = tmp_path / "site"
     (site / "cracked-1.0.dist-info").mkdir(parents=True)
@@ -136,7 +133,7 @@ def test_broken_installed_plugin(
     assert "it needs libcrack" in err
 
 
-def test_state_of_another_version(topology: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_state_of_another_version(topology, tmp_path, capsys):
     """A state directory that another release wrote is refused, and left as it is."""
     state = tmp_path / "state"
     with Platform(state=state):
@@ -152,7 +149,7 @@ def test_state_of_another_version(topology: Path, tmp_path: Path, capsys: pytest
     assert not (tmp_path / "out").exists()
 
 
-def test_socket_in_use(topology: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_socket_in_use(topology, tmp_path, capsys):
     """A control socket that somebody else listens on is not taken away."""
     (tmp_path / "state").mkdir(mode=0o700)
     listener = listen(control_address(tmp_path / "state"))
@@ -162,7 +159,7 @@ def test_socket_in_use(topology: Path, tmp_path: Path, capsys: pytest.CaptureFix
         listener.close()
 
 
-def test_code_that_cannot_be_found_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_code_that_cannot_be_found_again(tmp_path, capsys):
     """With a state directory a slet of a single file is refused: it could not be started again."""
     file = tmp_path / "single.py"
     slet = "@slet\ndef passing(item: int) -> int:\n    return item\n"
@@ -171,7 +168,7 @@ def test_code_that_cannot_be_found_again(tmp_path: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize("command", ["services", "describe", "mesh", "end", "remove", "resume"])
-def test_nothing_runs(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_runs(command, tmp_path, capsys):
     """A command for a running platform says so when none answers, and how to start one."""
     arguments = [] if command == "services" else ["numbers"]
     line = refused(capsys, command, *arguments, "--state", tmp_path)
@@ -180,7 +177,7 @@ def test_nothing_runs(command: str, tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize("command", ["describe", "mesh"])
-def test_nothing_runs_and_no_platform_is_named(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_runs_and_no_platform_is_named(command, capsys):
     """A command that also takes what does not run says that nothing runs, how to start it, and whether it may run."""
     assert "no application runs (start one with `exop run APP`, or by `exop serve`" in refused(capsys, command, "a.b")
     with Platform(control=True) as platform:
@@ -191,13 +188,13 @@ def test_nothing_runs_and_no_platform_is_named(command: str, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize("command", [["serve"], ["run", "mesh.toml"]])
-def test_a_name_that_cannot_be_shown(command: list[str], topology: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_that_cannot_be_shown(command, topology, capsys):
     """A name with a control character could forge lines, or clear the screen, of everybody who lists platforms."""
     line = refused(capsys, *command, "--name", "a\x1b[2J\nb")
     assert line == "exop: 'a\\x1b[2J\\nb' is no name for a platform: leave out control characters and line ends"
 
 
-def test_what_is_printed_is_safe_for_terminals_and_lines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_printed_is_safe_for_terminals_and_lines(capsys):
     """JSON escapes what a terminal obeys and what ends a line for somebody; it is read as the same value."""
     value = {"text": "a\x9b2J\x7f\u2028\u202e\ud800é\tz"}
     for indent in (None, 2):
@@ -211,18 +208,18 @@ def test_what_is_printed_is_safe_for_terminals_and_lines(capsys: pytest.CaptureF
 
 @pytest.mark.parametrize("seconds", ["-1", "nan"])
 @pytest.mark.parametrize("command", [["run", "mesh.toml", "--drain-timeout"], ["replace", "a.b", "c:d", "--timeout"]])
-def test_seconds_that_are_none(command: list[str], seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_seconds_that_are_none(command, seconds, capsys):
     """Neither before zero nor no number at all: refused before anything is done."""
     assert f"{seconds} is no number of seconds; give 0 or more" in refused(capsys, *command, seconds)
 
 
-def test_state_whose_name_is_too_long(topology: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_state_whose_name_is_too_long(topology, capsys):
     """The place, the reason and the cure, as for any directory that cannot be made."""
     line = refused(capsys, "run", topology, "--state", "x" * 300)
     assert "cannot be used: File name too long; give another one, --state DIR" in line
 
 
-def test_filter_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+def test_filter_that_is_none(capsys):
     """A text that is no filter is shown with a mark under the place."""
     with Platform(control=True):
         assert main(["services", "(role=pi"]) == 2

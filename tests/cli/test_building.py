@@ -8,6 +8,7 @@ from exop.cli import main
 from exop.cli.loading import build, call, find_target, known_plugins, parse
 from exop.errors import BuilderError, ExopError, SettingError
 from exop.model.meshes.mesh import Mesh
+from tests.cli.shell import answer_of
 
 
 def mesh_of(app: object, *parameters: str) -> Mesh:
@@ -16,13 +17,13 @@ def mesh_of(app: object, *parameters: str) -> Mesh:
     return build(find_target(str(app), catalog), parameters, catalog)
 
 
-def test_parameters_are_taken_apart() -> None:
+def test_parameters_are_taken_apart():
     """NAME=VALUE; a value may hold further = signs, or nothing."""
     assert parse(["a=1", "b=x=y", "c="]) == {"a": "1", "b": "x=y", "c": ""}
 
 
 @pytest.mark.parametrize("given", [["to"], ["=3"], ["a=1", "a=2"]])
-def test_parameters_that_are_none(given: list[str]) -> None:
+def test_parameters_that_are_none(given):
     """What is not NAME=VALUE, or stands twice, is told."""
     with pytest.raises(BuilderError):
         parse(given)
@@ -36,14 +37,14 @@ def test_parameters_that_are_none(given: list[str]) -> None:
         (["output=x", "pace=fast"], SettingError, "'pace'"),
     ],
 )
-def test_wrong_parameters(given: list[str], error: type[ExopError], said: str, counting: Path) -> None:
+def test_wrong_parameters(given, error, said, counting):
     """A parameter that the builder has not, needs, or cannot convert is named."""
     with pytest.raises(error) as told:
         mesh_of(counting, *given)
     assert said in str(told.value)
 
 
-def test_files_take_no_parameters(tmp_path: Path) -> None:
+def test_files_take_no_parameters(tmp_path):
     """Parameters for something without a builder are refused, not ignored."""
     (tmp_path / "mesh.toml").write_text("")
     with pytest.raises(BuilderError, match="takes no parameters"):
@@ -69,7 +70,7 @@ def positional(to: int) -> Mesh:
     ("builder", "said"),
     [(failing, "failing failed: KeyError: 'x'"), (wrong, "returned str"), (positional, "keyword-only")],
 )
-def test_wrong_builders(builder: object, said: str) -> None:
+def test_wrong_builders(builder, said):
     """A builder that raises, returns something else or has other parameters is named."""
     with pytest.raises(ExopError, match=said):
         call(builder, {})  # type: ignore[arg-type]
@@ -83,9 +84,7 @@ def two_files(tmp_path: Path) -> list[Path]:
     return [tmp_path / "one.toml", tmp_path / "two.toml"]
 
 
-def test_where_parameters_come_from(
-    counting: Path, two_files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_parameters_come_from(counting, two_files, tmp_path, monkeypatch):
     """The command line wins over files, the last file over the first, and files over the environment; all convert."""
     monkeypatch.setenv("EXOP_PARAM_PACE", "0.1")
     monkeypatch.setenv("EXOP_PARAM_missing", "here")
@@ -108,9 +107,7 @@ def test_where_parameters_come_from(
         ("", {"EXOP_PARAM_TO": "many"}, "'to'", "the environment variable EXOP_PARAM_TO"),
     ],
 )
-def test_wrong_parameters_are_told_with_their_place(
-    text: str, variable: dict[str, str], said: str, place: str, counting: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_parameters_are_told_with_their_place(text, variable, said, place, counting, monkeypatch):
     """An unknown or unfit parameter is told with the known ones, and the file and key, or the variable."""
     for name, value in variable.items():
         monkeypatch.setenv(name, value)
@@ -123,7 +120,7 @@ def test_wrong_parameters_are_told_with_their_place(
 
 
 @pytest.mark.parametrize("text", [None, "to = \n", "a = " + "[" * 100_000])
-def test_a_parameter_file_that_cannot_be_read(text: str | None, counting: Path) -> None:
+def test_a_parameter_file_that_cannot_be_read(text, counting):
     """A file that is not there, or is no TOML, is named."""
     if text is not None:
         Path("more.toml").write_text(text)
@@ -132,13 +129,13 @@ def test_a_parameter_file_that_cannot_be_read(text: str | None, counting: Path) 
         build(find_target(str(counting), catalog), ["output=x"], catalog, [Path("more.toml")])
 
 
-def test_a_parameter_file_without_end(counting: Path) -> None:
+def test_a_parameter_file_without_end(counting):
     """A device or a huge file is refused after a bounded number of bytes."""
     with pytest.raises(BuilderError, match=r"/dev/zero cannot be read: it is larger than"):
         build(find_target(str(counting), known_plugins()), [], known_plugins(), [Path("/dev/zero")])
 
 
-def test_files_take_no_parameters_from_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_take_no_parameters_from_elsewhere(monkeypatch):
     """A parameter in the environment, for something without a builder, is refused with its variable."""
     Path("mesh.toml").write_text("")
     monkeypatch.setenv("EXOP_PARAM_TO", "3")
@@ -147,17 +144,20 @@ def test_files_take_no_parameters_from_elsewhere(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("command", [["run", "-q"], ["check"], ["mesh"]])
-def test_commands_take_a_parameter_file(command: list[str], counting: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_take_a_parameter_file(command, counting, capsys):
     """`--params FILE` stands wherever NAME=VALUE does; a mistake in it is one line, its place the next."""
     Path("good.toml").write_text('output = "out"\nto = 2\n')
     Path("bad.toml").write_text('output = "out"\nto = "many"\n')
     assert main([*command, "./counting", "--params", "good.toml"]) == 0
     capsys.readouterr()
-    assert main([*command, "./counting", "--params", "good.toml", "--params", "bad.toml"]) == 2
-    assert capsys.readouterr().err.splitlines()[-1] == "  it is given by bad.toml, key 'to'"
+    assert (
+        answer_of(*command, "./counting", "--params", "good.toml", "--params", "bad.toml", code=2).splitlines()[-1]
+        == "  it is given by bad.toml, key 'to'"
+    )
 
 
-def test_an_edit_takes_no_parameter_file(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_edit_takes_no_parameter_file():
     """`exop plan VERB` has no builder: a parameter file is refused, not ignored."""
-    assert main(["plan", "configure", "a.b", "to=3", "--params", "x.toml"]) == 2
-    assert "--params is for the builder of an application" in capsys.readouterr().err
+    assert "--params is for the builder of an application" in answer_of(
+        "plan", "configure", "a.b", "to=3", "--params", "x.toml", code=2
+    )

@@ -11,7 +11,7 @@ from exop.cli.commands import looking
 from exop.cli.entry import add_common_options, make_app
 from exop.errors import BuilderError, ExopError
 from exop.hooks import Plugins, hookimpl
-from tests.cli.shell import COMMAND
+from tests.cli.shell import COMMAND, answer_of
 
 
 def one_line(capsys: pytest.CaptureFixture[str]) -> str:
@@ -32,10 +32,9 @@ def replaced(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"], ["--log-level", "debug", "--help"]])
-def test_help_lists_every_command(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_every_command(arguments):
     """`exop --help` names all commands, each once, and the exit codes, and succeeds."""
-    assert main(arguments) == 0
-    out = capsys.readouterr().out
+    out = answer_of(*arguments)
     first = [line.split()[0].rstrip(",") for line in out.splitlines() if line.startswith("  ") and line[2] != " "]
     assert sorted(first) == sorted(
         {command.names[0].split()[0] for command in overview.COMMANDS} | set(overview.COMMON) | {"--help", "--version"}
@@ -43,7 +42,7 @@ def test_help_lists_every_command(arguments: list[str], capsys: pytest.CaptureFi
     assert "Exit codes" in out
 
 
-def test_the_overview_says_what_the_commands_say() -> None:
+def test_the_overview_says_what_the_commands_say():
     """A command's line is the first sentence of its docstring; the common options are those of the parser."""
     for command in overview.COMMANDS:
         assert command.summary == " ".join((command.function.__doc__ or "").partition("\n\n")[0].split())
@@ -56,7 +55,7 @@ def test_the_overview_says_what_the_commands_say() -> None:
     }
 
 
-def test_the_overview_imports_no_command() -> None:
+def test_the_overview_imports_no_command():
     """`exop --help` imports neither the modules of commands nor the parser: it takes as long as plugins need."""
     modules = {command.module for command in overview.COMMANDS} | {"cyclopts", "rich"}
     code = f"import sys; from exop.cli import main; main(['--help']); print({modules} & set(sys.modules))"
@@ -64,13 +63,12 @@ def test_the_overview_imports_no_command() -> None:
     assert done.stdout.splitlines()[-1] == "set()"
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version():
     """`--version` names program and version."""
-    assert main(["--version"]) == 0
-    assert capsys.readouterr().out.startswith("exop 0.")
+    assert answer_of("--version").startswith("exop 0.")
 
 
-def test_help_stays_light() -> None:
+def test_help_stays_light():
     """Help imports nothing that only a running platform, a table or a log line needs."""
     heavy = "{'rpyc', 'structlog', 'pyarrow', 'pyspark', 'rich.live', 'exop.platform', 'exop.runtime.deployment'}"
     code = f"import sys; from exop.cli import main; main(['run', '--help']); print({heavy} & set(sys.modules))"
@@ -93,7 +91,7 @@ def test_help_stays_light() -> None:
         (["mesh", "x", "--format", "png"], "mermaid"),
     ],
 )
-def test_wrong_arguments(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_arguments(arguments, said, capsys):
     """A wrong command line is one line with the cure, and exit code 2."""
     assert main(arguments) == 2
     line = one_line(capsys)
@@ -101,14 +99,14 @@ def test_wrong_arguments(arguments: list[str], said: str, capsys: pytest.Capture
     assert "--help" in line
 
 
-def test_mistakes_end_with_2(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes_end_with_2(capsys, monkeypatch):
     """An error of ExoP is its message on one line."""
     replaced(monkeypatch, BuilderError("no such thing; do that"))
     assert main(["ps"]) == 2
     assert one_line(capsys) == "exop: no such thing; do that\n"
 
 
-def test_notes_are_the_second_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notes_are_the_second_line(capsys, monkeypatch):
     """What was noted on an error stands on one further line."""
     error = ExopError("it broke")
     error.add_note("in the slet 'x'")
@@ -117,35 +115,31 @@ def test_notes_are_the_second_line(capsys: pytest.CaptureFixture[str], monkeypat
     assert capsys.readouterr().err == "exop: it broke\n  in the slet 'x'\n"
 
 
-def test_defects_are_no_mistakes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_defects_are_no_mistakes(monkeypatch):
     """Any other error is called a defect, without its traceback, and exit code 1."""
     replaced(monkeypatch, ZeroDivisionError("of nothing"))
-    assert main(["ps"]) == 1
-    err = capsys.readouterr().err
+    err = answer_of("ps", code=1)
     assert err.startswith("exop: a defect, please report it: ZeroDivisionError: of nothing\n")
     assert "Traceback" not in err
 
 
 @pytest.mark.parametrize("way", ["option", "environment"])
-def test_debug_shows_the_traceback(
-    way: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_debug_shows_the_traceback(way, monkeypatch):
     """`--debug` or EXOP_DEBUG=1 shows where an error comes from; the exit code is the same."""
     replaced(monkeypatch, BuilderError("no"))
     if way == "environment":
         monkeypatch.setenv("EXOP_DEBUG", "1")
-    assert main(["ps", "--debug"] if way == "option" else ["ps"]) == 2
-    assert "Traceback" in capsys.readouterr().err
+    assert "Traceback" in answer_of("ps", *(["--debug"] if way == "option" else []), code=2)
 
 
-def test_ctrl_c_elsewhere(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_elsewhere(capsys, monkeypatch):
     """Ctrl-C in a command that runs nothing ends it with 130, without a traceback."""
     replaced(monkeypatch, KeyboardInterrupt())
     assert main(["ps"]) == 130
     assert capsys.readouterr().err == "exop: stopped\n"
 
 
-def test_reader_gone() -> None:
+def test_reader_gone():
     """`exop … | head` ends quietly when nobody reads any more."""
     process = subprocess.Popen([*COMMAND, "doctor"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
@@ -161,7 +155,7 @@ def greet(name: str, *, loudly: bool = False) -> int:
     return 3
 
 
-def test_commands_of_plugins(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_of_plugins(capsys, monkeypatch):
     """What a plugin returns from register_commands is a command: listed, parsed, its number the exit code."""
     plugin = SimpleNamespace(register_commands=hookimpl(lambda: [greet]))
     monkeypatch.setattr(Plugins, "discover", lambda self: self.register("friendly", plugin))
@@ -175,7 +169,7 @@ def unreadable(item: "NoSuchType") -> None:  # type: ignore[name-defined] # noqa
     """Have a signature that cannot be resolved."""
 
 
-def test_unreadable_commands(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_commands(capsys, monkeypatch):
     """A command whose signature cannot be read is left out by the name of its plugin; help still works."""
     plugin = SimpleNamespace(register_commands=hookimpl(lambda: [greet, unreadable]))
     monkeypatch.setattr(Plugins, "discover", lambda self: self.register("hasty", plugin))
@@ -186,7 +180,7 @@ def test_unreadable_commands(capsys: pytest.CaptureFixture[str], monkeypatch: py
     assert "hasty" in err
 
 
-def test_command_names_are_taken_once(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_names_are_taken_once(monkeypatch):
     """A plugin cannot take the place of another command; it is named, and the others work."""
 
     def ps() -> None:
@@ -194,7 +188,6 @@ def test_command_names_are_taken_once(capsys: pytest.CaptureFixture[str], monkey
 
     plugin = SimpleNamespace(register_commands=hookimpl(lambda: [greet, ps]))
     monkeypatch.setattr(Plugins, "discover", lambda self: self.register("greedy", plugin))
-    assert main(["greet", "you"]) == 3
-    err = capsys.readouterr().err
+    err = answer_of("greet", "you", code=3)
     assert "greedy" in err
     assert "its command 'ps' is taken already" in err

@@ -58,7 +58,7 @@ def nasty(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("closed", ["2>&-", ">&-", "<&- >&- 2>&-", "2>/dev/full"])
-def test_streams_that_are_closed(nasty: Path, tmp_path: Path, closed: str) -> None:
+def test_streams_that_are_closed(nasty, tmp_path, closed):
     """A run goes to its end; nothing that is told comes into a file of somebody else's."""
     line = " ".join(map(str, [*COMMAND, "run", nasty]))
     done = subprocess.run(f"{line} {closed}", shell=True, timeout=60, check=False, cwd=tmp_path)
@@ -74,9 +74,7 @@ def test_streams_that_are_closed(nasty: Path, tmp_path: Path, closed: str) -> No
         ("huge", 1, "(5000000 characters)"),
     ],
 )
-def test_what_a_slet_tells_harms_no_reader(
-    nasty: Path, capsys: pytest.CaptureFixture[str], how: str, code: int, said: str
-) -> None:
+def test_what_a_slet_tells_harms_no_reader(nasty, capsys, how, code, said):
     """Its figures and exceptions are shown escaped and shortened; a text that raises is replaced."""
     assert main(["run", str(nasty), f"how={how}"]) == code
     err = capsys.readouterr().err
@@ -101,7 +99,7 @@ app.add("sink", hangs, item=app.add("numbers", count_up))
 """
 
 
-def test_a_second_ctrl_c_while_a_slet_hangs(tmp_path: Path) -> None:
+def test_a_second_ctrl_c_while_a_slet_hangs(tmp_path):
     """It stops at once, and says which slet was left behind, and where."""
     (tmp_path / "hanging.py").write_text(HANGING)
     with running("run", tmp_path / "hanging.py", cwd=tmp_path) as process:
@@ -118,7 +116,7 @@ def test_a_second_ctrl_c_while_a_slet_hangs(tmp_path: Path) -> None:
         assert "time.sleep(600)" in rest
 
 
-def test_descriptors_are_left_alone_that_are_open() -> None:
+def test_descriptors_are_left_alone_that_are_open():
     """A closed stream of Python's does not close, or take, a descriptor that somebody uses."""
     code = (
         "import os, sys; sys.stderr = None; kept = os.fstat(2).st_ino\n"

@@ -48,7 +48,7 @@ ports = {item = "numbers"}
 """
 
 
-def test_package_folder(counting: Path) -> None:
+def test_package_folder(counting):
     """A folder is a plugin: its builder builds, and its slets are known by the folder's name."""
     catalog = known_plugins()
     mesh = build(find_target(str(counting), catalog), ["output=out", "to=3"], catalog)
@@ -58,19 +58,19 @@ def test_package_folder(counting: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["app", "anything"])
-def test_file_with_an_application(name: str, tmp_path: Path) -> None:
+def test_file_with_an_application(name, tmp_path):
     """The one Application of a .py file is what runs, whatever it is called."""
     (tmp_path / "ready.py").write_text(READY.format(name=name))
     assert mesh_of(tmp_path / "ready.py").name == "ready"
 
 
-def test_file_with_a_builder(tmp_path: Path) -> None:
+def test_file_with_a_builder(tmp_path):
     """A function that says that it returns an Application is the builder of a .py file."""
     (tmp_path / "one.py").write_text(BUILDERS.partition("\n\ndef many")[0])
     assert mesh_of(tmp_path / "one.py", "to=7").nodes["numbers"].settings["to"] == 7
 
 
-def test_several_builders(tmp_path: Path) -> None:
+def test_several_builders(tmp_path):
     """With several builders, FILE:NAME names one; without it, the error names them."""
     file = tmp_path / "several.py"
     file.write_text(BUILDERS)
@@ -81,7 +81,7 @@ def test_several_builders(tmp_path: Path) -> None:
         mesh_of(f"{file}:mony")
 
 
-def test_files_are_called_what_they_like(tmp_path: Path) -> None:
+def test_files_are_called_what_they_like(tmp_path):
     """A file called as a module of Python neither replaces it nor is replaced by it; it finds its neighbours."""
     (tmp_path / "neighbour_of_queue.py").write_text("TO = 5")
     text = BUILDERS.partition("\n\ndef many")[0].replace("to: int = 3", "to: int = TO")
@@ -92,20 +92,20 @@ def test_files_are_called_what_they_like(tmp_path: Path) -> None:
     assert hasattr(queue, "SimpleQueue")
 
 
-def test_topology_file(tmp_path: Path) -> None:
+def test_topology_file(tmp_path):
     """A .toml file is a topology; its slets are those of the plugins."""
     (tmp_path / "mesh.toml").write_text(TOPOLOGY)
     assert set(mesh_of(tmp_path / "mesh.toml").nodes) == {"numbers", "show"}
 
 
-def test_builder_of_a_plugin(counting: Path) -> None:
+def test_builder_of_a_plugin(counting):
     """The builder of a loaded plugin needs no path, with or without the plugin's name."""
     catalog = known_plugins([counting])
     for name in ("counting", "counting:counting"):
         assert build(find_target(name, catalog), ["output=out"], catalog).name == "counting"
 
 
-def test_a_path_wins_over_a_plugin(counting: Path, tmp_path: Path) -> None:
+def test_a_path_wins_over_a_plugin(counting, tmp_path):
     """`./name` is never a plugin's builder."""
     with pytest.raises(BuilderError, match="does not exist"):
         find_target("./nothing", known_plugins([counting]))
@@ -122,7 +122,7 @@ def test_a_path_wins_over_a_plugin(counting: Path, tmp_path: Path) -> None:
         ("empty", "it holds no __init__.py"),
     ],
 )
-def test_no_application(app: str, said: str, counting: Path, tmp_path: Path) -> None:
+def test_no_application(app, said, counting, tmp_path):
     """What APP cannot be is told with the cure."""
     (tmp_path / "notes.txt").write_text("")
     (tmp_path / "empty").mkdir()
@@ -139,7 +139,7 @@ def test_no_application(app: str, said: str, counting: Path, tmp_path: Path) -> 
         ("1 / 0", "ZeroDivisionError"),
     ],
 )
-def test_broken_file(text: str, said: str, tmp_path: Path) -> None:
+def test_broken_file(text, said, tmp_path):
     """A file that cannot be imported is named, with the reason."""
     (tmp_path / "broken.py").write_text(text)
     with pytest.raises(PluginError, match=r"broken\.py") as told:
@@ -147,14 +147,14 @@ def test_broken_file(text: str, said: str, tmp_path: Path) -> None:
     assert said in str(told.value)
 
 
-def test_file_without_application(tmp_path: Path) -> None:
+def test_file_without_application(tmp_path):
     """A file that describes no application is told what to write."""
     (tmp_path / "nothing.py").write_text("x = 1")
     with pytest.raises(BuilderError, match="-> Application"):
         mesh_of(tmp_path / "nothing.py")
 
 
-def test_a_broken_hook_is_the_error(tmp_path: Path) -> None:
+def test_a_broken_hook_is_the_error(tmp_path):
     """A folder whose hook raises is named with what it raised, not as one without a builder."""
     folder = tmp_path / "bad_hook"
     folder.mkdir()

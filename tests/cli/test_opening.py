@@ -1,6 +1,5 @@
 """While an application opens, which may take a minute: what others see of it, and what they are told."""
 
-import json
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +17,7 @@ from exop.errors import ComponentFailed, PlanError, StillOpening
 from exop.logs import set_up
 from exop.remoting.api import service
 from exop.remoting.api.remote_platform import connect
-from tests.cli.shell import eventually
+from tests.cli.shell import answer_of, eventually, facts
 from tests.rig import PATIENCE, Gate
 
 SLOW = '''
@@ -98,7 +97,7 @@ def opening(folder: Path, gate: Gate) -> Iterator[tuple[Platform, Any]]:
             gate.open()
 
 
-def test_others_see_how_far_it_is(slow: Path, gate: Gate, capsys: pytest.CaptureFixture[str]) -> None:
+def test_others_see_how_far_it_is(slow, gate, capsys):
     """`ps`, `describe`, `top` and the status tell what is open, what is waited for, and since when."""
     with opening(slow, gate) as (platform, applied):
         found = platform.status()["applications"]["slow"]
@@ -113,17 +112,15 @@ def test_others_see_how_far_it_is(slow: Path, gate: Gate, capsys: pytest.Capture
             ("describe", "slow"): "slow  opening 2 of 3 for ",
             ("top", "--once", "--every", "0.01"): "slow  opening 2 of 3  ",
         }.items():
-            assert main(list(command)) == 0
-            out = capsys.readouterr().out
+            out = answer_of(*command)
             assert said in out
             assert "slow.engine: has been opening for " in out
         gate.open()
         applied.result(PATIENCE)
-        assert main(["ps", "--json"]) == 0
-        assert "opening" not in json.loads(capsys.readouterr().out)[0]["applications"]["slow"]
+        assert "opening" not in facts("ps")[0]["applications"]["slow"]
 
 
-def test_commands_say_that_it_is_opening(slow: Path, gate: Gate, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_say_that_it_is_opening(slow, gate):
     """Also a second apply: exit code 1, what is waited for, what to do; and not that there is no such application."""
     with opening(slow, gate) as (platform, _):
         for command in (
@@ -135,14 +132,13 @@ def test_commands_say_that_it_is_opening(slow: Path, gate: Gate, capsys: pytest.
             ["remove", "slow"],
             ["apply", "./slow", "to=5"],
         ):
-            assert main(command) == 1, command
-            err = capsys.readouterr().err
+            err = answer_of(*command, code=1)
             assert "exop: 'slow' is still opening on the platform 'there': 2 of 3 slets are open, engine since " in err
         with pytest.raises(StillOpening, match="try again when it runs"):
             platform.mesh("slow")
 
 
-def test_who_waits_for_it_waits_for_its_opening(slow: Path, gate: Gate) -> None:
+def test_who_waits_for_it_waits_for_its_opening(slow, gate):
     """In the same process and from another one: for its end, or until the time is up."""
     with opening(slow, gate) as (platform, applied), connect("there") as remote, ThreadPoolExecutor(2) as pool:
         assert not platform.wait("slow", 0)
@@ -154,9 +150,7 @@ def test_who_waits_for_it_waits_for_its_opening(slow: Path, gate: Gate) -> None:
         assert [one.result(PATIENCE) for one in waiting] == [True, True]
 
 
-def test_apply_shows_how_far_it_is(
-    slow: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_apply_shows_how_far_it_is(slow, gate, monkeypatch, capsys):
     """Not on a terminal there is a line every few seconds, for as long as it takes."""
     monkeypatch.setattr(service, "PATIENCE", 0.01)
     with Platform(name="there", control=True) as platform, ThreadPoolExecutor(1) as pool:
@@ -176,7 +170,7 @@ def test_apply_shows_how_far_it_is(
         assert capsys.readouterr().out == "slow runs on there\n"
 
 
-def test_an_opening_that_fails_is_over(slow: Path, gate: Gate, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_opening_that_fails_is_over(slow, gate):
     """Nobody sees it as opening any more."""
     sys.modules["slow"].FAILS.append(True)
     with opening(slow, gate) as (platform, applied):
@@ -184,13 +178,10 @@ def test_an_opening_that_fails_is_over(slow: Path, gate: Gate, capsys: pytest.Ca
         with pytest.raises(ComponentFailed, match="no engine here"):
             applied.result(PATIENCE)
         assert platform.status()["applications"] == {}
-        assert main(["end", "slow"]) == 2
-        assert "has no application 'slow'" in capsys.readouterr().err
+        assert "has no application 'slow'" in answer_of("end", "slow", code=2)
 
 
-def test_a_platform_that_starts_again_shows_what_it_opens(
-    slow: Path, gate: Gate, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_platform_that_starts_again_shows_what_it_opens(slow, gate, tmp_path, capsys):
     """It answers meanwhile and logs how far it is; what runs there already can be asked for, changes have to wait."""
     gate.open()
     with Platform(state=tmp_path / "state", control=False) as before:

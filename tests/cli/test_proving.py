@@ -15,7 +15,7 @@ def counted(path: Path) -> None:
     assert [int(one[2]) for one in found] == list(range(1, len(found) + 1))
 
 
-def test_prove_keep_and_roll_back(line: Path) -> None:
+def test_prove_keep_and_roll_back(line):
     """The plan shows the shadow; an equal one takes over, a different one is refused, and the old one comes back."""
     wrong = exop("replace", "line.tag", "line:shout", "--shadow", "50items")
     assert wrong.returncode == 1
@@ -47,7 +47,7 @@ def test_prove_keep_and_roll_back(line: Path) -> None:
     counted(line)
 
 
-def test_ctrl_c_leaves_the_old_one(line: Path) -> None:
+def test_ctrl_c_leaves_the_old_one(line):
     """Whoever gives up waiting gives up the proof: the old slet stays, and others may change the application."""
     with running("replace", "line.tag", "line:twin", "--shadow", "1000000items,600s") as waiting:
         eventually(lambda: facts("describe", "line").get("shadow", {}).get("tag", {}).get("items"))
@@ -63,7 +63,7 @@ def test_ctrl_c_leaves_the_old_one(line: Path) -> None:
     counted(line)
 
 
-def test_a_proof_is_given_up_from_elsewhere(line: Path) -> None:
+def test_a_proof_is_given_up_from_elsewhere(line):
     """`rollback --abandon` gives up the proof that another terminal waits for; the refusal names it."""
     assert exop("rollback", "--abandon", "line").returncode == 2
     with running("replace", "line.tag", "line:twin", "--shadow", "1000000items,600s") as waiting:
@@ -76,7 +76,7 @@ def test_a_proof_is_given_up_from_elsewhere(line: Path) -> None:
     assert facts("describe", "line.tag")["slet"] == "line:tag"
 
 
-def test_what_is_asked_of_a_proof() -> None:
+def test_what_is_asked_of_a_proof():
     """The options become the plain data that a platform is sent."""
     found = Proof(shadow="5items,2s", divert=("path=x",), keep="60s").as_data()
     assert found is not None

@@ -24,7 +24,7 @@ def numbers_written() -> list[float]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_first_one_drains(number: signal.Signals, counting: Path) -> None:
+def test_the_first_one_drains(number, counting):
     """Ctrl-C or SIGTERM ends the sources; everything that they had emitted is processed, and the exit code is 0."""
     with running("run", counting, *PACED, "--json") as process:
         eventually(lambda: applications().get("counting") == "running")
@@ -38,7 +38,7 @@ def test_the_first_one_drains(number: signal.Signals, counting: Path) -> None:
     assert f'"items": {len(written)}' in out
 
 
-def test_the_second_one_stops(counting: Path) -> None:
+def test_the_second_one_stops(counting):
     """A second Ctrl-C stops what does not drain; the shell is told by 130, and nothing is started again."""
     stuck = counting.with_name("stuck.py")
     stuck.write_text(
@@ -60,7 +60,7 @@ def test_the_second_one_stops(counting: Path) -> None:
         assert process.stdout.read() == "", "the second item must not have been taken"
 
 
-def test_the_third_one_kills(tmp_path: Path) -> None:
+def test_the_third_one_kills(tmp_path):
     """One request more than the patience ends the process on the spot, whatever it waits for."""
     code = (
         "import os, signal, threading\nfrom exop.cli.report import Stopping\n"
@@ -76,7 +76,7 @@ def test_the_third_one_kills(tmp_path: Path) -> None:
     assert done.stderr == "exop: killed\n"
 
 
-def test_while_an_engine_opens(counting: Path) -> None:
+def test_while_an_engine_opens(counting):
     """A slet that opens slowly cannot be interrupted: the first Ctrl-C is answered at once, the second kills."""
     slow = counting.with_name("slow.py")
     slow.write_text(
@@ -96,7 +96,7 @@ def test_while_an_engine_opens(counting: Path) -> None:
         assert process.wait(120) == 143
 
 
-def test_handlers_are_put_back() -> None:
+def test_handlers_are_put_back():
     """After the block signals do what they did before."""
     before = signal.getsignal(signal.SIGTERM)
     with Stopping():
@@ -104,7 +104,7 @@ def test_handlers_are_put_back() -> None:
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-def test_kill_9_and_serve(counting: Path) -> None:
+def test_kill_9_and_serve(counting):
     """After kill -9 the next platform there starts the application again by itself; SIGTERM leaves it to go on."""
     with running("run", counting, *PACED, "--state", "state") as process:
         eventually(lambda: applications().get("counting") == "running")
@@ -122,7 +122,7 @@ def test_kill_9_and_serve(counting: Path) -> None:
     store.close()
 
 
-def test_repair_from_another_terminal(counting: Path) -> None:
+def test_repair_from_another_terminal(counting):
     """`--on-failure wait`: the failure is shown with its cure; after `exop resume` the same item is tried again."""
     arguments = ("run", counting, "to=5", "output=out", "missing=mended", "--on-failure", "wait")
     with running(*arguments) as process:
@@ -138,7 +138,7 @@ def test_repair_from_another_terminal(counting: Path) -> None:
     assert numbers_written() == [0.5, 1.0, 1.5, 2.0, 2.5]
 
 
-def test_ctrl_c_while_a_slet_waits(counting: Path) -> None:
+def test_ctrl_c_while_a_slet_waits(counting):
     """Nothing can be drained past a suspended slet: one Ctrl-C ends the wait, with the exit code of the failure."""
     arguments = ("run", counting, "to=5", "output=out", "missing=never", "--on-failure", "wait", "--quiet")
     with running(*arguments) as process:
@@ -149,7 +149,7 @@ def test_ctrl_c_while_a_slet_waits(counting: Path) -> None:
     assert "exop: half failed while running" in err
 
 
-def test_on_a_terminal(counting: Path) -> None:
+def test_on_a_terminal(counting):
     """On a terminal there is a live table, and Ctrl-C from the keyboard drains."""
     keyboard, terminal = pty.openpty()
     # The terminal becomes the one whose Ctrl-C reaches the process.
@@ -234,7 +234,7 @@ def register_builders():
 
 
 @pytest.mark.parametrize("durable", [False, True])
-def test_a_suspended_node_is_named_and_waited_for_so_long(durable: bool, tmp_path: Path) -> None:
+def test_a_suspended_node_is_named_and_waited_for_so_long(durable, tmp_path):
     """SIGTERM with a suspended node: its name and the cure are told, and after `--drain-timeout` the run stops."""
     folder = tmp_path / f"held_{durable}".lower()
     folder.mkdir()

@@ -1,6 +1,5 @@
 """A platform in one process, the commands in another: over its socket."""
 
-import json
 import os
 import socket
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ import pytest
 
 from exop import Platform
 from exop.cli import main
-from tests.cli.shell import applications, eventually, exop, exop_process, facts, running
+from tests.cli.shell import answer_of, applications, eventually, exop, exop_process, facts, running
 
 
 @pytest.fixture
@@ -22,7 +21,7 @@ def served(counting: Path) -> Iterator[Path]:
         yield counting
 
 
-def test_from_apply_to_remove(counting: Path, tmp_path: Path) -> None:
+def test_from_apply_to_remove(counting, tmp_path):
     """apply, ps, describe, services, mesh, end, remove: all about an application that runs elsewhere."""
     with running("serve", "--load", counting, "--name", "served", stdout=None, stderr=None):
         eventually(lambda: facts("ps"))
@@ -53,7 +52,7 @@ def test_from_apply_to_remove(counting: Path, tmp_path: Path) -> None:
         assert exop("stop", "counting").returncode == 0
 
 
-def test_a_slet_of_the_file_that_runs_replaces_another(counting: Path, tmp_path: Path) -> None:
+def test_a_slet_of_the_file_that_runs_replaces_another(counting, tmp_path):
     """`exop run FILE.py` knows the slets of the file, by the names that `exop describe FILE.py` prints."""
     text = (counting / "__init__.py").read_text().partition("@hookimpl")[0]
     (tmp_path / "own.py").write_text(
@@ -67,7 +66,7 @@ def test_a_slet_of_the_file_that_runs_replaces_another(counting: Path, tmp_path:
         assert "did you mean 'own:third'?" in wrong.stderr
 
 
-def test_wrong_names(served: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_names(served, capsys):
     """Names that a running platform does not know are told with the known ones, exit code 2."""
     assert main(["apply", str(served), "pace=0.01", "output=out"]) == 0
     said = {
@@ -80,19 +79,16 @@ def test_wrong_names(served: Path, capsys: pytest.CaptureFixture[str]) -> None:
     }
     capsys.readouterr()
     for arguments, cure in said.items():
-        assert main([*arguments]) == 2, arguments
-        assert cure in capsys.readouterr().err
-    assert main(["resume", "counting.half"]) == 0
-    assert "it is not suspended: nothing to do" in capsys.readouterr().out
+        assert cure in answer_of(*arguments, code=2)
+    assert "it is not suspended: nothing to do" in answer_of("resume", "counting.half")
 
 
-def test_code_does_not_travel(served: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_code_does_not_travel(served, tmp_path):
     """A slet that the platform does not have is named; an application of a single file is refused here already."""
     (tmp_path / "mesh.toml").write_text(
         '[application]\nname = "x"\n[nodes.a]\nslet = "elsewhere:thing"\nports = {out = "a"}\n'
     )
-    assert main(["apply", "mesh.toml"]) == 2
-    err = capsys.readouterr().err
+    err = answer_of("apply", "mesh.toml", code=2)
     assert "elsewhere:thing" in err
     assert "exop serve --load FOLDER" in err
     assert "exop bundle install" in err
@@ -101,32 +97,27 @@ def test_code_does_not_travel(served: Path, tmp_path: Path, capsys: pytest.Captu
         "@slet\ndef one() -> Iterator[int]:\n    yield 1\n\n"
         "app = Application('single')\napp.add('one', one)\n"
     )
-    assert main(["apply", "single.py"]) == 2
-    err = capsys.readouterr().err
+    err = answer_of("apply", "single.py", code=2)
     assert "is in no plugin, and code does not travel" in err
     assert "state directory" not in err
 
 
-def test_several_platforms(served: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_platforms(served, capsys):
     """Of several platforms the one that has the application is meant; otherwise --on or --state says which."""
     with running("run", served, "pace=0.01", "output=further", "--state", "other", "--name", "other", "--quiet"):
         eventually(lambda: applications() == {"counting": "running"})
-        assert main(["describe", "counting", "--json"]) == 0
-        assert json.loads(capsys.readouterr().out)["platform"] == "other"
-        assert main(["services"]) == 2
-        assert "name one of them" in capsys.readouterr().err
+        assert facts("describe", "counting")["platform"] == "other"
+        assert "name one of them" in answer_of("services", code=2)
         assert main(["apply", str(served), "output=out", "pace=0.01", "--on", "served"]) == 0
         capsys.readouterr()
-        assert main(["describe", "counting"]) == 2
-        assert "runs on several platforms" in capsys.readouterr().err
+        assert "runs on several platforms" in answer_of("describe", "counting", code=2)
         for chosen in (["--on", "other"], ["--state", "other"]):
-            assert main(["describe", "counting", "--json", *chosen]) == 0
-            assert json.loads(capsys.readouterr().out)["platform"] == "other"
+            assert facts("describe", "counting", *chosen)["platform"] == "other"
         with pytest.raises(AssertionError):
             facts("describe", "nothing")
 
 
-def test_to_wait_for_what_is_suspended(served: Path, tmp_path: Path) -> None:
+def test_to_wait_for_what_is_suspended(served, tmp_path):
     """`end --wait` does not wait for ever for a slet that has to be repaired: it says which, exit code 1."""
     assert exop("apply", "./counting", f"missing={tmp_path / 'no'}", "output=out").returncode == 0
     eventually(lambda: applications() == {"counting": "suspended"})
@@ -135,7 +126,7 @@ def test_to_wait_for_what_is_suspended(served: Path, tmp_path: Path) -> None:
     assert "counting.half failed while running: ValueError: no halves today" in done.stderr
 
 
-def test_to_wait_for_the_end_of_a_run(counting: Path, tmp_path: Path) -> None:
+def test_to_wait_for_the_end_of_a_run(counting, tmp_path):
     """`end --wait` succeeds when the `exop run` that has ended with its application no longer answers."""
     with running("run", counting, "pace=0.01", f"output={tmp_path / 'out'}", "-q"):
         eventually(lambda: applications() == {"counting": "running"})
@@ -143,7 +134,7 @@ def test_to_wait_for_the_end_of_a_run(counting: Path, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_who_listens_and_does_not_answer_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_who_listens_and_does_not_answer_is_named(capsys):
     """A platform that cannot be asked is not taken for one that does not run."""
     from exop.remoting.transport.rundir import run_directory
 
@@ -159,9 +150,7 @@ def test_who_listens_and_does_not_answer_is_named(capsys: pytest.CaptureFixture[
     assert "no platform is running" not in said
 
 
-def test_nobody_is_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nobody_is_there():
     """`ps` without platforms succeeds and says how to start one; with --json the list is empty."""
-    assert main(["ps"]) == 0
-    assert "exop serve" in capsys.readouterr().out
-    assert main(["ps", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == []
+    assert "exop serve" in answer_of("ps")
+    assert facts("ps") == []

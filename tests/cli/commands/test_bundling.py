@@ -20,7 +20,7 @@ def state(tmp_path: Path) -> Iterator[Path]:
         yield state
 
 
-def test_a_bundle_is_made_installed_started_and_removed(state: Path, tmp_path: Path) -> None:
+def test_a_bundle_is_made_installed_started_and_removed(state, tmp_path):
     """Each command tells what is so then, in words and as JSON."""
     folder = tmp_path / "speeds"
     assert (
@@ -47,7 +47,7 @@ def test_a_bundle_is_made_installed_started_and_removed(state: Path, tmp_path: P
     assert "has no bundle 'speeds'" in refused.stderr
 
 
-def test_a_broken_bundle_is_told_by_file_and_line(state: Path, tmp_path: Path) -> None:
+def test_a_broken_bundle_is_told_by_file_and_line(state, tmp_path):
     """Exit code 2, one line; the list remembers why."""
     folder = tmp_path / "speeds"
     exop("bundle", "new", folder)
@@ -94,7 +94,7 @@ def register_builders():
 """
 
 
-def test_an_application_is_edited_while_it_runs(tmp_path: Path) -> None:
+def test_an_application_is_edited_while_it_runs(tmp_path):
     """Real saves: a good one, a broken one, a good one; every number comes once, in order. A lost state is told."""
     folder, output = tmp_path / "telling", tmp_path / "out.txt"
     folder.mkdir()

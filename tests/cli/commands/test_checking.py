@@ -15,6 +15,7 @@ from exop.errors import ExopError
 from exop.hooks import Plugins
 from exop.model.meshes.mesh import Mesh
 from exop.runtime.catalog import known_slets
+from tests.cli.shell import answer_of, facts
 
 MERGED = """
 [application]
@@ -38,23 +39,20 @@ def merged(tmp_path: Path) -> str:
     return "merged.toml"
 
 
-def test_check_shows_what_would_run(counting: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_shows_what_would_run(counting, tmp_path):
     """Check prints slets, ports and channels, and runs nothing."""
-    assert main(["check", "./counting", "output=out"]) == 0
-    text = capsys.readouterr().out
+    text = answer_of("check", "./counting", "output=out")
     assert text.startswith("counting: 3 slets, 2 channels; it can run\n")
     assert "counting:half" in text
     assert not (tmp_path / "out").exists()
 
 
-def test_check_shows_inserted_queues(merged: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_shows_inserted_queues(merged):
     """Where drivers would meet, check names the place of the queue, and why it is there."""
-    assert main(["check", merged, "--json"]) == 0
-    inserted = json.loads(capsys.readouterr().out)["inserted"]
+    inserted = facts("check", merged)["inserted"]
     assert list(inserted) == ["both -> sink.item"]
     assert inserted["both -> sink.item"].startswith("several drivers meet in sink")
-    assert main(["check", merged]) == 0
-    assert "queues that the wiring inserts" in capsys.readouterr().out
+    assert "queues that the wiring inserts" in answer_of("check", merged)
 
 
 @pytest.mark.parametrize(
@@ -64,29 +62,25 @@ def test_check_shows_inserted_queues(merged: str, capsys: pytest.CaptureFixture[
         'count = 5\ntime = "real"\npending = [{ when = "item > 3", settings = { seconds = 5 }, unset = ["count"] }]',
     ],
 )
-def test_check_warns_of_windows_without_punctuations(
-    settings: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_warns_of_windows_without_punctuations(settings, tmp_path):
     """As the log would, and before anything runs; also of one that comes to be by time at a point in the stream."""
     windowed = MERGED.replace('slet = "stock:show"', 'slet = "stock:pass_on"')
     (tmp_path / "windowed.toml").write_text(f'{windowed}[channels.both]\nkind = "window"\n{settings}\n')
-    assert main(["check", "windowed.toml", "--json"]) == 0
-    (note,) = json.loads(capsys.readouterr().out)["notes"]
+    (note,) = facts("check", "windowed.toml")["notes"]
     assert note.startswith("warning: the window 'both' is by time, and no punctuations come from one.out, other.out")
 
 
-def test_check_tells_what_runs_embedded_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_tells_what_runs_embedded_only(tmp_path):
     """Code that no other platform could find is noted."""
     (tmp_path / "own.py").write_text(
         "from exop import Application, slet\nfrom exop.stock.slets import count_up\n\n"
         "@slet\ndef mine(item: int) -> None:\n    pass\n\n"
         "app = Application('own')\napp.add('mine', mine, item=app.add('numbers', count_up))\n"
     )
-    assert main(["check", "own.py"]) == 0
-    assert "note: mine: no plugin offers these slets" in capsys.readouterr().out
+    assert "note: mine: no plugin offers these slets" in answer_of("check", "own.py")
 
 
-def test_check_tells_mistakes(merged: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_tells_mistakes(merged, tmp_path):
     """A mesh that cannot be is refused as `run` refuses it."""
     for text, by, said in [
         ("stock:show", "stock:shwo", "did you mean 'stock:show'?"),
@@ -94,20 +88,15 @@ def test_check_tells_mistakes(merged: str, tmp_path: Path, capsys: pytest.Captur
     ]:
         (tmp_path / merged).write_text(MERGED.replace(text, by))
         for command in (["run"], ["check"], ["mesh"], ["mesh", "--format", "toml"]):
-            assert main([*command, merged]) == 2, command
-            assert said in capsys.readouterr().err
+            assert said in answer_of(*command, merged, code=2)
 
 
-def test_mesh_pictures(merged: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mesh_pictures(merged):
     """Mesh prints Mermaid, DOT, data, and a topology that reads back."""
-    assert main(["mesh", merged]) == 0
-    assert capsys.readouterr().out.startswith("flowchart LR\n")
-    assert main(["mesh", merged, "--format", "dot"]) == 0
-    assert "style=dashed" in capsys.readouterr().out
-    assert main(["mesh", merged, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["channels"] == {"both": {"kind": "direct"}}
-    assert main(["mesh", merged, "--format", "toml"]) == 0
-    mesh = Mesh.from_toml(capsys.readouterr().out, known_slets().slets)
+    assert answer_of("mesh", merged).startswith("flowchart LR\n")
+    assert "style=dashed" in answer_of("mesh", merged, "--format", "dot")
+    assert facts("mesh", merged)["channels"] == {"both": {"kind": "direct"}}
+    mesh = Mesh.from_toml(answer_of("mesh", merged, "--format", "toml"), known_slets().slets)
     assert set(mesh.nodes) == {"one", "other", "sink"}
 
 
@@ -117,7 +106,7 @@ def findings(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, str]]:
     return {one["subject"]: one for one in json.loads(capsys.readouterr().out)}
 
 
-def test_doctor_on_a_sound_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_on_a_sound_machine(tmp_path, capsys):
     """Doctor names Python, the packages, the plugins, the run directory and the platforms that run."""
     found = findings(capsys)
     assert found["Python"]["fact"].startswith(".".join(map(str, sys.version_info[:3])))
@@ -127,7 +116,7 @@ def test_doctor_on_a_sound_machine(tmp_path: Path, capsys: pytest.CaptureFixture
     assert found["platforms"]["fact"] == "0 running"
 
 
-def test_doctor_finds_a_broken_plugin(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_finds_a_broken_plugin(capsys, monkeypatch):
     """A plugin that cannot be loaded is broken: it is named with a cure, and the exit code is 1."""
 
     def discover(self: Plugins) -> None:
@@ -148,13 +137,13 @@ def java(monkeypatch: pytest.MonkeyPatch, find_java: object) -> None:
     monkeypatch.setitem(sys.modules, "exop_spark.java", module)
 
 
-def test_doctor_finds_java(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_finds_java(capsys, monkeypatch):
     """With the Spark plugin the Java that it would take is named."""
     java(monkeypatch, lambda: SimpleNamespace(version=21, home=Path("/opt/java"), found_by="PATH"))
     assert findings(capsys)["Java"]["fact"] == "21 at /opt/java (found by PATH)"
 
 
-def test_doctor_misses_java(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_misses_java(capsys, monkeypatch):
     """With the Spark plugin and no Java, doctor says where it looked and the command that mends it."""
 
     def none() -> None:
@@ -166,13 +155,13 @@ def test_doctor_misses_java(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     assert "JAVA_HOME" in found["fact"]
 
 
-def test_doctor_without_spark(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_without_spark(capsys, monkeypatch):
     """Without the Spark plugin no Java is needed: that is no fault."""
     monkeypatch.setitem(sys.modules, "exop_spark.java", None)
     assert findings(capsys)["Java"]["verdict"] == "missing"
 
 
-def test_doctor_misses_packages(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_misses_packages(capsys, monkeypatch):
     """A package that is needed is broken, one that only some applications need is missing; both have their command."""
     monkeypatch.setattr(health, "NEEDED", ("pluggy", "no-such-package"))
     monkeypatch.setattr(health, "OPTIONAL", {"no-such-extra": "pip install it"})
@@ -181,7 +170,7 @@ def test_doctor_misses_packages(capsys: pytest.CaptureFixture[str], monkeypatch:
     assert (found["no-such-extra"]["verdict"], found["no-such-extra"]["cure"]) == ("missing", "pip install it")
 
 
-def test_doctor_distrusts_a_run_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_distrusts_a_run_directory(tmp_path, capsys):
     """A run directory that is none is broken, with a cure; nothing else is kept from being looked at."""
     (tmp_path / "exop").write_text("")
     found = findings(capsys)
@@ -194,6 +183,7 @@ DEEP = '''
 from exop import Application, Slet, input_port
 from exop.errors import MeshError
 from exop.stock.slets import count_up
+from tests.cli.shell import answer_of, facts
 
 CALLS = []
 
@@ -225,23 +215,18 @@ def asked(*, query: str = "all") -> Application:
 '''
 
 
-def test_deep_checks_are_asked_with_settings_and_what_arrives(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_deep_checks_are_asked_with_settings_and_what_arrives(tmp_path, monkeypatch):
     """`--deep` lets slets check themselves, and lets go of what they share after the last; a mistake names its node."""
     Path("deep.py").write_text(DEEP)
-    assert main(["check", "deep.py", "--deep"]) == 0
-    assert "analysed: first, second\n" in capsys.readouterr().out
+    assert "analysed: first, second\n" in answer_of("check", "deep.py", "--deep")
     monkeypatch.delitem(sys.modules, "deep", raising=False)
-    assert main(["check", "deep.py", "--deep", "query=none"]) == 2
-    error = capsys.readouterr().err
+    error = answer_of("check", "deep.py", "--deep", "query=none", code=2)
     assert error == "exop: 'none' is no query; write 'all'\n  in the node 'second'\n"
-    assert main(["check", "deep.py", "--deep", "query=boom"]) == 2
-    assert "second: the deep check of " in capsys.readouterr().err
+    assert "second: the deep check of " in answer_of("check", "deep.py", "--deep", "query=boom", code=2)
     assert main(["check", "deep.py", "query=none"]) == 0
 
 
-def test_what_a_deep_check_gets() -> None:
+def test_what_a_deep_check_gets():
     """The settings of the node are complete; of each input it is told what is pushed into its channel."""
     Path("deep.py").write_text(DEEP)
     catalog = known_plugins()

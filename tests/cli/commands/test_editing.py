@@ -5,23 +5,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from exop.cli import main
-from tests.cli.shell import applications, eventually, facts, lines
-
-
-def told(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> str:
-    """Run a command, and return what it printed: on stdout if it succeeds, else on stderr."""
-    capsys.readouterr()
-    assert main([str(one) for one in arguments]) == code, capsys.readouterr()
-    out, err = capsys.readouterr()
-    return err if code else out
-
-
-def as_json(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
-    """What a command prints with `--json`."""
-    return json.loads(told(capsys, *arguments, "--json"))
+from tests.cli.shell import answer_of, applications, eventually, facts, lines
 
 
 def numbers(path: Path) -> list[int]:
@@ -29,9 +14,9 @@ def numbers(path: Path) -> list[int]:
     return [int(one.split()[1]) for one in path.read_text().splitlines(keepends=True) if one.endswith("\n")]
 
 
-def test_replace_hands_the_state_over_and_loses_nothing(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_replace_hands_the_state_over_and_loses_nothing(line):
     """`replace` prints the plan and the pause; every number is written once, and the count goes on."""
-    text = told(capsys, "replace", "line.tag", "line:shout", "label=B")
+    text = answer_of("replace", "line.tag", "line:shout", "label=B")
     title, step, *settings, does = text.splitlines()[:5]
     assert title == "line: revision 1 → 2"
     assert step == "  replace tag: line:tag → line:shout; the state (Seen) by reference"
@@ -44,82 +29,82 @@ def test_replace_hands_the_state_over_and_loses_nothing(line: Path, capsys: pyte
     assert [int(one.split()[2]) for one in found] == list(range(1, len(found) + 1))
 
 
-def test_the_plan_as_data_and_nothing_happens(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_plan_as_data_and_nothing_happens(line):
     """`plan` and `--dry-run` say the same, as text and as JSON, and leave everything as it is."""
     for command in (["plan", "replace", "line.tag", "line:shout"], ["replace", "line.tag", "line:shout", "--dry-run"]):
-        planned = as_json(capsys, *command)
+        planned = facts(*command)
         (step,) = planned["steps"]
         assert (step["verb"], step["node"], step["state"]) == ("replace", "tag", "the state (Seen) by reference")
         assert (planned["made"], planned["anything"], planned["revision"]) == (False, True, 1)
-        assert "replace tag: line:tag → line:shout" in told(capsys, *command)
+        assert "replace tag: line:tag → line:shout" in answer_of(*command)
     assert facts("describe", "line")["revision"] == 1
 
 
-def test_configure(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_configure(line):
     """Settings arrive converted by their annotations; the same value once more is nothing to do."""
-    changed = as_json(capsys, "configure", "line.tag", "label=C", "limit=3")
+    changed = facts("configure", "line.tag", "label=C", "limit=3")
     assert (changed["made"], changed["now"]) == (True, 2)
     assert changed["paused_ms"] >= 0
     assert facts("describe", "line.tag")["settings"] == {"label": "C", "limit": 3}
     eventually(lambda: lines(line)[-1].startswith("C "))
-    assert "nothing to do" in told(capsys, "configure", "line.tag", "label=C")
+    assert "nothing to do" in answer_of("configure", "line.tag", "label=C")
 
 
-def test_configure_at_a_point_in_the_stream(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_configure_at_a_point_in_the_stream(line):
     """`--when` is shown until it takes effect, `--cancel` takes it back; a wrong condition is told with a mark."""
-    text = told(capsys, "configure", "line.tag", "label=C", "limit=3", "--when", "item < 0")
+    text = answer_of("configure", "line.tag", "label=C", "limit=3", "--when", "item < 0")
     assert "arm tag: pending: label='C', limit=3 when item < 0" in text
     assert facts("describe", "line.tag")["pending"] == ["label='C', limit=3 when item < 0"]
-    assert "pending: label='C', limit=3 when item < 0" in told(capsys, "describe", "line.tag")
+    assert "pending: label='C', limit=3 when item < 0" in answer_of("describe", "line.tag")
     for command in (["describe", "line"], ["ps"]):
-        assert "line.tag: pending: label='C', limit=3 when item < 0" in told(capsys, *command)
-    assert "no longer pending: label='C'" in told(capsys, "configure", "line.tag", "--cancel")
+        assert "line.tag: pending: label='C', limit=3 when item < 0" in answer_of(*command)
+    assert "no longer pending: label='C'" in answer_of("configure", "line.tag", "--cancel")
     assert "pending" not in facts("describe", "line.tag")
-    told(capsys, "configure", "line.tag", "label=D", "--when", "item % 10 == 0")
+    answer_of("configure", "line.tag", "label=D", "--when", "item % 10 == 0")
     eventually(lambda: lines(line)[-1].startswith("D "))
     first = next(text for text in lines(line) if text.startswith("D "))
     assert int(first.split()[1]) % 10 == 0
     assert facts("describe", "line.tag")["settings"]["label"] == "D"
-    wrong = told(capsys, "configure", "line.tag", "label=C", "--when", "itme < 0", code=2)
+    wrong = answer_of("configure", "line.tag", "label=C", "--when", "itme < 0", code=2)
     assert "no port or setting is called 'itme'; did you mean 'item'" in wrong
     assert wrong.rstrip().endswith("itme < 0\n  ^")
-    assert "--cancel goes without" in told(capsys, "configure", "line.tag", "label=C", "--cancel", code=2)
-    assert "do not go with suspend" in told(capsys, "plan", "suspend", "line.tag", "--cancel", code=2)
+    assert "--cancel goes without" in answer_of("configure", "line.tag", "label=C", "--cancel", code=2)
+    assert "do not go with suspend" in answer_of("plan", "suspend", "line.tag", "--cancel", code=2)
 
 
-def test_suspend_and_resume(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_suspend_and_resume(line):
     """A suspended node lets nothing in; after `resume` the stream goes on where it was."""
-    assert "pause → hold items → release" in told(capsys, "suspend", "line.tag")
+    assert "pause → hold items → release" in answer_of("suspend", "line.tag")
     held = facts("describe", "line.tag")["metrics"]["items_in"]
     assert facts("describe", "line.tag")["state"] == "suspended"
     assert facts("describe", "line.tag")["metrics"]["items_in"] == held
-    assert "nothing to do" in told(capsys, "suspend", "line.tag")
-    assert "  running; suspended: tag  " in told(capsys, "ps")
-    assert re.search("line  running for .*; suspended: tag  on ", told(capsys, "describe", "line"))
-    assert "line.tag: resumed" in told(capsys, "resume", "line.tag")
-    assert "nothing to do" in told(capsys, "resume", "line.tag")
-    assert "suspended" not in told(capsys, "ps")
+    assert "nothing to do" in answer_of("suspend", "line.tag")
+    assert "  running; suspended: tag  " in answer_of("ps")
+    assert re.search("line  running for .*; suspended: tag  on ", answer_of("describe", "line"))
+    assert "line.tag: resumed" in answer_of("resume", "line.tag")
+    assert "nothing to do" in answer_of("resume", "line.tag")
+    assert "suspended" not in answer_of("ps")
     eventually(lambda: len(lines(line)) > held + 5)
     assert numbers(line) == list(range(1, len(numbers(line)) + 1))
 
 
-def test_rewire_to_a_new_channel_and_back(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rewire_to_a_new_channel_and_back(line):
     """PORT=CHANNEL:KIND makes a channel with its settings; one that nobody uses any more goes."""
-    told(capsys, "add", "line.more", "line:forgetful", "item=numbers")
-    text = told(capsys, "rewire", "line.more", "out=spare:queue,capacity=7")
+    answer_of("add", "line.more", "line:forgetful", "item=numbers")
+    text = answer_of("rewire", "line.more", "out=spare:queue,capacity=7")
     assert "add the channel spare (queue)" in text
     assert "remove the channel more" in text
     assert facts("describe", "line")["channels"]["spare"]["capacity"] == 7
 
 
-def test_rewire_puts_a_queue_in_between(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rewire_puts_a_queue_in_between(line):
     """Ports of two nodes are rewired in one plan; a channel into which nothing is pushed is told with the cure."""
-    alone = told(capsys, "rewire", "line.sink", "item=buffer:queue,capacity=9", code=2)
+    alone = answer_of("rewire", "line.sink", "item=buffer:queue,capacity=9", code=2)
     assert "exop rewire line.NODE OUT=buffer sink.item=buffer" in alone
     twice = ["rewire", "line.tag", "out=buffer:queue,capacity=9", "sink.item=buffer:queue,capacity=8"]
-    assert "'buffer' is described twice, differently" in told(capsys, *twice, code=2)
-    assert "has no node 'sinc'" in told(capsys, "rewire", "line.tag", "out=b:queue", "sinc.item=b", code=2)
-    text = told(capsys, "rewire", "line.tag", "out=buffer", "sink.item=buffer:queue,capacity=9")
+    assert "'buffer' is described twice, differently" in answer_of(*twice, code=2)
+    assert "has no node 'sinc'" in answer_of("rewire", "line.tag", "out=b:queue", "sinc.item=b", code=2)
+    text = answer_of("rewire", "line.tag", "out=buffer", "sink.item=buffer:queue,capacity=9")
     assert "add the channel buffer (queue)" in text
     assert "line: revision 2 runs" in text
     assert facts("describe", "line")["channels"]["buffer"]["capacity"] == 9
@@ -129,7 +114,7 @@ def test_rewire_puts_a_queue_in_between(line: Path, capsys: pytest.CaptureFixtur
     assert found == list(range(1, len(found) + 1))
 
 
-def test_a_faster_edit(line: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_faster_edit(line, monkeypatch):
     """An edit that another one has overtaken is planned again, and made; not for ever."""
     from exop.remoting.api.remote_platform import RemotePlatform
 
@@ -143,44 +128,44 @@ def test_a_faster_edit(line: Path, capsys: pytest.CaptureFixture[str], monkeypat
         return carry_out(platform, plan, *words, **more)
 
     monkeypatch.setattr(RemotePlatform, "carry_out", overtaken)
-    assert "line: revision 3 runs" in told(capsys, "configure", "line.tag", "label=C")
+    assert "line: revision 3 runs" in answer_of("configure", "line.tag", "label=C")
     assert facts("describe", "line.tag")["settings"] == {"label": "C", "limit": 1}
     others.extend([2, 3, 4])
-    err = told(capsys, "configure", "line.tag", "label=D", code=1)
+    err = answer_of("configure", "line.tag", "label=D", code=1)
     assert err.count("is planned again") == 2
     assert "was changed meanwhile" in err
 
 
-def test_a_channel_is_no_node(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_channel_is_no_node(line):
     """A channel where a node is wanted is told as one, with what works for channels."""
-    told(capsys, "rewire", "line.tag", "out=buffer:queue,capacity=9", "sink.item=buffer")
+    answer_of("rewire", "line.tag", "out=buffer:queue,capacity=9", "sink.item=buffer")
     for command in (["describe"], ["memento", "show"]):
-        err = told(capsys, *command, "line.buffer", code=2)
+        err = answer_of(*command, "line.buffer", code=2)
         assert "'buffer' is a channel of line, not a node" in err
         assert "exop configure line.buffer NAME=VALUE" in err
 
 
-def test_a_port_is_no_setting(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_is_no_setting(line):
     """`configure` with the name of a port lists the settings, and says what changes ports."""
-    err = told(capsys, "configure", "line.tag", "item=3", code=2)
+    err = answer_of("configure", "line.tag", "item=3", code=2)
     assert "tag has no setting 'item'; known: label, limit" in err
     assert "item is a port of line:tag: `rewire` connects it elsewhere" in err
 
 
-def test_add_and_remove_a_node(line: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_add_and_remove_a_node(line, tmp_path):
     """A branch is added, runs, and is taken away again; the application goes on."""
-    told(capsys, "add", "line.more", "line:forgetful", "item=numbers")
-    told(capsys, "add", "line.file", "stock:write_lines", "item=more", f"path={tmp_path / 'more'}")
+    answer_of("add", "line.more", "line:forgetful", "item=numbers")
+    answer_of("add", "line.file", "stock:write_lines", "item=more", f"path={tmp_path / 'more'}")
     eventually(lambda: len(lines(tmp_path / "more")) > 3)
-    assert "remove file: stock:write_lines" in told(capsys, "remove", "line.file")
-    told(capsys, "remove", "line.more")
+    assert "remove file: stock:write_lines" in answer_of("remove", "line.file")
+    answer_of("remove", "line.more")
     assert list(facts("describe", "line")["nodes"]) == ["numbers", "tag", "sink"]
     assert applications() == {"line": "running"}
 
 
-def test_a_change_that_fails_changes_nothing(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_change_that_fails_changes_nothing(line, capsys):
     """A successor that cannot be opened: exit code 1, the reason, and the old slet runs on."""
-    err = told(capsys, "replace", "line.tag", "line:unopened", "--lose-state", code=1)
+    err = answer_of("replace", "line.tag", "line:unopened", "--lose-state", code=1)
     assert "tag failed while opening: no engine here" in err
     assert facts("describe", "line.tag")["slet"] == "line:tag"
     capsys.readouterr()
@@ -191,7 +176,7 @@ def test_a_change_that_fails_changes_nothing(line: Path, capsys: pytest.CaptureF
     eventually(lambda: len(lines(line)) > before)
 
 
-def test_bad_input(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input(line):
     """Every mistake is told in one line with what there is instead, exit code 2, and nothing is changed."""
     said = {
         ("replace", "line.tga", "line:shout"): "has no node 'tga'; did you mean 'tag'?",
@@ -223,41 +208,41 @@ def test_bad_input(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ("plan", "replcae", "line.tag"): "is no folder, no file",
     }
     for arguments, cure in said.items():
-        err = told(capsys, *arguments, code=2)
+        err = answer_of(*arguments, code=2)
         assert cure in err, (arguments, err)
         assert err.startswith("exop: ")
-    assert "the settings of line:tag: label: str = 'a', limit: int = 0" in told(
-        capsys, "configure", "line.tag", "lable=x", code=2
+    assert "the settings of line:tag: label: str = 'a', limit: int = 0" in answer_of(
+        "configure", "line.tag", "lable=x", code=2
     )
     assert facts("describe", "line")["revision"] == 1
 
 
-def test_code_does_not_travel(line: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_code_does_not_travel(line, tmp_path):
     """A slet in a file of the caller is refused with the ways to bring it there; one of a loaded package is named."""
     (tmp_path / "own.py").write_text("from exop import slet\n")
-    err = told(capsys, "replace", "line.tag", "own.py:mine", code=2)
+    err = answer_of("replace", "line.tag", "own.py:mine", code=2)
     assert "code does not travel" in err
     assert "exop serve --load FOLDER" in err
-    assert "line:tag → line:shout" in told(capsys, "plan", "replace", "line.tag", "./line:shout")
+    assert "line:tag → line:shout" in answer_of("plan", "replace", "line.tag", "./line:shout")
 
 
-def test_no_platform(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_platform(tmp_path):
     """Without a platform the edit is refused, after what is wrong with the line itself."""
-    assert "no platform is running" in told(capsys, "replace", "line.tag", "line:shout", code=2)
-    assert "write NAME=VALUE" in told(capsys, "configure", "line.tag", "label", code=2)
+    assert "no platform is running" in answer_of("replace", "line.tag", "line:shout", code=2)
+    assert "write NAME=VALUE" in answer_of("configure", "line.tag", "label", code=2)
 
 
-def test_a_state_is_made_out_of_a_log(line: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_state_is_made_out_of_a_log(line, tmp_path):
     """`--rebuild log` makes the successor's state of what its log channel holds; without one it is refused."""
-    err = told(capsys, "replace", "line.tag", "line:shout", "--rebuild", "log", code=2)
+    err = answer_of("replace", "line.tag", "line:shout", "--rebuild", "log", code=2)
     assert "log" in err
-    topology = told(capsys, "mesh", "line", "--format", "toml")
-    told(capsys, "remove", "line")
+    topology = answer_of("mesh", "line", "--format", "toml")
+    answer_of("remove", "line")
     head = "[channels.numbers]\nkind = "
     (tmp_path / "line.toml").write_text(topology.replace(f'{head}"direct"', f'{head}"log"'))
-    told(capsys, "apply", tmp_path / "line.toml")
+    answer_of("apply", tmp_path / "line.toml")
     eventually(lambda: len(lines(line)) > 5)
-    told(capsys, "replace", "line.tag", "line:shout", "--rebuild", "log")
+    answer_of("replace", "line.tag", "line:shout", "--rebuild", "log")
     # The sink truncates the file of the first run when its first item comes.
     eventually(lambda: "".join(lines(line)[-1:]).startswith("a!"))
     found = [one.split() for one in lines(line)[:-1]]
@@ -265,7 +250,7 @@ def test_a_state_is_made_out_of_a_log(line: Path, tmp_path: Path, capsys: pytest
     assert [int(count) for _, _, count in found] == list(range(1, len(found) + 1))
 
 
-def test_bad_proofs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_proofs():
     """A time or number that is none is told before anybody is asked; exit code 2."""
     for arguments, said in {
         ("--shadow", "soon"): "write 30s, 1000items, or 1000items,30s",
@@ -276,35 +261,35 @@ def test_bad_proofs(capsys: pytest.CaptureFixture[str]) -> None:
         ("--allow-no-output",): "give --shadow as well",
         ("--divert", "path", "--shadow", "1s"): "write NAME=VALUE",
     }.items():
-        assert said in told(capsys, "replace", "line.tag", "line:twin", *arguments, code=2), arguments
+        assert said in answer_of("replace", "line.tag", "line:twin", *arguments, code=2), arguments
 
 
-def test_a_slet_whose_ports_its_settings_name(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_slet_whose_ports_its_settings_name(line):
     """`add` connects them by name; `configure` plans those that come and go, and refuses to drop one that is read."""
-    told(capsys, "add", "line.split", "stock:split", "item=tag", 'conditions={odd = "item > 5"}')
-    told(capsys, "add", "line.shown", "stock:pass_on", "item=split.odd")
-    text = told(capsys, "configure", "line.split", 'conditions={odd = "item > 5", low = "item < 2"}', "--dry-run")
+    answer_of("add", "line.split", "stock:split", "item=tag", 'conditions={odd = "item > 5"}')
+    answer_of("add", "line.shown", "stock:pass_on", "item=split.odd")
+    text = answer_of("configure", "line.split", 'conditions={odd = "item > 5", low = "item < 2"}', "--dry-run")
     assert "replace split: by itself, with the port low" in text
-    text = told(capsys, "configure", "line.split", "conditions={}", code=2)
+    text = answer_of("configure", "line.split", "conditions={}", code=2)
     assert "split.odd feeds shown.item through 'split.odd'" in text
-    text = told(capsys, "add", "line.more", "stock:split", "item=tag", 'conditions={rest = "item > 5"}', code=2)
+    text = answer_of("add", "line.more", "stock:split", "item=tag", 'conditions={rest = "item > 5"}', code=2)
     assert "more: the setting 'conditions' does not fit: 'rest' is the port" in text
 
 
-def test_a_slet_with_a_family_of_ports(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_slet_with_a_family_of_ports(line):
     """Members are connected as `to.NAME`, with a channel of their own if none is named; an empty name disconnects."""
-    assert re.search(r"out +to\.\* +int", told(capsys, "describe", "line:deal"))
-    told(capsys, "add", "line.deal", "line:deal", "item=numbers", "to.a=")
-    told(capsys, "add", "line.shown", "stock:pass_on", "item=deal.to.a")
-    text = told(capsys, "rewire", "line.deal", "to.b=b:queue", "shown.item=b")
+    assert re.search(r"out +to\.\* +int", answer_of("describe", "line:deal"))
+    answer_of("add", "line.deal", "line:deal", "item=numbers", "to.a=")
+    answer_of("add", "line.shown", "stock:pass_on", "item=deal.to.a")
+    text = answer_of("rewire", "line.deal", "to.b=b:queue", "shown.item=b")
     assert "replace deal: by itself, with the port to.b" in text
-    assert 'to.b" = "b"' in told(capsys, "mesh", "line", "--format", "toml")
+    assert 'to.b" = "b"' in answer_of("mesh", "line", "--format", "toml")
     eventually(lambda: facts("describe", "line")["nodes"]["shown"]["metrics"]["items_in"] > 5)
-    text = told(capsys, "rewire", "line.shown", "item=deal.to.a", "deal.to.b=")
+    text = answer_of("rewire", "line.shown", "item=deal.to.a", "deal.to.b=")
     assert "replace deal: by itself, without to.b" in text
     assert "remove the channel b" in text
-    text = told(capsys, "rewire", "line.deal", "to.a=", code=2)
+    text = answer_of("rewire", "line.deal", "to.a=", code=2)
     assert "shown.item reads the channel 'deal.to.a', into which nothing is pushed" in text
-    assert "more has no port or setting 'from.a'" in told(
-        capsys, "add", "line.more", "line:deal", "item=numbers", "from.a=", code=2
+    assert "more has no port or setting 'from.a'" in answer_of(
+        "add", "line.more", "line:deal", "item=numbers", "from.a=", code=2
     )

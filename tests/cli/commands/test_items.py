@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from exop.cli.loading import build, find_target, known_plugins
 from exop.remoting.api.remote_platform import connect
 from exop.stock.slets import count_up
 from exop.testing import replay
-from tests.cli.shell import eventually
+from tests.cli.shell import answer_of, eventually, facts
 from tests.rig import Gate
 
 
@@ -29,18 +28,15 @@ def failing(counting: Path, tmp_path: Path) -> Iterator[Platform]:
         yield platform
 
 
-def test_the_kept_item_is_listed_and_exported(failing: Platform, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_kept_item_is_listed_and_exported(failing, capsys):
     """The list says which item, and why; the file raises the same again, and nothing once the cause is mended."""
-    assert main(["item", "list", "counting.half"]) == 0
-    out = capsys.readouterr().out
+    out = answer_of("item", "list", "counting.half")
     assert "kept" in out
     assert "ValueError: no halves today" in out
-    assert main(["item", "list", "counting.half", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = facts("item", "list", "counting.half")
     assert (found["kept"]["item"], found["count"], found["dropped"]) == ("3", 0, 0)
 
-    assert main(["item", "export", "counting.half", "item.exop"]) == 0
-    assert "written to item.exop" in capsys.readouterr().out
+    assert "written to item.exop" in answer_of("item", "export", "counting.half", "item.exop")
     with pytest.raises(ValueError, match="no halves today"):
         replay("item.exop")
     Path("mended").touch()
@@ -48,11 +44,10 @@ def test_the_kept_item_is_listed_and_exported(failing: Platform, capsys: pytest.
     assert main(["resume", "counting.half"]) == 0
     eventually(lambda: failing.kept_item("counting", "half") is None)
     capsys.readouterr()
-    assert main(["item", "list", "counting.half"]) == 0
-    assert capsys.readouterr().out == "counting.half: no item is kept\n"
+    assert answer_of("item", "list", "counting.half") == "counting.half: no item is kept\n"
 
 
-def test_dead_letters_from_another_process(failing: Platform, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dead_letters_from_another_process(failing):
     """They are numbered, exported by number, and tried again; the same by a remote platform."""
     Path("mended").touch()
     failing.resume("counting", "half")
@@ -69,11 +64,10 @@ def test_dead_letters_from_another_process(failing: Platform, capsys: pytest.Cap
         assert replay("letter") == [1.5]
         assert remote.retry_dead_letters("counting", "half") == 1
     eventually(lambda: not failing.dead_letters("counting", "half"))
-    assert main(["item", "retry", "counting.half"]) == 0
-    assert "0 dead letters are retried" in capsys.readouterr().out
+    assert "0 dead letters are retried" in answer_of("item", "retry", "counting.half")
 
 
-def test_mistakes(failing: Platform, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes(failing):
     """One line, exit code 2, what to do; a file that is there is left alone."""
     Path("taken").write_text("mine")
     said = {
@@ -84,28 +78,25 @@ def test_mistakes(failing: Platform, capsys: pytest.CaptureFixture[str]) -> None
         ("retry", "counting.hlaf"): "did you mean 'half'?",
     }
     for arguments, cure in said.items():
-        assert main(["item", *arguments]) == 2, arguments
-        assert cure in capsys.readouterr().err
+        assert cure in answer_of("item", *arguments, code=2)
     assert Path("taken").read_text() == "mine"
     assert not Path("new").exists()
 
 
-def test_ps_and_describe_show_what_is_wrong(failing: Platform, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ps_and_describe_show_what_is_wrong(failing):
     """Item, traceback and what to do, in both, as long as the slet is suspended."""
     for command in (["ps"], ["describe", "counting"], ["describe", "counting.half"]):
-        assert main(command) == 0
-        out = capsys.readouterr().out
+        out = answer_of(*command)
         assert "kept item at 'item': 3" in out
         assert 'raise ValueError("no halves today")' in out
         assert "exop resume counting.half" in out
     Path("mended").touch()
     failing.resume("counting", "half")
     eventually(lambda: failing.kept_item("counting", "half") is None)
-    assert main(["ps"]) == 0
-    assert "kept" not in capsys.readouterr().out
+    assert "kept" not in answer_of("ps")
 
 
-def test_an_item_that_fails_again_at_once(failing: Platform, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_item_that_fails_again_at_once(failing, capsys):
     """`exop resume` says that nothing is mended, with exit code 1; once it is, the same item passes."""
     assert main(["resume", "counting.half"]) == 1
     told = capsys.readouterr()
@@ -113,11 +104,10 @@ def test_an_item_that_fails_again_at_once(failing: Platform, capsys: pytest.Capt
     failed = "exop: counting.half failed while retrying its item: ValueError: no halves today; fix the slet (exop "
     assert told.err == f"{failed}replace, exop configure) or the cause first\n"
     Path("mended").touch()
-    assert main(["resume", "counting.half"]) == 0
-    assert capsys.readouterr().out == "counting.half: resumed\n"
+    assert answer_of("resume", "counting.half") == "counting.half: resumed\n"
 
 
-def test_what_hangs_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_hangs_is_shown(tmp_path):
     """State, node, item count, how long and where, in `ps` and `describe`."""
     gate = Gate()
 
@@ -131,8 +121,7 @@ def test_what_hangs_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         platform.apply(app.build())
         eventually(lambda: platform.status("app")["state"] == "hangs")
         for command in (["ps"], ["describe", "app.slow"]):
-            assert main(command) == 0
-            out = capsys.readouterr().out
+            out = answer_of(*command)
             assert "hangs: item 1 of app.numbers has taken" in out
             assert "gate.pass_through()" in out
             assert "timeout 0.05 s" in out
@@ -140,12 +129,11 @@ def test_what_hangs_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         assert platform.wait("app", 20)
 
 
-def test_dead_letters_in_a_channel(failing: Platform, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dead_letters_in_a_channel(failing, capsys):
     """`exop rewire` names a channel for them; the list says where they go, and `retry` that it has none."""
     assert main(["rewire", "counting.half", "dead_letters=failed:queue"]) == 0  # the kept item goes there, too
     eventually(lambda: failing.kept_item("counting", "half") is None)
     capsys.readouterr()
-    assert main(["item", "list", "counting.half"]) == 0
-    assert "its dead letters go into the channel failed\n" in capsys.readouterr().out
+    assert "its dead letters go into the channel failed\n" in answer_of("item", "list", "counting.half")
     assert main(["item", "retry", "counting.half"]) != 0
     assert "go into the channel 'failed'" in capsys.readouterr().err

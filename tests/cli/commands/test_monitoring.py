@@ -15,7 +15,7 @@ from exop.cli import main
 from exop.cli.commands.monitoring import dead_drivers, not_running, prometheus_text
 from exop.cli.loading import build, find_target, known_plugins
 from exop.stock.slets import count_up
-from tests.cli.shell import eventually
+from tests.cli.shell import answer_of, eventually, facts
 
 #: One sample of the text format, strictly: a name, labels whose values are escaped, a number.
 SAMPLE = re.compile(
@@ -75,7 +75,7 @@ def serving(counting: Path) -> Iterator[Platform]:
 
 
 @pytest.mark.parametrize("asked", ["--live", "--ready"])
-def test_no_platform_is_neither_live_nor_ready(asked: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_platform_is_neither_live_nor_ready(asked, capsys):
     """Where none answers, both probes fail with exit code 1 and one line, or one object."""
     assert main(["health", asked]) == 1
     out, err = capsys.readouterr()
@@ -86,20 +86,18 @@ def test_no_platform_is_neither_live_nor_ready(asked: str, capsys: pytest.Captur
     assert (facts["live"], facts["ready"], len(facts["problems"])) == (False, False, 1)
 
 
-def test_a_suspended_slet_is_live_and_not_ready(serving: Platform, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_suspended_slet_is_live_and_not_ready(serving, capsys):
     """A slet that has failed never fails liveness; the platform is ready again when it is mended."""
-    assert main(["health", "--live"]) == 0
-    assert capsys.readouterr().out == "live: serving\n"
+    assert answer_of("health", "--live") == "live: serving\n"
     assert main(["health", "--ready"]) == 1
     assert capsys.readouterr().out == "not ready: counting: half is failed: ValueError: no halves today\n"
     Path("mended").touch()
     serving.resume("counting", "half")
     assert serving.wait("counting", 30)
-    assert main(["health", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"platform": "serving", "live": True, "ready": True, "problems": []}
+    assert facts("health") == {"platform": "serving", "live": True, "ready": True, "problems": []}
 
 
-def test_what_an_operator_holds_is_ready(counting: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_an_operator_holds_is_ready(counting):
     """A node that somebody has suspended on purpose is no failure."""
     app = Application("held")
     app.add("numbers", count_up)
@@ -126,23 +124,20 @@ def status(**changed: Any) -> dict[str, Any]:
         (status() | {"failed_to_restart": {"b": "no slet"}}, [], ["b: not started again: no slet"]),
     ],
 )
-def test_what_is_dead_and_what_waits(platform: dict[str, Any], dead: list[str], waiting: list[str]) -> None:
+def test_what_is_dead_and_what_waits(platform, dead, waiting):
     """A dead driver ends life; what opens, hangs or was not started again is only not ready."""
     assert list(dead_drivers(platform)) == dead
     assert list(not_running(platform)) == waiting
 
 
-def test_the_figures_of_a_platform(serving: Platform, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_figures_of_a_platform(serving):
     """`exop metrics` prints a table, JSON, or the text format of Prometheus, of one application or of all."""
     Path("mended").touch()
     serving.resume("counting", "half")
     assert serving.wait("counting", 30)
-    assert main(["metrics"]) == 0
-    assert "numbers" in capsys.readouterr().out
-    assert main(["metrics", "counting", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["counting"]["nodes"]["half"]["errors"] == 1
-    assert main(["metrics", "--prometheus"]) == 0
-    samples = parsed(capsys.readouterr().out)
+    assert "numbers" in answer_of("metrics")
+    assert facts("metrics", "counting")["counting"]["nodes"]["half"]["errors"] == 1
+    samples = parsed(answer_of("metrics", "--prometheus"))
     here = {"application": "counting", "node": "half"}
     assert value(samples, "exop_items_total", **here, direction="in", port="item") >= 0
     assert value(samples, "exop_errors_total", **here) == 1
@@ -150,7 +145,7 @@ def test_the_figures_of_a_platform(serving: Platform, capsys: pytest.CaptureFixt
     assert main(["metrics", "other", "--prometheus"]) == 2
 
 
-def test_nothing_in_a_name_breaks_the_text_format() -> None:
+def test_nothing_in_a_name_breaks_the_text_format():
     """Quotes, backslashes and ends of lines in names are escaped, figures of any name and value are legal."""
     nasty = 'a"b\\c\nd{}, # '
     node = {

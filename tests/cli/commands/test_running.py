@@ -12,7 +12,7 @@ from exop.cli.loading import find_target, known_plugins
 from exop.errors import ComponentFailed, StateError
 from exop.platform import Platform
 from exop.runtime.durable.store import Store
-from tests.cli.shell import lines
+from tests.cli.shell import answer_of, facts, lines
 from tests.model.sample_meshes import line
 
 TALKING = """
@@ -43,7 +43,7 @@ def stored(state: Path) -> dict[str, bool]:
         store.close()
 
 
-def test_until_the_end(counting: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_until_the_end(counting, tmp_path, capsys):
     """A run ends with its sources, exit code 0; the summary stands on stderr, stdout is left to slets."""
     assert main(["run", str(counting), "to=100", "output=out"]) == 0
     assert lines(tmp_path / "out") == [str(number / 2) for number in range(1, 101)]
@@ -54,13 +54,13 @@ def test_until_the_end(counting: Path, tmp_path: Path, capsys: pytest.CaptureFix
     assert "0 errors" in err
 
 
-def test_quiet(counting: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet(counting, capsys):
     """`--quiet` says nothing when nothing went wrong."""
     assert main(["run", str(counting), "to=1", "output=out", "--quiet"]) == 0
     assert capsys.readouterr() == ("", "")
 
 
-def test_the_report_has_one_shape(counting: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_has_one_shape(counting):
     """`app.run()` returns what `exop run --json` prints: the same keys, at every depth.
 
     The figures of a node stand at the node and under `metrics`.
@@ -69,8 +69,7 @@ def test_the_report_has_one_shape(counting: Path, capsys: pytest.CaptureFixture[
     def keys(value: Any) -> Any:
         return {key: keys(one) for key, one in value.items()} if isinstance(value, dict) else None
 
-    assert main(["run", str(counting), "to=10", "output=out", "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
+    printed = facts("run", counting, "to=10", "output=out")
     assert printed["outcome"] == "finished"
     assert (printed["application"], printed["items"], printed["errors"]) == ("counting", 10, 0)
     assert set(printed["channels"]) == {"numbers", "half"}
@@ -84,7 +83,7 @@ def test_the_report_has_one_shape(counting: Path, capsys: pytest.CaptureFixture[
         assert node["metrics"].items() <= node.items()
 
 
-def test_stdout_belongs_to_slets_or_to_the_report(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_stdout_belongs_to_slets_or_to_the_report(tmp_path, capfd):
     """What slets, and processes that they start, print stands alone on stdout; with `--json` it goes to stderr."""
     (tmp_path / "talking.py").write_text(TALKING)
     assert main(["run", "talking.py"]) == 0
@@ -96,10 +95,9 @@ def test_stdout_belongs_to_slets_or_to_the_report(tmp_path: Path, capfd: pytest.
     assert err.count("said by a slet") == err.count("said by a child") == 2
 
 
-def test_a_failure_stops(counting: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failure_stops(counting, tmp_path):
     """A slet that raises ends an unattended run with 1; item, traceback and place are shown."""
-    assert main(["run", str(counting), "to=5", "output=out", "missing=not-there"]) == 1
-    err = capsys.readouterr().err
+    err = answer_of("run", counting, "to=5", "output=out", "missing=not-there", code=1)
     assert "counting.half has failed: ValueError: no halves today" in err
     assert "with the item 3 at its port 'item'; the item is kept" in err
     assert 'raise ValueError("no halves today")' in err
@@ -108,7 +106,7 @@ def test_a_failure_stops(counting: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert lines(tmp_path / "out") == ["0.5", "1.0"]
 
 
-def test_a_failure_as_data(counting: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failure_as_data(counting, capsys):
     """`--json` reports a failure; with `--log-format json` every line on stderr is an object, the summary too."""
     command = ["run", str(counting), "to=5", "output=out", "missing=x"]
     assert main([*command, "--json"]) == 1
@@ -118,14 +116,13 @@ def test_a_failure_as_data(counting: Path, capsys: pytest.CaptureFixture[str]) -
     assert report["error"]["nodes"]["half"]["item"] == "3"
     assert "ValueError" in report["error"]["nodes"]["half"]["traceback"]
     assert "exop: half failed" in err
-    assert main([*command, "--log-format", "json"]) == 1
-    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    lines = [json.loads(line) for line in answer_of(*command, "--log-format", "json", code=1).splitlines()]
     assert [line["level"] for line in lines] == ["error", "info", "error"]
     assert (lines[0]["node"], lines[0]["item"]) == ("half", "3")
     assert (lines[1]["outcome"], lines[2]["error"]) == ("failed", "ComponentFailed")
 
 
-def test_a_run_that_leaves_dead_letters_ends_with_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_leaves_dead_letters_ends_with_3(tmp_path, capsys):
     """Summary and report count what was skipped and set aside, with the errors; skipped items alone end with 0."""
     (tmp_path / "rough.py").write_text(
         "from exop import Application, slet\nfrom exop.stock.slets import count_up, pass_on\n\n"
@@ -134,8 +131,7 @@ def test_a_run_that_leaves_dead_letters_ends_with_3(tmp_path: Path, capsys: pyte
         "app.add('skip', picky, item=numbers, on_error='skip')\n"
         "app.add('aside', picky, item=numbers, on_error='dead-letter')\n"
     )
-    assert main(["run", "rough.py"]) == 3
-    err = capsys.readouterr().err
+    err = answer_of("run", "rough.py", code=3)
     assert "6 errors, 3 skipped, 3 set aside as dead letters" in err
     problem = "ZeroDivisionError: integer division or modulo by zero"
     assert f"  skip: 3 errors, the last: {problem}\n  aside: 3 errors, the last: {problem}\n" in err
@@ -149,7 +145,7 @@ def test_a_run_that_leaves_dead_letters_ends_with_3(tmp_path: Path, capsys: pyte
     assert main(["run", "rough.py", "--quiet"]) == 0
 
 
-def test_a_clean_end_is_remembered(counting: Path, tmp_path: Path) -> None:
+def test_a_clean_end_is_remembered(counting, tmp_path):
     """After a clean end the state directory knows the application, and does not start it again."""
     assert main(["run", str(counting), "to=3", "output=out", "--state", "state", "--quiet"]) == 0
     assert stored(tmp_path / "state") == {"counting": False}
@@ -157,7 +153,7 @@ def test_a_clean_end_is_remembered(counting: Path, tmp_path: Path) -> None:
         assert platform.applications() == []
 
 
-def test_a_failure_is_not_started_again(counting: Path, tmp_path: Path) -> None:
+def test_a_failure_is_not_started_again(counting, tmp_path):
     """What failed is not started again by itself."""
     assert main(["run", str(counting), "to=5", "output=out", "missing=x", "--state", "state", "--quiet"]) == 1
     assert not any(stored(tmp_path / "state").values())
@@ -173,7 +169,7 @@ def abandoned(counting: Path, tmp_path: Path) -> Path:
     return tmp_path / "state"
 
 
-def test_run_goes_on_after_a_crash(abandoned: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_goes_on_after_a_crash(abandoned, capsys):
     """The same command after a crash lets the platform start the application again by itself, and watches it."""
     assert main(["run", "./counting", "to=3", "output=out", "--state", str(abandoned)]) == 0
     err = capsys.readouterr().err
@@ -181,7 +177,7 @@ def test_run_goes_on_after_a_crash(abandoned: Path, capsys: pytest.CaptureFixtur
     assert "counting: finished" in err
 
 
-def test_run_does_not_mix_two(abandoned: Path, tmp_path: Path, counting: Path) -> None:
+def test_run_does_not_mix_two(abandoned, tmp_path, counting):
     """Another mesh under the same name is refused before anything is started; the stored one is kept."""
     (tmp_path / "out").unlink()
     with pytest.raises(StateError, match="exop remove counting --state"):
@@ -192,20 +188,19 @@ def test_run_does_not_mix_two(abandoned: Path, tmp_path: Path, counting: Path) -
     assert stored(abandoned) == {}
 
 
-def test_what_an_older_release_stored_is_the_same() -> None:
+def test_what_an_older_release_stored_is_the_same():
     """It stored no setting at its default, set or not; a setting of another value makes another application."""
     assert _same(line().to_toml(), line().configure("middle", limit=5))
     assert not _same(line().to_toml(), line().configure("middle", limit=6))
     assert not _same("[application]", line())
 
 
-def test_removing_what_is_not_there(abandoned: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_removing_what_is_not_there(abandoned):
     """Without a platform `remove` looks into the state directory, and names what it finds there."""
-    assert main(["remove", "countin", "--state", str(abandoned)]) == 2
-    assert "did you mean 'counting'?" in capsys.readouterr().err
+    assert "did you mean 'counting'?" in answer_of("remove", "countin", "--state", abandoned, code=2)
 
 
-def test_removed_by_somebody_else(counting: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removed_by_somebody_else(counting, tmp_path, monkeypatch):
     """An application that is removed before its end is no success: exit code 1."""
     wait = Platform.wait
 
@@ -219,12 +214,11 @@ def test_removed_by_somebody_else(counting: Path, tmp_path: Path, monkeypatch: p
     assert main(["run", str(counting), "output=out", "--quiet"]) == 1
 
 
-def test_python_errors_of_a_builder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_python_errors_of_a_builder(tmp_path):
     """A builder that raises is named, with the line in the user's file."""
     file = tmp_path / "crash.py"
     file.write_text("from exop import Application\n\n\ndef crash(*, by: int = 0) -> Application:\n    return 1 // by\n")
-    assert main(["run", str(file)]) == 2
-    first, second = capsys.readouterr().err.splitlines()
+    first, second = answer_of("run", file, code=2).splitlines()
     assert first == "exop: the builder crash failed: ZeroDivisionError: integer division or modulo by zero"
     assert second == f"  raised at {file}:5"
 
@@ -240,7 +234,7 @@ def test_python_errors_of_a_builder(tmp_path: Path, capsys: pytest.CaptureFixtur
         ("running", StateError("any error of ExoP"), 1),
     ],
 )
-def test_whose_fault(phase: str, cause: Exception, code: int) -> None:
+def test_whose_fault(phase, cause, code):
     """2 is what a person can mend before the next try: missing files, permissions, what a slet needs to open."""
     from exop.cli.report import exit_code
 
@@ -283,14 +277,12 @@ def build(*, strict: bool = False) -> Application:
 """
 
 
-def test_what_cannot_be_shown_does_not_end_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_shown_does_not_end_a_run(tmp_path):
     """A `metrics()` that raises stands in its place among the figures; a `repr()` that raises, where the item would."""
     (tmp_path / "unshown.py").write_text(UNSHOWN)
-    assert main(["run", str(tmp_path / "unshown.py"), "--json"]) == 0
-    nodes = json.loads(capsys.readouterr().out)["nodes"]
+    nodes = facts("run", tmp_path / "unshown.py")["nodes"]
     assert nodes["sink"]["metrics"]["own"] == {"metrics()": "raised RuntimeError('no figures')"}
-    assert main(["run", str(tmp_path / "unshown.py"), "strict=true"]) == 1
-    err = capsys.readouterr().err
+    err = answer_of("run", tmp_path / "unshown.py", "strict=true", code=1)
     assert "sink failed while running: ValueError: not today" in err
     assert "the item Odd (its repr() raised RuntimeError)" in err
 
@@ -317,12 +309,13 @@ app.add("look", look, item=items)
 """
 
 
-def test_a_slet_that_alters_a_shared_item(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_slet_that_alters_a_shared_item(tmp_path):
     """`exop run --check-sharing` logs the slet and ends with exit code 1; without it nothing is looked at."""
     file = tmp_path / "shared.py"
     file.write_text(SHARED)
-    assert main(["run", str(file), "--quiet", "--check-sharing"]) == 1
-    assert "shared: alter.item alters an item of the channel 'source'" in capsys.readouterr().err
+    assert "shared: alter.item alters an item of the channel 'source'" in answer_of(
+        "run", file, "--quiet", "--check-sharing", code=1
+    )
     assert main(["run", str(file), "--quiet"]) == 0
 
 
@@ -341,9 +334,7 @@ app.add("refuse", refuse, item=app.add("numbers", "stock:count_up", to=3))
 
 @pytest.mark.parametrize("name", ["frozen", "closed", "odd-class", "disguised"])
 @pytest.mark.parametrize("more", [["--json"], ["--log-format", "json"], ["--debug"]], ids=lambda more: more[0])
-def test_an_exception_of_any_class_is_reported(
-    name: str, more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_exception_of_any_class_is_reported(name, more, tmp_path, capsys):
     """The run ends with the node, the class and the item named; the exception breaks neither text nor JSON."""
     file = tmp_path / f"hostile_{name}.py".replace("-", "_")
     file.write_text(HOSTILE_APP.format(name=name))
@@ -371,9 +362,7 @@ app.add("forge", forge, item=app.add("numbers", "stock:count_up", to=1), on_erro
 
 
 @pytest.mark.parametrize("policy", ["suspend", "skip", "dead-letter"])
-def test_an_exception_forges_no_line_of_the_summary(
-    policy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_exception_forges_no_line_of_the_summary(policy, tmp_path, capsys):
     """Further lines of an exception's text are indented wherever a person reads them."""
     file = tmp_path / f"forging_{policy}.py".replace("-", "_")
     file.write_text(FORGING.format(policy=policy))

@@ -11,6 +11,7 @@ import pytest
 from exop import Application, Platform
 from exop.cli import main
 from exop.stock.slets import count_up
+from tests.cli.shell import answer_of
 
 
 @pytest.fixture
@@ -51,8 +52,7 @@ def test_what_is_there_is_shown(state, capsys):
     assert application["checkpoint"]["number"] > 1
     assert application["checkpoint"]["bytes"] > 0
     assert (log["start"], log["end"]) == (0, 100)
-    assert main(["state", "check", str(state)]) == 0
-    told = capsys.readouterr().out
+    told = answer_of("state", "check", state)
     assert f"{state}: version 3, generation {found['generation']} (noted: {found['generation']}, committed)" in told
     assert "nothing is damaged" in told
 
@@ -69,20 +69,18 @@ def test_damage_is_told_with_the_cure(state, capsys):
     assert log.name in found["damage"][1]
 
 
-def test_a_directory_in_use_is_not_looked_into(state, capsys):
+def test_a_directory_in_use_is_not_looked_into(state):
     """The error names the process, and what to ask instead."""
     with Platform(state=state, control=False):
         for command in ("check", "accept"):
-            assert main(["state", command, str(state)]) == 2
-            told = capsys.readouterr().err
+            told = answer_of("state", command, state, code=2)
             assert f"in use by the platform with process id {os.getpid()}" in told
             assert "exop ps" in told
 
 
-def test_a_directory_that_is_none(tmp_path, capsys):
+def test_a_directory_that_is_none(tmp_path):
     """It is not made."""
-    assert main(["state", "check", str(tmp_path / "nowhere")]) == 2
-    assert "there is no state directory" in capsys.readouterr().err
+    assert "there is no state directory" in answer_of("state", "check", tmp_path / "nowhere", code=2)
     assert not (tmp_path / "nowhere").exists()
 
 
@@ -90,8 +88,9 @@ def test_another_folder_is_not_a_state_directory(tmp_path, state, capsys):
     """A folder without any file of a platform is refused; files of other programs in a state directory are ignored."""
     (tmp_path / "apt.log").write_text("no log of ours")
     for command in ("check", "accept"):
-        assert main(["state", command, str(tmp_path)]) == 2
-        assert "is not a state directory: it holds none of platform.sqlite" in capsys.readouterr().err
+        assert "is not a state directory: it holds none of platform.sqlite" in answer_of(
+            "state", command, tmp_path, code=2
+        )
     (log,) = (state / "channels").rglob("*.log")
     for foreign in (state / "serve.log", log.with_name("apt.log")):
         foreign.write_text("no log of ours")
@@ -103,15 +102,13 @@ def test_what_was_accepted_starts_again(state, capsys):
     for damage in (b"", b"ExoP generation"):
         (state / "generation").write_bytes(damage)
         checked(state, capsys, code=1)
-        assert main(["state", "accept", str(state)]) == 0
-        assert "continues from generation" in capsys.readouterr().out
+        assert "continues from generation" in answer_of("state", "accept", state)
         assert checked(state, capsys)["damage"] == []
     with Platform(state=state, control=False) as platform:
         assert not platform.failed_to_restart
 
 
-def test_damage_is_not_accepted(state, capsys):
+def test_damage_is_not_accepted(state):
     """A database that is gone, or that does not fit to its digest, is refused."""
     (state / "platform.sqlite").write_bytes(b"")
-    assert main(["state", "accept", str(state)]) == 2
-    assert "nothing to accept" in capsys.readouterr().err
+    assert "nothing to accept" in answer_of("state", "accept", state, code=2)

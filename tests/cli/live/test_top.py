@@ -7,7 +7,6 @@ import pty
 import select
 import signal
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +15,7 @@ from rich.console import Console
 from exop.cli import main
 from exop.cli.commands.top import refresh
 from exop.cli.view import TOP, Live, Rates, as_text, title
-from tests.cli.commands.test_editing import told
-from tests.cli.shell import COMMAND, applications, eventually, facts, running
+from tests.cli.shell import COMMAND, answer_of, applications, eventually, facts, running
 
 
 def node(role: str, came: int, went: int, busy: float, **more: Any) -> dict[str, Any]:
@@ -52,7 +50,7 @@ def status(seconds: float, items: int, busy: float = 0.0, **more: Any) -> dict[s
     }
 
 
-def test_rates_are_those_between_two_looks() -> None:
+def test_rates_are_those_between_two_looks():
     """Items and busy seconds are divided by the time between the looks, not by that since the start."""
     rates = Rates()
     first = rates.section(status(10.0, 1000, 5.0))
@@ -64,7 +62,7 @@ def test_rates_are_those_between_two_looks() -> None:
     assert (second.queued, second.nodes[1].queued) == (7, 7)
 
 
-def test_what_begins_anew_begins_at_nothing() -> None:
+def test_what_begins_anew_begins_at_nothing():
     """An application that was deployed again, or a slet whose count begins again, shows no negative rate."""
     rates = Rates()
     rates.section(status(100.0, 10_000))
@@ -72,7 +70,7 @@ def test_what_begins_anew_begins_at_nothing() -> None:
     assert rates.section(status(3.0, 50)).items_per_s == 0.0
 
 
-def test_new_figures_are_put_into_a_status() -> None:
+def test_new_figures_are_put_into_a_status():
     """Between two whole looks only figures are asked for; another state or revision asks for a whole one."""
     known, fresh = status(1.0, 5), status(2.0, 9)
     metrics = fresh | {"nodes": {name: {"state": "active"} | one["metrics"] for name, one in fresh["nodes"].items()}}
@@ -89,12 +87,12 @@ def test_new_figures_are_put_into_a_status() -> None:
 @pytest.mark.parametrize(
     ("sort", "first"), [("mesh", "a"), ("node", "a"), ("in", "b"), ("out", "a"), ("errors", "b"), ("latency", "a")]
 )
-def test_sorting(sort: Any, first: str) -> None:
+def test_sorting(sort, first):
     """The largest stands first; equal ones keep the order of the mesh."""
     assert Rates().section(status(1.0, 5, errors=2), sort).nodes[0].node == first
 
 
-def test_what_waits_for_somebody_is_told() -> None:
+def test_what_waits_for_somebody_is_told():
     """A suspended slet with its item, dead letters, pending settings, broken queues, crashed drivers, checkpoints."""
     now = status(
         1.0,
@@ -125,7 +123,7 @@ def test_what_waits_for_somebody_is_told() -> None:
     ]
 
 
-def test_both_views_show_the_same() -> None:
+def test_both_views_show_the_same():
     """The live screen and the plain text hold the title, every node, and the notes."""
     section = Rates().section(status(1.0, 5, error="ValueError: no", state="failed"))
     output = io.StringIO()
@@ -140,17 +138,17 @@ def test_both_views_show_the_same() -> None:
     assert "no application runs" in as_text("here", [])
 
 
-def test_once(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_once(line):
     """`--once` prints one look, as a table or as JSON, of everything or of one application."""
-    assert "line.tag"[5:] in told(capsys, "top", "--once", "--every", "0.05")
-    look = json.loads(told(capsys, "top", "line", "--once", "--json", "--every", "0.05", "--sort", "busy"))
+    assert "line.tag"[5:] in answer_of("top", "--once", "--every", "0.05")
+    look = json.loads(answer_of("top", "line", "--once", "--json", "--every", "0.05", "--sort", "busy"))
     assert look["platform"] == "served"
     (application,) = look["applications"]
     assert {one["node"] for one in application["nodes"]} == {"numbers", "tag", "sink"}
     assert application["items_per_s"] > 0
 
 
-def test_bad_input(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input(line):
     """Unknown names and orders, and times that are none, are told; exit code 2."""
     for arguments, said in {
         ("lin",): "did you mean 'line'?",
@@ -160,10 +158,10 @@ def test_bad_input(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ("--sort", "size"): "size",
         ("--on", "nobody"): "no platform is running",
     }.items():
-        assert said in told(capsys, "top", "--once", *arguments, code=2), arguments
+        assert said in answer_of("top", "--once", *arguments, code=2), arguments
 
 
-def test_it_ends_with_its_platform(line: Path, counting: Path) -> None:
+def test_it_ends_with_its_platform(line, counting):
     """Where stdout is no terminal one look follows the other; when the platform leaves, that is said."""
     with running("serve", "--name", "other", stdout=None, stderr=None) as other:
         eventually(lambda: len(facts("ps")) == 2)
@@ -177,7 +175,7 @@ def test_it_ends_with_its_platform(line: Path, counting: Path) -> None:
     assert "has ended" in err
 
 
-def test_it_ends_with_its_application(line: Path) -> None:
+def test_it_ends_with_its_application(line):
     """An application that is removed is said to be, and there is nothing more to see."""
     with running("top", "line", "--every", "0.05", "--json") as top:
         assert top.stdout is not None
@@ -188,7 +186,7 @@ def test_it_ends_with_its_application(line: Path) -> None:
     assert applications() == {}
 
 
-def test_ctrl_c_gives_the_terminal_back(line: Path) -> None:
+def test_ctrl_c_gives_the_terminal_back(line):
     """On a terminal it draws on a screen of its own; Ctrl-C brings back what was there, and exits with 0."""
     parent, child = pty.openpty()
     process = subprocess.Popen([*COMMAND, "top", "--every", "0.1"], stdout=child, stderr=child, stdin=child)

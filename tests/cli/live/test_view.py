@@ -60,7 +60,7 @@ def status(at: float, items: int, **more: Any) -> dict[str, Any]:
     }
 
 
-def test_times_are_marked() -> None:
+def test_times_are_marked():
     """Times rest on samples, and have a ~; counts have none; what there is none of stays empty."""
     source, half, sink = (cells(row, RUN) for row in Rates().section(status(1.0, 1234567)).nodes)
     assert source == ["source", "active", "", "1,234,567", "1,234,567", "", "0", "", ""]
@@ -68,12 +68,12 @@ def test_times_are_marked() -> None:
     assert sink[2:4] == ["1,234,567", ""]
 
 
-def test_queues_in_front_of_a_node() -> None:
+def test_queues_in_front_of_a_node():
     """A node's queue is the one that it reads from, and the one that the wiring has inserted."""
     assert [waiting(status(1, 1), name) for name in ("source", "half", "sink")] == [0, 7, 3]
 
 
-def test_totals() -> None:
+def test_totals():
     """The application's items are those of its sources; errors and queues are added up, of replaced slets, too."""
     totals = Totals.of(status(1, 50))
     assert totals == Totals(items=50, recovered=0, errors=2, skipped=0, dead=0, queued=10)
@@ -81,7 +81,7 @@ def test_totals() -> None:
     assert Totals.of({**status(1, 50), "replaced": replaced}) == replace(totals, errors=5, skipped=1)
 
 
-def test_own_figures_stand_by_group() -> None:
+def test_own_figures_stand_by_group():
     """`group/name` figures of a slet share the line of their group."""
     assert own_lines(status(1, 1)) == [
         ("half", {"second": 61}),
@@ -90,7 +90,7 @@ def test_own_figures_stand_by_group() -> None:
     ]
 
 
-def test_live_table() -> None:
+def test_live_table():
     """The live table has a line per node, the totals, and what the slets say of themselves."""
     view = Live()
     screen = Console(file=io.StringIO(), width=120)
@@ -102,7 +102,7 @@ def test_live_table() -> None:
     assert [line.split()[0] for line in text.splitlines()[2:5]] == ["source", "half", "sink"]
 
 
-def test_live_opening() -> None:
+def test_live_opening():
     """While slets open, those that are waited for are named."""
     screen = io.StringIO()
     view = Live(Console(file=screen, force_terminal=True, width=120))
@@ -111,7 +111,7 @@ def test_live_opening() -> None:
     assert "app: opening, 1 of 2 slets are ready: waiting for b (1 min 01 s)" in screen.getvalue()
 
 
-def test_log_lines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_lines(capsys):
     """Not on a terminal there is a line now and then, also while slets open, with what sources and sinks tell."""
     set_up()
     view = choose_view(quiet=False)
@@ -128,7 +128,7 @@ def test_log_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert "half." not in running
 
 
-def test_summary(capsys: pytest.CaptureFixture[str]) -> None:
+def test_summary(capsys):
     """The last word has the outcome, the totals, and the rates of the whole run."""
     print_summary({"outcome": "drained", "status": status(2.0, 1000)})
     err = capsys.readouterr().err
@@ -136,7 +136,7 @@ def test_summary(capsys: pytest.CaptureFixture[str]) -> None:
     assert "half type0: answers 1,200  late 0" in err
 
 
-def test_log_lines_and_summary_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_lines_and_summary_as_json(capsys):
     """With `--log-format json` every line is an object, also the last one with the totals."""
     set_up(form="json")
     choose_view(quiet=False).running(status(2.0, 1000))
@@ -147,7 +147,7 @@ def test_log_lines_and_summary_as_json(capsys: pytest.CaptureFixture[str]) -> No
     assert (last["outcome"], last["items"], last["errors"], last["sink.written"]) == ("finished", 1000, 2, 5)
 
 
-def test_columns() -> None:
+def test_columns():
     """Columns are as wide as their widest cell, numbers to the right, and nothing is cut."""
     text = columns(("name", "n"), [["a", 5], ["a long one" * 10, 12345]])
     assert text.splitlines()[1].endswith(" 5")
@@ -157,17 +157,17 @@ def test_columns() -> None:
 @pytest.mark.parametrize(
     ("value", "text"), [(0, "0"), (1234567, "1,234,567"), (0.5, "0.5"), (0.12345, "0.123"), (12345.6, "12,346")]
 )
-def test_numbers(value: float, text: str) -> None:
+def test_numbers(value, text):
     """Numbers are grouped, and have no more digits than say something."""
     assert number(value) == text
 
 
 @pytest.mark.parametrize(("value", "text"), [(0.04, "0.0 s"), (75, "1 min 15 s"), (7260, "2 h 01 min")])
-def test_time_spans(value: float, text: str) -> None:
+def test_time_spans(value, text):
     """Time spans are in the units of people."""
     assert seconds(value) == text
 
 
-def test_a_pause_is_shown_in_milliseconds_or_in_seconds() -> None:
+def test_a_pause_is_shown_in_milliseconds_or_in_seconds():
     """A stall of seconds is no power of ten."""
     assert [pause(one) for one in (0.25, 999, 2003.0)] == ["0.25 ms", "999 ms", "2.0 s"]
