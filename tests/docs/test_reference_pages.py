@@ -111,7 +111,7 @@ def test_every_key_of_a_topology_is_documented():
         ["pending"],
     ]
     keys = {names(cells[0])[0] for cells in rows(section(text, "`[nodes.NAME]`"))}
-    assert keys == set(topology._NODE_KEYS)
+    assert keys == set(topology._NODE)
 
 
 def test_every_policy_is_documented():

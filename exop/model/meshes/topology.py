@@ -8,28 +8,27 @@ from typing import Any, Final, NamedTuple
 from exop.errors import MeshError, UnknownName
 from exop.model.meshes.nodes import DIRECT, ChannelSpec, Graph, Node
 from exop.model.slets.spec import POLICIES, SletSpec
+from exop.model.types.assignable import value_mismatch
 from exop.model.types.conversion import to_toml_value
 from exop.model.values.depth import read_toml
 from exop.safe_repr import json_text
 
-_NODE_KEYS: Final[dict[str, type]] = {
+_CHANNEL: Final[dict[str, Any]] = {"kind": str, "unset": list[str], "pending": list[dict[str, Any]]}
+_NODE: Final[dict[str, Any]] = {
     **dict.fromkeys(("slet", "host", "group", "on_error"), str),
     "suspended": bool,
     "timeout": float,
     "dead_letters": int,
-    "unset": list,
-    "pending": list,
-    **dict.fromkeys(("ports", "settings"), dict),
+    "ports": dict[str, str],
+    "settings": dict[str, Any],
+    "unset": list[str],
+    "pending": list[dict[str, Any]],
 }
-_LINE_KEYS: Final[dict[str, type]] = {"when": str, "settings": dict, "unset": list, "close_windows": bool}
-#: The kinds of values, for messages.
-_KINDS: Final[dict[type, str]] = {
-    str: "text",
-    bool: "true or false",
-    dict: "a table",
-    list: "a list",
-    int: "a whole number",
-    float: "a number",
+_UPDATE: Final[dict[str, Any]] = {
+    "when": str,
+    "settings": dict[str, Any],
+    "unset": list[str],
+    "close_windows": bool,
 }
 
 
@@ -114,53 +113,42 @@ def _described(document: Mapping[str, Any], catalog: Mapping[str, SletSpec]) -> 
     """Read the descriptions in the file of slets that are not in the catalog."""
     found = {}
     for name, table in _tables(document, "slets"):
-        text = _typed(f"[slets.{name!r}]", "described", table.get("described"), str)
+        _check(f"[slets.{name!r}]", {"described": None, **table}, {"described": str})
         if name not in catalog:
             # Imported lazily: most files name slets that are here.
             from exop.model.slets.described import absent
 
-            found[name] = absent(text.encode())
+            found[name] = absent(table["described"].encode())
     return found
 
 
 def _channel(name: str, table: Mapping[str, Any]) -> ChannelSpec:
-    kind = _typed(f"[channels.{name}]", "kind", table.get("kind", DIRECT), str)
-    settings = {option: value for option, value in table.items() if option not in ("kind", "unset", "pending")}
-    return ChannelSpec(name, kind, settings | _unset(f"[channels.{name}]", table))
+    _check(f"[channels.{name}]", {key: value for key, value in table.items() if key in _CHANNEL}, _CHANNEL)
+    settings = {option: value for option, value in table.items() if option not in _CHANNEL}
+    return ChannelSpec(name, table.get("kind", DIRECT), settings | dict.fromkeys(table.get("unset", ())))
 
 
 def _node(name: str, table: Mapping[str, Any], catalog: Mapping[str, SletSpec]) -> Node:
-    place = f"[nodes.{name}]"
-    _checked(place, table, _NODE_KEYS)
-    identity = table.get("slet")
-    if identity is None:
-        raise MeshError(f'{place} names no slet; write slet = "plugin:name"')
-    if identity not in catalog:
-        raise UnknownName(place=f"{place}: the platform", kind="slet", name=identity, known=catalog)
-    policy = table.get("on_error")
-    if policy is not None and policy not in POLICIES:
-        raise UnknownName(place=place, kind="policy", name=policy, known=POLICIES)
-    ports = table.get("ports", {})
-    for port, channel in [*ports.items()]:
+    place, ports = f"[nodes.{name}]", table.get("ports", {})
+    for port, channel in [*ports.items()] if isinstance(ports, dict) else ():
         if isinstance(channel, dict):  # to.cars = "…"
             ports.pop(port)
             ports |= {f"{port}.{member}": to for member, to in channel.items()}
-    for port, channel in ports.items():
-        _typed(f"[nodes.{name}.ports]", port, channel, str)
-    spec = catalog[identity]
-    given = {**table.get("settings", {}), **_unset(place, table)}
+    _check(place, table, _NODE)
+    identity, policy = table.get("slet"), table.get("on_error")
+    if identity is None:
+        raise MeshError(f'{place} names no slet; write slet = "plugin:name"')
+    _known(f"{place}: the platform", "slet", [identity], catalog)
+    _known(place, "policy", [policy] if policy is not None else (), POLICIES)
+    given = {**table.get("settings", {}), **dict.fromkeys(table.get("unset", ()))}
+    keys = ("host", "group", "suspended", "on_error", "timeout", "dead_letters")
     return Node(
         name,
-        spec,
-        spec.configured(name, given),
+        catalog[identity],
+        catalog[identity].configured(name, given),
         ports,
-        table.get("host"),
-        table.get("suspended", False),
-        policy,
-        timeout=table.get("timeout"),
-        dead_letters=table.get("dead_letters"),
         given=frozenset(given),
-        group=table.get("group"),
+        **{key: table[key] for key in keys if key in table},
     )
 
 
@@ -168,15 +156,13 @@ def _updates(document: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, 
     """The pending conditional updates, each as a call of an edit of the mesh."""
     for section, configure in (("nodes", "configure"), ("channels", "configure_channel")):
         for name, table in _tables(document, section):
-            place = f"[{section}.{name}]"
-            for line in _typed(place, "pending", table.get("pending", []), list):
-                found = _table(f"{section}.{name}.pending", line)
-                _checked(f"{place}: pending", found, _LINE_KEYS)
-                if "when" not in found:
-                    raise MeshError(f'{place}: a pending update lacks its condition; write when = "…"')
-                settings = {**found.get("settings", {}), **_unset(f"{place}: pending", found)}
-                close = {"close_windows": True} if found.get("close_windows") else {}
-                yield configure, name, {"when": found["when"], **close, **settings}
+            for update in table.get("pending", ()):
+                _check(f"[{section}.{name}]: pending", update, _UPDATE)
+                if "when" not in update:
+                    raise MeshError(f'[{section}.{name}]: a pending update lacks its condition; write when = "…"')
+                settings = {**update.get("settings", {}), **dict.fromkeys(update.get("unset", ()))}
+                close = {"close_windows": True} if update.get("close_windows") else {}
+                yield configure, name, {"when": update["when"], **close, **settings}
 
 
 def _tables(document: Mapping[str, Any], section: str) -> list[tuple[str, dict[str, Any]]]:
@@ -186,38 +172,25 @@ def _tables(document: Mapping[str, Any], section: str) -> list[tuple[str, dict[s
 
 def _table(section: str, found: Any) -> dict[str, Any]:
     if not isinstance(found, dict):
-        cure = (
-            f"write [{section}]" if section == "application" else f"[{section.split('.')[0]}] holds one table per name"
-        )
+        kind = section.partition(".")[0]
+        cure = f"write [{section}]" if kind == "application" else f"[{kind}] holds one table per name"
         raise MeshError(f"{section} is no table; {cure}")
     return found
 
 
-def _known(place: str, kind: str, table: Iterable[str], known: Iterable[str]) -> None:
-    for name in table:
+def _known(place: str, kind: str, names: Iterable[str], known: Iterable[str]) -> None:
+    for name in names:
         if name not in known:
             raise UnknownName(place=place, kind=kind, name=name, known=known)
 
 
-def _typed(place: str, key: str, value: Any, wanted: type) -> Any:
-    if type(value) is not wanted and not (wanted is float and type(value) is int):
-        kind = _KINDS[wanted]
-        raise MeshError(f"{place}: {key} = {value!r} is no {kind.removeprefix('a ')}; write {kind}")
-    return value
-
-
-def _checked(place: str, table: Mapping[str, Any], keys: Mapping[str, type]) -> None:
-    _known(place, "key", table, keys)
-    for key, wanted in keys.items():
-        if key in table:
-            _typed(place, key, table[key], wanted)
-
-
-def _unset(place: str, table: Mapping[str, Any]) -> dict[str, None]:
-    """Settings that are `None` are listed by name, since TOML has no null."""
-    return dict.fromkeys(
-        _typed(place, "unset", name, str) for name in _typed(place, "unset", table.get("unset", []), list)
-    )
+def _check(place: str, table: Mapping[str, Any], types: Mapping[str, Any]) -> None:
+    """Refuse unknown keys, and values of the wrong type."""
+    _known(place, "key", table, types)
+    for key, value in table.items():
+        problem = value_mismatch(value, types[key], key)
+        if problem is not None:
+            raise MeshError(f"{place}: {problem}")
 
 
 def _channel_table(mesh: Graph, channel: ChannelSpec) -> dict[str, Any]:
