@@ -144,7 +144,7 @@ class _Named(Filter):
 
 
 @dataclass(frozen=True)
-class Comparison(_Named):
+class _Compared(_Named):
     """A property and the text it is compared with: the base of all comparisons."""
 
     value: str
@@ -160,7 +160,7 @@ class Comparison(_Named):
         return f"({self.name}{self.sign}{escape(self.value)})"
 
 
-class Equal(Comparison):
+class Equal(_Compared):
     """Equal text, number or boolean: `(node=jams)`, `(capacity=100)`."""
 
     sign = "="
@@ -191,7 +191,7 @@ class Equal(Comparison):
         return (tuple((self.name, key) for key in keys),)
 
 
-class Approx(Comparison):
+class Approx(_Compared):
     """Equal except for case and white space: `(node~=Traffic Jams)`."""
 
     sign = "~="
@@ -204,7 +204,7 @@ class Approx(Comparison):
         return _any_value(self.name, lambda one: squash(one) == squashed if isinstance(one, str) else same(one))
 
 
-class _Ordered(Comparison):
+class _Ordered(_Compared):
     holds: ClassVar[Callable[[Any, Any], bool]]
 
     def _compile(self) -> Test:
@@ -322,7 +322,7 @@ def parse(text: str) -> Filter:
     Raises:
         FilterSyntaxError: *text* is invalid; the error has the position.
     """
-    reader, depth = _Reader(text), 0
+    reader, depth = _Parser(text), 0
     for found in re.finditer(r"[()]", text):
         depth += 1 if found[0] == "(" else -1
         if depth > DEEPEST:
@@ -333,7 +333,7 @@ def parse(text: str) -> Filter:
     return read
 
 
-class _Reader:
+class _Parser:
     """Parses a text from left to right. White space within a value belongs to the value."""
 
     def __init__(self, text: str) -> None:

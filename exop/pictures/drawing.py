@@ -10,7 +10,7 @@ from html import escape
 from itertools import pairwise
 from typing import Final, Literal
 
-from exop.pictures.picture import Link, Picture
+from exop.pictures.picture import Arrow, Picture
 from exop.safe_repr import clean
 
 Format = Literal["mermaid", "dot", "svg"]
@@ -49,9 +49,9 @@ def to_mermaid(picture: Picture) -> str:
     for channel in picture.drawn():
         label = f"{_mermaid(channel)}<br/><small>{_mermaid(picture.kind(channel))}</small>"
         lines.append(f'  {ids[f"channel {channel}"]}[("{label}")]:::channel')
-    for link in picture.links():
-        text, arrow = _mermaid(link.text), "-.->" if link.queued else "-->"
-        lines.append(f"  {ids[link.source]} {arrow}{f'|{text}|' if text else ''} {ids[link.target]}")
+    for arrow in picture.arrows():
+        text, line = _mermaid(arrow.text), "-.->" if arrow.queued else "-->"
+        lines.append(f"  {ids[arrow.source]} {line}{f'|{text}|' if text else ''} {ids[arrow.target]}")
     for role, (_, _, _, _, colour) in ROLES.items():
         lines.append(f"  classDef {role} fill:{colour},stroke:#555,color:#111")
     lines.append(f"  classDef channel fill:{CHANNEL},stroke:#999,color:#111")
@@ -69,10 +69,10 @@ def to_dot(picture: Picture) -> str:
     for channel in picture.drawn():
         label = _quoted(f"{channel}\n{picture.kind(channel)}")
         lines.append(f'  {ids[f"channel {channel}"]} [label={label}, shape=cylinder, fillcolor="{CHANNEL}"]')
-    for link in picture.links():
-        label = f"label={_quoted(link.text)}" if link.text else ""
-        style = ", ".join(filter(None, (label, "style=dashed" if link.queued else "")))
-        lines.append(f"  {ids[link.source]} -> {ids[link.target]}{f' [{style}]' if style else ''}")
+    for arrow in picture.arrows():
+        label = f"label={_quoted(arrow.text)}" if arrow.text else ""
+        style = ", ".join(filter(None, (label, "style=dashed" if arrow.queued else "")))
+        lines.append(f"  {ids[arrow.source]} -> {ids[arrow.target]}{f' [{style}]' if style else ''}")
     return "\n".join([*lines, "}"]) + "\n"
 
 
@@ -117,7 +117,7 @@ class Layout:
 
 
 def lay_out(names: Sequence[str], arrows: Collection[tuple[str, str]]) -> Layout:
-    """Place boxes with these *names* so that arrows lead to the right, with few crossings."""
+    """Position boxes with these *names* so that arrows lead to the right, with few crossings."""
     column = _columns(names, arrows)
     layout = Layout([[] for _ in range(max(column.values(), default=-1) + 1)])
     spots = {name: Spot(name, column[name]) for name in names}
@@ -179,12 +179,12 @@ def _untangle(layout: Layout) -> None:
 def to_svg(picture: Picture, marked: Collection[str] = ()) -> str:
     """Draw a mesh; *marked* nodes are highlighted."""
     boxes = [*picture.nodes, *(f"channel {name}" for name in picture.drawn())]
-    links: dict[tuple[str, str], list[Link]] = {}
-    for link in picture.links():
-        links.setdefault((link.source, link.target), []).append(link)
-    layout = lay_out(boxes, links)
-    places = _placed(layout, {name: _width(picture, name) for name in boxes}, links)
-    parts = [*_arrows(layout, places, links), *(_box(picture, name, places[name], name in marked) for name in boxes)]
+    arrows: dict[tuple[str, str], list[Arrow]] = {}
+    for arrow in picture.arrows():
+        arrows.setdefault((arrow.source, arrow.target), []).append(arrow)
+    layout = lay_out(boxes, arrows)
+    places = _placed(layout, {name: _width(picture, name) for name in boxes}, arrows)
+    parts = [*_arrows(layout, places, arrows), *(_box(picture, name, places[name], name in marked) for name in boxes)]
     width = max((place.right for place in places.values()), default=MARGIN) + MARGIN
     height = max((place.y + HEIGHT / 2 for place in places.values()), default=MARGIN) + MARGIN
     height += PASS * len(layout.back)
@@ -201,7 +201,7 @@ def to_svg(picture: Picture, marked: Collection[str] = ()) -> str:
 
 
 @dataclass(frozen=True)
-class Place:
+class Position:
     """The position of a box: its left and right edge, and its vertical centre."""
 
     left: float
@@ -215,12 +215,12 @@ class Place:
 
 
 def _placed(
-    layout: Layout, widths: Mapping[str, float], links: Mapping[tuple[str, str], list[Link]]
-) -> dict[str | Spot, Place]:
+    layout: Layout, widths: Mapping[str, float], arrows: Mapping[tuple[str, str], list[Arrow]]
+) -> dict[str | Spot, Position]:
     """The places of all boxes by name, and of passages by their spot."""
     heights = [sum((HEIGHT if spot.name else PASS) + GAP_Y for spot in column) for column in layout.columns]
     middle = max(heights, default=0) / 2 + MARGIN - GAP_Y / 2
-    places: dict[str | Spot, Place] = {}
+    places: dict[str | Spot, Position] = {}
     x = float(MARGIN)
     for number, (column, height) in enumerate(zip(layout.columns, heights, strict=True)):
         width = max(widths.get(spot.name, 0.0) for spot in column)
@@ -228,19 +228,19 @@ def _placed(
         for spot in column:
             own, tall = (widths[spot.name], HEIGHT) if spot.name else (width, PASS)
             begin = x + (width - own) / 2
-            places[spot.name or spot] = Place(begin, begin + own, y + tall / 2)
+            places[spot.name or spot] = Position(begin, begin + own, y + tall / 2)
             y += tall + GAP_Y
         arriving = [
             found
-            for key, found in links.items()
+            for key, found in arrows.items()
             if key in layout.routes and layout.routes[key][-1].column == number + 1
         ]
-        x += width + GAP_X + 0.8 * max((_long(_label(found)) for found in arriving), default=0)
+        x += width + GAP_X + 0.8 * max((_width_of(_label(found)) for found in arriving), default=0)
     return places
 
 
 def _arrows(
-    layout: Layout, places: Mapping[str | Spot, Place], links: Mapping[tuple[str, str], list[Link]]
+    layout: Layout, places: Mapping[str | Spot, Position], arrows: Mapping[tuple[str, str], list[Arrow]]
 ) -> Iterator[str]:
     for key, route in layout.routes.items():
         stops = [places[spot.name or spot] for spot in route]
@@ -252,37 +252,37 @@ def _arrows(
             d += f" C{here.right + bend:.1f} {here.y:.1f} {end - bend:.1f} {there.y:.1f} {end:.1f} {there.y:.1f}"
             d += "" if there is stops[-1] else f" H{there.right:.1f}"
         x, y = stops[-1].left, stops[-1].y
-        yield _arrow(links[key], d, f"M{x - TIP:.1f} {y - 4:.1f} L{x:.1f} {y:.1f} L{x - TIP:.1f} {y + 4:.1f} z")
-        yield _caption(links[key], (stops[-2].right + last) / 2, (stops[-2].y + y) / 2)
+        yield _arrow(arrows[key], d, f"M{x - TIP:.1f} {y - 4:.1f} L{x:.1f} {y:.1f} L{x - TIP:.1f} {y + 4:.1f} z")
+        yield _caption(arrows[key], (stops[-2].right + last) / 2, (stops[-2].y + y) / 2)
     lowest = max((place.y for place in places.values()), default=0.0) + HEIGHT / 2
     for number, (source, target) in enumerate(layout.back, 1):
         here, there, low = places[source], places[target], lowest + PASS * number - 4
         x, y = there.middle - 10, there.y + HEIGHT / 2
         d = f"M{here.middle + 10:.1f} {here.y + HEIGHT / 2:.1f} V{low:.1f} H{x:.1f} V{y + TIP - 1:.1f}"
         yield _arrow(
-            links[source, target], d, f"M{x - 4:.1f} {y + TIP:.1f} L{x:.1f} {y:.1f} L{x + 4:.1f} {y + TIP:.1f} z"
+            arrows[source, target], d, f"M{x - 4:.1f} {y + TIP:.1f} L{x:.1f} {y:.1f} L{x + 4:.1f} {y + TIP:.1f} z"
         )
-        yield _caption(links[source, target], (here.middle + there.middle) / 2, low)
+        yield _caption(arrows[source, target], (here.middle + there.middle) / 2, low)
 
 
-def _arrow(links: list[Link], line: str, tip: str) -> str:
-    dashes = ' stroke-dasharray="5 4"' if any(link.queued for link in links) else ""
+def _arrow(arrows: list[Arrow], line: str, tip: str) -> str:
+    dashes = ' stroke-dasharray="5 4"' if any(arrow.queued for arrow in arrows) else ""
     return f'<path d="{line}" fill="none" stroke="#666" stroke-width="1.3"{dashes}/><path d="{tip}" fill="#666"/>'
 
 
-def _caption(links: list[Link], x: float, y: float) -> str:
+def _caption(arrows: list[Arrow], x: float, y: float) -> str:
     style = 'font-size="10" fill="#555" text-anchor="middle" paint-order="stroke" stroke="#fff" stroke-width="4"'
-    label = _label(links)
+    label = _label(arrows)
     return f'<text x="{x:.1f}" y="{y - 3:.1f}" {style}>{_text(label)}</text>' if label else ""
 
 
-def _label(links: list[Link]) -> str:
-    texts = [*(link.label for link in links), *("queue" for link in links if link.queued)]
+def _label(arrows: list[Arrow]) -> str:
+    texts = [*(arrow.label for arrow in arrows), *("queue" for arrow in arrows if arrow.queued)]
     return _cut(", ".join(dict.fromkeys(filter(None, texts))))
 
 
-def _box(picture: Picture, name: str, place: Place, marked: bool) -> str:
-    title, under, fill = _words(picture, name)
+def _box(picture: Picture, name: str, place: Position, marked: bool) -> str:
+    title, under, fill = _texts_of(picture, name)
     round_ = 4 if name in picture.nodes else HEIGHT / 2
     frame = f'stroke="{MARKED}" stroke-width="2.5"' if marked else 'stroke="#555" stroke-width="1"'
     size = (
@@ -297,7 +297,7 @@ def _box(picture: Picture, name: str, place: Place, marked: bool) -> str:
     )
 
 
-def _words(picture: Picture, name: str) -> tuple[str, str, str]:
+def _texts_of(picture: Picture, name: str) -> tuple[str, str, str]:
     """The two lines of text in a box, and its colour."""
     node = picture.nodes.get(name)
     if node is None:
@@ -308,11 +308,11 @@ def _words(picture: Picture, name: str) -> tuple[str, str, str]:
 
 
 def _width(picture: Picture, name: str) -> float:
-    title, under, _ = _words(picture, name)
-    return max(_long(_cut(title)) * 1.3, _long(_cut_before(under)), 44) + 22
+    title, under, _ = _texts_of(picture, name)
+    return max(_width_of(_cut(title)) * 1.3, _width_of(_cut_before(under)), 44) + 22
 
 
-def _long(text: str) -> float:
+def _width_of(text: str) -> float:
     """The approximate width of a text of size 10; fonts differ."""
     return sum(10.0 if unicodedata.east_asian_width(letter) in "WF" else 5.8 for letter in text)
 

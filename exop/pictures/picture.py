@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Shown:
+class PictureNode:
     """A node in a picture: its role, its slet, its input and output ports with their channels, and its group."""
 
     role: str
@@ -19,7 +19,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Link:
+class Arrow:
     """An arrow between two nodes or channels; `queued`: the wiring has inserted a queue."""
 
     source: str
@@ -46,7 +46,7 @@ class Picture:
     """
 
     name: str
-    nodes: Mapping[str, Shown]
+    nodes: Mapping[str, PictureNode]
     channels: Mapping[str, str]
     inserted: Mapping[str, str] = field(default_factory=dict)
     by: Mapping[str, str] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Picture:
     def of_mesh(mesh: Any, inserted: Mapping[str, str] | None = None) -> Picture:
         """The picture of a mesh, running or not."""
         nodes = {
-            name: Shown(str(node.slet.role), node.slet.identity, node.inputs(), node.outputs(), node.group)
+            name: PictureNode(str(node.slet.role), node.slet.identity, node.inputs(), node.outputs(), node.group)
             for name, node in mesh.nodes.items()
         }
         kinds = {name: one.kind for name, one in mesh.channels.items()}
@@ -69,7 +69,7 @@ class Picture:
         for name, node in status["nodes"].items():
             inputs = {port: channel for port, channel in node["ports"].items() if port in node["inputs"]}
             outputs = {port: channel for port, channel in node["ports"].items() if port not in node["inputs"]}
-            nodes[name] = Shown(node["role"], node["slet"], inputs, outputs, node.get("group"))
+            nodes[name] = PictureNode(node["role"], node["slet"], inputs, outputs, node.get("group"))
         channels = {name: channel["kind"] for name, channel in status["channels"].items()}
         inserted = {place: queue["reason"] for place, queue in status["inserted"].items()}
         by = {name: channel["by"] for name, channel in status["channels"].items() if channel.get("by")}
@@ -84,7 +84,7 @@ class Picture:
         """The kind of a channel, and the field by which it is partitioned."""
         return " by ".join(filter(None, (self.channels[channel], self.by.get(channel))))
 
-    def links(self) -> Iterator[Link]:
+    def arrows(self) -> Iterator[Arrow]:
         """All arrows; slets are connected directly where the channel between them has no box."""
         drawn = set(self.drawn())
         for channel in self.channels:
@@ -95,16 +95,16 @@ class Picture:
                 group = f"group {node.group}" if node.group and channel in self.by else ""
                 taken = ", ".join(filter(None, (port if len(node.inputs) > 1 else "", group)))
                 if channel in drawn:
-                    yield Link(f"channel {channel}", consumer, taken, queued)
+                    yield Arrow(f"channel {channel}", consumer, taken, queued)
                     continue
                 for producer, out in producers:
                     given = "" if out == "out" else out
                     label = " → ".join(dict.fromkeys(text for text in (given, taken) if text))
-                    yield Link(producer, consumer, label, queued)
+                    yield Arrow(producer, consumer, label, queued)
             if channel in drawn:
                 for producer, out in producers:
                     queued = f"-> {channel}" in self.inserted
-                    yield Link(producer, f"channel {channel}", "" if out == "out" else out, queued)
+                    yield Arrow(producer, f"channel {channel}", "" if out == "out" else out, queued)
 
     def as_data(self) -> dict[str, Any]:
         """The picture as plain data."""

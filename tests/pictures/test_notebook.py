@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from exop import Application, Mesh, Platform
 from exop.pictures.drawing import lay_out, to_svg
 from exop.pictures.notebook import Figures
-from exop.pictures.picture import Picture, Shown
+from exop.pictures.picture import Picture, PictureNode
 from exop.stock.slets import count_up, pass_on, show
 
 NS = {"svg": "http://www.w3.org/2000/svg"}
@@ -80,10 +80,10 @@ def assert_whole(svg: str, boxes: int, arrows: int) -> None:
 def test_no_name_breaks_the_picture() -> None:
     """Markup, control characters, wide and long names are shown as text; a loop and a lone slet are drawn, too."""
     nodes = {
-        "a & <b>": Shown("alpha", "x:\x07\x00", {}, {"out": 'c"', "clock": "d"}),
-        "loop": Shown("pi", "日本語" * 20, {"left": 'c"', "again": "back"}, {"out": "back"}),
-        "sink": Shown("omega", "s" * 200, {"x": "d"}, {}),
-        "alone": Shown("pi", ""),
+        "a & <b>": PictureNode("alpha", "x:\x07\x00", {}, {"out": 'c"', "clock": "d"}),
+        "loop": PictureNode("pi", "日本語" * 20, {"left": 'c"', "again": "back"}, {"out": "back"}),
+        "sink": PictureNode("omega", "s" * 200, {"x": "d"}, {}),
+        "alone": PictureNode("pi", ""),
     }
     picture = Picture("<p>", nodes, {'c"': "direct", "d": "direct", "back": "queue"}, {"d -> sink.x": "why"})
     assert_whole(to_svg(picture, {"loop"}), boxes=5, arrows=4)

@@ -4,7 +4,7 @@ import pytest
 
 from exop.app import Application
 from exop.pictures.drawing import draw
-from exop.pictures.picture import Picture, Shown
+from exop.pictures.picture import Picture, PictureNode
 from exop.stock.slets import count_up, pass_on, show
 
 
@@ -25,7 +25,7 @@ def picture() -> Picture:
 def test_direct_channels_are_arrows(picture: Picture) -> None:
     """A channel is drawn when it keeps something, or several push into it; others are arrows between slets."""
     assert picture.drawn() == ["both", "kept"]
-    arrows = [(link.source, link.target, link.queued) for link in picture.links()]
+    arrows = [(arrow.source, arrow.target, arrow.queued) for arrow in picture.arrows()]
     assert ("last", "sink", False) in arrows
     assert ("one", "channel both", False) in arrows
     assert ("channel both", "pass", True) in arrows
@@ -52,11 +52,11 @@ def test_a_partitioned_channel_is_drawn_with_its_field_and_its_groups() -> None:
 def test_ports_stand_on_arrows_where_there_are_several() -> None:
     """A port is named where its slet has several of that side."""
     nodes = {
-        "a": Shown("alpha", "x:a", {}, {"out": "c", "clock": "d"}),
-        "b": Shown("omega", "x:b", {"left": "c", "right": "d"}, {}),
+        "a": PictureNode("alpha", "x:a", {}, {"out": "c", "clock": "d"}),
+        "b": PictureNode("omega", "x:b", {"left": "c", "right": "d"}, {}),
     }
-    links = Picture("p", nodes, {"c": "direct", "d": "direct"}).links()
-    assert [link.label for link in links] == ["left", "clock → right"]
+    arrows = Picture("p", nodes, {"c": "direct", "d": "direct"}).arrows()
+    assert [arrow.label for arrow in arrows] == ["left", "clock → right"]
 
 
 def test_mermaid(picture: Picture) -> None:
@@ -81,7 +81,7 @@ def test_dot(picture: Picture) -> None:
 
 def test_names_cannot_break_a_picture() -> None:
     """Quotes, brackets and bars in names stay text."""
-    nodes = {'a"]|<b>\\': Shown("alpha", "x:y", {}, {"out": "c"})}
+    nodes = {'a"]|<b>\\': PictureNode("alpha", "x:y", {}, {"out": "c"})}
     picture = Picture('"p"', nodes, {"c": "queue"})
     assert '"]|<b>' not in draw(picture, "mermaid")
     assert "a#quot;]#124;#lt;b#gt;" in draw(picture, "mermaid")
@@ -100,6 +100,6 @@ def test_from_a_status() -> None:
         "inserted": {"c -> b.item": {"kind": "queue", "reason": "why"}},
     }
     picture = Picture.of_status(status)
-    assert [(link.source, link.target, link.queued) for link in picture.links()] == [("a", "b", True)]
+    assert [(arrow.source, arrow.target, arrow.queued) for arrow in picture.arrows()] == [("a", "b", True)]
     assert picture.as_data()["inserted"] == {"c -> b.item": "why"}
     assert picture.as_data()["nodes"]["b"]["in"] == {"item": "c"}

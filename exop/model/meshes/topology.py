@@ -79,7 +79,7 @@ def section_text(mesh: Graph, kind: str, name: str) -> str:
     return tomlkit.dumps(document)
 
 
-class Topology(NamedTuple):
+class TopologyFile(NamedTuple):
     """The content of a topology file; `updates` are calls of the edits of a mesh: method, name, keywords."""
 
     name: str
@@ -89,7 +89,7 @@ class Topology(NamedTuple):
     updates: list[tuple[str, str, dict[str, Any]]]
 
 
-def read(text: str, catalog: Mapping[str, SletSpec]) -> Topology:
+def read(text: str, catalog: Mapping[str, SletSpec]) -> TopologyFile:
     """Read a topology file; see `Mesh.from_toml`."""
     try:
         document = read_toml(text)
@@ -106,7 +106,7 @@ def read(text: str, catalog: Mapping[str, SletSpec]) -> Topology:
     nodes = [_node(key, table, catalog) for key, table in _tables(document, "nodes")]
     # Outputs bring a direct channel of their own where none is declared, whatever the order of the tables.
     made = {to: ChannelSpec(to) for node in nodes for to in node.outputs().values() if to not in declared}
-    return Topology(name, application.get("durable"), {**declared, **made}, nodes, [*_updates(document)])
+    return TopologyFile(name, application.get("durable"), {**declared, **made}, nodes, [*_updates(document)])
 
 
 def _described(document: Mapping[str, Any], catalog: Mapping[str, SletSpec]) -> dict[str, SletSpec]:

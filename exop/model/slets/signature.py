@@ -113,7 +113,8 @@ def read_class(cls: type, *, own_driver: bool) -> SletSpec | None:
         _check_iterated(name, found.inputs, results[""])
         leaving += [output] if output is not None else []
     if leaving:
-        found.outputs.setdefault(OUT, _join_outputs(name, leaving))
+        declared = [found.outputs[OUT]] if OUT in found.outputs else []
+        found.outputs[OUT] = _join_outputs(name, [*declared, *leaving])
     if not (found.inputs or found.outputs or found.families or iterated):
         return None
     return _spec(found, cls, results, is_class=True, own_driver=own_driver, iterated=iterated)
@@ -258,6 +259,7 @@ def _join_outputs(name: str, leaving: list[PortType]) -> PortType:
     items = tuple(dict.fromkeys(one.item for one in leaving))
     return dataclasses.replace(
         first,
+        schema=first.schema if all(one.schema is not None for one in leaving) else None,
         item=items[0] if len(items) == 1 else typing.Union[items],  # noqa: UP007 (built at run time)
         punctuation=any(one.punctuation for one in leaving),
         end=any(one.end for one in leaving),

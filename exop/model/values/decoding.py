@@ -48,7 +48,7 @@ def decode(data: bytes, *, levels: int = DEPTH, declared: Declared | None = None
         StoredStateError: it is damaged, or names a class or a field that is missing or not declared.
     """
     try:
-        return (_OWN if declared is None else _Reader(declared)).read(data, levels)
+        return (_OWN if declared is None else _Decoder(declared)).read(data, levels)
     except StoredStateError:
         raise
     except TooDeep as problem:
@@ -108,7 +108,7 @@ class _Old(Exception):
     """The data contains an extension of an older release."""
 
 
-class _Reader:
+class _Decoder:
     """Decodes one value.
 
     Attributes:
@@ -208,7 +208,7 @@ def watched(entries: Iterable[Any]) -> Iterator[Any]:
                 raise ValueError(f"{number} keys of a table or set collide")
 
 
-def _read_enum(content: list[Any], reader: _Reader) -> Any:
+def _read_enum(content: list[Any], reader: _Decoder) -> Any:
     kind = class_named(content[0], "enum", lambda one: issubclass(one, enum.Enum), reader.declared)
     name = content[1]
     try:
@@ -220,20 +220,20 @@ def _read_enum(content: list[Any], reader: _Reader) -> Any:
         raise StoredStateError(what="a stored value", problem=problem, cure="use the code that wrote it") from None
 
 
-def _read_record(content: list[Any], reader: _Reader, what: str, fits: Callable[[Any], bool]) -> Any:
+def _read_record(content: list[Any], reader: _Decoder, what: str, fits: Callable[[Any], bool]) -> Any:
     kind, fields = class_named(content[0], what, fits, reader.declared), dict(reader.table(content[1:]))
     if fits is is_named_tuple:
         return filled_tuple(kind, fields)
     return filled(kind, fields, defaults=reader.declared is None or reader.declared.names(kind))
 
 
-def _read_default_dict(content: list[Any], reader: _Reader) -> Any:
+def _read_default_dict(content: list[Any], reader: _Decoder) -> Any:
     made = content[0] and factory_named(content[0], reader.declared)
     return defaultdict(made, reader.table(content[1:]))
 
 
 def _only(make: Callable[[Any], Any]) -> Callable[[list[Any], Any], Any]:
-    def read(content: list[Any], reader: _Reader) -> Any:
+    def read(content: list[Any], reader: _Decoder) -> Any:
         (one,) = content
         return make(one)
 
@@ -269,4 +269,4 @@ READERS: Final[dict[Tag, Callable[[list[Any], Any], Any]]] = {
     Tag.PATH: _only(Path),
 }
 _MARKS: Final = {bytes([tag]): _Mark(tag) for tag in Tag}
-_OWN: Final = _Reader(None)
+_OWN: Final = _Decoder(None)
