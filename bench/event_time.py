@@ -36,7 +36,7 @@ from exop.hooks import Plugins
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
 from exop.model.slets.slet import spec_of
 from exop.runtime.channels import base as channel
-from exop.stock.watermark import Watermark
+from exop.stock.event_time import Watermark
 
 NAME = "timed"
 PATIENCE = 60.0

@@ -28,7 +28,7 @@ CONFINED = {
     "cyclopts": ("cli",),
     "msgpack": ("remoting", "model/values"),
     "msgspec": ("remoting", "model/types/conversion.py"),
-    "numpy": ("model/values/columns.py", "model/meshes/partitions.py", "stock/watermark.py"),
+    "numpy": ("model/values/columns.py", "model/meshes/partitions.py", "stock/event_time.py"),
     "packaging": ("bundle",),
     "pluggy": ("hooks",),
     "pyarrow": (

@@ -27,7 +27,7 @@ from exop.runtime.durable.engine_journal import DiskJournal, EngineFolders, Engi
 from exop.runtime.lifecycle import Event, Lifecycle, State, makes_freely, sets_freely
 from exop.runtime.metrics import ComponentMetrics
 from exop.runtime.supervision.budget import OPENING, SETTING, UserCalls
-from exop.runtime.supervision.failure_state import Kept, Trouble
+from exop.runtime.supervision.failure_state import KeptItem, Trouble
 
 #: Every component of this process, by `id`: log records are attributed to the slet that has made them.
 LIVE: Final[WeakValueDictionary[int, Component]] = WeakValueDictionary()
@@ -187,7 +187,7 @@ class Component(Lifecycle):
             if self.tie is not None:
                 self.tie.start()
 
-    def failed(self, error: BaseException, kept: Kept | None = None) -> None:
+    def failed(self, error: BaseException, kept: KeptItem | None = None) -> None:
         """Note that the slet broke, and on which item; it stays suspended until it is resumed."""
         with self._turn:
             if kept is not None:

@@ -22,7 +22,7 @@ from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.engine_journal import EngineFolders
 from exop.runtime.lifecycle import Event
 from exop.runtime.supervision.budget import OPENING, Owner, UserCalls
-from exop.runtime.supervision.failure_policy import source_broken
+from exop.runtime.supervision.failure_policy import handle_source_failure
 from exop.safe_repr import RAISED, described
 
 SLET, CHANNEL, INPUT_PORT, OUTPUT_PORT = "Slet", "Channel", "InputPort", "OutputPort"
@@ -94,7 +94,7 @@ class ComponentManager:
         except RAISED as error:
             raise ComponentFailed(node=node.name, phase="being made", problem=described(error)) from error
         if isinstance(component.driver, SourceDriver):
-            component.driver.broken = partial(source_broken, component)
+            component.driver.broken = partial(handle_source_failure, component)
         if component.instance is not None:
             component.instance.checkpointed = durable
         spec = node.slet

@@ -11,10 +11,9 @@ from exop.model.slets.ports import OutputPort, PortType
 from exop.model.slets.slet import Slet, input_port, slet, spec_of
 from exop.model.slets.spec import SletSpec
 from exop.safe_repr import described
-from exop.stock.join import Join
+from exop.stock.event_time import Join, Watermark
 from exop.stock.sinks import WriteLines, WriteParquet, WriteSqlite
 from exop.stock.sources import count_up, read_csv, read_lines, read_log
-from exop.stock.watermark import Watermark
 
 T = TypeVar("T")
 

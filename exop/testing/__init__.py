@@ -6,8 +6,7 @@ failed. `check_sharing` is the exception: it runs an application, and finds slet
 """
 
 from exop.testing.checks import check_sharing, check_source
-from exop.testing.feeding import feed
+from exop.testing.feeding import feed, replay
 from exop.testing.instances import CollectingOutput, GivenInput, collected, open  # noqa: A004 (it opens a slet)
-from exop.testing.replaying import replay
 
 __all__ = ["CollectingOutput", "GivenInput", "check_sharing", "check_source", "collected", "feed", "open", "replay"]

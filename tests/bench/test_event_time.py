@@ -10,7 +10,7 @@ from bench.event_time import timed_case
 from exop.model.items import Punctuation
 from exop.runtime.channels.base import LOWEST, ControlMerge
 from exop.runtime.channels.port_window import PortWindow
-from exop.stock.watermark import Watermark
+from exop.stock.event_time import Watermark
 from exop.wiring.changes import channels
 
 #: Each of the mistakes shows in one of so many cases.

@@ -10,7 +10,7 @@ from exop import Application, Batch, Punctuation, Slet, input_port, slet
 from exop.errors import ConditionError, MeshError, PlanError, SettingError, StaleMesh, UnknownName
 from exop.model.meshes.mesh import ChannelSpec, Node
 from exop.model.slets.slet import spec_of
-from exop.stock.watermark import Watermark
+from exop.stock.event_time import Watermark
 from tests.change.tools import Position, Tap, changed, end, finish, in_thread
 from tests.rig import Gate, eventually
 

@@ -9,7 +9,7 @@ import pytest
 from exop import Application, Batch, Platform, slet
 from exop.model.slets.spec import POLICIES
 from exop.runtime.channels.table import TableChannel
-from exop.runtime.supervision.failure_policy import careful
+from exop.runtime.supervision.failure_policy import guarded_entry
 from tests.change.tools import Position, changed, finish, suspended, writing
 from tests.rig import PATIENCE, threads_leave
 
@@ -165,7 +165,7 @@ def test_what_a_latch_keeps_can_be_pulled_after_its_end(platform):
 def test_the_item_of_a_producer_that_is_removed_goes_with_it(capsys):
     """Without a producer there is no policy: the item is logged as it goes, and no driver breaks."""
     table = TableChannel("keyed", key="id")
-    entry = careful(table, table.entry([]), "channel keyed", list)
+    entry = guarded_entry(table, table.entry([]), "channel keyed", list)
     entry.push({"other": 3})
     entry.push({"id": 1})
     assert table.scan() == [{"id": 1}]

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from exop import Application, EndOfStream, Platform, Punctuation, slet
 from exop.errors import ConditionError, SettingError
 from exop.model.slets.stored_memento import dump_memento, load_memento
-from exop.stock.join import Join, Kept
-from exop.stock.watermark import Watermark
+from exop.stock.event_time import Join, Kept, Watermark
 from exop.testing import collected
 from exop.testing import open as open_slet
 from tests.change.tools import Tap

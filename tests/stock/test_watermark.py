@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from exop import Application, Platform, Punctuation, slet
 from exop.errors import SettingError
-from exop.stock.watermark import Followed, Watermark
+from exop.stock.event_time import Followed, Watermark
 from exop.testing import feed
 from exop.testing import open as opened
 from tests.rig import PATIENCE, collector, source_of

@@ -16,7 +16,7 @@ from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Late, LateEntr
 from exop.runtime.dataflow.fusion import fused, fused_batch, sender
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.lifecycle import Event
-from exop.runtime.supervision.failure_policy import aside_at, port_placeholder, stuck_at
+from exop.runtime.supervision.failure_policy import failure_handler, omission_handler, port_placeholder
 
 
 def compile_entry(component: Component, port: PortSpec) -> Entry:
@@ -82,8 +82,8 @@ def _link(component: Component, port: PortSpec, call: Callable[[Any], Any], to: 
         call=call,
         result="some" if result == "many" and pauses else result,
         to=to,
-        stuck=stuck_at(component, port),
-        aside=aside_at(component, port),
+        stuck=failure_handler(component, port),
+        aside=omission_handler(component, port),
         resend=resend,
         metrics=component.metrics,
         tally=tally,
@@ -131,7 +131,7 @@ def _call_and_send(component: Component, port: PortSpec, call: Callable[[Any], A
     result = spec.results[port.name]
     out = next((one.type for one in spec.outputs if one.name == OUT), None)
     send, leave = sender(result, to, tally, batches=out is not None and out.form != "item")
-    stuck, lazy = stuck_at(component, port), result == "many"
+    stuck, lazy = failure_handler(component, port), result == "many"
 
     def send_all(payload: Any) -> None:
         try:

@@ -1,7 +1,8 @@
-"""The failure policies: an item for which a slet raises is left out, set aside, tried again, or suspends its slet.
+"""The failure policies: an item for which a slet raises is skipped, set aside, tried again, or suspends its slet.
 
-No output of it has left. `stuck_at` serves the compiled entry into a port, `source_broken` a source driver, `careful`
-the entry into a channel that may refuse an item, `suspend_on_defect` a driver that meets an error outside of any slet.
+The failed call has emitted nothing. `failure_handler` serves the compiled entry of a port, `handle_source_failure` a
+source driver, `guarded_entry` the entry of a channel that may refuse an item, `suspend_on_defect` a driver that meets
+an error outside of any slet.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver, Halted, current_driver
 from exop.runtime.drivers.pause import Pause
 from exop.runtime.lifecycle import Event, State
-from exop.runtime.supervision.failure_state import NONE, FailedItem, Kept
+from exop.runtime.supervision.failure_state import NONE, FailedItem, KeptItem
 from exop.safe_repr import add_note, described, shown, traceback_of, without_own_frames
 
 #: `retry`: the number of further tries, and the seconds before the first; each next one waits twice as long.
@@ -48,7 +49,7 @@ _PASSING = (ComponentFailed, Unwind, Halted)
 def _left_out(
     component: Component, error: BaseException, where: str, port: str, items: Sequence[Any], count: int
 ) -> bool:
-    """Count a failure; return whether the policy is to leave the items out (`skip`) or to set them aside."""
+    """Count a failure; return whether the policy skips the items, or has set them aside."""
     component.metrics.failed(error)
     add_note(error, where)
     policy = component.node.policy
@@ -61,7 +62,7 @@ def _left_out(
 
 
 def _send_letters(component: Component, unwound: Unwind | None = None) -> None:
-    """Send the dead letters that go into a channel, or leave that for later, when the driver unwinds."""
+    """Send the dead letters that go into a channel, or leave them to the driver when it unwinds."""
     if component.aside is None:
         return
     steps = component.aside.unsent()
@@ -71,12 +72,12 @@ def _send_letters(component: Component, unwound: Unwind | None = None) -> None:
         in_order(steps)
 
 
-def aside_at(component: Component, port: PortSpec) -> Callable[..., bool]:
-    """Return the handler that counts a failure at *port*, and returns whether the policy leaves the item out."""
+def omission_handler(component: Component, port: PortSpec) -> Callable[..., bool]:
+    """Return the handler that counts a failure at *port*, and returns whether the policy omits the item."""
     name, tally = port.name, component.metrics.tallies[port.name]
 
     def aside(item: Any, error: BaseException, unwound: Unwind | None = None) -> bool:
-        # A slet that calls sys.exit raises as any other. `isinstance` would ask the error for its class.
+        # `sys.exit` in a slet is a failure, too. Not `isinstance`, which reads an attribute of the error.
         if issubclass(type(error), (Unwind, Halted)):
             raise error
         try:
@@ -84,7 +85,7 @@ def aside_at(component: Component, port: PortSpec) -> Callable[..., bool]:
             without_own_frames(error)
             where = f"in the slet {component.node.name!r}, port {name!r}, for the item {shown(item)}"
             left_out = _left_out(component, error, where, name, [item], _size(port, item))
-        except BaseException as defect:  # noqa: BLE001 (for lack of memory, say: the slet is suspended on the item)
+        except BaseException as defect:  # noqa: BLE001 (such as a lack of memory: the slet is suspended)
             problem, node = described(defect), component.name
             logger("exop.runtime").error("an item could not be set aside", node=node, problem=problem)
             return False
@@ -95,18 +96,18 @@ def aside_at(component: Component, port: PortSpec) -> Callable[..., bool]:
     return aside
 
 
-def stuck_at(component: Component, port: PortSpec) -> Callable[[Any, BaseException, Push], None]:
+def failure_handler(component: Component, port: PortSpec) -> Callable[[Any, BaseException, Push], None]:
     """Return the handler of items for which the slet raises at *port*; it unwinds the driver to suspend the slet."""
     name = port.name
     lazy = component.spec.results.get(name) == "many"
-    aside, tally = aside_at(component, port), component.metrics.tallies[name]
+    aside, tally = omission_handler(component, port), component.metrics.tallies[name]
 
     def stuck(item: Any, error: BaseException, send: Push) -> None:
         tries = 0
         try:
             while not aside(item, error):
                 if component.node.policy != "retry" or tries == TRIES:
-                    _suspend(component, port, Kept(name, item, error))
+                    _suspend(component, port, KeptItem(name, item, error))
                 _back_off(component, port, item, BACK_OFF * 2**tries)
                 tries += 1
                 try:
@@ -123,8 +124,8 @@ def stuck_at(component: Component, port: PortSpec) -> Callable[[Any, BaseExcepti
                 return
         except _PASSING:
             raise
-        except BaseException:  # noqa: BLE001 (for lack of memory, say: once more, and no policy)
-            _suspend(component, port, Kept(name, item, error))
+        except BaseException:  # noqa: BLE001 (such as a lack of memory: the slet is suspended)
+            _suspend(component, port, KeptItem(name, item, error))
         send(result)
 
     return stuck
@@ -148,7 +149,7 @@ def _back_off(component: Component, port: PortSpec, item: Any, seconds: float) -
 
 
 def again(component: Component, port: PortSpec, item: Any) -> InFlight:
-    """Return the work of taking an item once more, and correct the counts for it."""
+    """Return the in-flight item for another try, and correct the counts for it."""
     method: Method = "show" if isinstance(item, CONTROL) else "push" if port.type.form == "item" else "push_batch"
     component.metrics.tallies[port.name].returned += _size(port, item)
     component.metrics.batches -= method == "push_batch"
@@ -160,7 +161,7 @@ def _size(port: PortSpec, payload: Any) -> int:
     return 0 if isinstance(payload, CONTROL) else 1 if port.type.form == "item" else weight(payload)
 
 
-def _suspend(component: Component, port: PortSpec, kept: Kept) -> NoReturn:
+def _suspend(component: Component, port: PortSpec, kept: KeptItem) -> NoReturn:
     """Keep the item and take the driver back to its safe point, until the component is resumed."""
     component.metrics.tallies[port.name].stopped += 1
     if current_driver() is None:  # pushed by hand, outside of any driver: the caller gets the error
@@ -169,8 +170,8 @@ def _suspend(component: Component, port: PortSpec, kept: Kept) -> NoReturn:
     raise _held(component, kept, again(component, port, kept.item), "is suspended on an item")
 
 
-def _held(component: Component, kept: Kept, work: InFlight, why: str) -> Unwind:
-    """Suspend a component on an item; the driver does the work when it is resumed."""
+def _held(component: Component, kept: KeptItem, work: InFlight, why: str) -> Unwind:
+    """Suspend a component on an item, which its driver processes when it is resumed."""
     component.failed(kept.error, kept)
     return Unwind(f"{component.node.name} {why}", lambda: component.trouble.kept is not kept, work)
 
@@ -180,7 +181,7 @@ def suspend_on_defect(
 ) -> Unwind | None:
     """Suspend the component that a driver was about to call when an error arose outside of any slet.
 
-    The driver goes on when it is resumed or replaced. Returns `None` if all that the driver runs has ended.
+    The driver goes on when that is resumed or replaced. Return `None` if all components of the driver have ended.
     """
     node, port = node_at(in_hand.entry.endpoint if in_hand is not None else "", deployment.components)
     there = deployment.components.get(node)
@@ -190,20 +191,20 @@ def suspend_on_defect(
         return None
     add_note(error, f"in the driver {driver.name!r}, outside of any slet: a defect, please report it")
     facts = {"driver": driver.name, "node": component.node.name}
-    logger("exop.runtime").error("a driver waits for repair", **facts, exc_info=error)
+    logger("exop.runtime").error("a defect outside of any slet: the driver waits for a resume", **facts, exc_info=error)
     work = in_hand or InFlight(NOWHERE, "push", None)
     place = port if component is there else next(iter(component.spec.ports), "")
-    kept = component.trouble.kept or Kept(place, work.payload, error)
+    kept = component.trouble.kept or KeptItem(place, work.payload, error)
     return _held(component, kept, work, f"is suspended: {driver.name} could not go on")
 
 
-def source_broken(component: Component, error: BaseException) -> bool:
+def handle_source_failure(component: Component, error: BaseException) -> bool:
     """Handle an error of an iterated slet; return whether to iterate it anew, from its memento.
 
     `retry` does so after a while, `suspend` when the slet is resumed. With `skip` and `dead-letter` a slet that pulls
     goes on behind the items that it has pulled last; one that has pulled nothing (a source) ends its stream.
     """
-    taken = _put_back(component)  # first: the item is not lost, if the rest fails
+    taken = _put_back(component)  # first, so that the items are not lost if a later step fails
     component.forget_outputs()
     without_own_frames(error)
     driver, trouble, name = current_driver(), component.trouble, component.node.name
@@ -217,12 +218,12 @@ def source_broken(component: Component, error: BaseException) -> bool:
             driver.stand_by()
             try:
                 _send_letters(component)
-            except BaseException as problem:  # noqa: BLE001 (a defect strands the driver; the rest passes)
+            except BaseException as problem:  # noqa: BLE001 (a defect suspends the driver)
                 driver.unwound(problem)
             driver.rest()
         if not taken:
             facts = {"node": component.name, "error": described(error)}
-            logger("exop.runtime").warning("a slet has raised, and ends its stream", **facts)
+            logger("exop.runtime").warning("a source has raised: its stream ends", **facts)
         return bool(taken)
     if driver is None:
         component.error = error
@@ -235,14 +236,14 @@ def source_broken(component: Component, error: BaseException) -> bool:
         driver.hold(f"{name} is tried again", until=lambda: driver.ending or driver.retired, timeout=seconds)
     else:
         trouble.tries = 0
-        kept = Kept("", taken, error)
+        kept = KeptItem("", taken, error)
         component.failed(error, kept)
         driver.hold(f"{name} is suspended", until=lambda: trouble.kept is not kept or driver.ending)
     return not (driver.ending or driver.retired)
 
 
 def _put_back(component: Component) -> dict[str, list[Any]]:
-    """Put back the items that the slet has pulled last; an atomic slet gets the memento from before that."""
+    """Put back the items that the slet has pulled last; restore the memento of before if it is atomic."""
     taken: dict[str, list[Any]] = {}
     befores = []
     for name, port in component.pulled.items():
@@ -255,13 +256,13 @@ def _put_back(component: Component) -> dict[str, list[Any]]:
     return taken
 
 
-def careful(channel: Channel, entry: Entry, place: str, producers: Producers) -> Entry:
+def guarded_entry(channel: Channel, entry: Entry, place: str, producers: Producers) -> Entry:
     """Return the entry into a channel at *place*, with the policy of the producer for items that the channel refuses.
 
     Every slet behind the channel has a policy of its own, so an exception is the channel's (an item without a key, a
     log on a full disk).
     """
-    refuse = refusal(channel, place, producers)
+    refuse = refusal_handler(channel, place, producers)
 
     def guarded(method: Method) -> Push:
         take = getattr(entry, method)
@@ -271,8 +272,8 @@ def careful(channel: Channel, entry: Entry, place: str, producers: Producers) ->
                 take(payload)
             except _PASSING:
                 raise
-            except BaseException as error:  # noqa: BLE001 (whatever a channel, or a property of an item, raises)
-                if method == "push_batch" and channel.refuses_whole:  # it has taken none: each is tried alone
+            except BaseException as error:  # noqa: BLE001 (any exception of a channel, or of a property of an item)
+                if method == "push_batch" and channel.refuses_whole:  # it has taken none: try each alone
                     in_turn(made, to_items(payload))
                 else:
                     refuse(method, payload, error)
@@ -281,22 +282,22 @@ def careful(channel: Channel, entry: Entry, place: str, producers: Producers) ->
 
     made = Entry(guarded("push"), guarded("push_batch"), guarded("control"))
     if entry.probe is not entry:
-        made.probe = careful(channel, entry.probe, place, producers)
+        made.probe = guarded_entry(channel, entry.probe, place, producers)
     return made
 
 
-def refusal(channel: Channel, place: str, producers: Producers) -> Callable[[Method, Any, BaseException], None]:
+def refusal_handler(channel: Channel, place: str, producers: Producers) -> Callable[[Method, Any, BaseException], None]:
     """Return the handler of items that a channel refuses at *place*."""
     there = placeholder(place)
     return lambda method, payload, error: _refused(channel, producers, InFlight(there, method, payload), error)
 
 
 def _refused(channel: Channel, producers: Producers, work: InFlight, error: BaseException) -> None:
-    """Apply the policy of the producer of an item that a channel has refused; without one, the item is dropped."""
+    """Apply the policy of the producer of a refused item; without a producer, the item is dropped."""
     driver, found, item = current_driver(), producers(), shown(work.payload)
-    if not found:  # the item that a slet is suspended on goes with it
+    if not found:  # an item on which a removed slet was suspended
         facts = {"channel": channel.name, "item": item, "problem": described(error)}
-        logger("exop.runtime").error("a channel refuses an item whose producer was removed", **facts)
+        logger("exop.runtime").error("an item is dropped: a channel refuses it, and its producer was removed", **facts)
         return
     items = to_items(work.payload) if work.method == "push_batch" else [work.payload]
     letter = items[0] if isinstance(items[0], DeadLetter) else None
@@ -311,11 +312,11 @@ def _refused(channel: Channel, producers: Producers, work: InFlight, error: Base
         phase = f"pushing into the channel {channel.name!r}"
         raise ComponentFailed(node=component.node.name, phase=phase, problem=described(error)) from error
     why = f"is suspended: the channel {channel.name!r} does not take its item"
-    raise _held(component, Kept(port, work.payload, error), work, why)
+    raise _held(component, KeptItem(port, work.payload, error), work, why)
 
 
 def _to_owners(deployment: Deployment, component: Component, work: InFlight, port: PortSpec) -> Iterator[InFlight]:
-    """Yield the work of a member of a group for those that own its partitions by now."""
+    """Yield the in-flight item of a member of a group for the present owners of its partitions."""
     partitioning, group = deployment.channels[component.node.ports[port.name]].partitioning, component.node.group
     if partitioning is None or group is None or isinstance(work.payload, CONTROL):
         yield work
@@ -331,11 +332,11 @@ def _to_owners(deployment: Deployment, component: Component, work: InFlight, por
 
 
 def retry_dead_letters(deployment: Deployment, node: str) -> int:
-    """Have all dead letters of a node tried again, in order, and return their number; the policy applies anew.
+    """Try all dead letters of a node again, in order, and return their number; the policy applies anew.
 
-    They enter the node behind the items under way, by the driver that runs it, at its next safe point.
+    They enter the node behind the in-flight items, by its driver, at the next safe point.
     """
-    deployment.component(node)  # refused before anything is stopped
+    deployment.component(node)  # an unknown name is refused before any driver stops
     with deployment.changing, Pause(deployment) as pause:
         pause.stop()
         component = deployment.component(node)
@@ -343,14 +344,14 @@ def retry_dead_letters(deployment: Deployment, node: str) -> int:
         if not dead and component.aside is not None:
             raise PlanError(
                 f"the dead letters of {deployment.name}.{node} go into the channel "
-                f"{component.node.ports[DEAD]!r}: push the items again from what reads that"
+                f"{component.node.ports[DEAD]!r}: push the items again from its consumer"
             )
         if not dead:
             return 0
         if runner is None or component.status not in (State.ACTIVE, State.SUSPENDED, State.FAILED):
             raise PlanError(
-                f"the stream of {deployment.name}.{node} has ended: nothing more can leave there; take its "
-                f"{len(dead)} dead letters out by `exop item export`, or run the application once more"
+                f"the stream of {deployment.name}.{node} has ended, so that no output can leave; export its "
+                f"{len(dead)} dead letters by `exop item export`, or run the application again"
             )
         letters, work = list(dead), list[InFlight]()
         dead.clear()
@@ -361,7 +362,7 @@ def retry_dead_letters(deployment: Deployment, node: str) -> int:
                 work.append(InFlight(there, "push", letter.item))
             elif port is not None:
                 work += _to_owners(deployment, component, again(component, port, letter.item), port)
-            else:  # of a slet that pulls: it finds them when it pulls the next time
+            else:  # of a slet that pulls: its next pull returns them
                 for name, items in letter.item.items():
                     component.pulled[name].taken.extend(items)
         deployment.inlets.post(work)
@@ -369,7 +370,7 @@ def retry_dead_letters(deployment: Deployment, node: str) -> int:
 
 
 def kept_item(component: Component) -> FailedItem | None:
-    """Return the item on which a component is suspended; its memento cannot change meanwhile."""
+    """Return the item on which a component is suspended, with the memento, which cannot change meanwhile."""
     kept = component.trouble.kept
     if kept is None:
         return None
@@ -392,9 +393,9 @@ def failed_item(component: Component, dead_letter: int | None = None) -> FailedI
 
 
 def set_aside(component: Component, port: str, item: Any, error: BaseException) -> None:
-    """Put an item out as a dead letter; without a channel for it, keep it, with the memento of this moment.
+    """Send an item as a dead letter into its channel; without one, keep it with the present memento.
 
-    A dead letter that its channel has refused is kept, too: a letter of the letter would be refused as well.
+    A dead letter that its channel has refused is kept, too.
     """
     if component.aside is not None and component.status is not State.ENDED and port != DEAD:
         place, trace = (component.application, component.node.name, port), traceback_of(error, without=Unwind)
@@ -402,7 +403,7 @@ def set_aside(component: Component, port: str, item: Any, error: BaseException) 
         driver = current_driver()
         if driver in (None, component.runner):
             component.aside.push(letter)
-        else:  # that of a queue behind the slet, whose channel has refused the item: the slet's own driver sends it
+        else:  # the driver of a queue behind the slet, where a channel has refused the item: the slet's driver sends it
             driver.inlets.post([component.aside.given(letter)])
         return
     dead, most = component.trouble.dead, component.node.letters

@@ -23,16 +23,16 @@ NONE: Final = "the slet has none"
 
 @dataclass(frozen=True)
 class FailedItem:
-    """An item for which a slet raised, with everything needed to try it again somewhere else.
+    """An item for which a slet raised, with all data for another try elsewhere.
 
     Attributes:
         kind: The slet is suspended on it (`kept`), or it was set aside (`dead letter`).
         slet: The identity of the slet.
-        code: The module and name of its function or class; `None` where no other process could find it by that.
+        code: The module and name of its function or class; `None` if another process could not find it.
         port: The input port; empty for a slet that is iterated.
-        item: The item itself; of a slet that pulls, the items that it had pulled last, by port.
-        memento: Its state, as it is stored; `None` if it is not known.
-        told: Whether the memento is as the call found it (`atomic`) or left it, or why there is none.
+        item: The item itself; of a slet that pulls, the items of its last pulls, by port.
+        memento: Its state in stored form; `None` if it is unknown.
+        told: Whether the memento is from before the call (`atomic`) or after it, or why there is none.
         error: The class and text of the exception.
         traceback: As Python prints it.
         at: When, in seconds since the epoch.
@@ -84,9 +84,9 @@ class FailedItem:
 
     @staticmethod
     def from_bytes(data: bytes) -> FailedItem:
-        """Read the content of a file, which may come from an untrusted source, or raise `StoredStateError`.
+        """Read the content of a file from a possibly untrusted source, or raise `StoredStateError`.
 
-        Classes of the item are looked up among the modules that are loaded; they are filled, and nothing is called.
+        Classes of the item are looked up in loaded modules, and their fields are filled without any call.
         """
         from exop.model.values.class_names import Declared
         from exop.model.values.decoding import decode
@@ -122,8 +122,8 @@ class FailedItem:
 
 
 @dataclass
-class Kept:
-    """The item on which a slet is suspended, and the error; for a slet that pulls, the last items by port."""
+class KeptItem:
+    """The item on which a slet is suspended, with the error; of a slet that pulls, its last items by port."""
 
     port: str
     item: Any
@@ -136,7 +136,7 @@ class Kept:
 
 
 class DeadLetters(list[FailedItem]):
-    """The newest items of one node that were set aside, in order; `dropped` older ones are beyond the bound."""
+    """The newest dead letters of one node, in order; `dropped` older ones exceed the bound."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -163,7 +163,7 @@ class DeadLetters(list[FailedItem]):
 
 @dataclass(frozen=True)
 class Hang:
-    """An item that takes longer than its slet's time-out; it is one of *items* that the driver has handled."""
+    """An item that exceeds its slet's time-out; its driver has handled *items* items."""
 
     driver: str
     items: int
@@ -179,9 +179,9 @@ class Hang:
 
 @dataclass
 class Trouble:
-    """The failed items of one component: the one on which it is suspended, those set aside, and the one that hangs."""
+    """The failures of one component: the item on which it is suspended, dead letters, the item that hangs."""
 
-    kept: Kept | None = None
+    kept: KeptItem | None = None
     dead: DeadLetters = field(default_factory=DeadLetters)
     hang: Hang | None = None
     #: There was such an item.

@@ -22,7 +22,7 @@ from exop.runtime.dataflow.compiler import compile_entry
 from exop.runtime.dataflow.entry import NOWHERE, Control, Entry, Late, LateEntry, Unwind
 from exop.runtime.deployment import Deployment
 from exop.runtime.lifecycle import State
-from exop.runtime.supervision.failure_policy import Producer, Producers, careful, refusal
+from exop.runtime.supervision.failure_policy import Producer, Producers, guarded_entry, refusal_handler
 from exop.wiring.changes.channels import tell_unpunctuated
 from exop.wiring.graph.region import Region, queue_of
 from exop.wiring.graph.wiring_graph import Edge, WiringGraph, channel_endpoint, edge_queue, input_queue
@@ -184,7 +184,7 @@ class Compiler:
             entry.name_endpoint(channel_endpoint(name))  # an item that waits for the channel finds it again
         guarded = self.graph.producers[name]
         return self._at(
-            careful(channel, entry, channel_endpoint(name), self._producers(name)) if guarded else entry,
+            guarded_entry(channel, entry, channel_endpoint(name), self._producers(name)) if guarded else entry,
             channel_endpoint(name),
         )
 
@@ -206,7 +206,7 @@ class Compiler:
             {edge.node: found.pop(edge.name).entry for edge in members} for members in self.graph.groups(name).values()
         ]
         if shares and channel.partitioning is not None:
-            refuse = refusal(channel, channel_endpoint(name), self._producers(name))
+            refuse = refusal_handler(channel, channel_endpoint(name), self._producers(name))
             routed = self._at(route(channel.partitioning, shares, refuse), channel_endpoint(name))
             found[routed.endpoint] = Outlet(routed.endpoint, routed)
         return [*found.values()]

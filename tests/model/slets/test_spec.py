@@ -13,7 +13,7 @@ from exop.model.slets.ports import PortSpec, PortType
 from exop.model.slets.signature import read_function
 from exop.model.slets.slet import spec_of
 from exop.model.slets.spec import SletSpec
-from exop.stock.watermark import Watermark
+from exop.stock.event_time import Watermark
 from tests.model.sample_meshes import SLETS
 
 

@@ -8,7 +8,7 @@ import pytest
 from exop import Application, InputPort, Platform, Punctuation, slet
 from exop.logs import logger
 from exop.runtime.channels import base as channel
-from exop.stock.watermark import Watermark
+from exop.stock.event_time import Watermark
 from exop.wiring.changes import channels
 from exop.wiring.changes.channels import unpunctuated
 from exop.wiring.changes.remarks import made

@@ -1,4 +1,4 @@
-"""`stock:join`: items of several streams that have one key and are close in time."""
+"""Event time: `stock:watermark` derives punctuations from items, `stock:join` joins streams by key and time."""
 
 from __future__ import annotations
 
@@ -7,25 +7,127 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from functools import lru_cache
 from itertools import product
-from typing import Any, ClassVar, Final, Self, TypedDict
+from typing import Any, ClassVar, Final, Generic, Self, TypedDict, TypeVar
 
 from exop.errors import SettingError
 from exop.model.items import EndOfStream, Punctuation
 from exop.model.slets.memento import Memento
-from exop.model.slets.ports import OUT, OutputPort, PortType
+from exop.model.slets.ports import OUT, OutputPort, PortSpec, PortType
 from exop.model.slets.slet import Slet, input_port, spec_of
 from exop.model.slets.spec import SletSpec
+from exop.model.values.columns import is_columns
 from exop.runtime.channels.base import ControlMerge
 from exop.runtime.channels.partitioned import key_reader, time_reader
 
-#: So many items are kept at least before those that nothing can be joined with any more are looked for.
+T = TypeVar("T")
+
+#: So many items are kept at least before a sweep drops those that no later item can join.
 _FEW: Final = 100
+
+
+class Followed(Memento):
+    """The progress of a watermark: items before `floor` are late."""
+
+    floor: int | float = -math.inf
+
+
+class Watermark(Slet, Generic[T], name="watermark"):
+    """Emit punctuations from the times of the items: after an item at *t*, none older than *t* - `delay` follows.
+
+    An item that is older than that is late: it leaves by `late` instead of `out`, and is counted there even if `late`
+    is not connected. So the items of this stream alone decide which of them are late, however fast other streams are.
+    Incoming punctuations are dropped. Record batches stay whole (this needs numpy): the same rows are late as if they
+    came one by one, and a punctuation follows each batch that raises the time.
+
+    Args:
+        time: The field with the time of an item: a finite number, or a datetime (its `timestamp()`). Whole numbers are
+            compared exactly, also in nanoseconds.
+        delay: How much older than an earlier item an item may be, in the unit of `time`.
+        idle: Where this stream meets others, the seconds for which they wait for its next punctuation; `None`: without
+            limit.
+    """
+
+    time: str
+    followed: Followed
+    late: OutputPort[T]
+    delay: float = 0.0
+    idle: float | None = None
+
+    @classmethod
+    def specialised(cls, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
+        """Return a signature whose ports carry columns if the input does."""
+        delay, idle = settings["delay"], settings["idle"]
+        if not 0 <= delay < math.inf:
+            raise SettingError(place="", setting="delay", problem=f"it is {delay:g}, and must be finite, and 0 or more")
+        if idle is not None and not 0 < idle < math.inf:
+            problem = f"it is {idle:g}, and must be finite, and more than 0; leave it out to wait without end"
+            raise SettingError(place="", setting="idle", problem=problem)
+        spec, taken = spec_of(cls), inputs.get("item", PortType())
+        taken.check_field("", "time", settings["time"])
+        if taken.form != "columns":
+            return spec
+
+        def port(one: PortSpec) -> PortSpec:
+            return replace(one, type=replace(one.type, item=taken.item, form=taken.form, schema=taken.schema))
+
+        return replace(spec, inputs=tuple(map(port, spec.inputs)), outputs=tuple(map(port, spec.outputs)))
+
+    def __enter__(self) -> Self:
+        self._field = ""
+        return self
+
+    @input_port
+    def item(self, item: T | Punctuation) -> Iterable[T | Punctuation]:
+        """Take one item, or one record batch."""
+        if isinstance(item, Punctuation):
+            return ()
+        if is_columns(item):
+            return self._batch(item)
+        if self.time is not self._field:  # it was configured
+            self._field, self._read = self.time, time_reader(self.time)
+        time, followed = self._read(item), self.followed
+        if time < followed.floor:
+            self.late.push(item)
+            return ()
+        if (floor := time - _delay(self.delay, time)) <= followed.floor:
+            return (item,)
+        followed.floor = floor
+        return item, Punctuation.before(floor, self.idle)
+
+    def _batch(self, batch: Any) -> Iterable[Any | Punctuation]:
+        """Take one record batch; the same rows are late as if they came one by one."""
+        # Imported lazily: only columns need it.
+        import numpy as np
+
+        if self.time not in batch.schema.names:
+            raise LookupError(f"the batch has no column {self.time!r}; it has {', '.join(batch.schema.names)}")
+        times, before = batch.column(self.time).to_numpy(zero_copy_only=False), self.followed.floor
+        if times.dtype.kind not in "iuf" or not np.isfinite(times).all():
+            problem = f"has a time that is missing or no finite number (its type is {batch.column(self.time).type})"
+            raise ValueError(f"the column {self.time!r} {problem}; cast timestamps to int64")
+        if not len(times):
+            return ()
+        times = times.astype(np.float64 if times.dtype.kind == "f" else np.int64)
+        floors = times - _delay(self.delay, times[0].item())
+        floors = np.maximum.accumulate(np.concatenate(([max(before, floors.min().item())], floors)))
+        late, floor = times < floors[:-1], floors[-1].item()
+        if late.any():
+            self.late.push_batch(batch.filter(late))
+            batch = batch.filter(~late)
+        self.followed.floor = floor
+        left = (batch,) if batch.num_rows else ()
+        return left if floor <= before else (*left, Punctuation.before(floor, self.idle))
+
+
+def _delay(delay: float, time: float) -> float:
+    """Return a whole delay as an integer for times that are: the difference is exact, also in nanoseconds."""
+    return int(delay) if isinstance(time, int) and not delay % 1 else delay
 
 
 class Kept(Memento):
     """The items with which later ones may be joined: time and item, by side and key.
 
-    `complete` is the time through which each side is complete, `said` that of the last punctuation that left, `merged`
+    `complete` is the time through which each side is complete, `said` that of the last emitted punctuation, `merged`
     the state of the merge that makes these; `added` counts the items since the last sweep, which left `swept`.
     """
 
@@ -63,7 +165,7 @@ class Join(Slet, name="join"):
 
     @classmethod
     def specialised(cls, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
-        """The output has the fields of a result; refuses a field that a side lacks."""
+        """Return a signature whose output has the fields of a result; refuse a field that a side lacks."""
         by, time, within = _fields(settings["by"]), settings["time"], settings["within"]
         if not 0 <= within < math.inf:
             problem = f"it is {within:g}, and must be finite, and 0 or more"
@@ -104,7 +206,7 @@ class Join(Slet, name="join"):
         return [self._joined(key, chosen) for chosen in product(*choices) if len(chosen) > 1 and self._near(chosen)]
 
     def metrics(self) -> dict[str, int | float | str]:
-        """The number of items that are kept."""
+        """Return the number of kept items."""
         return {"kept": self.kept.swept + self.kept.added}
 
     def _of(self, side: str, key: Any) -> list[tuple[int | float, Any]]:
@@ -120,9 +222,9 @@ class Join(Slet, name="join"):
         return found | {side: item for side, (_, item) in zip(self._sides, chosen, strict=True)}
 
     def _complete(self, side: str, mark: Punctuation | EndOfStream) -> list[Punctuation]:
-        """Note how far a side is complete; return what is complete by all of them."""
+        """Note the time through which a side is complete; return the punctuations that are due."""
         kept = self.kept
-        if self._merged is None or self._merged[0] is not kept:  # the memento is taken over after the opening
+        if self._merged is None or self._merged[0] is not kept:  # the memento is handed over after the opening
             merge = ControlMerge()
             merge.expect(self._sides)
             if kept.merged:
@@ -133,14 +235,14 @@ class Join(Slet, name="join"):
         kept.said = max([kept.said, *(one.time for one in due)])
         time = math.inf if isinstance(mark, EndOfStream) else mark.time
         complete = kept.complete | {side: max(time, kept.complete.get(side, time))}
-        # A side that is idle is not waited for: its items through `said` are late.
+        # An idle side does not hold up the others: its items through `said` are late.
         kept.complete = {name: max(complete.get(name, kept.said), kept.said) for name in self._sides}
         if kept.added > kept.swept + _FEW or time == math.inf:
             self._sweep()
         return due
 
     def _sweep(self) -> None:
-        """Forget the items with which nothing can be joined any more, and the sides that are gone."""
+        """Drop the items that no later item can join, and the sides that are disconnected."""
         kept, left = self.kept, dict[str, dict[Any, list[tuple[int | float, Any]]]]()
         for side in self._sides:
             others = [kept.complete.get(other, kept.said) for other in self._sides if other != side]
@@ -156,7 +258,7 @@ def _fields(by: str | list[str]) -> tuple[str, ...]:
 
 
 def _item(carried: PortType) -> Any:
-    """The type of the items of a side as the slet has them: rows of columns are dictionaries."""
+    """Return the type of the items of a side as the slet receives them: rows of columns are dictionaries."""
     return dict if carried.form == "columns" else carried.item
 
 
