@@ -1,4 +1,4 @@
-"""Modules of release 0.1 under their old names: each still imports, for one release, with a `DeprecationWarning`."""
+"""The old names of moved modules: each can be imported for one more release, with a `DeprecationWarning`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from warnings import warn
 
-#: The module that has the content of an old one, and the public module that a plugin imports it from today.
+#: The new name of each module, and the public module from which plugins import its names.
 MOVED = {
     "exop.model.memento": ("exop.model.slets.memento", "exop"),
     "exop.model.mesh": ("exop.model.meshes.mesh", "exop"),

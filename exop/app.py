@@ -1,4 +1,4 @@
-"""`Application`: builds a mesh in Python; a mistake is reported at the line that makes it."""
+"""`Application`: builds a mesh in Python; an error is raised at the line with the mistake."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from exop.platform import Platform
 
 
-#: Stands for the channel of its own that an output gets.
+#: A placeholder for an output that gets a channel of its own.
 _OWN: Final = object()
 
 
 @dataclass(frozen=True)
 class ChannelRef:
-    """A channel of an application that is being built; hand it to the ports that connect to it.
+    """A channel of an application that is being built, to be given to the ports that connect to it.
 
-    `name` is empty for what an ω-slet gives: it has no output.
+    `name` is empty for a sink, which has no output.
     """
 
     application: str
@@ -76,15 +76,15 @@ class Application:
         return self._mesh.name
 
     def on(self, host: str) -> _Placed:
-        """Place what is added next on another host: `app.on("edge-2").add(...)`."""
+        """Place the nodes that are added through the result on another host: `app.on("edge-2").add(...)`."""
         return _Placed(self, host)
 
     def channel(self, name: str, kind: str = "direct", **settings: Any) -> ChannelRef:
-        """Add a channel of some kind; ports that are joined directly get one of their own without this.
+        """Add a channel of any kind; ports that are joined directly need none.
 
         Raises:
             MeshError: the name is taken.
-            UnknownName, SettingError: the kind, or one of its settings.
+            UnknownName, SettingError: the kind is unknown, or one of its settings is unknown or wrong.
         """
         if name in self._mesh.channels:
             raise MeshError(f"{self.name} has a channel {name!r} already; choose another name")
@@ -97,7 +97,7 @@ class Application:
         return ChannelRef(self.name, name)
 
     def durable(self, every: float = 5.0) -> None:
-        """Take a checkpoint every so many seconds: after a crash, a platform with a state directory goes on from it.
+        """Take a checkpoint every so many seconds: after a crash, a platform with a state directory continues from it.
 
         Raises:
             MeshError: *every* is no number above 0.
@@ -116,28 +116,28 @@ class Application:
         group: str | None = None,
         **given: Any,
     ) -> ChannelRef:
-        """Add a slet under a name; keyword arguments give its ports their channels and its settings their values.
+        """Add a slet as a node; keyword arguments give its ports their channels and its settings their values.
 
         Args:
             name: The node's name.
             slet: A `@slet` function, a `Slet` class, or the identity of one that a plugin offers (`plugin:name`).
-            on_error: What happens to an item for which it raises; the slet's own choice by default.
-            timeout: An item that takes longer, in seconds, is reported; the slet's own choice by default, 0: none is.
-                A slet that has a setting of this name is given that.
-            dead_letters: So many failed items are kept at the most, when `on_error` is `dead-letter`; likewise. Or the
-                channel into which they go, as `DeadLetter`; `on_error` is `dead-letter` then, unless it is given.
+            on_error: The policy for an item on which the slet raises; by default that of the slet.
+            timeout: Seconds after which an item is reported as late, 0 for never; by default that of the slet. If the
+                slet has a setting of this name, it is that setting.
+            dead_letters: The number of failed items that are kept if `on_error` is `dead-letter`, by default that of
+                the slet; or the channel that gets them as `DeadLetter`, and `on_error` is `dead-letter` by default.
             group: The slets of one group share the partitions of a channel (`app.channel(name, by=field)`), in ranges.
-            given: `port=channel` for inputs and outputs, `setting=value` for all else. For a family of ports,
-                `to={"cars": channel}`; for outputs that get a channel of their own, `to=["cars", "rest"]`.
+            given: `port=channel` for inputs and outputs, `setting=value` for settings. For a family of ports,
+                `to={"cars": channel}`; for outputs with channels of their own, `to=["cars", "rest"]`.
 
         Returns:
             The channel of its output `out`; `output(name, port)` gives those of further ports.
 
         Raises:
             MeshError: the name is taken, or an input is not connected.
-            UnknownName: neither a port nor a setting has that name.
-            SettingError: a value that does not fit.
-            WiringError: two ports that do not fit.
+            UnknownName: there is no port or setting of that name.
+            SettingError: a value does not fit.
+            WiringError: two ports do not fit.
         """
         care = Care(on_error, timeout, dead_letters, group)
         return self._add(name, self._resolve(slet), care, given, None)
@@ -158,7 +158,8 @@ class Application:
         """The mesh, checked as a whole.
 
         Raises:
-            MeshError: what is missing; WiringError for a cycle without a queue.
+            MeshError: something is missing.
+            WiringError: there is a cycle without a queue.
         """
         kinds = {channel.kind for channel in self._mesh.channels.values()}
         known = dict(self._kinds)
@@ -168,15 +169,15 @@ class Application:
         return self._mesh
 
     def run(self, platform: Platform | None = None) -> dict[str, Any]:
-        """Run embedded until the sources end and everything is drained; Ctrl-C ends the sources and drains.
+        """Run in this process until the sources end and all items are processed; Ctrl-C ends the sources.
 
         Returns:
             The report of the run, as `exop run --json` prints it: totals, `nodes`, `channels`.
 
         Raises:
-            ComponentFailed: a slet could not open, or raised and nothing repairs it.
+            ComponentFailed: a slet could not open, or raised and is not repaired.
         """
-        # The platform is not needed to build and check a mesh.
+        # Imported lazily: building and checking a mesh needs no platform.
         from exop.platform import Platform
 
         if platform is not None:
@@ -269,15 +270,15 @@ class Application:
         return self._catalog
 
     def _known_kinds(self, kind: str) -> dict[str, Any]:
-        """The built-in kinds; those of plugins only when one of them is asked for."""
+        """The built-in channel kinds, and those of plugins if *kind* is not built in."""
         return dict(self._kinds) if kind in self._kinds else {**self._kinds, **self._installed().kinds}
 
 
 def _unfolded(node: str, spec: SletSpec, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Write what is given for families of ports as it is for single ports, `to.cars`.
+    """Replace the arguments of families of ports by those of single ports (`to.cars`).
 
     Raises:
-        MeshError: for a family, something else than names, or channels by name, are given.
+        MeshError: the argument of a family is neither names nor channels by name.
     """
     found = dict(given)
     for family in (one for one in spec.families if one.family in given):
@@ -298,7 +299,7 @@ def _unfolded(node: str, spec: SletSpec, given: Mapping[str, Any]) -> dict[str, 
 
 @dataclass(frozen=True)
 class _Placed:
-    """An application seen from one host: what is added through it is placed there."""
+    """An application whose nodes are placed on one host."""
 
     application: Application
     host: str
@@ -322,7 +323,7 @@ class _Placed:
 
 @dataclass(frozen=True)
 class Care:
-    """The failure settings of a node, where they differ from those of its slet."""
+    """The failure settings of a node that differ from those of its slet."""
 
     on_error: Policy | None = None
     timeout: float | None = None

@@ -1,11 +1,11 @@
-"""Everything ExoP raises on purpose: one tree, one root.
+"""The errors that ExoP raises on purpose: one tree with one root.
 
 * ExopError
-  x MeshError                 the mesh you wrote cannot be
+  x MeshError                 the mesh is invalid
     + SletError                 a signature that is no slet, a class that is no memento
     + UnknownName               an unknown slet, node, port, setting or channel kind
     + SettingError              a setting whose value does not fit its type
-    + ConditionError            a `when` that is no condition; carries text and position
+    + ConditionError            a `when` that is no condition; has its text and position
     + WiringError               two ports that do not fit (item types, missing host, a cycle without a queue)
   x BuilderError              an application builder was called wrongly, or gave no application
   x PlanError                 the change could not be made; the old mesh runs on
@@ -17,19 +17,19 @@
     + ShadowFailed              the successor was not proven to do what the old one does; that one runs on
   x LifecycleError            an event that the component's state does not allow
   x StateError                the state directory cannot be used (in use, of another version, not writable)
-    + StoredStateError          what was stored cannot be read: damaged, newer, or of code that is not there
+    + StoredStateError          stored data cannot be read: damaged, newer, or of code that is missing
   x NotStorable               a value that no checkpoint can hold
   x NoSuchItem                a failed item that is not there
   x CheckpointError           no checkpoint could be taken; the application runs on, the one before it stands
-    + NotCommitted              it was taken, and a sink could not put out what belongs to it
-  x PluginError               a plugin could not be loaded; carries its name
-  x BundleError               a bundle cannot be what it says, or cannot do what it is asked now
-    + ArchiveRefused            what was sent is no archive of a bundle, or a dangerous one
-    + RequirementMissing        what a bundle requires is not there; each is named
-    + BundleInUse               it cannot be stopped or uninstalled: its users are named
+    + NotCommitted              it was taken, and a sink could not commit its output
+  x PluginError               a plugin could not be loaded; has its name
+  x BundleError               a bundle is wrong, or an operation on it is impossible now
+    + ArchiveRefused            the file is no archive of a bundle, or a dangerous one
+    + RequirementMissing        requirements of a bundle are missing; has all of them
+    + BundleInUse               it cannot be stopped or uninstalled; has its users
     + BundleBroken              its code could not be loaded: file and line
   x RegistryError
-    + FilterSyntaxError         carries text and position
+    + FilterSyntaxError         has text and position
     + ServiceGone               the service was unregistered meanwhile
   x RemotingError
     + PeerUnreachable           no platform answers at this address
@@ -42,8 +42,8 @@
     + OperationFailed           a mistake inside the platform; its log has the traceback
   x ChannelClosed, ChannelFull  control flow of ports: siblings, so that no handler catches both by accident
 
-An error holds its facts as keyword attributes (`error.port`, `error.known`), composes its own message, and says what
-to do. It crosses the wire as its class name and facts, never as a pickle.
+An error has its facts as attributes (`error.port`, `error.known`), and composes its message, which says what to do.
+It crosses the wire as its class name and facts, never as a pickle.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ _SHOWN: Final = 20
 class ExopError(Exception):
     """The root of all errors that ExoP raises on purpose.
 
-    A subclass states its `template`; the keyword facts fill it and are kept as attributes. `defaults` are the facts
-    that need not be given.
+    A subclass has a `template`, which the keyword facts fill; they are also attributes. `defaults` are the facts that
+    need not be given.
     """
 
     template: ClassVar[str] = "{text}"
@@ -71,7 +71,7 @@ class ExopError(Exception):
         super().__init__(text or self.compose())
 
     def compose(self) -> str:
-        """Make the message out of the facts."""
+        """Compose the message from the facts."""
         return self.template.format_map(self.facts)
 
     def __getattr__(self, name: str) -> Any:
@@ -82,7 +82,7 @@ class ExopError(Exception):
 
 
 class MeshError(ExopError):
-    """The mesh that was written cannot be."""
+    """The mesh is invalid."""
 
 
 class SletError(MeshError):
@@ -93,7 +93,7 @@ class SletError(MeshError):
 
 
 class UnknownName(MeshError):
-    """An unknown name: `place` has no `kind` called `name`; `known` are the names there are."""
+    """An unknown name: `place` has no `kind` called `name`; `known` has the existing names."""
 
     def compose(self) -> str:
         """Name the place, the nearest known name, or all of them."""
@@ -112,9 +112,8 @@ class ConditionError(MeshError):
     """A `when` that is no condition on the items of `place`: `condition`, `position`, `problem`."""
 
     def compose(self) -> str:
-        """Show the text with a mark under the place."""
-        facts = self.facts
-        return f"{facts['place']}: {facts['problem']}\n  {facts['condition']}\n  {' ' * facts['position']}^"
+        """Show the condition with a mark under the position."""
+        return f"{self.facts['place']}: {_marked(self.facts, 'condition')}"
 
 
 class WiringError(MeshError):
@@ -228,7 +227,7 @@ class PluginError(ExopError):
 
 
 class BundleError(ExopError):
-    """A bundle is wrong, or cannot do what it is asked now: `bundle`, `problem`, `cure`."""
+    """A bundle is wrong, or an operation on it is impossible now: `bundle`, `problem`, `cure`."""
 
     template = "the bundle {bundle} {problem}; {cure}"
 
@@ -240,13 +239,13 @@ class ArchiveRefused(BundleError):
 
 
 class RequirementMissing(BundleError):
-    """A requirement of a bundle is not there: `bundle`, `missing` (each with its cure)."""
+    """Requirements of a bundle are missing: `bundle`, `missing` (each with its cure)."""
 
     template = "the bundle {bundle} lacks {missing}"
 
     def compose(self) -> str:
-        """Name all that is missing."""
-        return f"the bundle {self.facts['bundle']} lacks {'; '.join(self.facts['missing'])}"
+        """Name all of them."""
+        return self.template.format_map({**self.facts, "missing": "; ".join(self.facts["missing"])})
 
 
 class BundleInUse(BundleError):
@@ -256,11 +255,7 @@ class BundleInUse(BundleError):
 
     def compose(self) -> str:
         """Name the users."""
-        facts = self.facts
-        return (
-            f"the bundle {facts['bundle']} cannot be {facts['event']}: it is used by {', '.join(facts['users'])}; "
-            f"replace or remove these first"
-        )
+        return self.template.format_map({**self.facts, "users": ", ".join(self.facts["users"])})
 
 
 class BundleBroken(BundleError):
@@ -270,16 +265,15 @@ class BundleBroken(BundleError):
 
 
 class RegistryError(ExopError):
-    """The registry was asked for something impossible."""
+    """An invalid call of the registry."""
 
 
 class FilterSyntaxError(RegistryError):
     """A text that is no filter: `filter`, `position`, `problem`."""
 
     def compose(self) -> str:
-        """Show the text with a mark under the place."""
-        facts = self.facts
-        return f"{facts['problem']}\n  {facts['filter']}\n  {' ' * facts['position']}^"
+        """Show the filter with a mark under the position."""
+        return _marked(self.facts, "filter")
 
 
 class ServiceGone(RegistryError):
@@ -289,7 +283,7 @@ class ServiceGone(RegistryError):
 
 
 class RemotingError(ExopError):
-    """Talking to another platform went wrong."""
+    """The communication with another platform failed."""
 
 
 class PeerUnreachable(RemotingError):
@@ -318,7 +312,7 @@ class ConnectionLost(PeerUnreachable):
 
     template = (
         "the connection to {address} ended during {operation!r} ({problem}); "
-        "whether it was carried out is not known: look with `exop ps` before you repeat it"
+        "it is unknown whether it was carried out: look with `exop ps` before you repeat it"
     )
 
 
@@ -338,7 +332,7 @@ class AddressInUse(RemotingError):
 
 
 class AddressUnusable(RemotingError):
-    """A socket cannot be made, or must not be trusted, at this place: `address`, `problem`, `cure`."""
+    """A socket cannot be made, or is not safe, at this address: `address`, `problem`, `cure`."""
 
     template = "{address} cannot be used: {problem}; {cure}"
 
@@ -353,7 +347,7 @@ class UnknownOperation(RemotingError):
 
 
 class RequestInvalid(RemotingError):
-    """A request that does not fit its operation: `operation`, `problem`."""
+    """A request does not fit its operation: `operation`, `problem`."""
 
     template = "this request does not fit {operation!r}: {problem}"
 
@@ -389,7 +383,7 @@ class ChannelFull(ExopError):
 
 
 def suggest(name: object, known: Iterable[str], kind: str = "name") -> str:
-    """The second half of a message about an unknown name: the nearest one, or all there are."""
+    """The second half of a message about an unknown name: the nearest known name, or all of them."""
     names = sorted(known)
     near = get_close_matches(str(name), names, n=1, cutoff=0.5)
     more = len(names) - _SHOWN
@@ -397,3 +391,8 @@ def suggest(name: object, known: Iterable[str], kind: str = "name") -> str:
     if near:
         return f"did you mean {near[0]!r}?" if len(names) == 1 else f"did you mean {near[0]!r}? known: {listed}"
     return f"known: {listed}" if names else f"there is no {kind} here"
+
+
+def _marked(facts: Mapping[str, Any], name: str) -> str:
+    """The problem, and below it the text that is the fact *name*, with a mark under the position."""
+    return f"{facts['problem']}\n  {facts[name]}\n  {' ' * facts['position']}^"

@@ -19,7 +19,7 @@ _LIBRARIES: Final = (f"{os.path.dirname(os.__file__)}{os.sep}", "site-packages",
 
 @dataclass
 class _Choice:
-    """The logging configuration that the program has chosen; none while `made` is false."""
+    """The logging configuration of the program; the default while `made` is false."""
 
     level: int = logging.INFO
     form: str = "console"
@@ -32,11 +32,11 @@ _choice: Final = _Choice()
 
 
 def set_up(level: str = "info", form: str = "console", named: Mapping[str, str] | None = None) -> None:
-    """Decide what is shown and how; called once, by a program that owns its process (the command line does).
+    """Configure logging; called once, by a program that owns its process, such as the command line.
 
-    Standard logging is routed the same way: ExoP's own and that of the user's code from *level* on, that of libraries
-    from `warning` on. *named* gives loggers, and those below them, levels of their own. A program that embeds a
-    platform leaves this alone, and its own structlog configuration holds.
+    The records of standard logging are routed to structlog: those of ExoP and of the user's code from *level* on, those
+    of libraries from `warning` on. *named* gives loggers, and those below them, their own levels. A program that embeds
+    a platform does not call it, and configures structlog itself.
     """
     for name in _choice.named:
         logging.getLogger(name).setLevel(logging.NOTSET)
@@ -53,7 +53,7 @@ def set_up(level: str = "info", form: str = "console", named: Mapping[str, str] 
 
 
 def levels_in(texts: Iterable[str]) -> tuple[str, dict[str, str]]:
-    """The general level among `LEVEL` and `LOGGER=LEVEL`, and those of single loggers; the last of each counts.
+    """Parse `LEVEL` and `LOGGER=LEVEL`: the general level, and those of single loggers; the last of each counts.
 
     Raises:
         ValueError: there is no such level.
@@ -71,10 +71,10 @@ def levels_in(texts: Iterable[str]) -> tuple[str, dict[str, str]]:
 
 
 class Located(logging.Filter):
-    """Gives every record the `application` and the `node` of the slet that has made it; both empty outside of slets.
+    """Gives every record the `application` and the `node` of the slet that logs it; both are empty outside of slets.
 
-    A filter for the handlers of programs that set up logging themselves. The slet is looked for when a record is made;
-    items cost nothing.
+    A filter for the handlers of programs that set up logging themselves. The slet is determined when a record is made,
+    so items cost nothing.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -87,26 +87,26 @@ class Located(logging.Filter):
 
 def logger(name: str) -> Any:
     """A structlog logger called *name*."""
-    # structlog costs 70 ms: only those who have something to say import it.
+    # Imported lazily: structlog costs 70 ms.
     import structlog
 
     if structlog.is_configured() and not _choice.made:
         return structlog.get_logger(name)
     if not _choice.processors:
-        _choice.processors = _processors()  # at once: several threads may come here first
+        _choice.processors = _processors()  # one assignment: several threads may get here at once
     wrapper = structlog.make_filtering_bound_logger(_level_of(name) or _choice.level)
     return structlog.wrap_logger(_Stderr(), _choice.processors, wrapper).bind(logger=name)
 
 
 def _level_of(name: str) -> int | None:
-    """The level that was chosen for a logger, or for the nearest one above it."""
+    """The configured level of a logger, or of the nearest one above it."""
     while name and name not in _choice.named:
         name = name.rpartition(".")[0]
     return _choice.named.get(name)
 
 
 def is_json() -> bool:
-    """Whether what is logged is read by programs."""
+    """Whether logs are written as JSON."""
     return _choice.form == "json"
 
 
@@ -135,13 +135,13 @@ def _raised(found: Any) -> BaseException | None:
 
 
 def _with_traceback(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:
-    """The exception of an event as text under `exception`: no class of the user's can break, or forge, a log line."""
+    """Put the exception of an event under `exception` as text: no class of the user can break, or forge, a log line."""
     error = _raised(event.pop("exc_info", None))
     return event if error is None else {**event, "exception": traceback_of(error).rstrip()}
 
 
 def _as_data(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:
-    """The exception of an event as data: its class and message beside the text."""
+    """Put the exception of an event under `exception` as data: class, message and traceback."""
     error = _raised(event.pop("exc_info", None))
     if error is None:
         return event
@@ -150,7 +150,7 @@ def _as_data(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:
 
 
 def _cleaned(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:
-    """An event as text for a terminal: no value holds control characters, or begins a line."""
+    """Make an event safe for a terminal: no value holds control characters, or begins a line."""
     cleaned = {name: indented(value) if type(value) is str else _Shown(value) for name, value in event.items()}
     if "exception" in cleaned:
         cleaned["exception"] = f"    {cleaned['exception']}"
@@ -168,7 +168,7 @@ class _Shown:
 
 
 class _Stderr:
-    """Prints on what stderr is now: a live display, or a test, may have put something in its place."""
+    """Prints on the current `sys.stderr`, which a live display or a test may have replaced."""
 
     def msg(self, text: str) -> None:
         tell(text)
@@ -194,7 +194,7 @@ class _Route(logging.Handler):
 
 
 def _is_wanted(record: logging.LogRecord) -> bool:
-    """Libraries are shown from `warning` on, unless their loggers were given a level."""
+    """Whether a record is shown: of libraries from `warning` on, unless their loggers have a level."""
     if record.levelno >= logging.WARNING or _level_of(record.name) is not None:
         return True
     return record.name.partition(".")[0] == "exop" or not any(place in record.pathname for place in _LIBRARIES)

@@ -1,4 +1,4 @@
-"""The platform: the composition root. It puts the services together and hands each request to the one in charge."""
+"""The platform, the composition root: it creates the services and delegates each operation to one of them."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class Platform(Management["Plan"]):
             platform.wait(mesh.name)
 
     Args:
-        state: A directory in which configuration, wiring and activity are kept; applications that ran are started
-            again from it. Without one everything is in memory.
-        name: How other platforms call this one; the host's name by default.
+        state: The state directory; applications that ran are started again from it. Without one, everything is in
+            memory.
+        name: The name of the platform; the host's name by default.
         plugins: The plugins to use; by default those that are installed.
-        control: Answer `exop ps` and the like over a socket for the owner only; by default with a state directory.
+        control: Answer `exop ps` and other commands over a socket, for the owner only; default: with *state*.
 
     Raises:
-        PlanError: *name* holds a character that cannot be shown; on `start`: Python runs without its global lock.
+        PlanError: *name* has an unprintable character; on `start`: Python runs without its global lock.
         StateError: the state directory cannot be used.
     """
 
@@ -65,7 +65,7 @@ class Platform(Management["Plan"]):
             raise PlanError(f"{self.name!r} is no name for a platform: leave out control characters and line ends")
         self.registry = ServiceRegistry()
         self.catalog = Catalog(plugins or Plugins())
-        # Engines are given paths in it, and their processes have working directories of their own.
+        # Absolute: processes of engines, which get paths in it, have other working directories.
         self.state = Path(state).absolute() if state is not None else None
         self.components = ComponentManager(self.registry, self.name)
         self.wiring = WiringController(self.registry, self.components)
@@ -89,7 +89,7 @@ class Platform(Management["Plan"]):
         self.close()
 
     def start(self) -> Self:
-        """Find the plugins, take the state directory, and start the applications that ran when it was left."""
+        """Find the plugins, lock the state directory, and start the applications that ran when it was last closed."""
         if self._running:
             return self
         check_lock()
@@ -108,7 +108,7 @@ class Platform(Management["Plan"]):
                 self.bundles.restore()
             store = self._applications.store
             stored = self._to_restart(store) if store is not None else []
-            if self._control:  # others see how far the opening is
+            if self._control:  # before the applications start: clients can see the progress
                 self._serve()
             for one in stored:
                 self._restart_or_note(one)
@@ -122,11 +122,11 @@ class Platform(Management["Plan"]):
         return self
 
     def close(self) -> None:
-        """Stop every application and leave the state directory; they start again with the next platform there."""
+        """Stop every application and release the state directory; the next platform there starts them again."""
         if not self._running:
             return
         self._running = False
-        if os.getpid() != self._pid:  # in a forked child: threads are not there, sockets and files are the parent's
+        if os.getpid() != self._pid:  # in a forked child, which has no threads; sockets and files belong to the parent
             if self._server is not None:
                 self._server.stop()
             return
@@ -151,7 +151,7 @@ class Platform(Management["Plan"]):
         """Load a package folder as a plugin (an application's builder and slets) and return its name.
 
         Raises:
-            PluginError: it is no package, or importing it failed.
+            PluginError: it is no package, or its import failed.
         """
         name = self.plugins.load_folder(Path(folder))
         self._gather()
@@ -241,7 +241,7 @@ class Platform(Management["Plan"]):
 
     @property
     def plugins(self) -> Plugins:
-        """The plugins of this platform; `broken` names those that were left out."""
+        """The plugins of this platform; its attribute `broken` has those that were left out."""
         return self.catalog.plugins
 
     def _gather(self) -> None:
@@ -256,17 +256,17 @@ class Platform(Management["Plan"]):
             raise PlanError("the platform is not running; use `with Platform() as platform:`, or call start()")
         if self._starter not in (None, threading.get_ident()):
             raise PlanError(
-                f"the platform {self.name!r} is opening what ran in {self.state}; try again when it runs, `exop ps` "
-                f"shows how far it is"
+                f"the platform {self.name!r} is starting the applications of {self.state} again; try again when it "
+                f"runs, `exop ps` shows the progress"
             )
 
     def _register_services(self) -> None:
-        """The platform's services stand in the registry like any other."""
+        """Register the platform's own services."""
         for interface, service in (("ComponentManager", self.components), ("WiringController", self.wiring)):
             self.registry.register(interface, service, {KIND: "platform", HOST: self.name, NAME: interface})
 
     def _to_restart(self, store: Store) -> list[StoredApplication]:
-        """List the applications that ran when the state directory was closed; from now on they are shown as opening."""
+        """The applications that ran when the state directory was closed; from now on their status is *opening*."""
         self._load_plugins(store)
         found = [one for one in store.applications() if one.active]
         self.components.opening.update({one.name: Deployment(Mesh(one.name)) for one in found})
@@ -282,7 +282,7 @@ class Platform(Management["Plan"]):
                 self.plugins.broken.pop(name, None)
 
     def _restart_or_note(self, stored: StoredApplication) -> None:
-        """Start an application again. An error of its code keeps it down, with the error named, and nothing else."""
+        """Start an application again; an error of its code is recorded, and the other applications start."""
         store = self._applications.store
         assert store is not None
         try:
@@ -294,14 +294,14 @@ class Platform(Management["Plan"]):
             if problem is None:
                 problem = ComponentFailed(node=stored.name, phase="being started again", problem=described(error))
                 problem.__cause__ = error
-            with suppress(StateError):  # it is so already, unless deploying it has changed that
+            with suppress(StateError):  # already active, unless the failed deployment has changed that
                 store.set_active(stored.name, active=True)
             self._applications.lost[stored.name] = problem
         finally:
             self.components.opening.pop(stored.name, None)
 
     def _restart_one(self, store: Store, stored: StoredApplication) -> None:
-        """Deploy an application anew, or let it go on from its checkpoint, with the mesh that it had then."""
+        """Deploy an application anew, or let it continue from its checkpoint with the mesh of that time."""
         snapshot = store.checkpoints.read(stored.name)
         topology = snapshot.topology if snapshot is not None else stored.topology
         try:

@@ -1,4 +1,4 @@
-"""Names for plugins beyond those of `exop`: for channel kinds, and for slets whose ports depend on settings."""
+"""Further names for plugins: for channel kinds, and for slets whose ports depend on settings."""
 
 from exop.hooks import Plugins, hookimpl
 from exop.model.slets.ports import PortSpec, PortType

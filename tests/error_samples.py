@@ -156,7 +156,7 @@ SAMPLES: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "ConnectionLost": (
         {"address": "/run/a", "operation": "apply", "problem": "reset"},
         (
-            "the connection to /run/a ended during 'apply' (reset); whether it was carried out is not known: "
+            "the connection to /run/a ended during 'apply' (reset); it is unknown whether it was carried out: "
             "look with `exop ps` before you repeat it"
         ),
     ),

@@ -1,4 +1,4 @@
-"""Edits of a running mesh as a command line writes them: names and texts, understood where the slets are known."""
+"""Edits of a running mesh as plain data: names and texts, converted on the platform, which knows the slets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from exop.runtime.catalog import Catalog
 from exop.runtime.channels.base import channel_settings
 from exop.runtime.component_manager import make_channel
 
-#: Settings (or ports) by name, as text; `convert` reads them by the annotation of the setting.
+#: Settings (or ports) by name, as text; a setting is converted by its annotation.
 Texts = Annotated[dict[str, str], msgspec.Meta(max_length=200)]
 
 
@@ -38,7 +38,7 @@ class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="e
 
 
 class Replace(Edit, frozen=True, tag="replace"):
-    """Put another slet in the node's place."""
+    """Replace the slet of the node."""
 
     slet: str
     settings: Texts = {}
@@ -49,7 +49,7 @@ class Replace(Edit, frozen=True, tag="replace"):
         """The mesh with the successor."""
         spec = _slet(self.slet, known)
         _check_no_marks(self.settings)
-        with _telling(spec):
+        with _listing_settings(spec):
             return mesh.replace(self.node, spec, lose_state=self.lose_state, rebuild=self.rebuild, **self.settings)
 
 
@@ -65,7 +65,7 @@ class Configure(Edit, frozen=True, tag="configure"):
         _check_no_marks(self.settings)
         if self.node not in mesh.nodes and self.node in mesh.channels:
             return self._on_channel(mesh, known)
-        with _telling(mesh.node(self.node).slet):
+        with _listing_settings(mesh.node(self.node).slet):
             return mesh.configure(self.node, when=self.when, close_windows=self.close_windows, **self.settings)
 
     def _on_channel(self, mesh: Mesh, known: Catalog) -> Mesh:
@@ -77,27 +77,27 @@ class Configure(Edit, frozen=True, tag="configure"):
 
 
 class Suspend(Edit, frozen=True, tag="suspend"):
-    """Hold items in front of the node."""
+    """Stop passing items to the node."""
 
 
 class Resume(Edit, frozen=True, tag="resume"):
-    """Let items into the node again."""
+    """Pass items to the node again."""
 
 
 class Remove(Edit, frozen=True, tag="remove"):
-    """Take the node away."""
+    """Remove the node."""
 
 
 class Rewire(Edit, frozen=True, tag="rewire"):
     """Connect ports of the node to other channels; `NODE.PORT` is a port of another node.
 
-    A channel is one of the mesh by its name, or a new one: `CHANNEL:KIND[,NAME=VALUE…]`.
+    A channel is an existing one by name, or a new one: `CHANNEL:KIND[,NAME=VALUE…]`.
     """
 
     ports: Texts
 
     def on(self, mesh: Mesh, known: Catalog) -> Mesh:
-        """The mesh with the ports connected elsewhere; an empty name disconnects one."""
+        """The mesh with the new connections; an empty name disconnects a port."""
         mesh.node(self.node)
         fresh = self._fresh(known)
         asked: dict[str, dict[str, str | ChannelSpec | None]] = {}
@@ -106,7 +106,7 @@ class Rewire(Edit, frozen=True, tag="rewire"):
             if node not in mesh.nodes and any(family.of(place) for family in mesh.node(self.node).slet.families):
                 node, port = self.node, place
             channel = to.partition(":")[0]
-            # A new channel is defined once; the other ports refer to it by name, also those that come before.
+            # A new channel is defined once; other ports, earlier ones included, refer to it by name.
             asked.setdefault(node, {})[port] = fresh.get(channel, channel) or None
         for node, ports in asked.items():
             mesh = mesh.rewire(node, **ports)
@@ -116,7 +116,7 @@ class Rewire(Edit, frozen=True, tag="rewire"):
         """The new channels by name, with their settings converted.
 
         Raises:
-            MeshError: one is defined twice, differently; no such kind, a setting that does not fit.
+            MeshError: two definitions of one channel differ, the kind is unknown, or a setting does not fit.
         """
         found: dict[str, ChannelSpec] = {}
         for to in self.ports.values():
@@ -134,15 +134,15 @@ class Rewire(Edit, frozen=True, tag="rewire"):
 
 
 class Add(Edit, frozen=True, tag="add"):
-    """Add a node; *given* names channels for ports, values for settings, and the `group` of a slet without such."""
+    """Add a node; *given*: channels of ports, values of settings, and a `group`, unless the slet has such a setting."""
 
     slet: str
     given: Texts = {}
 
     def on(self, mesh: Mesh, known: Catalog) -> Mesh:
-        """The mesh with one more node; outputs that are not given get a channel of their own."""
+        """The mesh with one more node; outputs that are not given get channels of their own."""
         spec = _slet(self.slet, known).setting_aside(DEAD in self.given)
-        with _telling(spec):
+        with _listing_settings(spec):
             spec = spec.asked(self.node, self.given).connected(self.given)
         if self.node in mesh.nodes:
             raise MeshError(f"{mesh.name} has a node {self.node!r} already; choose another name, or replace it")
@@ -154,7 +154,7 @@ class Add(Edit, frozen=True, tag="add"):
                     f"{self.node}.{port.name} is connected to nothing; give {port.name}=CHANNEL: {channels}"
                 )
         fresh = mesh.own_channels(self.node, [port.name for port in spec.outputs if port.name not in ports])
-        with _telling(spec):
+        with _listing_settings(spec):
             own = {name: text for name, text in self.given.items() if name not in spec.ports}
             group = None if "group" in spec.settings else own.pop("group", None)
             settings = spec.configured(self.node, own, beside_ports=True)
@@ -163,15 +163,15 @@ class Add(Edit, frozen=True, tag="add"):
 
 
 AnyEdit = Replace | Configure | Suspend | Resume | Remove | Rewire | Add
-#: Edits as they are given: as values, or as plain data.
+#: Edits as values or as plain data.
 Edits: TypeAlias = Sequence[AnyEdit | Mapping[str, Any]]
 
 
 def edited(mesh: Mesh, edits: Edits, known: Catalog) -> Mesh:
-    """Carry out edits one after the other, on the value.
+    """Apply edits to a mesh, one after the other.
 
     Raises:
-        MeshError: one of them cannot be.
+        MeshError: one of them is invalid.
     """
     try:
         made = msgspec.convert(edits, list[AnyEdit])
@@ -189,17 +189,15 @@ def _slet(identity: str, known: Catalog) -> SletSpec:
 
 
 def _check_no_marks(settings: Mapping[str, str]) -> None:
-    """Refuse options of the change among the settings: either could be mistaken for the other."""
+    """Refuse options of the change among the settings, with which they could be confused."""
     for name in settings:
         if name in (*MARKS, "when", "close_windows"):
-            raise MeshError(
-                f"{name} is no setting but says how the change is made; give it as --{name.replace('_', '-')}"
-            )
+            raise MeshError(f"{name} is an option of the change, not a setting; give it as --{name.replace('_', '-')}")
 
 
 @contextmanager
-def _telling(spec: SletSpec) -> Iterator[None]:
-    """Complete the error about a wrong setting with all settings there are, and their types."""
+def _listing_settings(spec: SletSpec) -> Iterator[None]:
+    """Add a note with all settings and their types to an error about a setting."""
     try:
         yield
     except (SettingError, UnknownName) as error:

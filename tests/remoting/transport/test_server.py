@@ -239,7 +239,7 @@ def test_connection_lost(server: ControlServer, desk: Desk) -> None:
         waiting = pool.submit(client.call, "wait")
         assert desk.waiting.acquire(timeout=60)
         server.stop()
-        with pytest.raises(ConnectionLost, match="whether it was carried out is not known"):
+        with pytest.raises(ConnectionLost, match="it is unknown whether it was carried out"):
             waiting.result(5)
 
 
