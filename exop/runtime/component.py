@@ -1,12 +1,12 @@
-"""One running instance of a slet: its state, settings, ports and life cycle, and the compiled entries of it."""
+"""`Component`: one running instance of a slet, with its state, settings, ports and driver, and the bound call."""
 
 from __future__ import annotations
 
+import functools
 import itertools
+import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from types import MappingProxyType
 from typing import Any, Final, Literal
 from weakref import WeakValueDictionary
 
@@ -14,22 +14,20 @@ from exop.errors import ComponentFailed
 from exop.model.items import EndOfStream, Punctuation
 from exop.model.meshes.mesh import Node
 from exop.model.slets.memento import Memento
-from exop.model.slets.ports import OUT, PortSpec, PortType
+from exop.model.slets.ports import OUT, InputPorts, OutputPorts, PortSpec, PortType
 from exop.model.slets.spec import DEAD, SletSpec
 from exop.runtime.channels.base import Channel, ControlMerge
-from exop.runtime.dataflow.binding import atomic, bind_function, bind_method, families
 from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Step, Tap, in_order
 from exop.runtime.dataflow.ports import BufferedOutput, DrivenOutput, PulledInput
 from exop.runtime.drivers.base import Driver, Halted
-from exop.runtime.drivers.engine import EngineDriver
-from exop.runtime.drivers.source import SourceDriver, ThreadDriver
+from exop.runtime.drivers.source import EngineDriver, SourceDriver, ThreadDriver
 from exop.runtime.durable.engine_journal import DiskJournal, EngineFolders, EngineJournal
 from exop.runtime.lifecycle import Event, Lifecycle, State, makes_freely, sets_freely
 from exop.runtime.metrics import ComponentMetrics
 from exop.runtime.supervision.budget import OPENING, SETTING, UserCalls
 from exop.runtime.supervision.failure_state import KeptItem, Trouble
 
-#: Every component of this process, by `id`: log records are attributed to the slet that has made them.
+#: Every component of this process, by `id`: so that log records name the slet that made them.
 LIVE: Final[WeakValueDictionary[int, Component]] = WeakValueDictionary()
 #: In which order copies of mementos were made.
 _MOMENTS = itertools.count()
@@ -39,23 +37,23 @@ class Component(Lifecycle):
     """A slet that runs (paper §2.4, §4.1). Many instances of one slet live side by side; they share nothing.
 
     Attributes:
-        left: Another component has taken its place.
+        left: It was replaced or removed.
         pusher: The driver that pushes into it.
         runner: The driver that runs it: its own, or the one that pushes into it.
-        buffered: The outputs by which a slet pushes that the platform drives.
+        buffered: The further outputs of a slet that the platform drives.
         calls: For each input port, the slet bound to its state and settings.
-        tried: The same behind its conversion: what a kept item is tried again with.
-        to: For each output port, the entry to which it is bound.
+        tried: The same behind the conversion of the port, for another try of a failed item.
+        to: The entry to which each output port is bound.
         pullers: The drivers by which an engine pulls.
         aside: The output for dead letters, if the node connects it to a channel.
         ended: The input ports whose stream has ended.
-        over: The slet had ended when the checkpoint was taken that it goes on from.
-        tap: Listens to it; asked when its entries are compiled.
+        over: The slet had ended at the checkpoint from which it recovers.
+        tap: Listens to its items; asked when its entries are compiled.
         trigger: Puts a trigger of the pending conditional updates in front of an entry that it compiles; given the name
             and the type of the port. `None` if none are pending.
     """
 
-    # An instance with more than 30 attributes in its dictionary does not share the keys with the others.
+    # Beyond 30 attributes in its dictionary, an instance does not share the keys with the others.
     __slots__ = ("calls", "ended", "merge", "metrics", "outputs", "pulled", "state", "to", "tried", "trouble")
 
     runner: Driver | None = None
@@ -101,7 +99,7 @@ class Component(Lifecycle):
         elif spec.iterated:
             self.driver = self._source_driver(name)
         for port in spec.outputs:
-            if spec.sets_aside and port.name == DEAD:  # not `buffered`: most items put nothing out there
+            if spec.sets_aside and port.name == DEAD:  # not `buffered`: most items send nothing there
                 self.outputs[port.name] = self.aside = BufferedOutput(port, self.failed)
             elif isinstance(self.driver, EngineDriver):
                 self.outputs[port.name] = DrivenOutput(port, self.driver, self.failed, self._port_ended)
@@ -123,7 +121,7 @@ class Component(Lifecycle):
         if spec.is_class:
             self.instance = spec.factory(**self.node.private_settings(), **self._injected())
             if spec.specialises or spec.families:
-                self.instance.outputs = MappingProxyType(self.outputs)
+                self.instance.outputs = types.MappingProxyType(self.outputs)
                 self.instance.inputs = tuple(port.name for port in spec.inputs)
 
     def _source_driver(self, name: str) -> SourceDriver:
@@ -142,7 +140,7 @@ class Component(Lifecycle):
         )
 
     def _pulled_input(self, port: PortSpec) -> PulledInput:
-        """An engine pulls by a driver for this port alone; a slet that is pushed to does not wait when it pulls."""
+        """Make a port that pulls: an engine has a driver for it alone; a slet to which items are pushed never waits."""
         name = f"{self.node.name}.{port.name}"
         if self.spec.own_driver:
             puller = Driver(f"{self.application}.{name}")
@@ -156,15 +154,15 @@ class Component(Lifecycle):
         return made
 
     def _make_tie(self, driver: EngineDriver, engines: EngineFolders | None) -> EngineJournal:
-        """Make the tie of an engine; with *engines* it is backed by logs on disk."""
+        """Make the tie of an engine; with *engines* its logs are on disk."""
         forms = {port.name: port.type.form for port in self.spec.inputs if not port.pulled}
         if engines is None:
             return EngineJournal(forms)
-        folder = partial(engines.folder, self.application, self.node.name)
+        folder = functools.partial(engines.folder, self.application, self.node.name)
         return DiskJournal(folder, forms, self.outputs, driver)
 
     def _injected(self) -> dict[str, Any]:
-        """Return the arguments of an instance besides its settings: the ports that it names, its memento, its tie."""
+        """Return the arguments of an instance besides its settings: ports, memento and tie."""
         spec = self.spec
         declared = typing.get_type_hints(spec.factory, include_extras=True)
         ports: dict[str, Any] = {**self.outputs, **self.pulled}
@@ -181,14 +179,14 @@ class Component(Lifecycle):
         self.metrics = ComponentMetrics(self.spec, self.pulled, self.outputs, source)
 
     def begin(self) -> None:
-        """Let the slet drive, if it does: everything is open and bound."""
+        """Start the driver of the slet, if it has one; everything is open and bound."""
         if isinstance(self.driver, (ThreadDriver, EngineDriver)) and (self.driver.filled or not self.over):
             self.driver.start()
             if self.tie is not None:
                 self.tie.start()
 
     def failed(self, error: BaseException, kept: KeptItem | None = None) -> None:
-        """Note that the slet broke, and on which item; it stays suspended until it is resumed."""
+        """Suspend the slet after an error, on *kept* if an item caused it, until it is resumed."""
         with self._turn:
             if kept is not None:
                 self.trouble.kept = kept
@@ -196,19 +194,19 @@ class Component(Lifecycle):
             if self.status is not State.OPENING and self.allows(Event.FAIL):
                 self.on(Event.FAIL)
 
-    def stick(self, error: BaseException) -> None:
-        """Let nothing in: a call beside the items has failed. Called while nothing is in flight, before it is bound."""
+    def fail_until_resumed(self, error: BaseException) -> None:
+        """Take no items until it is resumed: a call beside the items has failed. Called before it is bound."""
         self.stuck = True
         self.failed(error)
 
     def resume(self) -> None:
-        """Let items in again; the kept item is tried first."""
+        """Take items again, the kept item first."""
         with self._turn:
             self.error, self.stuck = None, False
             if self.allows(Event.RESUME):
                 self.on(Event.RESUME)
             if self.node.suspended and self.allows(Event.SUSPEND):
-                self.on(Event.SUSPEND)  # it was broken, and its node is suspended all the same
+                self.on(Event.SUSPEND)  # it had failed, and its node is suspended, too
             self._let_on()
 
     def configure(self, node: Node) -> None:
@@ -220,7 +218,7 @@ class Component(Lifecycle):
         self._take("node", node, lambda: self.node.private_settings())  # noqa: PLW0108 (of the node of then)
 
     def _take(self, name: Literal["node", "state"], value: Any, fields: Callable[[], Mapping[str, Any]]) -> None:
-        """Take another node or state, and set fields of the instance: late, they are those of then."""
+        """Take another node or state, and set fields of the instance; a late call sets the latest ones."""
         before = getattr(self, name)
         setattr(self, name, value)
 
@@ -239,7 +237,7 @@ class Component(Lifecycle):
         self._bind_slet()
 
     def succeed(self, predecessor: Component, state: Memento | None) -> None:
-        """Take the place of another component: its state, and how far its inputs had come. Nothing is in flight."""
+        """Continue for a predecessor: its state, counts, and the positions of its inputs. Nothing is in flight."""
         self.adopt(state)
         self.metrics.succeed(predecessor.metrics)
         self.merge, self.ended = predecessor.merge, predecessor.ended
@@ -251,7 +249,7 @@ class Component(Lifecycle):
                 port.succeed(before)
 
     def adopt(self, state: Memento | None) -> None:
-        """Go on with this state; called while nothing is in flight here.
+        """Continue with this state; called while nothing is in flight here.
 
         Raises:
             ComponentFailed: code of the slet that takes it has not returned in time; it has the old one.
@@ -259,21 +257,21 @@ class Component(Lifecycle):
         self._take("state", state, lambda: {self.spec.state[0]: self.state} if self.spec.state else {})
 
     def expect(self) -> None:
-        """Note whose end the slet waits for: what is pushed to it, or what it takes where it is iterated.
+        """Set the ports whose end is awaited: those with pushed items, and those from which an iterated slet takes.
 
-        A port that it reads, or takes from when an item of another port comes, is no stream of its own.
+        A port that a slet reads, or takes from when an item of another port comes, is no stream of its own.
         """
         pulled = [name for name, port in self.pulled.items() if port.queue is not None] if self.spec.iterated else []
         self.merge.expect([*(port.name for port in self.spec.inputs if not port.pulled), *pulled])
 
     def take_in_flight(self) -> list[InFlight]:
-        """Give away what it has put out and its own driver, which is parked, has not sent."""
+        """Take out what the slet has emitted and its own driver, which is parked, has not sent."""
         if self.driver is None:
             return []
         return [*(InFlight(*step) for step in self.unsent()), *self.driver.take_in_flight()]
 
     def let_go(self) -> None:
-        """Let those that wait for the component go on, by the new path: it was replaced."""
+        """Release the drivers that wait for the component, since it was replaced or removed."""
         self.left = True
         self._let_on()
 
@@ -282,44 +280,44 @@ class Component(Lifecycle):
         self.wake()
 
     def wake(self) -> None:
-        """Let the drivers that wait for the component look again whether they can go on."""
+        """Make the drivers that wait for the component check their conditions."""
         for driver in (self.driver, self.pusher, *self.pullers):
             if driver is not None:
                 driver.wake()
 
     @property
-    def awaits(self) -> list[Channel]:
-        """The channels that it reads and that are not filled yet; it takes no items meanwhile."""
+    def unfilled(self) -> list[Channel]:
+        """The channels that it reads and that are not filled yet: it takes no items meanwhile."""
         channels = [port.channel for port in self.pulled.values() if port.queue is None]
         return [channel for channel in channels if channel is not None and not channel.filled]
 
     @property
-    def helpless(self) -> bool:
-        """Whether it cannot work by itself: it is suspended, has failed, or waits for what it reads."""
-        return self.status in (State.FAILED, State.SUSPENDED) or bool(self.awaits)
+    def blocked(self) -> bool:
+        """Whether it takes no items: it is suspended, has failed, or waits for a channel that it reads."""
+        return self.status in (State.FAILED, State.SUSPENDED) or bool(self.unfilled)
 
     @property
-    def waits(self) -> str:
-        """The reason why it lets nothing in, in words."""
-        names = ", ".join(repr(channel.name) for channel in self.awaits)
+    def wait_reason(self) -> str:
+        """The reason why it takes no items, in words."""
+        names = ", ".join(repr(channel.name) for channel in self.unfilled)
         return f"{self.node.name} waits for {names} to be filled" if names else f"{self.node.name} is suspended"
 
     def forget_outputs(self) -> None:
-        """Drop what the slet has pushed for an item for which it raised."""
+        """Drop the items that the slet pushed before it raised."""
         for output in self.buffered:
             output.forget()
 
     def unsent(self) -> list[Step]:
-        """Return how to send what the slet has pushed by its further ports."""
+        """Take out the items that the slet has pushed by its further ports."""
         outputs = self.buffered if self.aside is None else (*self.buffered, self.aside)
         return [step for output in outputs for step in output.unsent()]
 
     def flush_outputs(self) -> None:
-        """Send what the slet has pushed by its further ports."""
+        """Send the items that the slet has pushed by its further ports."""
         in_order(self.unsent())
 
     def bind(self, to: Mapping[str, Entry]) -> None:
-        """Bind the output ports to what follows them; called while nothing is in flight here."""
+        """Bind the output ports to the entries behind them; called while nothing is in flight here."""
         self.to = dict(to)
         for name, output in self.outputs.items():
             output.entry = self.to.get(name, NOWHERE)
@@ -328,7 +326,7 @@ class Component(Lifecycle):
             self.driver.flow.lead_into(self.driver.entry.tally)
 
     def forward(self, mark: Punctuation | EndOfStream) -> None:
-        """Send a control item by every output port, behind what the slet has pushed there."""
+        """Send a control item by every output port, behind the items that the slet has pushed there."""
 
         def marks() -> Iterator[Step]:
             if self.tap is not None:
@@ -339,7 +337,7 @@ class Component(Lifecycle):
         in_order(itertools.chain(self.unsent(), marks()))
 
     def finish(self) -> None:
-        """Send the end of the stream downstream, behind everything that the slet has put out."""
+        """Send the end of the stream, behind everything that the slet has emitted."""
         try:
             self.forward(EndOfStream())
         finally:
@@ -359,14 +357,14 @@ class Component(Lifecycle):
             self.calls[port.name] = call
 
     def iterate(self) -> Iterator[Any]:
-        """Return the iterator of the source driver; wait first until what the slet reads is filled."""
-        if self.driver is not None and self.awaits:
+        """Return the iterator of the source driver; wait first until the channels that the slet reads are filled."""
+        if self.driver is not None and self.unfilled:
             driver = self.driver
-            driver.hold(self.waits, until=lambda: not self.awaits or driver.ending or driver.restarting)
+            driver.hold(self.wait_reason, until=lambda: not self.unfilled or driver.ending or driver.restarting)
             driver.rest()
             if driver.retired or driver.restarting:
                 raise Halted
-            if self.awaits:  # it is asked to end
+            if self.unfilled:  # it has to end
                 return iter(())
         if self.instance is not None:
             return iter(self.instance)
@@ -386,8 +384,8 @@ class Component(Lifecycle):
             self.on(Event.END)
 
     def _pulled_mark(self, port: str, mark: Punctuation | EndOfStream) -> None:
-        """Take a control item at a port that pulls; what was before it is dealt with."""
-        if not self.spec.iterated:  # what a slet pulls beside the items that are pushed to it is not its stream
+        """Take a control item at a port that pulls, behind all items before it."""
+        if not self.spec.iterated:  # items pulled beside those that are pushed are no stream of its own
             return
         for one in self.merge.on(port, mark):
             if isinstance(one, Punctuation) and not any(spec.type.punctuation for spec in self.spec.inputs):
@@ -400,3 +398,71 @@ def buffers(spec: SletSpec, port: PortSpec) -> bool:
         return False
     returns = any(result != "none" for result in spec.results.values())
     return port.name != OUT or not returns or OUT in getattr(spec.factory, "__dataclass_fields__", ())
+
+
+def bind_function(spec: SletSpec, state: Memento | None, settings: Mapping[str, Any]) -> Callable[..., Any]:
+    """Return a slet function with its memento and settings as defaults.
+
+    A plain function is cloned with other defaults, so that a call with the item alone costs no more than any call.
+    A callable object or a decorated function is wrapped.
+    """
+    function = spec.factory
+    named = dict(settings) | ({spec.state[0]: state} if spec.state else {})
+    if not named:
+        return function
+    if not isinstance(function, types.FunctionType) or hasattr(function, "__wrapped__"):
+        return functools.partial(function, **named)
+    # Read from the code: the stream stands still meanwhile, and `inspect.signature` takes fifty times as long.
+    code = function.__code__
+    positional, others = code.co_varnames[: code.co_argcount], code.co_varnames[code.co_argcount :]
+    early = spec.state is not None and spec.state[0] in positional
+    if early and named.keys().isdisjoint(positional[-1:]):  # a default is for the last parameters alone
+        return functools.partial(function, **named)
+    defaults = (state,) if early else None
+    twin = types.FunctionType(code, function.__globals__, function.__name__, defaults, function.__closure__)
+    keywords = others[: code.co_kwonlyargcount]
+    twin.__kwdefaults__ = (function.__kwdefaults__ or {}) | {key: named[key] for key in keywords if key in named}
+    twin.__dict__.update(function.__dict__)
+    twin.__qualname__ = function.__qualname__
+    return twin
+
+
+def bind_method(instance: Any, port: PortSpec) -> Callable[..., Any]:
+    """Return the method of an instance that takes the items of a port; the method of a family also gets the name."""
+    method: Callable[..., Any] = getattr(instance, port.method or port.name)
+    return functools.partial(method, port.member) if port.member else method
+
+
+def families(spec: SletSpec, ports: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the families of ports that a slet has as fields, each with its members among *ports*, by name."""
+    fields = [family for family in spec.families if family.method is None]
+    found: dict[str, Any] = {family.family: (InputPorts if family.pulled else OutputPorts)() for family in fields}
+    for name, port in ports.items():
+        family, _, member = name.partition(".")
+        if member and family in found:
+            found[family][member] = port
+    return found
+
+
+def atomic(call: Callable[[Any], Any], state: Memento, *, lazy: bool) -> Callable[[Any], Any]:
+    """Restore the memento when a call fails, from a copy made before each call (for small mementos).
+
+    With *lazy*, the call returns an iterator, which is run to its end inside.
+    """
+
+    def careful_call(item: Any) -> Any:
+        before = state.copied()
+        try:
+            result = call(item)
+            return [*result] if lazy else result
+        except BaseException:
+            put_back(state, before)
+            raise
+
+    return careful_call
+
+
+def put_back(state: Memento, before: Memento) -> None:
+    """Restore the content of a memento; the object stays, since the slet has it."""
+    state.__dict__.clear()
+    state.__dict__.update(before.__dict__)

@@ -1,4 +1,4 @@
-"""A running application: its components, channels and drivers, from opening to the end."""
+"""`Deployment`: a running application with its components, channels and drivers, from opening to the end."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from exop.runtime.conditional_updates import UpdateLog
 from exop.runtime.dataflow.entry import Entry
 from exop.runtime.dataflow.inlets import Inlets
 from exop.runtime.drivers.base import DrainedQueue, Driver
-from exop.runtime.drivers.engine import EngineDriver
-from exop.runtime.drivers.source import SourceDriver, ThreadDriver
+from exop.runtime.drivers.source import EngineDriver, SourceDriver, ThreadDriver
 from exop.runtime.drivers.worker import Worker
 from exop.runtime.lifecycle import Event, State
 from exop.runtime.supervision.budget import UserCall
@@ -45,21 +44,21 @@ class Deployment:
 
     Attributes:
         components: The components by node; replaced as a whole (`place`).
-        inserted: The queues that the wiring has inserted between drivers, by place; `reasons` says why.
-        places: The compiled entry at each place.
-        inlets: The work that waits in front of each place.
+        inserted: The queues that the wiring has inserted between drivers, by id; `reasons` says why.
+        entries: The compiled entry at each endpoint.
+        inlets: The in-flight items in front of each endpoint.
         merges: Where several producers meet in a channel.
         joined: The channel of each connected port, by `node.port`.
         windows: The windows whose punctuations come through each channel.
-        loops: Watch the cycles; called by drivers that have nothing to do.
+        loops: Detect the end of each cycle; called by drivers without items.
         retired: Folders of engines that were replaced, which the last checkpoint may still name.
         finished: Set when every component has ended.
-        over: Called before that, when all have ended by themselves.
+        over: Called before that, if all have ended by themselves.
         update_log: The pending conditional updates, and those that have taken effect.
         changing: Held while the mesh is being changed, so that no checkpoint is taken meanwhile.
-        parking: Held while drivers are made to park: one thread at a time does so; any may release it.
+        parking: Held while drivers park: for one thread at a time; any thread may release it.
         replaced: The errors of components that were replaced or removed, by the component's id.
-        last_change: The revision that the last change has made, and for how many seconds everything stood still.
+        last_change: The revision that the last change has made, and the seconds of its pause.
     """
 
     def __init__(self, mesh: Mesh) -> None:
@@ -91,7 +90,7 @@ class Deployment:
         self.parking = threading.Lock()
 
     def place(self, components: dict[str, Component], nodes: Iterable[str]) -> None:
-        """Let *components* be those of the application from now on; they differ from those before at these *nodes*."""
+        """Set the components of the application, which differ from those before at these *nodes*."""
         with self._placing:
             self.components = components
             for node in nodes:
@@ -133,7 +132,7 @@ class Deployment:
                     failed.append(error)
 
         openers: list[threading.Thread] = []
-        with suppress(RuntimeError):  # the process has no thread left: those that there are open the rest
+        with suppress(RuntimeError):  # the system has no more threads: those that run open the rest
             for number in range(min(OPENERS, len(slow))):
                 opener = threading.Thread(target=open_all, args=(queue,), name=f"exop opener {number}", daemon=True)
                 opener.start()
@@ -168,7 +167,7 @@ class Deployment:
         SAMPLER.add(self._look)
 
     def end_sources(self) -> None:
-        """Ask every α-slet to end its stream; the items under way are drained."""
+        """Make every α-slet end its stream; the items under way are drained."""
         for component in self.components.values():
             if component.spec.role is Role.ALPHA and component.driver is not None:
                 component.driver.end()
@@ -183,7 +182,7 @@ class Deployment:
             return self.progress.wait_for(self._ended, timeout)
 
     def _ended(self) -> bool:
-        """Whether everything has ended; `ComponentFailed` if something keeps it from that."""
+        """Whether everything has ended; raise `ComponentFailed` if an error prevents that."""
         if self.finished.is_set():
             return True
         for name, crash in self.crashed():
@@ -195,7 +194,7 @@ class Deployment:
         return False
 
     def stop(self, timeout: float = 5.0) -> bool:
-        """Halt all drivers and close what is open, upstream first; return whether all that has ended in time."""
+        """Halt all drivers and close all slets, upstream first; return whether all have ended in time."""
         self._stopped = True
         drivers = self.drivers()
         for driver in drivers:
@@ -210,17 +209,17 @@ class Deployment:
         return closed and all(joined)
 
     def let_go(self, component: Component) -> None:
-        """Release the drivers that wait for a replaced or removed component; its errors stay in the report."""
+        """Release the drivers that wait for a replaced or removed component; its errors stay in the status."""
         component.let_go()
         metrics, successor = component.metrics, self.components.get(component.node.name)
         if successor is not None:
-            successor.metrics.inherit(metrics)  # it has given away what it had not sent
+            successor.metrics.inherit(metrics)  # with the items that it had not sent, which are in flight now
         if metrics.errors:
             facts = {"node": component.node.name, "slet": component.spec.identity, "last_error": metrics.last_error}
             self.replaced[component.id] = {**facts, "errors": metrics.errors, "skipped": metrics.skipped}
 
     def changed(self, component: Component) -> None:
-        """Note the changed state of a component: everything may have ended, or a cycle."""
+        """Take note of the new state of a component: everything, or a cycle, may have ended."""
         with self._placing:
             if self.components.get(component.node.name) is component:
                 self._attended.note(component)
@@ -228,37 +227,37 @@ class Deployment:
         if component.status is State.ENDED:
             self.nudge()
         else:
-            self.tell()
+            self.notify_waiting()
 
     def nudge(self) -> None:
-        """Let sleeping drivers check whether a cycle has ended, and waiting threads look again."""
+        """Make sleeping drivers check whether a cycle has ended, and waiting threads their conditions."""
         for driver in self._drivers() if self.loops else ():
             driver.wake()
-        self.tell()
+        self.notify_waiting()
 
     def check_finished(self) -> None:
-        """Note it when every component has ended."""
+        """Set `finished` if every component has ended."""
         if self._attended.open:
             return
         if self.over is not None and all(one.status is State.ENDED for one in self.components.values()):
             self.over()
         self.finished.set()
 
-    def tell(self) -> None:
-        """Wake those who wait for the application."""
+    def notify_waiting(self) -> None:
+        """Wake the threads that wait for the application."""
         with self.progress:
             self.progress.notify_all()
 
     def failures(self) -> list[Component]:
-        """The components that are suspended on an item, or whose engine broke."""
+        """The components that have failed: suspended on an item, or with a broken engine."""
         return [one for one in list(self._attended.values()) if one.status is State.FAILED]
 
     def crashed(self) -> list[tuple[str, BaseException]]:
-        """Drivers that an unexpected error has ended: their name, and the error."""
+        """The drivers that a defect has ended: their names, and the errors."""
         return [(d.name, d.crash) for d in self._drivers() if isinstance(d, ThreadDriver) and d.crash is not None]
 
     def settle_workers(self, timeout: float | None) -> None:
-        """Start the workers that are new after a change of the wiring, and let those go that serve no queue."""
+        """Start the workers that are new after a change, and end those without a queue."""
         if self.started is None:
             return
         for key, worker in list(self.workers.items()):
@@ -270,16 +269,16 @@ class Deployment:
                 del self.workers[key]
 
     def idle(self) -> Callable[[], None] | None:
-        """Return the call that ends a cycle, if one is over; asked by a driver that has nothing to do."""
+        """Return the call that ends a cycle, if one is over; called by a driver without items."""
         return next((todo for loop in self.loops if (todo := loop()) is not None), None)
 
     def _look(self) -> bool:
-        """Look at the drivers and slets from outside; returns whether to do so again."""
+        """Sample the drivers and slets; returns whether to do so again."""
         attended, drivers = list(self._attended.values()), self._drivers()
         stopped = self._stopped or self.finished.is_set()
         for driver in [one for one in drivers if not (stopped or one.attention)]:
             driver.measure_next()
-        # Without time-outs this ends the reports of slets that have hung, and that go on now.
+        # Without time-outs this withdraws the reports of slets that hung before.
         self._watchdog.look(self.components, drivers if any(one.node.patience is not None for one in attended) else ())
         if not stopped:
             self._visibility.look(attended)
@@ -293,7 +292,7 @@ class Deployment:
         return merge.silent(producers) if merge is not None else producers
 
     def _look_for_deadlocks(self, drivers: Iterable[Driver]) -> None:
-        """Note the trouble of full queues that are not emptied before a channel is filled by what waits for room."""
+        """Report deadlocks: a full queue that is drained only when a driver that waits for it has filled a channel."""
         found: dict[DrainedQueue, str] = {}
         for driver in drivers:
             if (queue := driver.waits_at) is None:
@@ -301,8 +300,10 @@ class Deployment:
             *_, last = driver.waiting()
             if last.held_by is None:  # the ordinary case: a queue that is full for a moment
                 continue
-            for reader in [one for one in self.components.values() if last in (one.driver, one.pusher) and one.awaits]:
-                names = ", ".join(repr(one.name) for one in reader.awaits if driver in self._fillers(one))
+            for reader in [
+                one for one in self.components.values() if last in (one.driver, one.pusher) and one.unfilled
+            ]:
+                names = ", ".join(repr(one.name) for one in reader.unfilled if driver in self._fillers(one))
                 if names:
                     found[queue] = (
                         f"{reader.node.name} takes nothing before {names} is filled; what fills it waits for room in "
@@ -315,11 +316,11 @@ class Deployment:
         for queue, trouble in found.items():
             queue.trouble = trouble
         if found.keys() - self._deadlocked.keys():
-            self.tell()
+            self.notify_waiting()
         self._deadlocked = found
 
     def _fillers(self, channel: Channel) -> set[Driver]:
-        """The drivers without which the producers of a channel that it waits for do not come to their end."""
+        """The drivers that the producers of a channel need to come to their end."""
         silent, seen, found = self.silent(channel), set[str](), set[Driver]()
         todo = [node.name for node, port in self.mesh.producers(channel.name) if f"{node.name}.{port}" in silent]
         while todo:

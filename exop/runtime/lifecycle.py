@@ -93,7 +93,7 @@ def refused(component: str, state: State, event: Event) -> LifecycleError:
 
 
 class Lifecycle(Owner):
-    """The half of a component with its state, and the hooks that open, flush and close its slet.
+    """The life cycle of a component, and the calls that make its slet open, flush, report figures and close.
 
     Attributes:
         id: Unique in the platform, also over replacements of the node.
@@ -136,7 +136,7 @@ class Lifecycle(Owner):
         return (self.status, event) in TRANSITIONS
 
     def on(self, event: Event) -> None:
-        """Take a life-cycle event; `LifecycleError` if the state does not allow it."""
+        """Apply a life-cycle event; `LifecycleError` if the state does not allow it."""
         with self._turn:
             state = TRANSITIONS.get((self.status, event))
             if state is None:
@@ -144,12 +144,12 @@ class Lifecycle(Owner):
             self.become(state)
 
     def become(self, state: State) -> None:
-        """Enter a state, or go back to one; the driver of a slet that is suspended parks."""
+        """Enter a state; the driver of a slet that is suspended parks."""
         self.status = state
         if self.driver is not None and self.shut is not self._shut:
             self._shut = self.shut
             (self.driver.close if self.shut else self.driver.open)()
-        self.tell()
+        self.notify()
 
     @property
     def shut(self) -> bool:
@@ -158,11 +158,11 @@ class Lifecycle(Owner):
 
     @property
     def held(self) -> bool:
-        """Whether no items are let in: it is suspended, or begins so, or is closed."""
+        """Whether it takes no items: it is suspended, will be at its start, or is closed."""
         waiting = self.node.suspended and self.status in (State.CREATED, State.OPENING, State.READY)
         return waiting or self.shut or self.status is State.STOPPED
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Notify listeners that a visible property has changed, unless it is muted."""
         if not self.muted:
             self._changed(self)
@@ -174,7 +174,7 @@ class Lifecycle(Owner):
 
     @property
     def opens(self) -> bool:
-        """Whether opening it runs its own code, or reads the disk."""
+        """Whether opening it runs code of its slet, or reads the disk."""
         return self.tie is not None or opens(self.spec)
 
     def enter(self, seconds: float | None = None) -> None:
@@ -184,7 +184,7 @@ class Lifecycle(Owner):
             ComponentFailed: it has raised, or not opened in time; if it opens later, it is closed at once.
         """
         self.entered = begin = time.monotonic()
-        self.muted = not self.opens  # with nothing to open, one notification is enough: it is ready
+        self.muted = not self.opens  # with nothing to open, the notification that it is ready is enough
         self.on(Event.OPEN)
         computed = 0.0
         try:
@@ -195,7 +195,7 @@ class Lifecycle(Owner):
                 computed = self.user.run(self, "opening", self._enter, limit, self._close, interruptible=True)
             self._open = self.instance is not None
             with self._turn:
-                if self.error is not None:  # an engine has reported meanwhile that it broke
+                if self.error is not None:  # an engine has reported an error meanwhile
                     raise self.error
                 self.on(Event.OPENED)
         except BaseException as error:
@@ -253,7 +253,7 @@ class Lifecycle(Owner):
             raise ComponentFailed(node=self.node.name, phase="closing", problem=described(error)) from error
 
     def flush(self, seconds: float = CLOSING) -> None:
-        """Let a slet write the output that it buffers within so many seconds, or raise `ComponentFailed`."""
+        """Make a slet write the output that it buffers within so many seconds, or raise `ComponentFailed`."""
         try:
             if callable(flush := getattr(self.instance, "flush", None)):
                 self.user.run(self, "flushing", flush, seconds)
@@ -264,15 +264,15 @@ class Lifecycle(Owner):
             raise ComponentFailed(node=self.node.name, phase="flushing", problem=problem) from error
 
     def settle(self, seconds: float) -> None:
-        """Wait for so many seconds until its commit of a checkpoint is over; then abandon that."""
+        """Wait for so many seconds for the end of its commit of a checkpoint; then abandon that."""
         if self.committing is not None and not self.committing.wait(seconds):
             self.committing.abandon()
 
     def stopping(self, *, then_proceed: bool = False) -> Callable[[], None]:
-        """Return a call, for any thread, that lets an engine put out the results of all its input.
+        """Return a call, for any thread, that makes an engine emit the results of all its input.
 
-        If `proceed` overtakes it, it does nothing, or lets the slet go on when it returns; with *then_proceed* it does
-        the latter in any case, unless another such call was made meanwhile.
+        If `proceed` comes before it, it does nothing; if `proceed` comes meanwhile, the slet proceeds when it returns.
+        With *then_proceed* the slet proceeds in any case, unless another such call was made meanwhile.
         """
         self._stopped_by = stop = object()
 
@@ -295,7 +295,7 @@ class Lifecycle(Owner):
         return quiesce
 
     def proceed(self) -> None:
-        """Let an engine go on: it was not replaced after all."""
+        """Let an engine continue that was stopped and not replaced."""
         self._stopped_by = None
         self.user.run(self, "going on", self._go_on, CLOSING)
 
@@ -344,14 +344,14 @@ def opens(spec: SletSpec) -> bool:
 
 
 def makes_freely(kind: type[Memento]) -> bool:
-    """Whether making an instance runs none of its author's code."""
+    """Whether making an instance runs no code of its author."""
     factories = [one.default_factory for one in dataclasses.fields(kind)]  # type: ignore[arg-type]
     builtin = all(one is dataclasses.MISSING or getattr(one, "__module__", "") == "builtins" for one in factories)
     return builtin and not hasattr(kind, "__post_init__")
 
 
 def sets_freely(cls: type, names: Iterable[str]) -> bool:
-    """Whether setting these attributes of an instance runs none of its author's code."""
+    """Whether setting these attributes of an instance runs no code of its author."""
     return not overrides(cls, "__setattr__") and not any(hasattr(getattr(cls, one, None), "__set__") for one in names)
 
 

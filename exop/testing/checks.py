@@ -10,7 +10,7 @@ from exop.errors import SletError
 from exop.model.slets.memento import Memento
 from exop.model.slets.slet import spec_of
 from exop.model.slets.spec import SletSpec
-from exop.runtime.dataflow.binding import bind_function
+from exop.runtime.component import bind_function
 from exop.safe_repr import shown
 from exop.testing.instances import entered
 

@@ -18,8 +18,8 @@ from exop.model.slets.spec import SletSpec
 from exop.model.slets.stored_memento import declared_by, load_memento
 from exop.model.values.class_names import named
 from exop.model.values.columns import is_columns
+from exop.runtime.component import bind_function, bind_method
 from exop.runtime.dataflow.batches import to_columns, to_items
-from exop.runtime.dataflow.binding import bind_function, bind_method
 from exop.runtime.supervision.failure_state import FailedItem
 from exop.safe_repr import add_note, shown
 from exop.testing.instances import PATIENCE, CollectingOutput, GivenInput, entered, outputs_of

@@ -15,7 +15,7 @@ from exop.model.slets.ports import InputPort, OutputPort, OutputPorts
 from exop.model.slets.slet import Slet, spec_of
 from exop.model.slets.spec import SletSpec
 from exop.runtime.channels.base import Channel
-from exop.runtime.dataflow.binding import families
+from exop.runtime.component import families
 from exop.runtime.durable.engine_journal import EngineJournal
 
 S = TypeVar("S", bound=Slet)

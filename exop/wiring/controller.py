@@ -176,7 +176,7 @@ class WiringController:
                 del there[name]
         for name in queues.keys() - there.keys():
             self._manager.adopt_channel(deployment.name, queues[name])
-            queues[name].alarm = deployment.tell
+            queues[name].alarm = deployment.notify_waiting
         deployment.inserted = there | queues
 
     def close(self) -> None:

@@ -128,6 +128,8 @@ class Durability:
         with deployment.changing:  # what is to be bound must not change meanwhile
             if deployment.components.get(component.node.name) is component:
                 try:
-                    self._wiring.rebind(deployment, lambda: component.stick(error), nodes=[component.node.name])
+                    self._wiring.rebind(
+                        deployment, lambda: component.fail_until_resumed(error), nodes=[component.node.name]
+                    )
                 except PlanError:  # a driver does not park now: items enter until the wiring is bound the next time
-                    component.stick(error)
+                    component.fail_until_resumed(error)

@@ -243,7 +243,7 @@ def _instrumented(component: Component, timed: Entry) -> Entry:
 
 def _refuses_items(component: Component) -> bool:
     """Whether a component takes no items: it is suspended, or waits until the channels that it reads are filled."""
-    return component.held or bool(component.awaits)
+    return component.held or bool(component.unfilled)
 
 
 def _waiting_entry(component: Component, port: PortSpec) -> Entry:
@@ -262,14 +262,14 @@ def _waiting_entry(component: Component, port: PortSpec) -> Entry:
                 return
             driver = current_driver()
             if driver is None:  # a test or an embedding program pushes: there is no safe point at which to wait
-                waits = f"{component.waits}; push what fills that first"
-                problem = waits if component.awaits else f"it is {component.status}; resume it first"
+                waits = f"{component.wait_reason}; push what fills that first"
+                problem = waits if component.unfilled else f"it is {component.status}; resume it first"
                 raise ComponentFailed(
                     node=component.node.name, phase=f"taking an item at {port.name!r}", problem=problem
                 )
             raise Unwind(
-                component.waits,
-                lambda: component.left or not (component.shut or component.awaits),
+                component.wait_reason,
+                lambda: component.left or not (component.shut or component.unfilled),
                 InFlight(placeholder, method, payload),
             )
 

@@ -1,4 +1,4 @@
-"""Live ports: what the platform injects for `OutputPort` and `InputPort`."""
+"""The ports of a running slet, injected for `OutputPort` and `InputPort`: outputs bound to entries, pulled inputs."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from exop.runtime.dataflow.entry import (
     unpacked,
 )
 from exop.runtime.drivers.base import Driver, Halted
-from exop.runtime.drivers.engine import EngineDriver
+from exop.runtime.drivers.source import EngineDriver
 
 #: A number that grows, and the memento at that time.
 Before: TypeAlias = tuple[int, Memento]
-#: What was taken last, how much had left then, and the memento of before it.
+#: The items taken last, the number of results sent before, and the memento of before.
 Last: TypeAlias = tuple[list[Any], int, Before | None]
 
 
 class BufferedOutput(OutputPort[Any]):
-    """A further output of a slet that is driven by the platform: what is pushed leaves after the method returned."""
+    """A further output of a slet that the platform drives: items leave after the method has returned."""
 
     def __init__(self, spec: PortSpec, fail: Callable[[BaseException], None]) -> None:
         self.spec = spec
@@ -53,21 +53,21 @@ class BufferedOutput(OutputPort[Any]):
         self._pending.append(("push_batch", batch))
 
     def end(self) -> None:
-        """Nothing to do: the platform ends the ports of the slets that it drives."""
+        """Do nothing: the platform ends the ports of the slets that it drives."""
 
     def fail(self, error: BaseException) -> None:
-        """Report a failure of what stands behind this port."""
+        """Report a failure behind this port."""
         self._fail(error)
 
     def unsent(self) -> list[Step]:
-        """Count what was kept, and keep it no more; return how to send it."""
+        """Take out and count the items that were kept."""
         pending, self._pending = self._pending, []
         for method, payload in pending:
             self.rows += count_items(method, payload)
         return [(self.entry, method, payload) for method, payload in pending]
 
     def given(self, item: Any) -> InFlight:
-        """Count an item that another driver gives, and return how to send it."""
+        """Count an item that another driver sends, and return it as an in-flight item."""
         self.rows += 1
         return InFlight(self.entry, "push", item)
 
@@ -80,12 +80,12 @@ class BufferedOutput(OutputPort[Any]):
         self._pending = list(held)
 
     def forget(self) -> None:
-        """The slet raised: nothing of this item leaves."""
+        """Drop what was kept, since the slet raised."""
         self._pending.clear()
 
 
 class DrivenOutput(OutputPort[Any]):
-    """An output of a slet with a driver of its own: every push goes through at once, and is a safe point."""
+    """An output of an engine: every push is sent at once, and is a safe point."""
 
     def __init__(
         self, spec: PortSpec, driver: EngineDriver, fail: Callable[[BaseException], None], ended: Callable[[str], None]
@@ -113,7 +113,7 @@ class DrivenOutput(OutputPort[Any]):
         self._driver.drive(partial(self._send, method, payload), partial(self.pending, method, payload))
 
     def pending(self, method: Method, payload: Any, begun: bool = False) -> InFlight:
-        """Give a push away, to be done by another driver; it counts as sent from now on, unless it was *begun*."""
+        """Return a push as an in-flight item for another driver; it counts as sent now, unless it was *begun*."""
         self.rows += 0 if begun else count_items(method, payload)
         return InFlight(self.entry, method, payload)
 
@@ -128,32 +128,32 @@ class DrivenOutput(OutputPort[Any]):
         self._fail(error)
 
     def _send_end(self, probe: bool) -> None:
-        # Ended as soon as it was sent, not when it has come through: it may be held up behind a suspended slet, and
-        # those that are connected meanwhile have to learn of it.
+        # Ended as soon as it was sent: a suspended slet may hold it up, and ports that are connected meanwhile have to
+        # get it, too.
         try:
             self._send("control", EndOfStream(), probe)
         finally:
             self._ended(self.spec.name)
 
-    # The entry is read only after the safe point: the port may have been bound anew while its driver was parked.
+    # The entry is read after the safe point: the port may have been bound to another one while its driver was parked.
     def _send(self, method: Method, payload: Any, probe: bool) -> None:
-        # Here, where one thread at a time is: a slet may push from several.
+        # Counted here, where one thread at a time is: an engine may push from several.
         self.rows += count_items(method, payload)
         getattr(self.entry.probe if probe else self.entry, method)(payload)
 
 
 class PulledInput(InputPort[Any]):
-    """An input that its slet pulls: takes from a queue, or reads what the channel keeps.
+    """An input from which its slet pulls: takes items from a queue, or reads the content of the channel.
 
     Args:
         name: The name of the port, with that of its node.
         driver: The driver that waits here; `None` when the slet pulls inside of a method, which does not wait.
-        seen: Called with a control item, once everything before it was dealt with.
+        seen: Called with a control item, once everything before it was processed.
         own: The driver is for this port alone (an engine's), and rests between two pulls.
 
     Attributes:
-        before: Makes a copy of the memento of before a pull, for an atomic slet; `None` for all others.
-        earlier: The queues that were connected before, and may hold something still.
+        before: Copies the memento before a pull, for an atomic slet; `None` for all others.
+        earlier: The queues that were connected before and still hold items.
     """
 
     def __init__(
@@ -187,10 +187,10 @@ class PulledInput(InputPort[Any]):
                 self.driver.rest()
 
     def __iter__(self) -> Iterator[Any]:
-        if self.queue is None:  # what the channel keeps is read once
+        if self.queue is None:  # the content of the channel is read once
             yield from self.pull()
             return
-        # What was taken stays with the port until the slet asks for it: a successor of the slet goes on there.
+        # Items stay with the port until the slet takes each: a successor of the slet continues there.
         while items := self.pull():
             self.taken.extend(items)
             while self.taken:
@@ -211,14 +211,14 @@ class PulledInput(InputPort[Any]):
             ) from None
 
     def _await_content(self) -> None:
-        """Let an engine wait for content that is not filled yet; other slets are not called before."""
+        """Make an engine wait until the channel is filled; other slets are not called before."""
         channel, driver = self.channel, self.driver
         if self._own and driver is not None and channel is not None and not channel.filled:
             driver.hold(f"{self.name} waits for {channel.name!r} to be filled", lambda: channel.filled)
             driver.rest()
 
     def connect(self, channel: Channel, queue: Buffered | None) -> None:
-        """Take from *queue* (or read the channel) from now on, behind what an earlier queue of the port's own holds."""
+        """Take from *queue* (or read the channel) from now on, behind the items in an earlier queue of the port."""
         own = [self.queue] if self.queue is not None and self.queue is not self.channel else []
         self.earlier = [one for one in [*self.earlier, *own] if one.entries and one is not queue]
         self.channel, self.queue = channel, queue
@@ -226,24 +226,24 @@ class PulledInput(InputPort[Any]):
             queue.worker = self.driver
 
     def capture(self) -> dict[str, Any]:
-        """Return the items that were taken and not dealt with yet, as plain data; `restore` takes them back."""
+        """Return the items that were taken and not processed yet, as plain data; `restore` takes them back."""
         earlier = [entry for queue in self.earlier for entry in queue.capture()["entries"]]
         return {"taken": list(self.taken), "ended": self.ended, "earlier": earlier}
 
     def restore(self, held: Mapping[str, Any]) -> None:
-        """Take it again; called when the port is connected, and its queue has got back what waited there."""
+        """Take back the result of `capture`; called when the port is connected, and its queue is restored."""
         self.taken, self.ended = deque(held["taken"]), held["ended"]
         if self.queue is not None:
             self.queue.put_first(held["earlier"])
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
-        """Put what *replace* gives in the place of every item that was taken and not dealt with yet."""
+        """Apply *replace* to every item that was taken and not processed yet."""
         self.taken.extend([replace(self.taken.popleft()) for _ in range(len(self.taken))])
         for queue in self.earlier:
             queue.exchange(replace)
 
     def put_back(self) -> tuple[list[Any], Before | None]:
-        """Take the last items once more, unless the slet has yielded something for them before it raised.
+        """Take the last items once more, unless the slet has yielded results of them before it raised.
 
         Returns those items, and the memento of before they were taken.
         """
@@ -257,17 +257,17 @@ class PulledInput(InputPort[Any]):
         return self.driver.count + self.driver.rows if self.driver is not None else 0
 
     def succeed(self, before: PulledInput) -> None:
-        """Go on where the port of a predecessor has stopped: with what it had taken, and where it took from."""
+        """Continue for the port of a predecessor: with the items that it had taken, and its queues."""
         self.taken, self.ended, self.earlier = before.taken, before.ended, before.earlier
         self.channel, self.queue = before.channel, before.queue
 
     @property
     def unfinished(self) -> bool:
-        """Whether it has anything that its slet has not had, beside what waits in its queue."""
+        """Whether it has items that its slet has not taken, beside those in its queue."""
         return bool(self.taken) or any(queue.entries for queue in self.earlier)
 
     def take_in_flight(self) -> list[tuple[Method, Any]]:
-        """Give away what its slet has not had, in order; a queue that another driver drains now is left to that."""
+        """Take out the items that its slet has not taken, in order, also from queues that no other driver drains."""
         found: list[tuple[Method, Any]] = [
             ("control" if isinstance(one, CONTROL) else "push", one) for one in self.taken
         ]
@@ -290,14 +290,14 @@ class PulledInput(InputPort[Any]):
             self.rows += sum(not isinstance(item, CONTROL) for item in items)
             if items:
                 return items
-            if entries:  # a control item that is not the slet's business
+            if entries:  # a control item that the slet does not see
                 continue
             if not wait or self.driver is None or self.driver.ending:
                 return []
             self._wait(self.driver, self.queue)
 
     def _safe_point(self) -> None:
-        """The slet has dealt with what it took: a good moment to park, or to leave."""
+        """Park or leave: the slet has processed the items that it took."""
         driver = self.driver
         if driver is None:
             return

@@ -1,4 +1,4 @@
-"""A driver: pushes items, in one thread at a time, and can be parked between two of them.
+"""`Driver`: pushes items, in one thread at a time, and can be parked at a safe point between two of them.
 
 The hand-shake between a driver and its parker is Dekker's: each side writes its own flag first and reads the
 other's afterwards (`busy` and `attention`), so the running stream pays two attribute writes and one read per item and
@@ -28,13 +28,13 @@ class Halted(BaseException):
 
 
 def current_driver() -> Driver | None:
-    """Return the driver that the calling thread runs, if any."""
+    """Return the driver that the calling thread runs or acts for, if any."""
     return getattr(_LOCAL, "driver", None)
 
 
 @contextmanager
 def acting_as(driver: Driver | None) -> Iterator[None]:
-    """Let the calling thread run *driver*, or act for it (a slet's own threads do while they push), or for none."""
+    """Let the calling thread run *driver* in the block, act for it (an engine's thread that pushes), or for none."""
     before = getattr(_LOCAL, "driver", None)
     _LOCAL.driver = driver
     try:
@@ -74,7 +74,7 @@ def _remaining(timeout: float | None) -> Callable[[], float | None]:
 
 
 class DrainedQueue(Protocol):
-    """A queue, as far as drivers know it: the one that drains it, and those that wait for room in it."""
+    """A queue, as far as drivers know it: its worker, and those that wait for room in it."""
 
     name: str
     capacity: int
@@ -103,22 +103,22 @@ class Driver:
         busy: An item of this driver is under way.
         attention: There is a request for the next safe point: read once per item.
         sleeping: It has nothing to do, and waits for `wake`.
-        halting, retired, ending, anew: Requests to leave at once, to leave to a successor, to end the stream, and to
-            begin the iteration anew.
+        halting, retired, ending, restarting: Requests to leave at once, to leave to a successor, to end the stream, and
+            to begin another iteration.
         probing: The next item is to be measured.
         parked: It waits at its safe point, outside of a slet that it iterates.
-        draining: It puts everything out before it is closed, whether there is room or not.
+        draining: It sends everything before it is closed, whether there is room or not.
         idle: Called when there is nothing to do, before the driver sleeps; returns a function to call then.
-        told: Called when the in-flight items are processed, and when the driver leaves.
-        strand: Called with an error that no policy handles, and the work in flight; returns what to wait for.
+        on_caught_up: Called when the in-flight items are processed, and when the driver leaves.
+        on_defect: Called with an error that no policy handles, and the in-flight item; returns the wait for a repair.
         waits_at: The full queue at which it waits for room.
         partner: An engine's driver, which pushes the results of the items that this one takes in.
-        held_by: The suspended slet for which the driver waits with work in flight.
+        held_by: The suspended slet for which the driver waits with an item in flight.
         only: The queues that it drains for the moment, if not all of its own.
-        inlets: Its unfinished work, which is done before anything else.
+        inlets: The in-flight items, which go before all others.
         rank: How far downstream it begins.
-        count: The items pushed one by one from its loop, by the short way.
-        rows: All other items pushed: in batches, behind those of further ports, or at a request.
+        count: The items pushed one by one from its loop.
+        rows: All other items pushed: in batches, behind those of further ports, or at a safe point.
     """
 
     def __init__(self, name: str) -> None:
@@ -150,7 +150,7 @@ class Driver:
 
     @property
     def ignores_capacity(self) -> bool:
-        """Whether another thread waits for the driver's item, so that no full queue may hold it up."""
+        """Whether a full queue does not hold it up, since another thread waits for the end of its item."""
         return self._closers > 0 or self.draining
 
     def wake(self) -> None:
@@ -178,12 +178,12 @@ class Driver:
         self._signal.set()
 
     def open(self, watcher: Callable[[], None] | None = None) -> None:
-        """Let the driver go on, once as many have opened as have closed; *watcher* is called no more."""
+        """Let the driver go on, unless another thread has closed it, too; *watcher* is called no more."""
         if watcher is not None:
             self._watchers.remove(watcher)
         with self._flags:
             self._closers -= 1
-            self.attention = True  # what follows may be bound anew: a way kept at hand is read again before it is used
+            self.attention = True  # the entry may be another one now: a method kept in a local is read again
         self._signal.set()
 
     def end(self) -> None:
@@ -191,7 +191,7 @@ class Driver:
         self._request("ending")
 
     def halt(self) -> None:
-        """Ask the driver to leave at the next safe point, whatever is left undone."""
+        """Ask the driver to leave at the next safe point, even with items in flight."""
         self._request("halting")
 
     def retire(self) -> None:
@@ -199,12 +199,12 @@ class Driver:
         self._request("retired")
 
     def take_in_flight(self) -> list[InFlight]:
-        """Give away the output of its slet that the driver has not sent; it is parked, and will leave."""
+        """Take out the output of its slet that the driver has not sent; it is parked, and will leave."""
         return []
 
     @property
     def filled(self) -> bool:
-        """Whether unfinished work waits for the driver."""
+        """Whether in-flight items wait for the driver."""
         return self.inlets.filled(self)
 
     def prompt(self) -> None:
@@ -241,7 +241,7 @@ class Driver:
         self._watchers.remove(watcher)
 
     def attend(self) -> bool:
-        """Pass the safe point, with `busy` set, when `attention` is; returns whether to measure the next item."""
+        """Pass the safe point, when `attention` and `busy` are set; returns whether to measure the next item."""
         self.stand_by()
         with self._flags:
             probe, self.probing = self.probing or self._first > 0, False
@@ -250,7 +250,7 @@ class Driver:
         return probe
 
     def stand_by(self) -> None:
-        """Park while closed, leave when halting, finish unfinished work."""
+        """Park while closed, leave when halting, hand on the items in flight."""
         self._park()
         if not self._at_work and self.filled:
             self._catch_up()
@@ -272,7 +272,7 @@ class Driver:
         self._signal.wait()
 
     def rest(self) -> None:
-        """Note that nothing is under way, and notify the watchers."""
+        """Note that no item is under way, and notify the watchers."""
         self.busy = False
         for watcher in list(self._watchers):
             watcher()
@@ -287,11 +287,11 @@ class Driver:
                 return
 
     def waits_for(self, driver: Driver) -> bool:
-        """Whether this driver is *driver*, or waits, in the end, for it to make room."""
+        """Whether this driver is *driver*, or waits for room that only *driver* can make in the end."""
         return driver in self.waiting()
 
     def waiting(self) -> Iterator[Driver]:
-        """Yield this driver or its partner, then the one that empties the queue at which that waits, and so on."""
+        """Yield this driver or its partner, then the worker of the queue at which that waits for room, and so on."""
         seen: set[Driver] = set()
         owner: Driver | None = self
         while owner is not None and owner not in seen:
@@ -313,7 +313,7 @@ class Driver:
         self.sleeping = False
 
     def rest_idly(self) -> None:
-        """Rest, since nothing waits to be done, and do what `idle` returns."""
+        """Rest, since nothing waits, and make the call that `idle` returns."""
         self.rest()
         todo = self.idle() if self.idle is not None else None
         if todo is not None:
@@ -324,19 +324,19 @@ class Driver:
             except BaseException as error:  # noqa: BLE001 (a defect strands the driver; the rest passes)
                 self.unwound(error)
 
-    def unwound(self, error: BaseException, in_hand: InFlight | None = None) -> None:
-        """Make the calls that the driver had still to make when it unwound, as soon as possible; it may unwind again.
+    def unwound(self, error: BaseException, item: InFlight | None = None) -> None:
+        """Hand on the items that were in flight when the driver unwound, as soon as possible; it may unwind again.
 
-        Until then the driver counts as parked: the work waits in inlets, which a change may give to other drivers.
+        Until then the driver counts as parked: the items wait in inlets, which a change may assign to other drivers.
         """
-        self.inlets.keep(self, self.unwinding(error, in_hand).in_flight)
+        self.inlets.keep(self, self.unwinding(error, item).in_flight)
         if not self._at_work:
             self._catch_up()
 
-    def unwinding(self, error: BaseException, in_hand: InFlight | None = None) -> Unwind:
-        """Turn an error that has reached the driver into an `Unwind`, which names what to wait for.
+    def unwinding(self, error: BaseException, item: InFlight | None = None) -> Unwind:
+        """Turn an error that has reached the driver into an `Unwind`, which says for what the driver waits.
 
-        Every slet has a policy of its own: any other error is a defect, or a lack of memory. The driver keeps *in_hand*
+        Every slet has a policy of its own: any other error is a defect, or a lack of memory. The driver keeps *item*
         until a component that it runs is resumed or replaced; of a fan-out, some targets may receive it twice.
         """
         if issubclass(type(error), Unwind):
@@ -344,13 +344,13 @@ class Driver:
             return unwound
         if issubclass(type(error), Halted):
             raise error
-        if in_hand is not None:
-            in_hand.give_back(self.inlets.entries)
-        stranded = self.on_defect(error, in_hand) if self.on_defect is not None else None
+        if item is not None:
+            item.give_back(self.inlets.entries)
+        stranded = self.on_defect(error, item) if self.on_defect is not None else None
         return stranded or self.crashed(error)
 
     def crashed(self, error: BaseException) -> NoReturn:
-        """Leave because of a defect: there is nothing to resume."""
+        """Leave because of a defect that no component can be suspended for."""
         raise error
 
     def _catch_up(self) -> None:
@@ -362,36 +362,36 @@ class Driver:
                 inlet = self.inlets.first(self)
                 if inlet is None:
                     break
-                work = inlet.items[0]
-                if work.wait is not None and not work.wait.ready():
-                    self._hold_for(work, work.wait)
+                item = inlet.items[0]
+                if item.wait is not None and not item.wait.ready():
+                    self._hold_for(item, item.wait)
                     continue
                 self.held_by = None
                 inlet.items.popleft()
                 try:
-                    work.do(self.inlets.entries)
+                    item.do(self.inlets.entries)
                 except BaseException as again:  # noqa: BLE001 (a defect strands the driver; the rest passes)
-                    self.inlets.keep(self, self.unwinding(again, work).in_flight)
+                    self.inlets.keep(self, self.unwinding(again, item).in_flight)
         finally:
             self._at_work = False
         self.on_caught_up()
 
-    def _hold_for(self, work: InFlight, wait: Wait) -> None:
-        """Wait until *work*, the first in the inlets, can be done, or was given to another driver."""
+    def _hold_for(self, item: InFlight, wait: Wait) -> None:
+        """Wait until *item*, the first in the inlets, can be handed on, or was assigned to another driver."""
 
         def first() -> Inlet | None:
             inlet = self.inlets.first(self)
-            return inlet if inlet is not None and inlet.items[0] is work else None
+            return inlet if inlet is not None and inlet.items[0] is item else None
 
         self.hold(wait.where, lambda: first() is None or wait.ready(), wait.patience)
-        if (inlet := first()) is not None:  # done now, also after *patience*
-            inlet.items[0] = replace(work, wait=None)
+        if (inlet := first()) is not None:  # handed on now, also after *patience*
+            inlet.items[0] = replace(item, wait=None)
 
     def hold(self, place: str, until: Callable[[], Any], timeout: float | None = None) -> None:
         """Wait at *place* inside an item, as a safe point: at most *timeout* seconds, and while it is to be parked."""
         left = _remaining(timeout)
 
-        def gone() -> bool:  # with nothing more to do, it need not wait for a repair
+        def gone() -> bool:  # without items in flight, it need not wait for a repair
             return self.retired and not self.filled
 
         self.held_by = place

@@ -1,13 +1,15 @@
-"""Drivers with a thread of their own: above all the one around a slet that is iterated, a source or one that pulls."""
+"""The drivers of slets that begin streams: a thread that iterates a source, an engine that pushes from its threads."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any, Literal, NoReturn
 
+from exop.errors import ChannelClosed
 from exop.logs import logger
 from exop.model.items import CONTROL, EndOfStream
 from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Step, count_items, in_order, method_for
@@ -24,8 +26,8 @@ class ThreadDriver(Driver):
     """A driver that is a thread of its own.
 
     Attributes:
-        crash: The error that has ended it, if it is not an error of a slet.
-        left: The thread has finished its work, until it is given more.
+        crash: The defect that has ended it; `None` for errors of slets.
+        left: The thread has ended, until items are posted for the driver.
     """
 
     def __init__(self, name: str) -> None:
@@ -52,7 +54,7 @@ class ThreadDriver(Driver):
         return not self.alive
 
     def prompt(self) -> None:
-        """Make the driver look into its inlets; one that has left comes back for that."""
+        """Make the driver look into its inlets, in a new thread if it has left."""
         super().prompt()
         with self._flags:
             if self.left and not self.halting:
@@ -70,10 +72,10 @@ class ThreadDriver(Driver):
 
     def _main(self, run: Callable[[], None] | None = None, before: threading.Thread | None = None) -> None:
         if before is not None:
-            before.join()  # one thread at a time runs a driver, and notes that it rests
+            before.join()  # one thread at a time runs a driver
         with acting_as(self):
             try:
-                self._keep_running(run or self.run)  # `_leave` has set `left`; a prompt since then has reset it
+                self._keep_running(run or self.run)  # `_leave` has set `left`; a later prompt has reset it
             except BaseException as error:  # noqa: BLE001 (a defect, where nothing can be resumed any more)
                 self._note_crash(error)
                 self.left = True
@@ -82,7 +84,7 @@ class ThreadDriver(Driver):
                 self.on_caught_up()
 
     def _keep_running(self, run: Callable[[], None]) -> None:
-        """Run to the end; after a defect once more, when the component has been repaired."""
+        """Run to the end; after a defect once more, when the component is repaired."""
         while True:
             try:
                 run()
@@ -96,7 +98,7 @@ class ThreadDriver(Driver):
                 return
 
     def crashed(self, error: BaseException) -> NoReturn:
-        """Leave at once: neither the end of the stream, nor anything else, goes out any more."""
+        """Leave at once, without an end of the stream."""
         self._note_crash(error)
         self.halt()
         raise Halted
@@ -107,7 +109,7 @@ class ThreadDriver(Driver):
             logger("exop.runtime").error("a driver has crashed", driver=self.name, exc_info=error)
 
     def _leave(self) -> bool:
-        """Leave, unless another thread has added work meanwhile."""
+        """Leave, unless another thread has posted items meanwhile."""
         with self._flags:
             self.left = not self.filled
         return self.left
@@ -116,9 +118,8 @@ class ThreadDriver(Driver):
 class SourceDriver(ThreadDriver):
     """Iterates a slet and pushes what it yields; between two items is the safe point.
 
-    While a source is inside its own `next()`, nothing of the driver is in flight downstream, so an idle source never
-    prevents a change behind it. A slet that *pulls* has items in flight there: its safe points are its pulls and its
-    yields.
+    While a source is inside its own `next()`, none of its items are in flight, so an idle source never prevents a
+    change behind it. A slet that *pulls* has items in flight there: its safe points are its pulls and its yields.
 
     Args:
         iterate: Makes the iterator; called again when a broken source is resumed (its memento holds the position).
@@ -129,8 +130,8 @@ class SourceDriver(ThreadDriver):
 
     Attributes:
         broken: Decides what happens when the iterator raises: the failure policy.
-        hand: The item that was yielded and not yet pushed, while the driver is parked: the memento is one ahead of it.
-        over: The slet had ended when the checkpoint was taken from which this driver goes on.
+        yielded: The item that was yielded and not pushed while the driver is parked: the memento is one ahead of it.
+        over: The slet had ended at the checkpoint from which it recovers.
     """
 
     def __init__(
@@ -180,11 +181,11 @@ class SourceDriver(ThreadDriver):
             self.unwound(error, InFlight(self.entry, "control", EndOfStream()))
 
     def restart_iteration(self) -> None:
-        """Iterate the slet anew, from its memento, behind what it has yielded; the driver is parked outside of it."""
+        """Iterate the slet again, from its memento, behind its last item; the driver is parked outside of it."""
         self._request("restarting")
 
     def take_in_flight(self) -> list[InFlight]:
-        """Give away the item that was yielded and is not pushed yet."""
+        """Take out the item that was yielded and not pushed."""
         (item,), self.yielded = self.yielded or (None,), None
         if item is None:
             return []
@@ -218,7 +219,7 @@ class SourceDriver(ThreadDriver):
                 close = getattr(iterator, "close", None)
                 if close is not None:
                     close()
-        except Halted:  # this makes a slet leave its pull
+        except Halted:  # raised where a slet pulls
             if self.halting or self.retired:
                 raise
         except BaseException as error:  # noqa: BLE001 (a source that calls sys.exit is one that raises)
@@ -229,7 +230,7 @@ class SourceDriver(ThreadDriver):
         return self.restarting and not self.ending
 
     def _drain(self, iterator: Iterator[Any]) -> None:
-        """Push single items by a short way; batches, control items, and those behind further ports, by `_send`."""
+        """Push single items directly; batches, control items, and those behind further ports, by `_send`."""
         push, count, plain, mixed, between = self.entry.uncounted, self.count, self._plain, self._mixed, self._pulls
         for item in iterator:
             self.busy = True
@@ -288,3 +289,102 @@ class SourceDriver(ThreadDriver):
 
 def _raise(error: BaseException) -> bool:
     raise error
+
+
+#: Sends a payload; called with whether to use the instrumented path.
+Send = Callable[[bool], None]
+#: Turns a push into an in-flight item for another driver; called with whether the push was begun.
+Pending = Callable[[bool], InFlight]
+
+
+class EngineDriver(Driver):
+    """The driver of a slet that pushes from threads of its own: one at a time, and every push is a safe point.
+
+    It begins closed: a push during the opening waits until everything is open.
+
+    Args:
+        finish: Ends the stream of every output that the slet has not ended itself.
+
+    Attributes:
+        heir: Takes the items that the slet pushes after it was replaced; without one they are dropped.
+    """
+
+    def __init__(self, name: str, finish: Callable[[], None]) -> None:
+        super().__init__(name)
+        self.heir: Callable[[InFlight], None] | None = None
+        self._turn = threading.RLock()
+        self._pending: Pending | None = None
+        self._finish = finish
+        self._started = self._over = self._prompted = False
+        self.close()
+
+    def start(self) -> None:
+        """Open the driver, once everything is open."""
+        if not self._started:
+            self._started = True
+            self.open()
+
+    def drive(self, send: Send, pending: Pending | None = None) -> None:
+        """Carry out one push of the slet behind a safe point, where a successor may take it over by *pending*.
+
+        Raises:
+            ChannelClosed: the stream was ended from outside.
+        """
+        with self._turn, acting_as(self):
+            if self._over:
+                raise ChannelClosed(channel=f"behind {self.name}")
+            self.busy = True
+            try:
+                probe = self._attended(pending) if self.attention else False
+                if self.retired:
+                    return
+                self.count += 1
+                if probe:
+                    self.origin = time.perf_counter()
+                send(probe)
+            except BaseException as error:  # noqa: BLE001 (a defect strands the driver; the rest passes)
+                self.unwound(error, pending(True) if pending is not None else None)
+            finally:
+                self.rest()
+
+    def _attended(self, pending: Pending | None) -> bool:
+        """Pass the safe point with a push in flight."""
+        self._pending = pending
+        try:
+            probe = self.attend()
+            if self.retired and self._pending is not None and self.heir is not None:
+                self.heir(self._pending(False))
+        finally:
+            self._pending = None
+        return probe
+
+    def take_in_flight(self) -> list[InFlight]:
+        """Take out the push that waits at the safe point."""
+        push, self._pending = self._pending, None
+        return [push(False)] if push is not None else []
+
+    def prompt(self) -> None:
+        """Look into the inlets in another thread, since the slet may not push for a long time."""
+        super().prompt()
+        with self._flags:
+            if not self._prompted:
+                threading.Thread(target=self._catch_up_apart, name=f"exop {self.name} (given)", daemon=True).start()
+                self._prompted = True
+
+    def end(self) -> None:
+        """End the stream behind the push under way; later pushes are refused."""
+        super().end()
+        self.prompt()  # in another thread: a push that waits may have the turn
+
+    def _catch_up_apart(self) -> None:
+        with suppress(Halted), self._turn, acting_as(self):
+            with self._flags:
+                self._prompted = False  # before it looks: items that come later have a thread of their own
+            self.busy = True
+            try:
+                self.stand_by()
+            finally:
+                self.rest()
+            if self.ending and not (self._over or self.retired):
+                self._finish()
+                self._over = True

@@ -32,7 +32,7 @@ class Yielded(BaseException):
     """Takes a worker off its thread at a safe point. Not an `Exception`, so that no slet catches it.
 
     Args:
-        again: It goes on as soon as it is its turn; else when it is scheduled.
+        again: It continues in its next turn at once; else when it is scheduled.
     """
 
     def __init__(self, *, again: bool) -> None:
@@ -41,7 +41,7 @@ class Yielded(BaseException):
 
 
 class PoolThread:
-    """One thread of the pool, with the worker that it runs `since` then.
+    """A thread of the pool, with the worker that it runs and `since` when.
 
     Attributes:
         count: The items that the worker had taken when the monitor looked last.
@@ -59,7 +59,7 @@ class PoolThread:
 
 
 class Pool:
-    """Runs workers that have something to do, each for a bounded turn, in the order in which they were scheduled.
+    """Runs the workers that have items, each for a bounded turn, in the order in which they were scheduled.
 
     Args:
         size: How many threads may run workers at a time, and stay when they are idle.
@@ -70,7 +70,7 @@ class Pool:
         self.begin()
 
     def begin(self) -> None:
-        """Begin without a thread: also in a forked child, which has none of its parent's."""
+        """Begin without threads: at the start, and in a forked child, which has none of its parent."""
         self._lock = threading.Lock()
         self._due: deque[Worker] = deque()
         self._threads: set[PoolThread] = set()
@@ -85,7 +85,7 @@ class Pool:
         return bool(self._due)
 
     def enlist(self, *, back: bool = False) -> None:
-        """Count a worker that begins, or comes *back*; while there is one, so are the monitor and a thread for workers.
+        """Count a worker that begins, or comes *back*; while there is one, the monitor and at least one thread run.
 
         A worker that comes back is counted in any case. Where the system has no more threads, the monitor, or else the
         next worker that is scheduled, starts one later.
@@ -101,7 +101,7 @@ class Pool:
                 raise RuntimeError("can't start new thread")
 
     def dismiss(self) -> None:
-        """Count out a worker that has left; with the last one all threads leave."""
+        """Count a worker that has left; with the last one all threads leave."""
         with self._lock:
             self._users -= 1
             if not self._users:
@@ -151,14 +151,14 @@ class Pool:
             self._running += 1
 
     def _release(self, thread: PoolThread) -> None:
-        """Let another thread run in the place of this one."""
+        """Let another thread run in the slot of this one."""
         if thread.counts:
             thread.counts = False
             self._running -= 1
             self._staff()
 
     def _staff(self) -> None:
-        """Wake or start a thread for the workers that are due, if one may run; else the monitor looks for a slot."""
+        """Wake or start a thread for the workers that are due, if there is a slot; else the monitor waits for one."""
         if not self._due:
             return
         if self._running < self.size:
@@ -197,7 +197,7 @@ class Pool:
                 return
 
     def _next(self, thread: PoolThread, *, more: bool) -> tuple[Worker | None, bool]:
-        """Note the end of a turn and take the next worker; `None` when there is none, and whether to leave then."""
+        """End a turn and take the next worker: `None` if none is due, and whether the thread leaves then."""
         with self._lock:
             self._idle.pop(thread, None)
             worker, thread.worker = thread.worker, None

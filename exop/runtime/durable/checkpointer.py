@@ -75,7 +75,7 @@ class Checkpointer:
         self.figures = Figures()
         self._deployment = deployment
         self._checkpoints = checkpoints
-        self._hold: Hold = hold or (lambda _, component, error: component.stick(error))
+        self._hold: Hold = hold or (lambda _, component, error: component.fail_until_resumed(error))
         self._number = 0
         self._owners: dict[str, Owner] = {}
         self._rendered: tuple[Mesh | None, str] = (None, "")
@@ -90,7 +90,7 @@ class Checkpointer:
     def stop(self) -> None:
         """Take no more of them."""
         self._stop.set()
-        self._deployment.tell()
+        self._deployment.notify_waiting()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(PATIENCE)
 

@@ -17,7 +17,7 @@ from exop.model.slets.ports import OutputPort
 from exop.model.slets.tie import Committed, Leaving, Tie, send
 from exop.runtime.dataflow.batches import cut, weight
 from exop.runtime.drivers.base import Halted, current_driver
-from exop.runtime.drivers.engine import EngineDriver
+from exop.runtime.drivers.source import EngineDriver
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.log.memory import EventLog, MemoryLog, Retention
 

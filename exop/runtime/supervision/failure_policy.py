@@ -19,9 +19,8 @@ from exop.model.meshes.partitions import partition_of, ranges
 from exop.model.slets.ports import PortSpec, node_at
 from exop.model.slets.spec import DEAD
 from exop.runtime.channels.base import Channel
-from exop.runtime.component import Component
+from exop.runtime.component import Component, put_back
 from exop.runtime.dataflow.batches import to_items, weight
-from exop.runtime.dataflow.binding import put_back
 from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Method, Push, Unwind, in_order, in_turn, placeholder
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver, Halted, current_driver
@@ -177,13 +176,13 @@ def _held(component: Component, kept: KeptItem, work: InFlight, why: str) -> Unw
 
 
 def suspend_on_defect(
-    deployment: Deployment, driver: Driver, error: BaseException, in_hand: InFlight | None
+    deployment: Deployment, driver: Driver, error: BaseException, item: InFlight | None
 ) -> Unwind | None:
     """Suspend the component that a driver was about to call when an error arose outside of any slet.
 
     The driver goes on when that is resumed or replaced. Return `None` if all components of the driver have ended.
     """
-    node, port = node_at(in_hand.entry.endpoint if in_hand is not None else "", deployment.components)
+    node, port = node_at(item.entry.endpoint if item is not None else "", deployment.components)
     there = deployment.components.get(node)
     run = [one for one in deployment.components.values() if driver in (one.driver, one.runner)]
     component = next((one for one in (there, *run) if one is not None and one.allows(Event.FAIL)), None)
@@ -192,7 +191,7 @@ def suspend_on_defect(
     add_note(error, f"in the driver {driver.name!r}, outside of any slet: a defect, please report it")
     facts = {"driver": driver.name, "node": component.node.name}
     logger("exop.runtime").error("a defect outside of any slet: the driver waits for a resume", **facts, exc_info=error)
-    work = in_hand or InFlight(NOWHERE, "push", None)
+    work = item or InFlight(NOWHERE, "push", None)
     place = port if component is there else next(iter(component.spec.ports), "")
     kept = component.trouble.kept or KeptItem(place, work.payload, error)
     return _held(component, kept, work, f"is suspended: {driver.name} could not go on")

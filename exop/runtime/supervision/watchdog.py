@@ -23,8 +23,7 @@ from exop.model.slets.slet import Slet
 from exop.runtime.component import LIVE, Component
 from exop.runtime.dataflow.fusion import CALLS
 from exop.runtime.drivers.base import Driver, current_driver
-from exop.runtime.drivers.engine import EngineDriver
-from exop.runtime.drivers.source import ThreadDriver
+from exop.runtime.drivers.source import EngineDriver, ThreadDriver
 from exop.runtime.drivers.worker import Worker
 from exop.runtime.lifecycle import State
 from exop.runtime.supervision.budget import UserCall
@@ -164,7 +163,7 @@ class Watchdog:
         items = sum(port.rows - len(port.taken) for port in ports) if ports else driver.count + driver.rows
         hang = component.trouble.hang = Hang(driver.name, items, since, probe.stack, self._clock)
         component.trouble.hung = True
-        component.tell()
+        component.notify()
         facts = {"node": name, "items": items, "seconds": round(hang.seconds, 1), "stack": hang.stack}
         cure = "release the resource for which it waits, then it can be changed; or give it up by `exop remove`"
         logger("exop.runtime").warning(f"{name} hangs: an item takes longer than {patience:g} s", **facts, cure=cure)
@@ -175,7 +174,7 @@ class Watchdog:
             return
         component, look.hanging = look.hanging, None
         hang, component.trouble.hang = component.trouble.hang, None
-        component.tell()
+        component.notify()
         name = component.name
         logger("exop.runtime").info(
             f"{name} no longer hangs", node=name, seconds=round(hang.seconds, 1) if hang else None

@@ -24,9 +24,8 @@ from exop.runtime.component_manager import ComponentManager
 from exop.runtime.dataflow.entry import NOWHERE, Call, Entry, InFlight
 from exop.runtime.dataflow.inlets import Inlets
 from exop.runtime.deployment import Deployment
-from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.pause import Pause
-from exop.runtime.drivers.source import SourceDriver, ThreadDriver
+from exop.runtime.drivers.source import EngineDriver, SourceDriver, ThreadDriver
 from exop.runtime.drivers.worker import Worker
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.lifecycle import Event, State

@@ -21,8 +21,8 @@ from exop.runtime.dataflow.entry import InFlight, count_items, method_for
 from exop.runtime.dataflow.inlets import Inlets
 from exop.runtime.dataflow.ports import DrivenOutput
 from exop.runtime.drivers.base import Driver
-from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.pause import Pause
+from exop.runtime.drivers.source import EngineDriver
 from exop.runtime.lifecycle import State
 from exop.runtime.supervision.failure_policy import port_placeholder
 from exop.safe_repr import RAISED, described
@@ -116,7 +116,7 @@ class Drain:
         for queue, leaving in kept:
             there = self.region.after.graph.nodes
             stay = [edge for edge in leaving if edge.node in there or edge.name in self._sharing]
-            if _filled(queue, leaving) and (stay or not all(edge.component.helpless for edge in leaving)):
+            if _filled(queue, leaving) and (stay or not all(edge.component.blocked for edge in leaving)):
                 names = ", ".join(edge.name for edge in leaving)
                 why = worker.held_by or f"it was not emptied within {self.pause.timeout:g} s"
                 raise PlanError(
@@ -198,8 +198,8 @@ def quiesce(pause: Pause, component: Component, driver: Driver, *, then_proceed:
 
     def stuck() -> bool:
         """Whether it waits for a slet that can be repaired or resumed only after the change."""
-        helpless = [one for one in pause.deployment.components.values() if one.helpless]
-        return driver.held_by is not None and any(driver in (one.driver, one.pusher) for one in helpless)
+        blocked = [one for one in pause.deployment.components.values() if one.blocked]
+        return driver.held_by is not None and any(driver in (one.driver, one.pusher) for one in blocked)
 
     shut = component.status is State.SUSPENDED
     driver.draining = True
@@ -243,7 +243,7 @@ def check_inlets(inlets: Inlets, drivers: Collection[Driver], region: Region) ->
             one = before.nodes[node].component if node in before.nodes and not stays else None
             now = after.nodes[node].component.spec.ports.get(end) if stays else None
             lost = stays and now is None  # a member of a family goes
-            lost |= one is not None and one.spec.ports[end].direction == "in" and not one.helpless
+            lost |= one is not None and one.spec.ports[end].direction == "in" and not one.blocked
             if now is not None and now.pulled:  # it takes from its queue
                 raise PlanError(
                     f"an item waits in front of {work.entry.endpoint}, and the successor of {node} pulls its "

@@ -72,7 +72,7 @@ def _drained(plan: Plan, deployment: Deployment, kinds: Mapping[str, type[Channe
 
 def _of_backlog(name: str, readers: list[str], deployment: Deployment) -> str:
     """Describe the treatment of the items in a queue whose last readers leave."""
-    if all(deployment.components[reader].helpless for reader in readers):
+    if all(deployment.components[reader].blocked for reader in readers):
         depth = deployment.channels[name].metrics().get("depth", 0)
         return f"{', '.join(readers)} can take nothing: what waits in {name} ({depth} items now) goes with it"
     return f"drain the queue {name} first, while what pushes into it waits"

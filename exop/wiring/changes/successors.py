@@ -17,9 +17,8 @@ from exop.runtime.channels.base import Channel
 from exop.runtime.component import Component
 from exop.runtime.component_manager import ComponentManager
 from exop.runtime.deployment import HOLDING, Deployment
-from exop.runtime.drivers.engine import EngineDriver
 from exop.runtime.drivers.pause import PATIENCE, Pause
-from exop.runtime.drivers.source import SourceDriver
+from exop.runtime.drivers.source import EngineDriver, SourceDriver
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.lifecycle import Event, State
 from exop.runtime.supervision.budget import UserCall

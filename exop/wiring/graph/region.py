@@ -183,7 +183,7 @@ def assign_workers(deployment: Deployment, region: Region) -> list[Worker]:
         taken.add(worker)
         worker.serve(tuple(served))
         for queue in served:
-            queue.alarm = deployment.tell
+            queue.alarm = deployment.notify_waiting
     stay = {key: worker for key, worker in deployment.workers.items() if key not in before}
     leaving = [worker for worker in before.values() if worker not in taken]
     for worker in leaving:

@@ -5,7 +5,7 @@ import pytest
 from exop_spark import EventTime, Input, SparkSlet, query
 
 from exop import EndOfStream, Punctuation
-from exop.runtime.drivers.engine import EngineDriver
+from exop.runtime.drivers.source import EngineDriver
 from exop.runtime.durable.engine_journal import DiskJournal, EngineFolders
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]

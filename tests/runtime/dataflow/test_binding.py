@@ -5,7 +5,7 @@ import functools
 import pytest
 
 from exop import Memento, slet
-from exop.runtime.dataflow.binding import atomic, bind_function
+from exop.runtime.component import atomic, bind_function
 
 
 class Sum(Memento):

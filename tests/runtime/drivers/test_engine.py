@@ -10,7 +10,7 @@ from exop import Application, Batch, EndOfStream, InputPort, OutputPort, Punctua
 from exop.errors import ChannelClosed, ComponentFailed
 from exop.runtime.dataflow.entry import NOWHERE, InFlight
 from exop.runtime.drivers.base import Halted
-from exop.runtime.drivers.engine import EngineDriver
+from exop.runtime.drivers.source import EngineDriver
 from exop.runtime.lifecycle import Event, State
 from exop.stock.slets import count_up
 from tests.rig import PATIENCE, Gate, collector, eventually, parked, threads_leave

@@ -12,7 +12,7 @@ from bench.durable_app.engine import Doubled, Summed
 from exop import Application, Committed, EndOfStream, Memento, Platform, Punctuation, hookimpl, slet
 from exop.errors import StoredStateError
 from exop.hooks import Plugins
-from exop.runtime.drivers.engine import EngineDriver
+from exop.runtime.drivers.source import EngineDriver
 from exop.runtime.durable.engine_journal import DiskJournal, EngineFolders, EngineJournal
 from exop.testing import feed
 from exop.testing.instances import CollectingOutput
