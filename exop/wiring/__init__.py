@@ -3,6 +3,6 @@
 from exop.wiring.applications import Applications
 from exop.wiring.changes.plan import Plan
 from exop.wiring.controller import WiringController
-from exop.wiring.deployer import Deployer
+from exop.wiring.deployments import Deployer
 
 __all__ = ["Applications", "Deployer", "Plan", "WiringController"]

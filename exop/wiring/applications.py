@@ -3,96 +3,38 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from exop.errors import ExopError, PlanError, StateError, StillOpening, UnknownName
+from exop.errors import ExopError, StateError
 from exop.logs import logger
 from exop.model.meshes.checks import check, check_durable
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.resolve import resolved
 from exop.runtime.catalog import Catalog
 from exop.runtime.component_manager import ComponentManager
-from exop.runtime.deployment import Deployment
-from exop.runtime.history import History
 from exop.runtime.lifecycle import Event, refused
 from exop.wiring.changes.channels import check_channels
-from exop.wiring.changes.conditional_updates import UpdateFollowUp, caught_up, pending_again
+from exop.wiring.changes.conditional_updates import caught_up, pending_again
 from exop.wiring.changes.executor import Changes, finished
-from exop.wiring.changes.plan import Plan, make_plan
+from exop.wiring.changes.plan import Plan, make_plan, remarks_on
 from exop.wiring.changes.rebuild import check_rebuilds
-from exop.wiring.changes.remarks import notes
 from exop.wiring.controller import WiringController
-from exop.wiring.deployer import Deployer
-from exop.wiring.durability import LEAVING, Durability
+from exop.wiring.deployments import LEAVING, Deployments
 
 if TYPE_CHECKING:
     from exop.runtime.durable.snapshot import Snapshot
-    from exop.runtime.durable.store import Store, StoredApplication
+    from exop.runtime.durable.store import StoredApplication
 
 
-class Applications:
-    """The applications of a platform, by name. Concurrent changes of one application are made one after the other.
-
-    `lost` has the errors of applications that could not be started again; their checkpoints are kept.
-    """
+class Applications(Deployments):
+    """The applications of a platform. Concurrent changes of one application are made one after the other."""
 
     def __init__(self, host: str, catalog: Catalog, manager: ComponentManager, wiring: WiringController) -> None:
-        self.deployed: dict[str, Deployment] = {}
-        self.lost: dict[str, ExopError] = {}
-        self.store: Store | None = None
-        self.checkpoints = Durability(wiring)
-        self.history = History(lambda name: name in self.deployed or name in self.lost)
+        super().__init__(host, manager, wiring)
         self.changes = Changes(manager, wiring, self)
-        self._host = host
         self._catalog = catalog
-        self._manager = manager
-        self._wiring = wiring
-        self._deployer = Deployer(manager, wiring, host)
-        self._unmade: set[str] = set()
-        self._turn = threading.RLock()
-        self._closings = 0
-
-    def keep_in(self, store: Store | None) -> None:
-        """Keep the applications, their checkpoints, channels and engines there from now on; `None`: nowhere."""
-        self.store = self.checkpoints.store = self.history.store = store
-        if store is not None:
-            self._manager.home, self._manager.engines = store.directory / "channels", store.engines
-
-    def names(self) -> list[str]:
-        """The applications that are deployed."""
-        return sorted(self.deployed)
-
-    def get(self, application: str) -> Deployment:
-        """The running form of an application.
-
-        Raises `UnknownName` or `StillOpening` if it does not run here, or not yet, `StateError` if it is down.
-        """
-        self._check_open(application)
-        if (found := self.deployed.get(application)) is not None:
-            return found
-        if application in self.lost:
-            raise self._down(
-                f"the application {application!r} is down, because it could not be started again", application
-            )
-        place = f"the platform {self._host!r}"
-        raise UnknownName(place=place, kind="application", name=application, known=self.names())
-
-    def _down(self, fact: str, application: str) -> StateError:
-        return StateError(
-            f"{fact} ({self.lost[application]}); mend that, and try again by `exop resume {application}`, or give it "
-            f"up by `exop remove {application}`"
-        )
-
-    def _check_open(self, application: str) -> None:
-        """Raise `StillOpening` while the slets of an application are being opened."""
-        if (deployment := self._manager.opening.get(application)) is not None:
-            facts = deployment.opening_progress()
-            waiting = "".join(f", {node} since {seconds:.0f} s" for node, seconds in facts["waiting"].items())
-            opened, total = facts["opened"], facts["total"]
-            raise StillOpening(application=application, host=self._host, opened=opened, total=total, waiting=waiting)
 
     def plan(self, mesh: Mesh) -> Plan:
         """Check what `apply` would do, and return its plan; nothing has happened yet."""
@@ -105,7 +47,7 @@ class Applications:
         check_durable(mesh, has_state=True, nodes=None if now.durable is None else plan.changes.nodes)
         self._deployer.check_hosts(plan.changes.nodes)
         check_rebuilds(plan, running)
-        remarks = notes(running, self._manager.kinds, self._manager.user.opened)
+        remarks = remarks_on(running, self._manager.kinds, self._manager.user.opened)
         told = tuple(self.changes.shadows.notes(plan))
 
         def noted(plan: Plan) -> tuple[str, ...]:
@@ -136,7 +78,7 @@ class Applications:
             raise self._down(f"the checkpoint of {mesh.name!r} is kept, because it could not be restored", mesh.name)
         mesh = mesh.at(max(mesh.revision, known.mesh.revision if known is not None else 0) + 1)
         self.checkpoints.stop(mesh.name)
-        if self.store is not None:  # first: where it cannot be stored, one that has finished stays as it was
+        if self.store is not None:  # first: if it cannot be stored, the finished one stays
             self.store.save(mesh, active=True, anew=True)
         try:
             if known is not None:
@@ -151,14 +93,10 @@ class Applications:
         self.history.changed(Mesh(mesh.name), mesh)
         return mesh
 
-    def _runs(self, application: str) -> bool:
-        known = self.deployed.get(application)
-        return known is not None and not known.finished.is_set()
-
     def recover(self, mesh: Mesh, snapshot: Snapshot, stored: StoredApplication) -> str:
-        """Let an application go on from its last checkpoint, which is of *mesh*; the checkpoint is kept if it cannot.
+        """Start an application from its last checkpoint, which is of *mesh*; if that fails, the checkpoint is kept.
 
-        A change that was stored after the checkpoint is made again. Returns its outcome in words.
+        A change that was stored after the checkpoint is made again. Returns a description of its outcome.
         """
         edited, problem = mesh, None
         if stored.revision > snapshot.revision:
@@ -187,16 +125,16 @@ class Applications:
         return f"; the change to revision {stored.revision} that was made after it could not be made again: {problem}"
 
     def _go_on(self, mesh: Mesh, snapshot: Snapshot) -> None:
-        """Deploy *mesh* with the contents of a checkpoint; a stored change that is to be made again stays."""
+        """Deploy *mesh* with the contents of a checkpoint; a stored change that will be made again stays."""
         with self.changes.turn(mesh.name):
             mesh = resolved(mesh, self._catalog.slets, durable=True)
             check_durable(mesh, has_state=True)
             deployment = self._deploy(mesh, snapshot, ready=self.checkpoints.tell)
-            self._note(deployment)  # it is stored already, unless another release has written it
+            self._note(deployment)  # it is stored already, unless by another release
             self.checkpoints.start(deployment)
 
     def resume(self, application: str, node: str) -> None:
-        """Let items into a suspended or failed node again, beginning with the item that it is suspended on."""
+        """Let items into a suspended or failed node again, beginning with the one that it is suspended on."""
         deployment = self.get(application)
         if deployment.mesh.node(node).suspended:
             self.plan(deployment.mesh.resume(node)).apply()
@@ -208,7 +146,7 @@ class Applications:
             component.resume()
 
     def remove(self, application: str, timeout: float = 5.0) -> bool:
-        """Stop an application, or give up one that is down; return whether all its threads have left in time."""
+        """Stop an application, or forget one that is down; return whether all its threads have ended in time."""
         self._check_open(application)
         self.changes.shadows.stop(application)
         with self._turn:
@@ -218,12 +156,12 @@ class Applications:
                 del self.lost[application]
                 return True
             deployment = self.get(application)
-            if self.store is not None:  # first: where it cannot be forgotten, it runs on as it was
+            if self.store is not None:  # first: if it cannot be forgotten, it runs on
                 self.store.set_active(application, active=False)
         self.checkpoints.last(deployment, timeout, removed=True)
         problem: StateError | None = None
         with self._turn:
-            if self.deployed.get(application) is not deployment:  # another thread removes it, too
+            if self.deployed.get(application) is not deployment:  # another thread removes it
                 return deployment.wait(timeout)
             del self.deployed[application]
             self.history.forget(application)
@@ -255,7 +193,7 @@ class Applications:
         return done
 
     def close(self) -> None:
-        """Undeploy everything, with a last checkpoint of each durable application; all of them stay stored."""
+        """Undeploy everything, after a last checkpoint of each durable application; all of them stay stored."""
         for application in self.names():
             self.changes.shadows.stop(application)
         with self._turn:
@@ -266,64 +204,6 @@ class Applications:
         with self._turn:
             deployments = list(self.deployed.values())
             self.deployed.clear()
-        with ExitStack() as all_of_them:  # an interrupt of one does not keep the others from being closed
+        with ExitStack() as all_of_them:  # all are closed, also if one is interrupted
             for deployment in reversed(deployments):
                 all_of_them.callback(self._undeploy, deployment, LEAVING)
-
-    def _undeploy(self, deployment: Deployment, timeout: float) -> bool:
-        with deployment.changing:
-            return self._deployer.undeploy(deployment, timeout)
-
-    def changed(self, deployment: Deployment) -> StateError | None:
-        """Store a change that is made; return the error if that is impossible now."""
-        self._unmade.discard(deployment.name)
-        unwritten = self._note(deployment)
-        deployment.check_finished()
-        return unwritten and StateError(
-            f"{deployment.name}: the change is made and runs, but it is not stored ({unwritten}); it will be with "
-            f"the next change, or when the platform is closed: make room there"
-        )
-
-    def settled(self, deployment: Deployment) -> None:
-        """Take a checkpoint of a change that is made and stored; others may follow meanwhile."""
-        if self.deployed.get(deployment.name) is deployment:
-            self.checkpoints.changed(deployment)
-
-    def _deploy(self, mesh: Mesh, snapshot: Snapshot | None = None, **how: Any) -> Deployment:
-        """Deploy a mesh and take charge of it; its end is noted even if no caller waits for it."""
-        closings = self._closings
-        deployment = self._deployer.deploy(mesh, snapshot, **how)
-        with self._turn:
-            if self._closings != closings:
-                self._manager.opening.pop(deployment.name, None)
-                self._deployer.undeploy(deployment)
-                raise PlanError(f"the platform was closed while {deployment.name} was opened")
-            self.deployed[deployment.name] = deployment
-            self._manager.opening.pop(deployment.name, None)
-
-        def note_end() -> None:  # a durable application goes on at its end with the next platform
-            if deployment.mesh.durable is None:
-                self._set_inactive(deployment.name)
-
-        deployment.over = note_end
-        UpdateFollowUp(deployment, self._wiring, self._note)
-        deployment.check_finished()
-        self.lost.pop(mesh.name, None)
-        return deployment
-
-    def _set_inactive(self, application: str) -> None:
-        """Keep the next platform from starting an application; an error of the store is only logged."""
-        try:
-            if self.store is not None:
-                self.store.set_active(application, active=False)
-        except StateError as problem:
-            logger("exop.wiring").error("the end was not stored", application=application, error=str(problem))
-
-    def _note(self, deployment: Deployment) -> StateError | None:
-        """Store the mesh after a change or a conditional update; return the error if that is impossible."""
-        with self._turn:
-            here = self.deployed.get(deployment.name) is deployment and deployment.name not in self._unmade
-            problem = self.store.note(deployment.mesh) if here and self.store is not None else None
-        if problem is not None:
-            logger("exop.wiring").error("the change was not stored", application=deployment.name, error=str(problem))
-        return problem

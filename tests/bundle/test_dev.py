@@ -279,7 +279,7 @@ def test_nodes_come_and_go_with_the_builder(desk: Desk):
     outcome = desk.development.take()
     assert outcome.steps == ("add too",)
     desk.edit("build.py", ('    app.add("too", check, pair=app.output("sum"))\n', ""))
-    assert desk.development.take().steps == ("remove too", "the state of too (Arrived) goes with it")
+    assert desk.development.take().steps == ("remove too", "the state of too (Arrived) is lost")
     desk.arrives("first")
 
 

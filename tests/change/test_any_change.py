@@ -55,7 +55,7 @@ GOOD_REASONS = (
     "the stream has ended at",
     "would be lost",
     "is on its way",
-    "put out what it was given",
+    "has not quiesced",
 )
 
 

@@ -135,7 +135,7 @@ def test_what_a_broken_engine_has_not_put_out_goes_to_its_successor():
         component = platform.deployment("a").components["engine"]
         eventually(lambda: component.status is State.FAILED)
         plan = platform.plan(mesh.replace("engine", doubled_here))
-        assert "what it was given and has not put out goes to its successor" in str(plan)
+        assert "input that it has not processed goes to its successor" in str(plan)
         plan.apply()
         ends(platform, [2 * number for number in range(1, 41)])
 
@@ -229,7 +229,7 @@ def test_an_engine_that_cannot_take_over_leaves_everything_as_it_was(monkeypatch
         mesh = platform.apply(app(Summed).build())
         eventually(lambda: len(WORLD.seen) == 5)
         monkeypatch.setattr(Summed, "inherit", refuse)
-        with pytest.raises(ComponentFailed, match=r"cannot go on with the state inside of summed: another schema"):
+        with pytest.raises(ComponentFailed, match=r"cannot go on with the state inside summed: another schema"):
             platform.apply(mesh.configure("engine", most=7))
         WORLD.limit = 7
         ends(platform, [1, 3, 6, 10, 15, 21, 28])

@@ -142,7 +142,7 @@ def test_an_engine_that_stops_late_goes_on():
         platform.apply(chain("app", Engine, writing([])).build())
         component = platform.deployment("app").components["a"]
         try:
-            with pytest.raises(PlanError, match="has not put out what it was given"):
+            with pytest.raises(PlanError, match="has not quiesced"):
                 platform.plan(platform.mesh("app").replace("a", endless, lose_state=True)).apply(timeout=SHORT)
             assert component.instance.told == ["proceed"]
         finally:

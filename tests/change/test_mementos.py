@@ -108,9 +108,9 @@ def test_a_restoration_is_planned_and_can_be_stale(platform):
     assert "replace b: tests.change.tools:summing → tests.change.tools:summing_too; the state (Sum) as it is given" in (
         str(plan)
     )
-    assert "what b has done to its state since the one that is given was taken is not in it" in plan.notes
+    assert "the given memento of b lacks all changes of its state since it was taken" in plan.notes
     (note,) = platform.plan(mesh.restore("a", Position(number=3))).notes
-    assert note == "a goes on at the position that is given: what lies between comes again, or is left out"
+    assert note == "a goes on at the given position: the items in between come again, or are left out"
     platform.restore("app", "b", Sum(count=5))
     with pytest.raises(StaleMesh):
         plan.apply()

@@ -63,7 +63,7 @@ def retry_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def bound_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """The successors have the states, but items flow again before the new connections are bound."""
-    bind, cut, hand_on, finish = WiringController.bind, Change._cut, Change._hand_on, Change._finish
+    bind, cut, forward, finish = WiringController.bind, Change._cut, Change._forward_unsent, Change._finish
 
     def binding(self: WiringController, deployment: Any, region: Any) -> Any:
         deployment.late = [lambda: bind(self, deployment, region)(deployment.drivers())]
@@ -82,7 +82,7 @@ def bound_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Change, "_cut", cutting)
     monkeypatch.setattr(
-        Change, "_hand_on", lambda self, *given: self.deployment.late.append(partial(hand_on, self, *given))
+        Change, "_forward_unsent", lambda self, *given: self.deployment.late.append(partial(forward, self, *given))
     )
     monkeypatch.setattr(Change, "_finish", finishing)
 

@@ -25,7 +25,7 @@ def test_what_waits_in_front_of_the_last_reader_is_drained(platform):
     platform.apply(app.build())
     eventually(lambda: platform.deployment("app").channels["waiting"].depth >= 199)
     plan = platform.plan(platform.mesh("app").remove("reader"))
-    assert "drain the queue waiting first, while what pushes into it waits" in plan.notes
+    assert "drain the queue waiting first, while its producers wait" in plan.notes
     assert "no port reads waiting then: its items are dropped" in plan.notes
     with in_thread(plan.apply) as applied:
         gate.open()
@@ -44,7 +44,7 @@ def test_what_waits_for_a_suspended_reader_goes_with_it_and_that_is_said(platfor
     platform.apply(platform.mesh("app").suspend("sink"))
     eventually(lambda: platform.deployment("app").channels["waiting"].depth >= 49)
     plan = platform.plan(platform.mesh("app").remove("sink"))
-    assert any(note.startswith("sink can take nothing: what waits in waiting (") for note in plan.notes)
+    assert any(note.startswith("sink cannot take items: those that wait in waiting (") for note in plan.notes)
     plan.apply()
 
 

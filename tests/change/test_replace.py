@@ -390,7 +390,7 @@ def test_an_engine_behind_which_a_slet_is_suspended(platform):
     app.add("p", picky, x=app.add("e", Pushing))
     platform.apply(app.build())
     suspended(platform, "app", "p")
-    with pytest.raises(PlanError, match="has not put out what it was given: p is suspended on an item"):
+    with pytest.raises(PlanError, match="has not quiesced: p is suspended on an item"):
         platform.apply(platform.mesh("app").replace("e", Other), timeout=10_000)
     broken.clear()
     platform.resume("app", "p")

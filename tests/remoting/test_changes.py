@@ -128,7 +128,7 @@ def test_notes_cross(remote: RemotePlatform) -> None:
     notes = remote.plan(mesh.remove("sink").remove("pass")).notes
     assert notes == (
         "no port reads numbers then: its items are dropped",
-        "the state of sink (Written) goes with it",
+        "the state of sink (Written) is lost",
     )
 
 

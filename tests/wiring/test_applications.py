@@ -11,7 +11,7 @@ from exop.errors import PlanError, StateError
 from exop.model.meshes.mesh import Mesh
 from exop.runtime.deployment import Deployment
 from exop.runtime.durable.store import Store
-from exop.wiring.deployer import Deployer
+from exop.wiring.deployments import Deployer
 
 #: Longest wait for another thread, in seconds.
 PATIENCE = 60.0

@@ -13,7 +13,7 @@ from exop.model.slets.slet import slet
 from exop.platform import Platform
 from exop.runtime.channels import BUILT_IN
 from exop.stock.slets import WriteLines, count_up, pass_on, show
-from exop.wiring.changes.remarks import preview
+from exop.wiring.changes.channels import preview
 from tests.rig import Two
 
 KINDS = {kind.kind: kind for kind in BUILT_IN}

@@ -81,7 +81,7 @@ def checked(app: str, parameters: tuple[str, ...], params: Params, load: Load, *
     """
     from exop.model.meshes.resolve import resolved
     from exop.pictures.picture import Picture
-    from exop.wiring.changes.remarks import preview
+    from exop.wiring.changes.channels import preview
 
     made, catalog, _ = load_mesh(app, parameters, params, load)
     mesh = resolved(made, catalog.slets, durable=False)

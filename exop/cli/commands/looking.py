@@ -162,7 +162,7 @@ def _not_running(app: str, parameters: tuple[str, ...], params: Params, load: Lo
     from exop.cli.loading import load_mesh
     from exop.model.meshes.resolve import resolved
     from exop.pictures.picture import Picture as Drawn
-    from exop.wiring.changes.remarks import preview
+    from exop.wiring.changes.channels import preview
 
     made, catalog, _ = load_mesh(app, parameters, params, load, running())
     built = resolved(made, catalog.slets, durable=False)

@@ -1,10 +1,10 @@
-"""Changing a running application, in steps that a coordinator of several changes can take one by one.
+"""A change of a running application, in steps that a coordinator of several changes can take one by one.
 
     new ─ prepare ─ prepared ─ stage ─ staged ─ cut ─ held ─ commit ─ committed
       └────────────────┴─────────────────┴─────────────┴─ abort ─ aborted
 
-Everything that can take long or fail happens before the commit. Every step notes how to undo it; a failure undoes them
-all in reverse, and the old mesh runs on. A failure after it (an old slet that does not close) is logged.
+Everything that can take long or fail happens before the commit. Each step records its undo; a failure undoes all steps
+in reverse, and the old mesh runs on. A failure after the commit (an old slet that does not close) is logged.
 """
 
 from __future__ import annotations
@@ -32,12 +32,21 @@ from exop.runtime.lifecycle import Event, State
 from exop.runtime.supervision.interpreter import collect_young, yield_gil
 from exop.runtime.supervision.interrupts import check_interrupt
 from exop.safe_repr import add_note, described
-from exop.wiring.changes.channels import move_contents, settle_channels
+from exop.wiring.changes.channels import Undo, settle_channels
 from exop.wiring.changes.conditional_updates import applying_drivers, caught_up, remembered, settle_updates
-from exop.wiring.changes.drain import Drain, check_ends, check_inlets, check_left, check_level, put_out, take_over
+from exop.wiring.changes.drain import (
+    Drain,
+    check_caught_up,
+    check_ends,
+    check_engine_ports,
+    check_inlets,
+    hand_over_input,
+    move_contents,
+    unsent_output,
+)
 from exop.wiring.changes.partitions import move_keys
 from exop.wiring.changes.plan import Plan, Step
-from exop.wiring.changes.successors import Leavers, Successors, Undo, report
+from exop.wiring.changes.successors import Leavers, Successors, report
 from exop.wiring.controller import WiringController
 from exop.wiring.graph.region import Region
 from exop.wiring.graph.wiring_graph import channel_endpoint
@@ -45,7 +54,7 @@ from exop.wiring.shadow.follower import Followers
 
 
 class Phase(StrEnum):
-    """The phases of a change that is made, in their order; and that of one that is undone."""
+    """The phases of a change, in their order; the last one is that of a change that was undone."""
 
     NEW = "new"
     PREPARED = "prepared"
@@ -56,16 +65,16 @@ class Phase(StrEnum):
 
 
 def _leads(start: Phase, end: Phase) -> Callable[[Callable[[Change], None]], Callable[[Change], None]]:
-    """Make a method lead from one phase to another: it runs once, and everything is undone if it fails."""
+    """Let a method lead from one phase to another: it runs once, and everything is undone if it fails."""
     return lambda method: wraps(method)(lambda self: self._take(start, partial(method, self), end))
 
 
 @dataclass(eq=False)
 class Change:
-    """One plan that is being carried out on one deployment; used once. Any thread may call each step, also repeatedly.
+    """One plan that is carried out on one deployment; used once. Any thread may call each step, also repeatedly.
 
-    A step that fails raises `PlanError`, and everything is as it was. `target` is the mesh that runs when it is made,
-    known exactly from the cut on; `error` is the reason why it was aborted.
+    A step that fails raises `PlanError`, and everything is as it was. `target` is the mesh that runs after the commit,
+    known exactly from the cut on; `error` is the reason why the change was aborted.
     """
 
     deployment: Deployment
@@ -94,7 +103,7 @@ class Change:
 
     @property
     def made(self) -> bool:
-        """The new mesh runs."""
+        """Whether the new mesh runs."""
         return self.phase is Phase.COMMITTED
 
     @_leads(Phase.NEW, Phase.PREPARED)
@@ -104,87 +113,87 @@ class Change:
         check_interrupt()
         self._successors.create()
         self._successors.open()
-        check_level(self._old, self.timeout)
+        check_caught_up(self._old, self.timeout)
         yield_gil()
 
     @_leads(Phase.PREPARED, Phase.STAGED)
     def stage(self) -> None:
-        """Connect the successors, and empty the queues that go; the stream runs, and waits upstream of those only."""
+        """Connect the successors, and empty the queues that go; the stream waits only upstream of these."""
         for component in self._old:
             component.settle(self.timeout)
         self._successors.create_channels()
         self._region = region = self._connect()
         yield_gil()
         pause = self.pause.begin()
-        # A conditional update that took effect meanwhile would alter the mesh, too.
+        # Conditional updates would alter the mesh, too.
         drivers = dict.fromkeys([*region.drivers(self.deployment), *applying_drivers(self.deployment, self.wiring)])
         pause.restrict(sorted(drivers, key=lambda driver: driver.rank))
         Drain(pause, self._old, region, partial(self._successors.open_late, pause), self._undo).stage()
 
     @_leads(Phase.STAGED, Phase.HELD)
     def cut(self) -> None:
-        """Park the drivers, hand over and bind; they stay parked, and control comes back to the caller."""
-        self._come_to_rest()
+        """Park the drivers, hand over and bind; the drivers stay parked when this returns."""
+        self._close_drivers()
         self.pause.hold(self._cut)
 
     @_leads(Phase.HELD, Phase.COMMITTED)
     def commit(self) -> None:
-        """Let everything go on in the new mesh; nothing can fail here, unless the change was aborted before."""
+        """Let all drivers go on in the new mesh; nothing can fail here, unless the change was aborted before."""
         self._go_on()
         self.pause.end()
 
     @_leads(Phase.STAGED, Phase.COMMITTED)
     def make(self) -> None:
         """Cut and commit in the driver that parks last: the shortest pause."""
-        self._come_to_rest()
+        self._close_drivers()
         try:
             self.pause.run(self._cut, self._go_on)
         finally:
             self.pause.end()
 
     def abort(self, error: BaseException | None = None) -> None:
-        """Undo everything in reverse: the old mesh runs on. Failures of that are noted on *error*.
+        """Undo everything in reverse: the old mesh runs on. Failures of the undoing are noted on *error*.
 
         Raises `PlanError` if the change is committed.
         """
         with self._turn:
             if self.made:
-                raise PlanError(f"the change of {self.name} is made; going back is another change")
+                raise PlanError(f"the change of {self.name} is committed; to go back, make another change")
             if self.phase is not Phase.ABORTED:
-                self._give_up(error or PlanError(f"the change of {self.name} was aborted"))
+                self._undo_all(error or PlanError(f"the change of {self.name} was aborted"))
 
     def _take(self, start: Phase, action: Callable[[], None], end: Phase) -> None:
         with self._turn:
             if self.phase is Phase.ABORTED:
-                raise PlanError(f"the change of {self.name} was given up: {self.error}") from self.error
+                raise PlanError(f"the change of {self.name} was aborted: {self.error}") from self.error
             if [*Phase].index(self.phase) >= [*Phase].index(end):
                 return
             if self.phase is not start:
-                raise PlanError(f"the change of {self.name} is {self.phase}, and not {start} as this step requires")
+                raise PlanError(f"the change of {self.name} is {self.phase}; this step requires that it is {start}")
             try:
                 action()
             except BaseException as error:
                 if not self.made:
-                    self._give_up(error)
+                    self._undo_all(error)
                 raise
             self.phase = end
 
-    def _give_up(self, error: BaseException) -> None:
+    def _undo_all(self, error: BaseException) -> None:
         self.phase, self.error = Phase.ABORTED, error
         _undo(self._undo_cut, error)  # before anything moves again
         self.pause.end()
         _undo(self._undo, error)
         self._unmute()
 
-    def _come_to_rest(self) -> None:
-        """Close all drivers; those that run beside the mesh do the last items, and park, too."""
+    def _close_drivers(self) -> None:
+        """Close all drivers; followers process their last items, and park, too."""
         collect_young()
         self.pause.close()
         for one in self.followers.ready.values():
             one.come_to_rest(self.pause)
 
     def _connect(self) -> Region:
-        """Set `connected-to` of the ports, and return the part of the application that is to be bound anew."""
+        """Set `connected-to` of the ports, and return the region of the application to bind."""
         connect, changes = self.wiring.connect, self.plan.changes
         placed: dict[str, tuple[Component, Mapping[str, str]] | None] = {}
         for step in self.plan.steps:
@@ -204,23 +213,23 @@ class Change:
         new, gone = self._successors.channels, [spec.name for spec in changes.channels_removed]
         graph = self.wiring.current(self.deployment).graph.patched(placed, new.values(), gone)
         channels = {*gone, *new, *(channel.name for _, channel in changes.channels_changed)}
-        for before, after in changes.changed:  # nothing is pushed into what is read, or made anew, in the cut
+        for before, after in changes.changed:  # no producer pushes into a channel whose contents are moved in the cut
             if new_version(before, after):
                 channels.update(after.inputs().values())
         channels.update(*(rebuild.channels for rebuild in self._successors.rebuilds.values()))
         return self.wiring.region(self.deployment, graph, {step.node for step in self.plan.steps}, channels)
 
     def _restarted(self) -> list[Component]:
-        """The functions that are iterated anew, from their memento, to get new settings."""
+        """The generator functions that begin anew, from their memento, to get new settings."""
         found = [self.deployment.components[step.node] for step in self.plan.steps if step.verb == "configure"]
         return [one for one in found if one.spec.iterated and not one.spec.is_class]
 
     def _cut(self) -> None:
-        """Hand over and bind while the drivers are parked; items stay in the places where they wait."""
+        """Hand over and bind while the drivers are parked; items stay where they wait."""
         old, region, undo, drivers = self._old, self._region, self._undo_cut, self.pause.drivers
         try:
             check_inlets(self.deployment.inlets, drivers, region)
-            check_left(old, self._successors.made)
+            check_engine_ports(old, self._successors.made)
             self._successors.states |= {node: one.take_over(undo) for node, one in self.followers.ready.items()}
             move_contents(self.deployment, self.plan, drivers, undo)
             self._swap(region)
@@ -235,17 +244,17 @@ class Change:
         self.target = mesh.at(self.deployment.mesh.revision + 1)
 
     def _go_on(self) -> None:
-        """Decide the change: assign what waits to its drivers, and let the old slets go; nothing can fail here."""
+        """Commit: assign the items that wait to their drivers, and release the old slets; nothing can fail here."""
         self.phase = Phase.COMMITTED
         self._undo_cut.clear()
         self._undo.clear()
         began = [one.driver for one in self._successors.made.values() if one.driver is not None]
         self._complete({*self.pause.drivers, *began})
-        self._hand_on()
+        self._forward_unsent()
         self.deployment.mesh = self.target
 
     def _caught_up(self) -> Mesh:
-        """Return the target mesh with the settings that have taken effect by themselves since the plan was made."""
+        """Return the target mesh with the conditional updates that were applied since the plan was made."""
         since, undo = self.plan.before.revision, self._undo_cut
         _, mesh = caught_up(self.plan.after, since, self.deployment)
         mesh = settle_updates(self.deployment, self.followers.ready.values(), since, mesh, undo)
@@ -253,7 +262,7 @@ class Change:
         return mesh
 
     def _swap(self, region: Region) -> None:
-        """Put the successors in their places, with the states; give the others their new settings."""
+        """Put the successors in place, with their states; give the other components their new settings."""
         deployment = self.deployment
         components, channels, workers = deployment.components, deployment.channels, deployment.workers
         queues, merges = deployment.inserted, dict(deployment.merges)
@@ -296,7 +305,7 @@ class Change:
             self._removed = [deployment.channels.pop(spec.name) for spec in self.plan.changes.channels_removed]
 
     def _alter(self, component: Component, steps: list[Step]) -> None:
-        """Give a component that stays its new settings; it goes on with the item on which it was suspended."""
+        """Give a component that stays its new settings; it retries the item that it was suspended on."""
         component.muted = True
         self._muted.append(component)
         self._undo_cut.append(remembered(component))
@@ -309,12 +318,12 @@ class Change:
                 component.resume()
 
     def _unmute(self) -> None:
-        """Announce the states of all components that were muted: one may have ended, even if nothing was changed."""
+        """Announce the states of all muted components: one may have ended, even if nothing was changed."""
         for component in self._muted:
             component.announce()
 
-    def _hand_on(self) -> None:
-        """Post the unsent output of the slets that leave to where it leads now."""
+    def _forward_unsent(self) -> None:
+        """Post the unsent output of the old slets to where their outputs lead now."""
         old, inlets = self._old, self.deployment.inlets
         for name in self._closed:
             there = Entry(NOWHERE.push, NOWHERE.push_batch, NOWHERE.control, endpoint=channel_endpoint(name))
@@ -327,7 +336,7 @@ class Change:
             if driver is None:
                 continue
             stays = component.node.name in self.followers.keep
-            unsent = [*component.take_in_flight(), *([] if stays else put_out(component))]
+            unsent = [*component.take_in_flight(), *([] if stays else unsent_output(component))]
             send = partial(_send_for, inlets, component, successor)
             if isinstance(driver, EngineDriver):
                 driver.heir = send
@@ -340,7 +349,7 @@ class Change:
         for component in old:
             successor = self._successors.made.get(component.node.name)
             if successor is not None and component.node.name not in self.followers.ready:  # they have had all of it
-                take_over(component, successor, inlets, self.wiring.current(self.deployment))
+                hand_over_input(component, successor, inlets, self.wiring.current(self.deployment))
         for one in self.followers.ready.values():  # the punctuations that neither slet has sent
             to = one.component.to
             inlets.post(InFlight(to[port], "control", mark) for port, mark in one.unsent() if port in to)
@@ -348,7 +357,7 @@ class Change:
             self.deployment.let_go(component)
 
     def finish(self) -> None:
-        """Let the old slets leave and the new ones begin; does nothing unless the change is made."""
+        """Stop the old slets and start the new ones; does nothing unless the change is committed."""
         with self._turn:
             if self.made and self._leavers is None:
                 self._finish()
@@ -376,7 +385,7 @@ class Change:
 
 
 def _undo(steps: list[Undo], error: BaseException) -> None:
-    """Undo in reverse; a failure is noted on *error*, and the other steps are undone all the same."""
+    """Undo in reverse; a failure is noted on *error*, and the other steps are still undone."""
     while steps:
         try:
             steps.pop()()
@@ -385,7 +394,7 @@ def _undo(steps: list[Undo], error: BaseException) -> None:
 
 
 def _send_for(inlets: Inlets, component: Component, successor: Component | None, work: InFlight) -> None:
-    """Post the output of a component that leaves: by its successor's port, if there is one of that name."""
+    """Post the output of an old component, by its successor's port if there is one of that name."""
     port = next((name for name, entry in component.to.items() if entry is work.entry), "")
     there = successor.to.get(port) if successor is not None and work.entry is not NOWHERE else None
     inlets.post([replace(work, entry=there or work.entry)])

@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Final, TypeAlias
 
 from exop.errors import PlanError
 from exop.logs import logger
+from exop.model.meshes.checks import check, check_durable
 from exop.model.meshes.diff import Difference
 from exop.model.meshes.entries import touched
 from exop.model.meshes.mesh import ChannelSpec, Mesh
-from exop.model.slets.handover import new_version
-from exop.model.slets.ports import node_at
-from exop.model.values.versions import Mover, NoVersion, package_of
 from exop.runtime.channels.base import Channel, channel_settings
+from exop.runtime.channels.queue import Buffered
 from exop.runtime.channels.window import WindowChannel, timed_by
 from exop.runtime.component import Component
 from exop.runtime.component_manager import make_channel
 from exop.runtime.deployment import Deployment
-from exop.runtime.drivers.base import Driver
-from exop.runtime.drivers.source import SourceDriver
-from exop.wiring.changes.plan import Plan
+from exop.wiring.graph.execution_plan import plan_execution
 from exop.wiring.graph.region import Region
-from exop.wiring.graph.wiring_graph import Edge, WiringGraph, channel_of_endpoint, port_of_endpoint
+from exop.wiring.graph.wiring_graph import Edge, WiringGraph, edge_queue
 
 Undo: TypeAlias = Callable[[], object]
+
+
+#: Why a queue is inserted in front of a port that pulls from a channel that other ports read, too.
+PULLS: Final = "its consumer pulls"
 
 
 def check_channels(mesh: Mesh, kinds: Mapping[str, type[Channel]], changes: Difference | None = None) -> None:
@@ -151,7 +152,7 @@ def _lack(channel: WindowChannel, producers: Iterable[str]) -> str:
 
 
 def _check_settings(old: ChannelSpec, channel: ChannelSpec, kinds: Mapping[str, type[Channel]]) -> None:
-    """Make the channel with its settings, and with those after each pending update, as a trial."""
+    """Make the channel with the settings of now, and with those after each pending update, as a trial."""
     live, settings = make_channel(kinds, replace(old, pending=())).live, dict(channel.settings)
     for more in ({}, *(update.settings for update in channel.pending)):
         settings |= more
@@ -174,94 +175,28 @@ def settle_channels(deployment: Deployment, mesh: Mesh, changes: Difference, und
     return closing
 
 
-def move_contents(deployment: Deployment, plan: Plan, drivers: Collection[Driver], undo: list[Undo]) -> None:
-    """Move the items on their way to slets of a new version, while *drivers* are parked; each step adds its undo.
-
-    Raises `PlanError` if an item is of a class that the new version does not have.
-    """
-    nodes: dict[str, set[str]] = {}
-    types: dict[str, list[Any]] = {}
-    for step in plan.steps:
-        if step.before is not None and step.after is not None and (package := new_version(step.before, step.after)):
-            nodes.setdefault(package, set()).add(step.node)
-            ports = (*step.before.slet.inputs, *step.after.slet.inputs)
-            types.setdefault(package, []).extend(port.type.item for port in ports)
-    for package, replaced in nodes.items():
-        mover = Mover(package)
-        if any(map(mover.concerns, types[package])):
-            try:
-                _Contents(deployment, plan.after, mover, replaced, undo).move(drivers)
-            except NoVersion as problem:
-                name = plan.after.name
-                raise PlanError(f"an item that waits in {name} cannot be handed over: {problem}") from problem
+def preview(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> tuple[dict[str, str], list[str]]:
+    """Check a mesh and return the queues that the wiring would insert, the reasons by place, and warnings."""
+    check(mesh, kinds)
+    check_durable(mesh, has_state=True)
+    check_channels(mesh, kinds)
+    graph = made(mesh, kinds)
+    return inserted_queues(graph), list(lacking(graph))
 
 
-@dataclass
-class _Contents:
-    """The items on their way to the slets of one bundle that are replaced at *nodes*."""
+def made(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> WiringGraph:
+    """Return the connections of a mesh that was checked; its components are made, but neither opened nor registered."""
+    placed = {name: (Component(name, mesh.name, node, lambda _: None), node.ports) for name, node in mesh.nodes.items()}
+    return WiringGraph().patched(placed, [make_channel(kinds, spec) for spec in mesh.channels.values()])
 
-    deployment: Deployment
-    mesh: Mesh
-    mover: Mover
-    nodes: Collection[str]
-    undo: list[Undo]
 
-    def __post_init__(self) -> None:
-        self._bundle = (package_of(self.mover.after) or ("", ""))[1]
-        self._channels = {name for name in self.mesh.channels if self._is_theirs(name)}
-
-    def move(self, drivers: Collection[Driver]) -> None:
-        deployment = self.deployment
-        for name in self._channels & deployment.channels.keys():
-            self._exchange(deployment.channels[name].exchange)
-        for place, queue in deployment.inserted.items():
-            if self._leads_to_them(f"queue {place}"):
-                self._exchange(queue.exchange)
-        fed = set()
-        for component in deployment.components.values():
-            if component.node.name in self.nodes:
-                self._move_component(component)
-            if not self._channels.isdisjoint(component.node.outputs().values()):
-                fed.add(component.driver)
-        self._exchange(partial(deployment.inlets.exchange, self._leads_to_them, drivers))
-        for driver in drivers:
-            if isinstance(driver, SourceDriver) and driver.yielded is not None and driver in fed:
-                self.undo.append(partial(setattr, driver, "yielded", driver.yielded))
-                driver.yielded = self.mover.move(driver.yielded)
-
-    def _exchange(self, exchange: Callable[[Callable[[Any], Any]], None]) -> None:
-        """Move the items of one keeper; the undo puts the same objects back."""
-        was: dict[int, tuple[Any, Any]] = {}
-
-        def move(item: Any) -> Any:
-            moved = self.mover.move(item)
-            if moved is not item:
-                was[id(moved)] = item, moved
-            return moved
-
-        self.undo.append(lambda: exchange(lambda item: was.get(id(item), (item,))[0]))
-        exchange(move)
-
-    def _move_component(self, component: Component) -> None:
-        for port in component.pulled.values():
-            self._exchange(port.exchange)
-        kept = component.trouble.kept
-        if kept is not None:
-            self.undo.append(partial(setattr, component.trouble, "kept", kept))
-            component.trouble.kept = replace(kept, item=self.mover.move(kept.item))
-
-    def _is_theirs(self, channel: str) -> bool:
-        """Whether a channel has consumers of the bundle, and all of these are replaced."""
-        slets = [(node.name, package_of(node.slet.factory.__module__)) for node, _ in self.mesh.consumers(channel)]
-        found = {name for name, package in slets if package is not None and package[1] == self._bundle}
-        return bool(found) and found <= set(self.nodes)
-
-    def _leads_to_them(self, place: str) -> bool:
-        target = port_of_endpoint(place)
-        if not target:
-            return channel_of_endpoint(place) in self._channels
-        name, port = node_at(target, self.mesh.nodes)
-        node = self.mesh.nodes.get(name)
-        if node is not None and port in node.outputs():
-            return node.outputs()[port] in self._channels
-        return name in self.nodes
+def inserted_queues(graph: WiringGraph) -> dict[str, str]:
+    """Return the queues that the wiring would insert: the reasons by place."""
+    inserted = dict(plan_execution(graph).inserted)
+    for name, edges in graph.consumers.items():
+        channel = graph.channels[name]
+        if channel.pull_mode == "take" and not (isinstance(channel, Buffered) and len(edges) == 1):
+            for edge in edges:
+                if edge.port.pulled:
+                    inserted.setdefault(edge_queue(name, edge), PULLS)
+    return inserted

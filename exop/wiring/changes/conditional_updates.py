@@ -16,8 +16,8 @@ from exop.model.meshes.nodes import Node
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver
+from exop.wiring.changes.channels import Undo
 from exop.wiring.changes.plan import Plan, make_plan
-from exop.wiring.changes.successors import Undo
 from exop.wiring.controller import WiringController
 from exop.wiring.shadow.follower import Follower
 

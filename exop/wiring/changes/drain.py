@@ -1,31 +1,39 @@
-"""Draining before the cut, upstream first: a change removes channels and slets only when they are empty.
+"""The items in flight during a change: drained before the cut, upstream first, or handed over to the successors.
 
-A change is refused if something cannot be emptied; the input that an engine has not put out goes to its successor.
+A change removes channels and slets only when they are empty, and is refused if something cannot be emptied; input that
+an engine has not processed goes to its successor.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
+from typing import Any
 
 from exop.errors import PlanError
 from exop.logs import logger
 from exop.model.items import CONTROL, EndOfStream
+from exop.model.meshes.mesh import Mesh
+from exop.model.slets.handover import new_version
 from exop.model.slets.ports import node_at
 from exop.model.values.columns import is_columns
+from exop.model.values.versions import Mover, NoVersion, package_of
 from exop.runtime.channels.queue import Buffered
 from exop.runtime.component import Component
 from exop.runtime.dataflow.entry import InFlight, count_items, method_for
 from exop.runtime.dataflow.inlets import Inlets
 from exop.runtime.dataflow.ports import DrivenOutput
+from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.pause import Pause
-from exop.runtime.drivers.source import EngineDriver
+from exop.runtime.drivers.source import EngineDriver, SourceDriver
 from exop.runtime.lifecycle import State
 from exop.runtime.supervision.failure_policy import port_placeholder
 from exop.safe_repr import RAISED, described
+from exop.wiring.changes.channels import Undo
+from exop.wiring.changes.plan import Plan
 from exop.wiring.graph.region import Region, Wiring
 from exop.wiring.graph.wiring_graph import (
     Edge,
@@ -40,23 +48,23 @@ from exop.wiring.graph.wiring_graph import (
 
 @dataclass
 class Drain:
-    """Empties what has to be empty, upstream first, and closes the drivers upstream of it.
+    """Empties the queues and components that go, upstream first, and closes the drivers upstream of them.
 
-    `opened` is called with each of the `old` components as soon as it has stopped; `undo` lets these go on.
+    `stopped` is called with each of the `old` components as soon as it has stopped; `undo` lets these go on.
     """
 
     pause: Pause
     old: Iterable[Component]
     region: Region
-    opened: Callable[[Component], None]
+    stopped: Callable[[Component], None]
     undo: list[Callable[[], object]]
     _sharing: set[str] = field(default_factory=set)
 
     def stage(self) -> None:
-        """Do it with as few drivers closed as possible, or raise `PlanError` if something cannot be emptied.
+        """Empty everything with as few drivers closed as possible; raise `PlanError` if that is impossible.
 
         A worker may drain queues of several streams, and sources may begin between these: a queue is emptied when all
-        that is upstream of the queue itself is closed.
+        drivers upstream of the queue itself are closed.
         """
         execution, emptied = self.region.before.execution, list(self._emptied())
         steps: list[tuple[float, Driver, Callable[[], None] | None]] = []
@@ -86,18 +94,21 @@ class Drain:
             there = {edge.name for edge in after.consumers.get(name, ())}
             leaving = [edge for edge in before.consumers.get(name, ()) if edge.name not in there]
             removed = [edge for edge in leaving if edge.node not in after.nodes]
-            gone, channel = name not in after.channels, before.channels.get(name)
+            gone, channel, shared = (
+                name not in after.channels,
+                before.channels.get(name),
+                regrouped(before, after, name),
+            )
             if isinstance(channel, Buffered) and leaving and (gone or len(removed) < len(leaving) or not there):
                 yield channel, leaving
-            places = [(input_queue(name), leaving)] if gone else []
-            gone_ports = [edge for edge in leaving if not _has_port(after, edge)]
-            sharing = [edge for edge in regrouped(before, after, name) if edge not in gone_ports]
-            self._sharing |= {edge.name for edge in regrouped(before, after, name)}
-            places += [(edge_queue(name, edge), [edge]) for edge in (*gone_ports, *sharing)]
-            yield from ((inserted[place], edges) for place, edges in places if place in inserted)
-        for component in self.old:  # what it has taken is not in the queue any more
-            vertex = before.nodes.get(component.node.name)
-            for edge in (edge for _, edge in (vertex.inputs if vertex is not None else ()) if edge.port.pulled):
+            self._sharing |= {edge.name for edge in shared}
+            portless = [edge for edge in leaving if not _has_port(after, edge)]
+            edges = dict.fromkeys([*portless, *shared])
+            queues = {edge_queue(name, edge): [edge] for edge in edges}
+            queues |= {input_queue(name): leaving} if gone else {}
+            yield from ((inserted[queue], ports) for queue, ports in queues.items() if queue in inserted)
+        for component in self.old:  # what a port has taken is not in the queue any more
+            for edge in (edge for _, edge in _inputs(before, component) if edge.port.pulled):
                 queue = component.pulled[edge.port.name].queue
                 if queue is not None and not _has_port(after, edge):
                     yield queue, [edge]
@@ -105,7 +116,7 @@ class Drain:
     def _drain(self, worker: Driver, queues: list[tuple[Buffered, list[Edge]]]) -> None:
         """Let the worker of these queues empty them; the drivers that push into them are parked.
 
-        Other queues of the worker may lead into these: it takes nothing from them meanwhile.
+        It takes nothing from its other queues, which may lead into these.
         """
         self.pause.close([worker])
         self.pause.wait_parked()
@@ -115,7 +126,7 @@ class Drain:
             self._let_empty(worker, kept)
         for queue, leaving in kept:
             there = self.region.after.graph.nodes
-            stay = [edge for edge in leaving if edge.node in there or edge.name in self._sharing]
+            stay = any(edge.node in there or edge.name in self._sharing for edge in leaving)
             if _filled(queue, leaving) and (stay or not all(edge.component.blocked for edge in leaving)):
                 names = ", ".join(edge.name for edge in leaving)
                 why = worker.held_by or f"it was not emptied within {self.pause.timeout:g} s"
@@ -125,9 +136,9 @@ class Drain:
                 )
 
     def _let_empty(self, worker: Driver, queues: list[tuple[Buffered, list[Edge]]]) -> None:
-        """Let a parked driver work on nothing but these queues, until they are empty or it can do no more.
+        """Let a parked driver work on these queues alone, until they are empty or it can do no more.
 
-        It waits for no room: the driver that makes room may wait for a slet that is repaired after the change.
+        It does not wait for room: the driver that makes room may wait for a slet that is repaired after the change.
         """
         worker.only = tuple(queue for queue, _ in queues)
         worker.draining = True
@@ -153,29 +164,33 @@ class Drain:
             except PlanError as problem:
                 if component.tie is None or component.node.name not in self.region.after.graph.nodes:
                     raise
-                # The input that it has not put out is known, and goes to its successor.
+                # The input that it has not processed is known, and goes to its successor.
                 logger("exop.wiring").warning(
-                    "an engine does not come to rest", node=component.id, problem=str(problem)
+                    "an engine has not finished before its replacement", node=component.id, problem=str(problem)
                 )
             if component.tie is not None:  # its further output would have no reader
                 component.tie.hold(self.pause.timeout)
-        self.opened(component)
+        self.stopped(component)
+
+
+def _inputs(graph: WiringGraph, component: Component) -> list[tuple[str, Edge]]:
+    return graph.nodes[component.node.name].inputs if component.node.name in graph.nodes else []
 
 
 def _has_port(graph: WiringGraph, edge: Edge) -> bool:
-    """Whether the node of a port is there and still has it: a member of a family may go alone."""
+    """Whether the node of a port is there and has it: a member of a port family may go alone."""
     vertex = graph.nodes.get(edge.node)
     return vertex is not None and edge.port.name in vertex.component.spec.ports
 
 
 def _filled(queue: Buffered, leaving: Iterable[Edge]) -> bool:
-    """Whether a queue holds anything, or a port that pulls from it, and leaves, has taken what its slet has not had."""
+    """Whether a queue, or a port that pulls from it and leaves, holds items that its slet has not taken."""
     ports = (edge.component.pulled[edge.port.name] for edge in leaving if edge.port.pulled)
     return bool(queue.entries) or any(port.unfinished for port in ports)
 
 
 def check_ends(region: Region) -> None:
-    """Raise `PlanError` if a producer would be connected to a slet that has passed the end of its stream on."""
+    """Raise `PlanError` if a producer would be connected to a slet that has forwarded the end of its stream."""
     before, after = region.before.graph, region.after.graph
     for name in region.channels:
         known = {edge.name for _, edge in before.edges((name,))}
@@ -190,7 +205,7 @@ def check_ends(region: Region) -> None:
 
 
 def quiesce(pause: Pause, component: Component, driver: Driver, *, then_proceed: bool = False) -> None:
-    """Let a slet with a driver of its own put out what it was given, in a thread of its own; nothing more comes in.
+    """Let a slet with a driver of its own process all its input, in a separate thread; no more input comes.
 
     With *then_proceed*, it goes on as soon as its driver does: it is not replaced. Raises `PlanError` if it is late, or
     waits for a slet that has to be repaired or resumed first.
@@ -207,8 +222,8 @@ def quiesce(pause: Pause, component: Component, driver: Driver, *, then_proceed:
         driver.open()
     driver.wake()
     pause.watch(driver)
-    put_out = component.stopping(then_proceed=then_proceed)
-    call = component.user.begin(component, "putting out what it was given", put_out, news=pause.wake)
+    stopping = component.stopping(then_proceed=then_proceed)
+    call = component.user.begin(component, "quiescing", stopping, news=pause.wake)
     try:
         pause.wait(lambda: call.over or stuck())
     finally:
@@ -220,13 +235,13 @@ def quiesce(pause: Pause, component: Component, driver: Driver, *, then_proceed:
     except RAISED as error:
         late = driver.held_by or f"not within {pause.timeout:g} s{call.whereabouts()}"
         why = late if call.abandoned else described(error)
-        raise PlanError(f"{component.node.name} has not put out what it was given: {why}") from error
+        raise PlanError(f"{component.node.name} has not quiesced: {why}") from error
 
 
 def check_inlets(inlets: Inlets, drivers: Collection[Driver], region: Region) -> None:
-    """Raise `PlanError` if a change removes a place where work of *drivers*, which are parked, waits.
+    """Raise `PlanError` if a change removes an endpoint where work of *drivers*, which are parked, waits.
 
-    Only a node that cannot work itself is removed with the work that waits for it.
+    Only a node that cannot take items is removed with the work that waits for it.
     """
     before, after = region.before.graph, region.after.graph
     sharing = {edge.name for name in region.channels for edge in regrouped(before, after, name)}
@@ -238,7 +253,7 @@ def check_inlets(inlets: Inlets, drivers: Collection[Driver], region: Region) ->
         elif channel:
             readers = before.consumers.get(channel, ())
             lost = channel not in after.channels and any(edge.node in after.nodes for edge in readers)
-        else:  # work at an output goes to the places behind it
+        else:  # work at an output goes to the endpoints behind it
             stays = node in after.nodes
             one = before.nodes[node].component if node in before.nodes and not stays else None
             now = after.nodes[node].component.spec.ports.get(end) if stays else None
@@ -246,8 +261,8 @@ def check_inlets(inlets: Inlets, drivers: Collection[Driver], region: Region) ->
             lost |= one is not None and one.spec.ports[end].direction == "in" and not one.blocked
             if now is not None and now.pulled:  # it takes from its queue
                 raise PlanError(
-                    f"an item waits in front of {work.entry.endpoint}, and the successor of {node} pulls its "
-                    f"items from a queue; repair or resume {node} first, in a change of its own, and replace it then"
+                    f"an item waits in front of {work.entry.endpoint}, and the successor of {node} pulls its items "
+                    f"from a queue; repair or resume {node} first, in a change of its own, and replace it then"
                 )
         if port in sharing:
             raise PlanError(
@@ -261,8 +276,8 @@ def check_inlets(inlets: Inlets, drivers: Collection[Driver], region: Region) ->
             )
 
 
-def check_left(old: Iterable[Component], successors: Mapping[str, Component]) -> None:
-    """Raise `PlanError` if the successor of an engine lacks a port whose input the engine has not put out."""
+def check_engine_ports(old: Iterable[Component], successors: Mapping[str, Component]) -> None:
+    """Raise `PlanError` if the successor of an engine lacks a port with input that the engine has not processed."""
     for component in old:
         successor = successors.get(component.node.name)
         if component.tie is None or successor is None:
@@ -271,23 +286,23 @@ def check_left(old: Iterable[Component], successors: Mapping[str, Component]) ->
         for port in component.spec.inputs:
             if port.name not in ports and next(component.tie.events(port.name), None) is not None:
                 raise PlanError(
-                    f"{component.node.name} was given items at {port.name!r} that it has not put out, and its "
-                    f"successor has no such port; let it put them out first, or replace it by a slet with this port"
+                    f"{component.node.name} has not processed all its input at {port.name!r}, and its successor has "
+                    f"no such port; let it finish first, or replace it by a slet with this port"
                 )
 
 
-def check_level(old: Iterable[Component], timeout: float) -> None:
-    """Wait until no engine is ahead of its producers since a recovery, or raise `PlanError`; no driver is parked."""
+def check_caught_up(old: Iterable[Component], timeout: float) -> None:
+    """Wait until no engine is ahead of its producers after a recovery, or raise `PlanError`; no driver is parked."""
     for component in old:
         if component.tie is not None and not component.tie.caught_up(timeout):
             raise PlanError(
-                f"{component.node.name} is ahead of what is before it since the platform has recovered, and was not "
-                f"caught up with within {timeout:g} s; repair what stands still before it, and try again"
+                f"{component.node.name} is ahead of its producers since the platform has recovered, and they have not "
+                f"caught up within {timeout:g} s; repair the slets before it that stand still, and try again"
             )
 
 
-def put_out(component: Component) -> list[InFlight]:
-    """Retire an engine, and return the output that it has not sent."""
+def unsent_output(component: Component) -> list[InFlight]:
+    """Retire an engine, and return its output that is not sent."""
     if component.tie is None:
         return []
     component.tie.retire()
@@ -300,14 +315,14 @@ def put_out(component: Component) -> list[InFlight]:
     ]
 
 
-def take_over(component: Component, successor: Component, inlets: Inlets, wiring: Wiring) -> None:
-    """Give the input with which a slet has not dealt to its successor, behind its output and before further input.
+def hand_over_input(component: Component, successor: Component, inlets: Inlets, wiring: Wiring) -> None:
+    """Give the input that a slet has not processed to its successor, behind its output and before further input.
 
-    This is what a port has pulled, where that of the successor does not pull, or what an engine has not put out.
+    This is input that a port has pulled, if that of the successor does not pull, or that is inside an engine.
     """
     _give_input(component, successor, inlets)
     if component.driver is not None and successor.driver is None and successor.pusher is not None:
-        # One driver has both now: the output that was posted, and the input.
+        # One driver has both: the output that was posted, and the input.
         inlets.put_in_order(wiring.depth, successor.pusher)
 
 
@@ -331,3 +346,96 @@ def _give_input(component: Component, successor: Component, inlets: Inlets) -> N
             # Its predecessor has counted them.
             successor.metrics.tallies[place.name].returned += sum(count_items(one.method, one.payload) for one in work)
             inlets.post(work, first=True)
+
+
+def move_contents(deployment: Deployment, plan: Plan, drivers: Collection[Driver], undo: list[Undo]) -> None:
+    """Turn the items on their way to slets of a new version into its classes, while *drivers* are parked.
+
+    Each step adds its undo. Raises `PlanError` if an item is of a class that the new version does not have.
+    """
+    nodes: dict[str, set[str]] = {}
+    types: dict[str, list[Any]] = {}
+    for step in plan.steps:
+        if step.before is not None and step.after is not None and (package := new_version(step.before, step.after)):
+            nodes.setdefault(package, set()).add(step.node)
+            ports = (*step.before.slet.inputs, *step.after.slet.inputs)
+            types.setdefault(package, []).extend(port.type.item for port in ports)
+    for package, replaced in nodes.items():
+        mover = Mover(package)
+        if any(map(mover.concerns, types[package])):
+            try:
+                _Contents(deployment, plan.after, mover, replaced, undo).move(drivers)
+            except NoVersion as problem:
+                name = plan.after.name
+                raise PlanError(f"an item that waits in {name} cannot be handed over: {problem}") from problem
+
+
+@dataclass
+class _Contents:
+    """The items on their way to the slets of one bundle that are replaced at *nodes*."""
+
+    deployment: Deployment
+    mesh: Mesh
+    mover: Mover
+    nodes: Collection[str]
+    undo: list[Undo]
+
+    def __post_init__(self) -> None:
+        self._bundle = (package_of(self.mover.after) or ("", ""))[1]
+        self._channels = {name for name in self.mesh.channels if self._is_theirs(name)}
+
+    def move(self, drivers: Collection[Driver]) -> None:
+        deployment = self.deployment
+        for name in self._channels & deployment.channels.keys():
+            self._exchange(deployment.channels[name].exchange)
+        for place, queue in deployment.inserted.items():
+            if self._leads_to_them(f"queue {place}"):
+                self._exchange(queue.exchange)
+        fed = set()
+        for component in deployment.components.values():
+            if component.node.name in self.nodes:
+                self._move_component(component)
+            if not self._channels.isdisjoint(component.node.outputs().values()):
+                fed.add(component.driver)
+        self._exchange(partial(deployment.inlets.exchange, self._leads_to_them, drivers))
+        for driver in drivers:
+            if isinstance(driver, SourceDriver) and driver.yielded is not None and driver in fed:
+                self.undo.append(partial(setattr, driver, "yielded", driver.yielded))
+                driver.yielded = self.mover.move(driver.yielded)
+
+    def _exchange(self, exchange: Callable[[Callable[[Any], Any]], None]) -> None:
+        """Move the items of one keeper; the undo puts the same objects back."""
+        was: dict[int, tuple[Any, Any]] = {}
+
+        def move(item: Any) -> Any:
+            moved = self.mover.move(item)
+            if moved is not item:
+                was[id(moved)] = item, moved
+            return moved
+
+        self.undo.append(lambda: exchange(lambda item: was.get(id(item), (item,))[0]))
+        exchange(move)
+
+    def _move_component(self, component: Component) -> None:
+        for port in component.pulled.values():
+            self._exchange(port.exchange)
+        kept = component.trouble.kept
+        if kept is not None:
+            self.undo.append(partial(setattr, component.trouble, "kept", kept))
+            component.trouble.kept = replace(kept, item=self.mover.move(kept.item))
+
+    def _is_theirs(self, channel: str) -> bool:
+        """Whether a channel has consumers of the bundle, and all of these are replaced."""
+        slets = [(node.name, package_of(node.slet.factory.__module__)) for node, _ in self.mesh.consumers(channel)]
+        found = {name for name, package in slets if package is not None and package[1] == self._bundle}
+        return bool(found) and found <= set(self.nodes)
+
+    def _leads_to_them(self, place: str) -> bool:
+        target = port_of_endpoint(place)
+        if not target:
+            return channel_of_endpoint(place) in self._channels
+        name, port = node_at(target, self.mesh.nodes)
+        node = self.mesh.nodes.get(name)
+        if node is not None and port in node.outputs():
+            return node.outputs()[port] in self._channels
+        return name in self.nodes

@@ -1,4 +1,4 @@
-"""Carrying out plans, one at a time for each application; successors may run beside the mesh before."""
+"""Carries out plans, one at a time for each application; successors may run beside the mesh before."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from exop.errors import ExopError, PlanError, StateError
 from exop.model.meshes.checks import check_durable
@@ -29,31 +29,29 @@ from exop.wiring.changes.partitions import check_pause
 from exop.wiring.changes.plan import Plan, Step
 from exop.wiring.changes.successors import LONGER, capture, taken
 from exop.wiring.controller import WiringController
+from exop.wiring.deployments import Deployments
 from exop.wiring.shadow.follower import Standby
 from exop.wiring.shadow.shadows import Shadows
 from exop.wiring.shadow.trial import Trials
 
-if TYPE_CHECKING:
-    from exop.wiring.applications import Applications
-
-#: How often the hand-over of a state is tried on a copy, while that takes longer than the pause allowed.
+#: How often the hand-over of a state is tried on a copy, as long as it takes longer than the allowed pause.
 TRIES: Final = 3
-#: How to make a change that stops the stream for longer than the pause allowed.
+#: How to make a change that stops the stream for longer than the allowed pause.
 CURE: Final = (
     "allow it (apply(stall=True), --allow-stall), or a longer pause (apply(pause=…), --pause), or replace it with "
     "lose_state=True"
 )
-#: The applications that the caller, or the caller's caller, is changing.
+#: The applications that the current call is changing.
 _CHANGING: Final[ContextVar[tuple[str, ...]]] = ContextVar("_CHANGING", default=())
 
 
 class Changes:
-    """Carries out the changes of one platform's applications, and keeps the slets (`shadows`) that run beside them.
+    """Carries out the changes of one platform's applications.
 
-    `turns` has the lock of each application: its appliers are served one after the other.
+    `turns` has the lock of each application, which serializes its changes; `shadows` the slets that run beside it.
     """
 
-    def __init__(self, manager: ComponentManager, wiring: WiringController, running: Applications) -> None:
+    def __init__(self, manager: ComponentManager, wiring: WiringController, running: Deployments) -> None:
         self.turns: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
         self.shadows = Shadows(manager, wiring, self.turns.__getitem__)
         self._manager = manager
@@ -61,7 +59,7 @@ class Changes:
         self._running = running
 
     def carry_out(self, plan: Plan) -> Mesh:
-        """Make a change; `Plan.apply` tells the errors."""
+        """Make a change; for the errors see `Plan.apply`."""
         name, history = plan.after.name, self._running.history
         shadow = plan.shadow
         proof: dict[str, Any] = {} if shadow is None else {"proof": {"items": shadow.items, "seconds": shadow.seconds}}
@@ -72,7 +70,7 @@ class Changes:
 
     @contextmanager
     def followed(self, plans: Sequence[Plan]) -> Iterator[Mapping[str, Trials]]:
-        """Let successors that are on trial, or take long to make their states, run beside the old slets.
+        """Let successors that are on trial, or need long to make their states, run beside the old slets.
 
         Yields the runs by application; until the block ends, these applications accept no other change. Raises
         `PlanError` if a hand-over would stop the stream for longer than allowed, or a successor may not take over.
@@ -100,7 +98,7 @@ class Changes:
             yield runs
 
     def _slow(self, plan: Plan) -> list[str]:
-        """Return the nodes whose successors have to catch up beside the old slets; refuse a stall without consent."""
+        """Return the nodes whose successors have to catch up beside the old slets; raise `PlanError` for a stall."""
         found = []
         running = self._running.deployed.get(plan.after.name)
         if running is not None and plan.moves and not plan.stall:
@@ -113,12 +111,12 @@ class Changes:
                     raise PlanError(f"{_stall(plan, step, reason)}; nothing has happened; {CURE}")
         except ExopError:
             if running is not None:
-                renewed(plan, running)  # it was tried on what another change has made meanwhile
+                renewed(plan, running)  # another change may have replaced the component that it was tried on
             raise
         return found
 
     def _tried(self, plan: Plan) -> Iterator[tuple[Step, PlanError | None]]:
-        """Yield the steps whose hand-over, tried on a copy while the stream runs, takes longer than the pause allowed.
+        """Yield the steps whose hand-over, tried on a copy while the stream runs, takes longer than the allowed pause.
 
         Each comes with the reason if its successor cannot catch up beside the old slet.
         """
@@ -130,7 +128,7 @@ class Changes:
             if running is None or old is None or old.state is None:
                 continue
             if plan.shadow is not None and not plan.shadow.diverted(step.node):
-                continue  # it makes its state beside the stream anyway
+                continue  # it makes its state during its trial
             if plan.took.get(step.node, 0.0) <= plan.pause:
                 with changing(running.name):
                     plan.took[step.node] = _duration(step, running, old, plan.pause, plan.patience)
@@ -138,10 +136,10 @@ class Changes:
                 yield step, _obstacle(plan, step, old)
 
     def notes(self, plan: Plan) -> Iterator[str]:
-        """Tell which hand-overs of states take longer than the pause allowed, and what that means."""
+        """Describe the hand-overs of states that take longer than the allowed pause."""
         running = self._running.deployed.get(plan.after.name)
         if running is None or running.mesh.revision != plan.before.revision:
-            return  # another mesh runs, perhaps the one of this plan
+            return  # another mesh runs, perhaps that of this plan
         try:
             for step, reason in self._tried(plan):
                 if reason is not None:
@@ -155,7 +153,7 @@ class Changes:
             yield f"warning: the change will be refused: {problem}"
 
     def rollback(self, application: str, node: str, planned: Callable[[Mesh], Plan]) -> Mesh:
-        """Let a predecessor that was kept take over again, with its own, current state."""
+        """Let a predecessor that was kept take over again, with its own current state."""
         with self.turns_of(application):
             mesh = self._running.get(application).mesh
             plan, kept = self.shadows.rollback_plan(node, mesh, planned)
@@ -163,7 +161,7 @@ class Changes:
 
     @contextmanager
     def turn(self, application: str) -> Iterator[None]:
-        """Hold the turn of an application: nothing else changes it meanwhile.
+        """Hold the turn of an application, so that no other thread changes it.
 
         Raises `PlanError` if a change or a slet of the application calls this, and would wait for itself.
         """
@@ -183,7 +181,7 @@ class Changes:
 
     @contextmanager
     def turns_of(self, *applications: str, runs: Mapping[str, Trials] | None = None) -> Iterator[None]:
-        """Hold the turns of applications in one order for all callers, who so never wait for each other in a circle.
+        """Hold the turns of applications, in one order for all callers, which prevents deadlocks.
 
         Raises `PlanError` as `turn` does, or if a successor runs beside one of them, and not in *runs*.
         """
@@ -196,7 +194,7 @@ class Changes:
     def change(self, plan: Plan, run: Trials | None = None, back: Standby | None = None) -> Change | None:
         """Return the change of a plan, in the caller's turn; `None` if there is nothing to do.
 
-        Raises `StaleMesh` or `PlanError` if the application was changed or removed meanwhile, or has finished.
+        Raises `StaleMesh` or `PlanError` if the application was changed or removed, or has finished.
         """
         running = self._running.deployed.get(plan.after.name)
         if running is None:
@@ -216,13 +214,13 @@ class Changes:
         return Change(running, self._manager, self._wiring, dataclasses.replace(plan, after=after), followers)
 
     def check_there(self, change: Change) -> None:
-        """Refuse to go on if the application of a change was removed or changed while the change was prepared."""
+        """Raise `PlanError` if the application was removed or changed while its change was prepared."""
         if self._running.deployed.get(change.name) is not change.deployment:
             raise _removed(change.name)
         renewed(change.plan, change.deployment)
 
     def made(self, change: Change) -> StateError | None:
-        """Keep or close the predecessors of a change that is made, and store it. Returns what prevented the latter."""
+        """Keep or close the predecessors of a committed change, and store it; return the error of the latter."""
         running = change.deployment
         running.last_change = running.mesh.revision, change.pause.seconds
         failpoint("change-made")
@@ -235,14 +233,14 @@ class Changes:
         return unstored
 
     def close(self, change: Change) -> None:
-        """Close what a change that is made has replaced, and take a checkpoint of it; others may follow meanwhile."""
+        """Close the components that a committed change has replaced, and take a checkpoint of the application."""
         change.close()
         self._running.settled(change.deployment)
 
     def _make(
         self, name: str, change: Change | None, turn: ExitStack | None = None, runs: Mapping[str, Trials] | None = None
     ) -> Mesh:
-        """Make one change, in one's *turn*, which is left while slets open: the driver that parks last commits it."""
+        """Make one change in its *turn*, which is released while slets open; the driver that parks last commits it."""
         if change is not None:
             slow = turn if change.plan.opens else None
             try:
@@ -277,7 +275,7 @@ class Changes:
 
 @contextmanager
 def changing(*applications: str) -> Iterator[None]:
-    """Refuse changes that the code which a change calls asks for, as long as the block runs."""
+    """Refuse changes by code that a change of these applications calls, as long as the block runs."""
     token = _CHANGING.set(applications)
     try:
         yield
@@ -294,10 +292,10 @@ def finished(application: str) -> PlanError:
 
 
 def _duration(step: Step, running: Deployment, old: Component, pause: float, seconds: float) -> float:
-    """Hand a state over on a copy while the stream runs; returns the seconds that it took."""
+    """Hand over a copy of a state while the stream runs; returns the seconds that it took."""
     assert step.state is not None
     copy, took = capture(running, step.node, seconds), LONGER
-    for _ in range(TRIES):  # one may take long because the machine is busy
+    for _ in range(TRIES):  # the machine may be busy
         begin = time.perf_counter()
         taken(step.state, old, copy, seconds, interruptible=True)
         took = time.perf_counter() - begin

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import TIMEOUT_MAX
+from types import CodeType, FunctionType
 from typing import Final, Literal
 
 from exop.errors import PlanError, SettingError
@@ -14,11 +16,19 @@ from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
 from exop.model.meshes.shadow import Replaced, Shadow, as_shadow, check_keep
 from exop.model.slets.handover import HandOver, field_changes, hand_over
 from exop.model.slets.slet import Slet
+from exop.model.slets.spec import SletSpec
 from exop.pictures.notebook import as_text, picture_of
+from exop.runtime.channels.base import Channel
+from exop.runtime.component import Component
+from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.pause import PATIENCE
-from exop.runtime.lifecycle import opens
+from exop.runtime.lifecycle import State, opens
+from exop.runtime.supervision.budget import Opened
 from exop.runtime.supervision.interrupts import uninterrupted
+from exop.safe_repr import shown
+from exop.wiring.changes.channels import inserted_queues, lacking, made
 from exop.wiring.changes.partitions import Move, moves
+from exop.wiring.graph.wiring_graph import WiringGraph
 
 #: Seconds for which the hand-over of a state may stop the stream, by default.
 PAUSE: Final = 0.05
@@ -37,6 +47,10 @@ STEPS: dict[Verb, str] = {
     "rewire": "pause → bind → release",
     "adjust": "pause → note the policy → release",
 }
+#: The actions of a trial before the change.
+TRIAL = "copy the state → compare outputs, errors, times → equal: take over; else: close, the old stays"
+#: An opening that computes for so many seconds is worth a warning.
+NOTICED: Final = 0.1
 #: The same for a replacement that makes its state out of a log.
 REBUILT = "open → replay → pause → drain → replay the last bit → bind → release → close the old"
 
@@ -134,9 +148,7 @@ class Plan:
         for step in self.replacements:
             if shadow is not None:
                 yield f"shadow {step.node}: beside the old one, on the same items, for {shadow}"
-                yield (
-                    "    copy the state → compare outputs, errors, times → equal: take over; else: close, the old stays"
-                )
+                yield f"    {TRIAL}"
                 for name, value in shadow.diverted(step.node).items():
                     yield f"    with {name}={value!r} meanwhile; then a new one takes over, with the state as above"
             if self.keep is not None:
@@ -144,7 +156,7 @@ class Plan:
                 yield f"keep the predecessor of {step.node} as a standby for {self.keep:g} s (exop rollback {node})"
 
     def noting(self, notes: Sequence[str]) -> Plan:
-        """The plan with further notes before its own."""
+        """Return the plan with further notes before its own."""
         return replace(self, remarks=lambda plan: (*notes, *self.remarks(plan)))
 
     @property
@@ -239,7 +251,7 @@ def make_plan(before: Mesh, after: Mesh) -> Plan:
     changes = difference(before, after)
     others = ", ".join(old.name for old, new in changes.channels_changed if old.kind != new.kind)
     if others:
-        raise PlanError(f"{others} would become of another kind while running; add a new channel and rewire to it")
+        raise PlanError(f"{others} cannot change their kind while they run; add a new channel and rewire to it")
     _check_tied(before, after)
     steps = [
         *(Step("add", node.name, node.slet.identity, after=node) for node in changes.added),
@@ -300,8 +312,7 @@ def _adjusted(old: Node, new: Node) -> str:
     """Describe what else differs: the settings that count as set, the types of the inputs, or the policy."""
     if old.given != new.given:
         return "what is set"
-    types = {**old.taken, **new.taken}
-    other = [port for port in types if old.taken.get(port) != new.taken.get(port)]
+    other = [port for port in {**old.taken, **new.taken} if old.taken.get(port) != new.taken.get(port)]
     if other:
         return ", ".join(f"{port} takes {new.taken.get(port, 'anything')}" for port in other)
     return f"on_error={new.policy}, timeout={new.patience or 'none'}, dead_letters={new.letters}"
@@ -344,6 +355,143 @@ def _check_tied(before: Mesh, after: Mesh) -> None:
     running = [name for name, node in before.nodes.items() if node.slet.tie and after.nodes.get(name) == node]
     if running:
         raise PlanError(
-            f"{', '.join(running)} drives itself, and would have to be opened anew for an application that is, or is "
-            f"no more, durable; remove the application and deploy it as it is to be"
+            f"{', '.join(running)} drives itself, and cannot become durable, or stop being so, while it runs; "
+            f"remove the application and deploy it anew"
         )
+
+
+def remarks_on(
+    deployment: Deployment, kinds: Mapping[str, type[Channel]], opened: Mapping[str, Opened]
+) -> Callable[[Plan], Iterator[str]]:
+    """Return a function that describes losses, queues and slow steps of a plan for the mesh that runs now.
+
+    *opened* has the last opening of each slet, by its identity.
+    """
+    components, channels, inserted = deployment.components, deployment.channels, deployment.inserted
+
+    def remarks(plan: Plan) -> Iterator[str]:
+        graph = made(plan.after, kinds) if plan.changes.reconnects or plan.changes.channels_changed else WiringGraph()
+        for queue, reason in inserted_queues(graph).items():
+            if queue not in inserted:
+                yield f"insert a queue at {queue}: {reason}"
+        yield from map("warning: {}".format, lacking(graph))
+        yield from _drained(plan, components, channels, kinds)
+        for step in plan.steps:
+            if step.node in components:
+                yield from _of_predecessor(step, components[step.node])
+            if step.after is not None and step.verb in ("add", "replace"):
+                yield from _of_successor(step, step.after, opened.get(step.after.slet.identity))
+
+    return remarks
+
+
+def _drained(
+    plan: Plan,
+    components: Mapping[str, Component],
+    channels: Mapping[str, Channel],
+    kinds: Mapping[str, type[Channel]],
+) -> Iterator[str]:
+    """Describe the queues that are drained before their removal, and those that no port reads any more."""
+    for spec in plan.changes.channels_removed:
+        if kinds[spec.kind].buffered:
+            yield f"drain the queue {spec.name} first, while its producers wait"
+    before = [*plan.changes.removed, *(old for old, _ in plan.changes.changed)]
+    for name in dict.fromkeys(channel for node in before for channel in node.inputs().values()):
+        if name not in plan.after.channels or plan.after.consumers(name):
+            continue
+        readers = [node.name for node, _ in plan.before.consumers(name)]
+        if kinds[plan.after.channels[name].kind].buffered:
+            if all(components[reader].blocked for reader in readers):
+                depth = channels[name].metrics().get("depth", 0)
+                yield f"{', '.join(readers)} cannot take items: those that wait in {name} ({depth} now) are lost"
+            else:
+                yield f"drain the queue {name} first, while its producers wait"
+        yield f"no port reads {name} then: its items are dropped"
+
+
+def _of_predecessor(step: Step, component: Component) -> Iterator[str]:
+    """Describe what a change takes from a component that is removed or replaced."""
+    spec, kept = component.spec, component.trouble.kept
+    if step.verb == "remove":
+        if kept is not None and kept.port:
+            yield f"{step.node} is suspended on the item {shown(kept.item, 200)}, which is lost"
+        if spec.state is not None:
+            yield f"the state of {step.node} ({spec.state[1].__qualname__}) is lost"
+    if step.verb == "replace" and spec.iterated and not spec.inputs and spec.state is None:
+        yield f"{step.node} keeps no position in a memento: its successor decides where to begin"
+    if step.verb in ("replace", "remove") and spec.own_driver:
+        if spec.inputs and getattr(spec.factory, "quiesce", None) is Slet.quiesce:
+            yield f"{step.node} has no quiesce(): input that it has not processed is lost"
+        if component.status is State.FAILED:
+            is_known = component.tie is not None and step.verb == "replace"
+            becomes = "goes to its successor" if is_known else "is lost"
+            yield f"{step.node} has failed: input that it has not processed {becomes}"
+
+
+def _of_successor(step: Step, node: Node, last: Opened | None) -> Iterator[str]:
+    """Describe what a component that is added, or replaces another one, does not take over, and its opening."""
+    if step.before is not None and step.before.slet != node.slet:
+        dropped = (update for update in step.before.pending if update not in node.pending)
+        why = f"{node.slet.name} has no such port, field or setting"
+        yield from (f"{node.name}: the pending {update} is dropped: {why}" for update in dropped)
+    if node.memento is not None and node.slet.inputs:
+        yield f"the given memento of {node.name} lacks all changes of its state since it was taken"
+    elif node.memento is not None:
+        yield f"{node.name} goes on at the given position: the items in between come again, or are left out"
+    if opens(node.slet):
+        yield _of_opening(node.name, node.slet, last)
+
+
+def _of_opening(node: str, spec: SletSpec, last: Opened | None) -> str:
+    """Describe a slet that opens beside the running stream: waiting costs it nothing, computing shares its CPU."""
+    imports, takes = imports_to_open(spec), list[str]()
+    text = f"{node} opens beside the running stream"
+    if last is not None:
+        text += f", which took {last.seconds:.2g} s the last time"
+        takes += [f"{last.computing:.2g} s of that it computed"] if last.computing >= NOTICED else []
+    elif getattr(spec.factory, "heavy_opening", False):
+        takes.append("it declares a heavy opening")
+    takes += [f"it imports {', '.join(imports)}"] if imports else []
+    if takes:
+        return f"warning: {text}: {' and '.join(takes)}, sharing the interpreter with the streams of this platform"
+    if last is not None:
+        return f"{text} and cost the stream nothing"
+    return f"{text}: time that it waits costs the stream nothing, time that it computes or imports is shared with it"
+
+
+def imports_to_open(spec: SletSpec) -> list[str]:
+    """List the modules not imported yet that `__enter__` imports, also through calls in its own class and module."""
+    found: dict[str, None] = {}
+    todo, seen = [getattr(spec.factory, "__enter__", None)], set[CodeType]()
+    while todo:
+        function = todo.pop()
+        if not isinstance(function, FunctionType) or function.__code__ in seen:
+            continue
+        seen.add(function.__code__)
+        for code in _nested(function.__code__):
+            found |= dict.fromkeys(_imported(code, function.__globals__.get("__package__") or ""))
+            todo += [getattr(spec.factory, name, None) for name in code.co_names]
+            near = [function.__globals__.get(name) for name in code.co_names]
+            todo += [one for one in near if getattr(one, "__module__", None) == function.__module__]
+    return [name for name in found if name not in sys.modules]
+
+
+def _nested(code: CodeType) -> list[CodeType]:
+    """The code of a function and of those that it defines."""
+    inner = (one for one in code.co_consts if isinstance(one, CodeType))
+    return [code, *(found for one in inner for found in _nested(one))]
+
+
+def _imported(code: CodeType, package: str) -> Iterator[str]:
+    """The modules that the import statements in *code* name, in full."""
+    # Imported lazily: only plans that open a class need it.
+    import dis
+    from importlib.util import resolve_name
+
+    instructions = list(dis.get_instructions(code))
+    for place, one in enumerate(instructions):
+        if one.opname == "IMPORT_NAME":
+            level = instructions[place - 2].argval
+            name = "." * level + one.argval if isinstance(level, int) else one.argval
+            if package or not name.startswith("."):
+                yield resolve_name(name, package)

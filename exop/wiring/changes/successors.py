@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final
 
 from exop.errors import ComponentFailed, NotStorable
 from exop.logs import logger
@@ -24,18 +24,17 @@ from exop.runtime.lifecycle import Event, State
 from exop.runtime.supervision.budget import UserCall
 from exop.runtime.supervision.interrupts import check_interrupt
 from exop.safe_repr import RAISED, described, message
+from exop.wiring.changes.channels import Undo
 from exop.wiring.changes.plan import Plan, Step
 from exop.wiring.changes.rebuild import Rebuild
 
-Undo: TypeAlias = Callable[[], object]
-
-#: Seconds that a hand-over may take at least in the cut, however short it was when it was tried.
+#: The least number of seconds that a hand-over may take in the cut, however short it was when it was tried.
 LONGER: Final = 1.0
 
 
 @dataclass
 class Successors:
-    """The slets that a plan adds to a deployment; `undo` collects what gives them up again.
+    """The slets that a plan adds to a deployment; `undo` collects the steps that discard them again.
 
     `ready` has the followers that take over, `states` the states that successors got before the cut, `rebuilds` the
     states that are made out of a log.
@@ -52,7 +51,7 @@ class Successors:
     rebuilds: dict[str, Rebuild] = field(default_factory=dict)
 
     def create_channels(self) -> None:
-        """Make the channels that are new; others may not change the application meanwhile."""
+        """Make the new channels; the caller holds the turn of the application."""
         name, durable = self.deployment.name, self.plan.after.durable is not None
         for spec in self.plan.changes.channels_added:
             channel = self.manager.create_channel(name, spec, durable=durable, timeout=self.plan.timeout)
@@ -62,7 +61,7 @@ class Successors:
                 channel.begin_anew()
 
     def create(self) -> None:
-        """Make the components that are new."""
+        """Make the new components."""
         name, durable = self.deployment.name, self.plan.after.durable is not None
         self.made |= self.ready
         for step in self.plan.steps:
@@ -97,15 +96,15 @@ class Successors:
         if inside:
             _inherit(successor, old, self.plan.patience)
             return
-        # It may begin at once, in a thread of its own: what it notes must not be seen by the old one, which goes on
-        # if the change is given up.
+        # It may begin at once, in a thread of its own: the old one, which goes on if the change is aborted, must not
+        # see its changes of the state.
         state = self.states[step.node] = taken(step.state, successor, old.state, self._budget(step), copy=True)
         if state is not None:
             successor.adopt(state)
         successor.enter(self.plan.timeout)
 
     def succeed(self, step: Step, predecessor: Component | None) -> Component:
-        """Let a successor stand where its predecessor stood, with its state and place in the stream."""
+        """Put a successor in the place of its predecessor, with its state and position in the stream."""
         successor = self.made[step.node]
         if predecessor is not None and step.state is not None:
             needed = not (step.after is not None and step.after.lose_state)
@@ -118,22 +117,22 @@ class Successors:
             successor.succeed(predecessor, self.states[step.node])
             failpoint("memento-after")
         begin = Event.SUSPEND if successor.node.suspended else Event.START
-        if successor.allows(begin):  # one that has run on behind works already
+        if successor.allows(begin):  # a follower is active already
             successor.on(begin)
         if predecessor is not None and predecessor.status is State.ENDED:  # its stream is over for any slet there
             successor.on(Event.END)
             successor.over = True
             if isinstance(successor.driver, SourceDriver):
-                successor.driver.over = True  # it does the work in flight, and does not begin again
+                successor.driver.over = True  # it only processes the items in flight
         return successor
 
     def _budget(self, step: Step) -> float:
-        """Return the seconds that a hand-over may take in the cut: not much more than it took on a copy."""
+        """Return the seconds that a hand-over may take in the cut, by the time that it took on a copy."""
         took = self.plan.took.get(step.node)
         return self.plan.patience if took is None else min(self.plan.patience, max(LONGER, 10 * took))
 
     def _abandon(self, component: Component) -> None:
-        """Discard a successor that was never let go: a push of its own thread waits at the closed door."""
+        """Discard a successor that was never released: a push of its own thread waits for its driver to open."""
         if isinstance(component.driver, EngineDriver):
             component.driver.halt()
         discard(self.deployment, self.manager, component)
@@ -162,26 +161,26 @@ def taken(
 
 
 def _flush(predecessor: Component, seconds: float, *, needed: bool) -> None:
-    """Flush buffered output, which the memento counts as sent; a state that is lost anyway does not need it."""
+    """Flush buffered output, which the memento counts as sent; if the state is lost anyway, failing is no error."""
     try:
         predecessor.flush(seconds)
     except ComponentFailed as error:
         if needed:
             raise
-        logger("exop.wiring").warning("what was buffered is lost with the state", node=predecessor.id, error=str(error))
+        logger("exop.wiring").warning("buffered output is lost with the state", node=predecessor.id, error=str(error))
 
 
 def _inherit(successor: Component, old: Component, seconds: float) -> None:
-    """Let an engine go on with the state inside of its predecessor, which has put out what it was given."""
+    """Let an engine go on with the state inside its predecessor, which has quiesced."""
     try:
         successor.user.run(successor, "taking over", partial(successor.instance.inherit, old.instance), seconds)
     except RAISED as error:
-        problem = f"it cannot go on with the state inside of {old.spec.name}: {message(error) or described(error)}"
+        problem = f"it cannot go on with the state inside {old.spec.name}: {message(error) or described(error)}"
         raise ComponentFailed(node=successor.node.name, phase="taking over", problem=problem) from error
 
 
 def _opens_late(step: Step) -> bool:
-    """Whether it is a source that drives itself, which begins with its memento: its predecessor has to stop before."""
+    """Whether it is a source that drives itself: it begins with its memento, after its predecessor has stopped."""
     spec = step.after.slet if step.after is not None and step.verb == "replace" else None
     return spec is not None and spec.own_driver and not spec.inputs and spec.state is not None
 
@@ -205,9 +204,9 @@ def capture(deployment: Deployment, node: str, timeout: float = PATIENCE) -> Mem
 
 
 def copied(component: Component, timeout: float) -> Callable[[], Memento]:
-    """Copy a component's memento while everything stands still; returns a function that makes a memento of it, later.
+    """Copy a component's memento while its drivers are parked; returns a function that makes a memento of the copy.
 
-    It is as a checkpoint would bring it back: an object to which two fields refer becomes two.
+    It is as a checkpoint would restore it: an object that two fields refer to becomes two.
     """
     # Imported lazily: only this needs the encoding.
     from exop.model.types.instances import filled
@@ -215,10 +214,10 @@ def copied(component: Component, timeout: float) -> Callable[[], Memento]:
     from exop.model.values.encoding import encode, fields_of
 
     state = component.state
-    if state is None:  # a memento of a slet that keeps one is always there
+    if state is None:  # a slet with a memento always has one
         raise AssertionError(f"{component.id} has no memento")
     kind = type(state)
-    # The encoding would bring a bytearray back as something else.
+    # A bytearray would be decoded as another type.
     altered = any("bytearray" in str(one.type) for one in dataclasses.fields(kind))  # type: ignore[arg-type]
 
     def look() -> bytes | Memento:
@@ -236,9 +235,9 @@ def copied(component: Component, timeout: float) -> Callable[[], Memento]:
 def discard(
     deployment: Deployment, manager: ComponentManager, component: Component, closing: UserCall[None] | None = None
 ) -> None:
-    """Close a component that is used no more, if *closing* has not begun that, and take it out of the registry.
+    """Close a component that is no longer used, unless *closing* has begun that, and unregister it.
 
-    It is out of the registry also if it raises `ComponentFailed`, because it has not closed in time.
+    It is unregistered also if closing raises `ComponentFailed`, because it takes too long.
     """
     try:
         if closing is not None:
@@ -254,7 +253,7 @@ def discard(
 
 
 class Leavers:
-    """Closes the old slets of a change that is made: those that are quick at once."""
+    """Closes the old slets of a change that is committed; the quick ones at once."""
 
     def __init__(self, deployment: Deployment, manager: ComponentManager, components: Iterable[Component]) -> None:
         self._deployment = deployment
@@ -263,7 +262,7 @@ class Leavers:
         self.close(HOLDING, give_up=False)
 
     def close(self, seconds: float, *, give_up: bool = True) -> None:
-        """Wait for those that have not closed for so many seconds, and give them up then."""
+        """Wait so many seconds for those that have not closed; with *give_up*, discard them then."""
         until, waiting, self._closing = time.monotonic() + seconds, self._closing, []
         for component, call in waiting:
             if not (call is None or call.wait(max(0.0, until - time.monotonic())) or give_up):
@@ -276,5 +275,5 @@ class Leavers:
 
 
 def report(component: Component, problem: str) -> None:
-    """Log that an old slet does not leave."""
-    logger("exop.wiring").error("the change is made, but the old slet does not leave", node=component.id, error=problem)
+    """Log that an old slet does not close."""
+    logger("exop.wiring").error("the change is made, but the old slet does not close", node=component.id, error=problem)

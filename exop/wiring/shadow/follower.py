@@ -30,8 +30,9 @@ from exop.runtime.drivers.source import ThreadDriver
 from exop.runtime.lifecycle import State
 from exop.runtime.supervision.failure_state import DeadLetters
 from exop.safe_repr import RAISED, class_of, described, message
+from exop.wiring.changes.channels import Undo
 from exop.wiring.changes.drain import quiesce
-from exop.wiring.changes.successors import Undo, discard
+from exop.wiring.changes.successors import discard
 from exop.wiring.controller import WiringController
 from exop.wiring.shadow.comparison import SIDES, Comparison
 from exop.wiring.shadow.taps import Call, FollowerTap, LeaderTap

@@ -166,7 +166,7 @@ def test_a_state_of_another_schema_is_refused_and_the_old_query_goes_on():
         WORLD.wait_for(lambda: len(WORLD.seen) == 1)
         with pytest.raises(MementoError, match="its engine keeps it"):
             platform.plan(mesh.replace("query", native))
-        with pytest.raises(ComponentFailed, match=r"cannot go on with the state inside of sums"):
+        with pytest.raises(ComponentFailed, match=r"cannot go on with the state inside sums"):
             platform.apply(mesh.configure("query", query=other))
         WORLD.limit = 33
         WORLD.over = True

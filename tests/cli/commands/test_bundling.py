@@ -123,7 +123,7 @@ def test_an_application_is_edited_while_it_runs(tmp_path):
         eventually(lambda: lines()[-1][0] == "fourth")
         found = lines()[:-1]  # the last one may be half written
         save(APPLICATION.replace("first", "fifth").replace('"numbers"', '"count"'))
-        while "the state of numbers (Position) goes with it" not in told:
+        while "the state of numbers (Position) is lost" not in told:
             line = process.stderr.readline()
             assert line, told
             told += line

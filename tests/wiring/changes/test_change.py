@@ -83,7 +83,7 @@ def test_abort_undoes_the_change_in_every_state(running, steps):
     change.abort(PlanError("the other one is not ready"))
     change.abort()
     for name in (*STEPS, "commit"):
-        with pytest.raises(PlanError, match="was given up: the other one is not ready"):
+        with pytest.raises(PlanError, match="was aborted: the other one is not ready"):
             getattr(change, name)()
     change.finish()
     assert change.phase is Phase.ABORTED
@@ -98,7 +98,7 @@ def test_commit_makes_the_change_once(running):
     assert all(driver.closed for driver in running.deployment.drivers()), "everything stands still until the decision"
     change.commit()
     change.commit()
-    with pytest.raises(PlanError, match="is made; going back is another change"):
+    with pytest.raises(PlanError, match="is committed; to go back, make another change"):
         change.abort()
     change.finish()
     change.finish()
@@ -119,7 +119,7 @@ def test_the_driver_that_parks_last_commits(running):
 def test_a_step_before_its_time_is_refused(running, steps):
     """The participant says where it is; it is not lost by that."""
     change = brought(running.change(), steps)
-    with pytest.raises(PlanError, match=f"is {change.phase}, and not"):
+    with pytest.raises(PlanError, match=f"is {change.phase}; this step requires"):
         change.commit()
     change.abort()
     running.check(made=False)

@@ -10,8 +10,7 @@ from exop.logs import logger
 from exop.runtime.channels import base as channel
 from exop.stock.event_time import Watermark
 from exop.wiring.changes import channels
-from exop.wiring.changes.channels import unpunctuated
-from exop.wiring.changes.remarks import made
+from exop.wiring.changes.channels import made, unpunctuated
 from tests.rig import Gate, Two, collector, eventually, same, source_of
 
 

@@ -8,9 +8,9 @@ import pytest
 from exop import Application, InputPort
 from exop.model.meshes.diff import difference
 from exop.model.slets.slet import Slet, input_port, slet
+from exop.runtime.lifecycle import opens
 from exop.runtime.supervision.budget import Opened
-from exop.wiring.changes.plan import Step
-from exop.wiring.changes.remarks import _of_new, imports_to_open
+from exop.wiring.changes.plan import _of_opening, imports_to_open
 
 
 def helper() -> None:
@@ -72,22 +72,10 @@ def function(item: int) -> None:
     """Opens nothing."""
 
 
-class Node:
-    """A node with this slet."""
-
-    def __init__(self, thing):
-        self.slet = thing.__slet__
-
-
-def said(thing, last=None):
-    """What a plan says of opening this slet, after such a last opening."""
-    known = {} if last is None else {thing.__slet__.identity: last}
-    return " ".join(_of_new(Step("replace", "node", "", after=Node(thing)), known))
-
-
 def test_nothing_is_said_of_what_opens_nothing():
     """A function has nothing to open."""
-    assert said(function) == ""
+    assert not opens(function.__slet__)
+    assert opens(Opens.__slet__)
 
 
 @pytest.mark.parametrize(
@@ -96,15 +84,16 @@ def test_nothing_is_said_of_what_opens_nothing():
         (Opens, None, "node opens beside the running stream: time that it waits costs the stream nothing"),
         (Opens, Opened(5.0, 0.001), "which took 5 s the last time and cost the stream nothing"),
         (Opens, Opened(6.0, 5.0), "which took 6 s the last time: 5 s of that it computed, sharing the interpreter"),
-        (Heavy, None, "it says of itself that this is heavy"),
+        (Heavy, None, "it declares a heavy opening"),
         (Heavy, Opened(6.0, 0.0), "and cost the stream nothing"),
         (Importing, None, "it imports another_that_is_not_there"),
     ],
 )
 def test_a_plan_says_what_an_opening_takes(thing, last, expected):
-    """What was measured counts; before that, what the slet says of itself and what its code will import."""
-    assert expected in said(thing, last)
-    assert said(thing, last).startswith("warning: ") == ("sharing the interpreter" in said(thing, last))
+    """What was measured counts; before that, the declaration of the slet and the imports in its code."""
+    said = _of_opening("node", thing.__slet__, last)
+    assert expected in said
+    assert said.startswith("warning: ") == ("sharing the interpreter" in said)
 
 
 @slet
