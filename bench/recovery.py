@@ -18,7 +18,7 @@ from bench.harness import Result, Side, compare, median, ratio_of
 from bench.kills import PASSED
 from exop import Application, Platform, hookimpl, slet
 from exop.hooks import Plugins
-from exop.runtime.metrics import total
+from exop.runtime.dataflow.metrics import total
 
 #: What a Spark query passes of the failpoints, and nobody else does in the same way.
 ENGINES = ("engine-commit-before", "engine-commit-after", "log-append-half", "memento-after", "rebind-after")

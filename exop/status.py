@@ -14,9 +14,9 @@ from exop.runtime.channels.base import Channel
 from exop.runtime.channels.queue import Buffered, QueueChannel
 from exop.runtime.component import Component
 from exop.runtime.conditional_updates import PendingUpdates
+from exop.runtime.dataflow.metrics import READING, ComponentMetrics, quantiles, total, totals_of
 from exop.runtime.deployment import Deployment
 from exop.runtime.lifecycle import State
-from exop.runtime.metrics import READING, ComponentMetrics, quantiles, total, totals_of
 from exop.safe_repr import described, message, shown
 
 #: How often the counts of a component are read, until they are the same twice.

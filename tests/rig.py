@@ -14,8 +14,8 @@ from exop.runtime.channels import BUILT_IN
 from exop.runtime.component import Component
 from exop.runtime.component_manager import ComponentManager
 from exop.runtime.deployment import Deployment
-from exop.runtime.drivers.pause import Pause
 from exop.runtime.lifecycle import Event
+from exop.runtime.pause import Pause
 from exop.wiring import Deployer, WiringController
 from exop.wiring.graph.wiring_graph import WiringGraph
 

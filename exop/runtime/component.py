@@ -18,12 +18,12 @@ from exop.model.slets.ports import OUT, InputPorts, OutputPorts, PortSpec, PortT
 from exop.model.slets.spec import DEAD, SletSpec
 from exop.runtime.channels.base import Channel, ControlMerge
 from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Step, Tap, in_order
-from exop.runtime.dataflow.ports import BufferedOutput, DrivenOutput, PulledInput
+from exop.runtime.dataflow.metrics import ComponentMetrics
 from exop.runtime.drivers.base import Driver, Halted
 from exop.runtime.drivers.source import EngineDriver, SourceDriver, ThreadDriver
 from exop.runtime.durable.engine_journal import DiskJournal, EngineFolders, EngineJournal
 from exop.runtime.lifecycle import Event, Lifecycle, State, makes_freely, sets_freely
-from exop.runtime.metrics import ComponentMetrics
+from exop.runtime.ports import BufferedOutput, DrivenOutput, PulledInput
 from exop.runtime.supervision.budget import OPENING, SETTING, UserCalls
 from exop.runtime.supervision.failure_state import KeptItem, Trouble
 

@@ -23,9 +23,9 @@ from exop.runtime.component_manager import CHANNEL, WIRING, ComponentManager, ch
 from exop.runtime.dataflow.inlets import Parked
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import current_driver
-from exop.runtime.drivers.pause import PATIENCE, Pause
 from exop.runtime.drivers.worker import Worker
 from exop.runtime.lifecycle import State
+from exop.runtime.pause import PATIENCE, Pause
 from exop.wiring.changes.drain import Drain
 from exop.wiring.graph.binding import CatchUp, Compiler, open_anew
 from exop.wiring.graph.execution_plan import LONG, ExecutionPlan, Replanning, check_order

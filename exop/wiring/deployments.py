@@ -24,8 +24,8 @@ from exop.model.meshes.mesh import Mesh, Node
 from exop.runtime.component import Component
 from exop.runtime.component_manager import ComponentManager
 from exop.runtime.deployment import Deployment
-from exop.runtime.drivers.pause import PATIENCE
 from exop.runtime.history import History
+from exop.runtime.pause import PATIENCE
 from exop.runtime.supervision.interrupts import check_interrupt
 from exop.wiring.changes.channels import check_channels
 from exop.wiring.changes.conditional_updates import UpdateFollowUp

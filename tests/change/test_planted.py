@@ -14,8 +14,8 @@ from exop.runtime.dataflow import batches as convert
 from exop.runtime.dataflow.entry import Entry, InFlight
 from exop.runtime.dataflow.inlets import Inlets
 from exop.runtime.drivers.base import Driver
-from exop.runtime.drivers.pause import Pause
 from exop.runtime.drivers.worker import POOL, Pool, Worker
+from exop.runtime.pause import Pause
 from exop.runtime.supervision import failure_policy as failure
 from exop.wiring.changes import change as changing
 from exop.wiring.changes import drain as draining

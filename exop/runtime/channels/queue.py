@@ -18,8 +18,8 @@ from exop.runtime.channels.base import Channel, Outlet
 from exop.runtime.channels.partitioned import Partitioning
 from exop.runtime.dataflow.batches import cut, weight
 from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Method, Packet, Unwind, count_items, fan_out, unpacked
+from exop.runtime.dataflow.metrics import Flow
 from exop.runtime.drivers.base import Driver, Signal, current_driver
-from exop.runtime.metrics import Flow
 
 #: The number of entries beyond its capacity that a channel holds where a driver would wait for itself.
 SPILL = 1_000_000

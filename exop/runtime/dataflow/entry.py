@@ -17,7 +17,7 @@ from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.slets.ports import PortSpec
 from exop.model.slets.spec import Result
 from exop.runtime.dataflow.batches import Shared, weight
-from exop.runtime.metrics import ComponentMetrics, Tally
+from exop.runtime.dataflow.metrics import ComponentMetrics, Tally
 
 #: The method of an entry that takes a payload.
 Method = Literal["push", "push_batch", "control", "show", "pass_on"]

@@ -18,7 +18,7 @@ from exop.model.items import CONTROL
 from exop.model.slets.spec import Result
 from exop.runtime.dataflow.batches import to_items, weight
 from exop.runtime.dataflow.entry import NOTHING, Entry, Link, Method, Push, Shape, Unwind, count_items, in_turn
-from exop.runtime.metrics import Tally
+from exop.runtime.dataflow.metrics import Tally
 
 #: So many slets are fused into one function at the most; a longer chain is a chain of such functions.
 LONGEST = 16

@@ -13,8 +13,8 @@ from exop.errors import ChannelClosed
 from exop.logs import logger
 from exop.model.items import CONTROL, EndOfStream
 from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Step, count_items, in_order, method_for
+from exop.runtime.dataflow.metrics import Flow
 from exop.runtime.drivers.base import Driver, Halted, acting_as
-from exop.runtime.metrics import Flow
 
 Yields = Literal["items", "mixed", "batches"]
 _MARKS = frozenset(CONTROL)

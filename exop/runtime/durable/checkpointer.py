@@ -27,12 +27,12 @@ from exop.model.meshes.mesh import Mesh
 from exop.runtime.channels.base import Channel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
-from exop.runtime.drivers.pause import Pause
 from exop.runtime.drivers.source import SourceDriver, ThreadDriver
 from exop.runtime.durable.engine_journal import DiskJournal
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.durable.snapshot import CAPTURING, Snapshot, capture, engine_positions
 from exop.runtime.durable.store import Checkpoints
+from exop.runtime.pause import Pause
 from exop.runtime.supervision.budget import Owner, UserCall, UserCalls
 from exop.safe_repr import RAISED, described, message
 

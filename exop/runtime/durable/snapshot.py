@@ -20,12 +20,12 @@ from exop.runtime.channels.base import Channel, ControlMerge
 from exop.runtime.channels.window import WindowChannel, open_window, port_of
 from exop.runtime.component import Component
 from exop.runtime.dataflow.entry import NOWHERE, Call, InFlight, Method
-from exop.runtime.dataflow.ports import BufferedOutput
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.engine_journal import DiskJournal
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.lifecycle import State
+from exop.runtime.ports import BufferedOutput
 from exop.runtime.supervision.budget import Owner, current_call
 
 #: The phase of a call that captures mementos.

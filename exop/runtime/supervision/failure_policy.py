@@ -24,8 +24,8 @@ from exop.runtime.dataflow.batches import to_items, weight
 from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Method, Push, Unwind, in_order, in_turn, placeholder
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver, Halted, current_driver
-from exop.runtime.drivers.pause import Pause
 from exop.runtime.lifecycle import Event, State
+from exop.runtime.pause import Pause
 from exop.runtime.supervision.failure_state import NONE, FailedItem, KeptItem
 from exop.safe_repr import add_note, described, shown, traceback_of, without_own_frames
 

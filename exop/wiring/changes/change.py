@@ -24,11 +24,11 @@ from exop.runtime.component_manager import ComponentManager
 from exop.runtime.dataflow.entry import NOWHERE, Call, Entry, InFlight
 from exop.runtime.dataflow.inlets import Inlets
 from exop.runtime.deployment import Deployment
-from exop.runtime.drivers.pause import Pause
 from exop.runtime.drivers.source import EngineDriver, SourceDriver, ThreadDriver
 from exop.runtime.drivers.worker import Worker
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.lifecycle import Event, State
+from exop.runtime.pause import Pause
 from exop.runtime.supervision.interpreter import collect_young, yield_gil
 from exop.runtime.supervision.interrupts import check_interrupt
 from exop.safe_repr import add_note, described

@@ -24,12 +24,12 @@ from exop.runtime.channels.queue import Buffered
 from exop.runtime.component import Component
 from exop.runtime.dataflow.entry import InFlight, count_items, method_for
 from exop.runtime.dataflow.inlets import Inlets
-from exop.runtime.dataflow.ports import DrivenOutput
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver
-from exop.runtime.drivers.pause import Pause
 from exop.runtime.drivers.source import EngineDriver, SourceDriver
 from exop.runtime.lifecycle import State
+from exop.runtime.pause import Pause
+from exop.runtime.ports import DrivenOutput
 from exop.runtime.supervision.failure_policy import port_placeholder
 from exop.safe_repr import RAISED, described
 from exop.wiring.changes.channels import Undo

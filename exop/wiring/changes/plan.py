@@ -21,8 +21,8 @@ from exop.pictures.notebook import as_text, picture_of
 from exop.runtime.channels.base import Channel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
-from exop.runtime.drivers.pause import PATIENCE
 from exop.runtime.lifecycle import State, opens
+from exop.runtime.pause import PATIENCE
 from exop.runtime.supervision.budget import Opened
 from exop.runtime.supervision.interrupts import uninterrupted
 from exop.safe_repr import shown

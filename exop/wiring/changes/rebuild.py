@@ -24,14 +24,14 @@ from exop.runtime.channels.base import Outlet, channel_settings
 from exop.runtime.channels.log import LogChannel
 from exop.runtime.channels.queue import Buffered
 from exop.runtime.channels.window import WindowChannel, timed_by
+from exop.runtime.compiler import compile_entry
 from exop.runtime.component import Component
 from exop.runtime.dataflow.batches import cut, weight
-from exop.runtime.dataflow.compiler import compile_entry
 from exop.runtime.dataflow.entry import Entry, Method, count_items
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import acting_as
-from exop.runtime.drivers.pause import Pause
 from exop.runtime.log.memory import Position
+from exop.runtime.pause import Pause
 from exop.runtime.supervision.interrupts import check_interrupt
 from exop.safe_repr import described
 from exop.wiring.changes.plan import Plan, Step

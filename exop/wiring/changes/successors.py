@@ -17,10 +17,10 @@ from exop.runtime.channels.base import Channel
 from exop.runtime.component import Component
 from exop.runtime.component_manager import ComponentManager
 from exop.runtime.deployment import HOLDING, Deployment
-from exop.runtime.drivers.pause import PATIENCE, Pause
 from exop.runtime.drivers.source import EngineDriver, SourceDriver
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.lifecycle import Event, State
+from exop.runtime.pause import PATIENCE, Pause
 from exop.runtime.supervision.budget import UserCall
 from exop.runtime.supervision.interrupts import check_interrupt
 from exop.safe_repr import RAISED, described, message

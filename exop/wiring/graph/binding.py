@@ -16,9 +16,9 @@ from exop.runtime.channels.base import Channel, ControlMerge, Outlet
 from exop.runtime.channels.partitioned import route
 from exop.runtime.channels.queue import Buffered, QueueChannel
 from exop.runtime.channels.window import WindowChannel, followed
+from exop.runtime.compiler import compile_entry
 from exop.runtime.component import Component
 from exop.runtime.conditional_updates import PendingChannelUpdates, PendingNodeUpdates
-from exop.runtime.dataflow.compiler import compile_entry
 from exop.runtime.dataflow.entry import NOWHERE, Control, Entry, Late, LateEntry, Unwind
 from exop.runtime.deployment import Deployment
 from exop.runtime.lifecycle import State

@@ -13,7 +13,7 @@ from exop.model.items import CONTROL
 from exop.model.meshes.shadow import NOISE
 from exop.model.values.columns import is_columns
 from exop.runtime.dataflow.batches import as_row
-from exop.runtime.metrics import quantiles
+from exop.runtime.dataflow.metrics import quantiles
 from exop.safe_repr import RAISED, class_of, described, shown
 from exop.wiring.sharing import PLAIN
 

@@ -19,15 +19,15 @@ from exop.model.items import Punctuation
 from exop.model.meshes.mesh import Node
 from exop.model.slets.memento import Memento
 from exop.runtime.channels.base import ControlMerge
+from exop.runtime.compiler import compile_entry
 from exop.runtime.component import Component
 from exop.runtime.component_manager import ComponentManager
-from exop.runtime.dataflow.compiler import compile_entry
 from exop.runtime.dataflow.entry import Entry, Unwind
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Halted, acting_as, current_driver
-from exop.runtime.drivers.pause import Pause
 from exop.runtime.drivers.source import ThreadDriver
 from exop.runtime.lifecycle import State
+from exop.runtime.pause import Pause
 from exop.runtime.supervision.failure_state import DeadLetters
 from exop.safe_repr import RAISED, class_of, described, message
 from exop.wiring.changes.channels import Undo

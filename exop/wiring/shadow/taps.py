@@ -12,8 +12,8 @@ from exop.model.slets.ports import OUT, PortSpec
 from exop.runtime.component import Component
 from exop.runtime.dataflow.batches import weight
 from exop.runtime.dataflow.entry import NOWHERE, Control, Entry, Tap, Unwind
-from exop.runtime.dataflow.ports import BufferedOutput
 from exop.runtime.drivers.base import Halted
+from exop.runtime.ports import BufferedOutput
 
 #: Port and payload of an output, and whether that is a batch or columns.
 Output: TypeAlias = tuple[str, Any, bool]

@@ -10,7 +10,7 @@ import pytest
 from exop import Application, Batch, EndOfStream, InputPort, OutputPort, Platform, Slet, input_port, slet, status
 from exop.hooks import Plugins, hookimpl
 from exop.model.meshes.shadow import Shadow
-from exop.runtime.metrics import ComponentMetrics, Flow, Tally
+from exop.runtime.dataflow.metrics import ComponentMetrics, Flow, Tally
 from exop.runtime.supervision import failure_policy as failure
 from tests.change.tools import Tap, end, endless, finish, grows, plain, summing, summing_too, suspended, writing
 from tests.rig import PATIENCE, collector, eventually, same

@@ -12,7 +12,7 @@ import pytest
 from exop import Application, slet
 from exop.errors import PlanError
 from exop.runtime.drivers.base import current_driver
-from exop.runtime.drivers.pause import Pause
+from exop.runtime.pause import Pause
 from exop.stock.slets import count_up
 from tests.rig import PATIENCE, Gate, collector, eventually, parked
 

@@ -11,8 +11,8 @@ from exop import Application, Batch, EndOfStream, InputPort, OutputPort, Punctua
 from exop.model.slets.slet import spec_of
 from exop.runtime.channels.base import DirectChannel
 from exop.runtime.channels.queue import QueueChannel
-from exop.runtime.dataflow.ports import PulledInput
 from exop.runtime.lifecycle import State
+from exop.runtime.ports import PulledInput
 from exop.stock.slets import count_up
 from tests.rig import PATIENCE, Gate, collector, eventually, parked, source_of
 
