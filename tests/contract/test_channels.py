@@ -24,7 +24,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "queue": {"capacity": 3},
     "window": {"count": 1},
     "latch": {"key": "n"},
-    "table": {"key": "n"},
+    "table": {"key": "n", "index": ["by"]},
     "log": {},
     "log on disk": {},
 }
@@ -314,6 +314,9 @@ def test_it_can_be_read_and_pushed_into_by_different_threads(channel):
                 channel.metrics()
                 channel.read("log0.item")
                 channel.capture()
+                if channel.kind == "table":
+                    assert all(row["by"] == "a" for row in channel.find(by="a"))
+                    channel.delete(0)
         except Exception as error:  # noqa: BLE001 (shown below)
             broken.append(error)
 

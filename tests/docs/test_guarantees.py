@@ -17,7 +17,7 @@ PAGE = (ROOT / "docs" / "reference" / "guarantees.md").read_text(encoding="utf-8
 KILLS = "recovery/test_kills.py::test_killed_at_each_failpoint"
 STOCK_KILLS = "recovery/test_stock.py::test_killed_at_a_failpoint"
 GOING_ON = "runtime/durable/test_going_on.py::"
-HELD = "stock/test_held.py::"
+HELD = "stock/test_sinks.py::"
 LINES = "stock/test_slets.py::test_lines_go_on_where_the_memento_ends"
 SOURCES = "testing/test_checks.py::test_the_stock_sources_pass_at_every_cut"
 ROAD = "recovery/test_linear_road.py::test_every_answer_is_there_once"
@@ -46,8 +46,8 @@ PROOFS = {
     # Sources
     "`stock:count_up`": [STOCK_KILLS],
     "`stock:read_lines`": [STOCK_KILLS, SOURCES],
-    "`stock:read_csv`": [STOCK_KILLS, "stock/test_files.py::test_reading_rows"],
-    "`stock:read_log`": [STOCK_KILLS, "stock/test_logs.py::test_what_is_not_kept_any_more_is_an_error"],
+    "`stock:read_csv`": [STOCK_KILLS, "stock/test_sources.py::test_reading_rows"],
+    "`stock:read_log`": [STOCK_KILLS, "stock/test_sources.py::test_what_is_not_kept_any_more_is_an_error"],
     "with its position in its memento": [KILLS, "testing/test_checks.py::test_a_wrong_source_is_told_with_the_reason"],
     "several items per position": [GOING_ON + "test_several_items_per_position"],
     "without a memento": [GOING_ON + "test_a_source_without_a_memento_begins_anew"],
@@ -128,7 +128,7 @@ PROOFS = {
         STOCK_KILLS,
         "runtime/channels/test_log.py::test_a_stream_that_takes_another_course_is_what_the_log_has_then",
     ],
-    "`read_log` does not read such rows": ["stock/test_logs.py::test_what_no_checkpoint_counts_is_not_read_yet"],
+    "`read_log` does not read such rows": ["stock/test_sources.py::test_what_no_checkpoint_counts_is_not_read_yet"],
 }
 
 

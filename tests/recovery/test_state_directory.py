@@ -16,8 +16,6 @@ from exop import Application, Memento, Platform, hookimpl, slet
 from exop.cli import main
 from exop.errors import StateError, StoredStateError
 from exop.hooks import Plugins
-from exop.model.slets.stored_memento import dump_memento, load_memento
-from exop.runtime.durable.store import Store
 from tests.rig import eventually
 
 
@@ -155,34 +153,6 @@ def test_the_command_line_says_it_in_one_line(tmp_path: Path, capsys: pytest.Cap
     assert "\n" not in told
 
 
-def test_a_second_platform_is_refused(tmp_path: Path) -> None:
-    """It is told who has the directory; the first one runs on, and writes."""
-    with platform(tmp_path) as running:
-        running.apply(app(durable=1000.0).build())
-        with pytest.raises(StateError, match=rf"in use by the platform with process id {os.getpid()}; stop that one"):
-            platform(tmp_path).start()
-        grows(running)
-        running.checkpoint("app")
-        assert running.status("app")["checkpoints"]["trouble"] is None
-
-
-def test_a_checkpoint_without_room(tmp_path: Path) -> None:
-    """The stream runs on; it is reported, and taken when there is room again."""
-    with platform(tmp_path) as running:
-        running.apply(app(durable=0.02).build())
-        eventually(lambda: running.status("app")["checkpoints"]["taken"] > 1)
-        full(running)
-        running.deployment("app").components["last"].state.ballast.extend(range(200_000))  # type: ignore[union-attr]
-        eventually(lambda: running.status("app")["checkpoints"]["failed"] > 1)
-        found = running.status("app")
-        assert found["state"] == "running"
-        assert "full" in found["checkpoints"]["trouble"]
-        assert "the one before it stands" in found["checkpoints"]["trouble"]
-        grows(running)
-        full(running, yes=False)
-        eventually(lambda: running.status("app")["checkpoints"]["trouble"] is None)
-
-
 def test_an_application_that_cannot_be_stored_is_not_deployed(tmp_path: Path) -> None:
     """A clear error, and nothing has happened; with room, it is."""
     with platform(tmp_path) as running:
@@ -274,20 +244,3 @@ def test_a_memento_of_a_newer_version_in_a_checkpoint(tmp_path: Path, monkeypatc
     with platform(tmp_path) as running:
         assert not running.failed_to_restart
         grows(running)
-
-
-def test_a_memento_of_a_newer_version_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The running slet keeps the state that it has."""
-    data = dump_memento(Sent(items=[7]), "app.last")
-    monkeypatch.setattr(Sent, "__memento_version__", 1)
-    with pytest.raises(StoredStateError, match="of version 2 of Sent, the code here knows 1"):
-        load_memento(data, Sent, "app.last")
-
-
-def test_a_read_only_directory(tmp_path: Path) -> None:
-    """Where nothing can be written the platform does not start; the message has the reason and the cure."""
-    Store(tmp_path).close()
-    (tmp_path / "lock").unlink()
-    (tmp_path / "lock").mkdir()  # as root may write everywhere, the lock is what cannot be written
-    with pytest.raises(StateError, match=r"cannot be used: .*; give another one, --state DIR"):
-        platform(tmp_path).start()

@@ -38,9 +38,12 @@ def test_a_queue_holds_at_least_one_item():
 
 
 def test_a_batch_counts_as_its_items():
-    """The depth counts items, not entries; so does the figure of what entered."""
+    """The depth counts items, not entries; so does the figure of what entered; an empty batch leaves no trace."""
     queue = QueueChannel("q", capacity=10)
     entry = joined(queue, Log())
+    entry.push_batch([])
+    entry.push_batch(pa.record_batch({"x": pa.array([], pa.int32())}))
+    assert not queue.entries
     entry.push(1)
     entry.push_batch([2, 3, 4])
     assert queue.depth == 4
@@ -49,39 +52,18 @@ def test_a_batch_counts_as_its_items():
     assert queue.metrics()["items"] == 4
 
 
-def test_an_empty_batch_is_nothing():
-    """A batch without items leaves no trace."""
-    queue = QueueChannel("q", capacity=1)
-    entry = joined(queue, Log())
-    entry.push_batch([])
-    entry.push_batch(pa.record_batch({"x": pa.array([], pa.int32())}))
-    assert queue.depth == 0
-    assert not queue.entries
-
-
-def test_a_batch_waits_until_it_fits(workers):
-    """A batch enters when there is room for all its items."""
-    queue, log = QueueChannel("q", capacity=4), Log()
+@pytest.mark.parametrize(("capacity", "first", "size"), [(4, 3, 2), (2, 1, 9)])
+def test_a_batch_waits_until_it_fits_or_the_queue_is_empty(workers, capacity, first, size):
+    """A batch enters when there is room for all its items; one that never fits is let in alone."""
+    queue, log = QueueChannel("q", capacity=capacity), Log()
     entry = joined(queue, log)
-    entry.push_batch([1, 2, 3])
-    driver = driven(lambda _: entry.push_batch([4, 5]))
+    entry.push_batch(list(range(first)))
+    driver = driven(lambda _: entry.push_batch(list(range(first, first + size))))
     eventually(lambda: queue._pushers)
-    assert queue.depth == 3
+    assert queue.depth == first
     workers(queue)
     finished(driver)
-    eventually(lambda: log.seen == [1, 2, 3, 4, 5])
-
-
-def test_a_batch_larger_than_the_queue_enters_an_empty_one(workers):
-    """A batch that never fits is let in alone, rather than never."""
-    queue, log = QueueChannel("q", capacity=2), Log()
-    entry = joined(queue, log)
-    entry.push(0)
-    driver = driven(lambda _: entry.push_batch(list(range(1, 10))))
-    eventually(lambda: queue._pushers)
-    workers(queue)
-    finished(driver)
-    eventually(lambda: log.seen == list(range(10)))
+    eventually(lambda: log.seen == list(range(first + size)))
     assert queue.depth == 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -273,33 +273,6 @@ def seen(running: Platform, node: str = "collect") -> list[Any]:
     return state.items
 
 
-def test_closed_in_order_it_goes_on_without_a_gap(tmp_path, world):
-    """The last checkpoint is taken when the platform is closed, and nothing moves after it."""
-    with platform(tmp_path) as running:
-        running.apply(line(fragile).build())
-        eventually(lambda: len(seen(running)) == 10)
-    world.limit = 25
-    with platform(tmp_path) as running:
-        eventually(lambda: len(seen(running)) == 25)
-        assert seen(running) == list(range(1, 26))
-    assert world.calls == list(range(1, 26))
-
-
-def test_the_item_in_hand_is_part_of_the_checkpoint(tmp_path, world):
-    """The memento of a source is one ahead of what it has sent, whenever a checkpoint comes: nothing is missing."""
-    world.limit = 10**9
-    with platform(tmp_path) as running:
-        running.apply(line(fragile).build())
-        for number in range(1, 20):
-            eventually(lambda: len(seen(running)) > number * 100)  # noqa: B023 (called at once)
-            running.checkpoint("line")
-        _crash(running)
-        world.limit = running.deployment("line").components["upto"].state.number + 100
-    with platform(tmp_path) as running:
-        eventually(lambda: len(seen(running)) >= world.limit)
-        assert seen(running) == list(range(1, world.limit + 1))
-
-
 def _crash(running: Platform) -> None:
     """Leave it as a killed process would: no last checkpoint."""
     applications = running._applications
@@ -307,18 +280,43 @@ def _crash(running: Platform) -> None:
         applications.checkpoints.stop(name)
 
 
+def ran(tmp_path: Path, app: Application) -> None:
+    """Run an application until its sink has ten items, and close the platform."""
+    with platform(tmp_path) as running:
+        running.apply(app.build())
+        eventually(lambda: len(seen(running)) == 10)
+
+
+def crashed(tmp_path: Path, app: Application, ready: Callable[[Platform], Any]) -> None:
+    """Run an application until it is ready, take a checkpoint, and crash."""
+    with platform(tmp_path) as running:
+        running.apply(app.build())
+        eventually(lambda: ready(running))
+        running.checkpoint("line")
+        _crash(running)
+
+
+def goes_on(tmp_path: Path, most: int) -> None:
+    """Start the platform again: its sink comes to have the numbers up to *most*, once and in order."""
+    with platform(tmp_path) as running:
+        eventually(lambda: len(seen(running)) == most)
+        assert seen(running) == list(range(1, most + 1))
+
+
+def test_closed_in_order_it_goes_on_without_a_gap(tmp_path, world):
+    """The last checkpoint is taken when the platform is closed, and nothing moves after it."""
+    ran(tmp_path, line(fragile))
+    world.limit = 25
+    goes_on(tmp_path, 25)
+    assert world.calls == list(range(1, 26))
+
+
 def test_a_suspended_slet_tries_its_item_again(tmp_path, world):
     """What its driver had in hand is part of the checkpoint; the repaired slet goes on with it, in order."""
     world.broken = True
-    with platform(tmp_path) as running:
-        running.apply(line(fragile).build())
-        eventually(lambda: running.deployment("line").failures())
-        running.checkpoint("line")
-        _crash(running)
+    crashed(tmp_path, line(fragile), lambda running: running.deployment("line").failures())
     world.broken = False
-    with platform(tmp_path) as running:
-        eventually(lambda: len(seen(running)) == 10)
-        assert seen(running) == list(range(1, 11))
+    goes_on(tmp_path, 10)
 
 
 def test_a_window_in_hand_is_the_channels_own(tmp_path, world):
@@ -329,11 +327,7 @@ def test_a_window_in_hand_is_the_channels_own(tmp_path, world):
     app.add("upto", upto, out="window")
     app.add("collect", collect, item=app.add("newest_two", newest_two, window="window"))
     world.broken = True
-    with platform(tmp_path) as running:
-        running.apply(app.build())
-        eventually(lambda: running.deployment("line").failures())
-        running.checkpoint("line")
-        _crash(running)
+    crashed(tmp_path, app, lambda running: running.deployment("line").failures())
     world.broken = False
     with platform(tmp_path) as running:
         eventually(lambda: len(seen(running)) == 10)
@@ -365,9 +359,7 @@ def test_what_a_pulling_slet_has_taken_is_kept(tmp_path, world):
         running.checkpoint("line")
         _crash(running)
     world.limit = 12
-    with platform(tmp_path) as running:
-        eventually(lambda: len(seen(running)) == 12)
-        assert seen(running) == list(range(1, 13))
+    goes_on(tmp_path, 12)
 
 
 def test_punctuations_of_a_merge_go_on(tmp_path, world):
@@ -630,19 +622,16 @@ def test_a_full_disk(tmp_path, world):
         seen(running).append("x" * 200_000)
         with pytest.raises(StateError, match=r"could not be written.*full.*the one before it stands"):
             running.checkpoint("line")
+        assert "full" in running.status("line")["checkpoints"]["trouble"]
         world.limit = 11
         eventually(lambda: len(seen(running)) == 12)
         _crash(running)
-    with platform(tmp_path) as running:
-        eventually(lambda: len(seen(running)) == 11)
-        assert seen(running) == list(range(1, 12))
+    goes_on(tmp_path, 11)
 
 
 def test_a_damaged_checkpoint_is_kept_and_told(tmp_path):
     """The application is not started, nor begun anew over it, until it is given up."""
-    with platform(tmp_path) as running:
-        running.apply(line(fragile).build())
-        eventually(lambda: len(seen(running)) == 10)
+    ran(tmp_path, line(fragile))
     _edit(tmp_path / "platform.sqlite", "UPDATE parts SET content = x'00' WHERE name = 'upto' AND kind = 'memento'")
     for _ in range(2):
         with platform(tmp_path) as running:
@@ -686,9 +675,7 @@ def test_an_upgrade_that_raises_keeps_its_application_down(tmp_path, monkeypatch
 
 def test_a_slet_that_is_gone(tmp_path, monkeypatch):
     """The checkpoint is kept for when its code is there again."""
-    with platform(tmp_path) as running:
-        running.apply(line(fragile).build())
-        eventually(lambda: len(seen(running)) == 10)
+    ran(tmp_path, line(fragile))
     with Platform(state=tmp_path, control=False) as bare:
         assert "test:" in str(bare.failed_to_restart["line"])
     with platform(tmp_path) as running:
@@ -799,11 +786,7 @@ def test_several_items_per_position(tmp_path, world):
     app.durable(every=1000)
     app.add("collect", collect, item=app.add("two", two_each))
     world.limit = 1
-    with platform(tmp_path) as running:
-        running.apply(app.build())
-        eventually(lambda: seen(running) == [1])
-        running.checkpoint("line")
-        _crash(running)
+    crashed(tmp_path, app, lambda running: seen(running) == [1])
     world.limit = 3
     world.gate.set()
     with platform(tmp_path) as running:
@@ -815,11 +798,7 @@ def test_a_source_without_a_memento_begins_anew(tmp_path, world):
     app = Application("line")
     app.durable(every=1000)
     app.add("collect", collect, item=app.add("forgetful", forgetful))
-    with platform(tmp_path) as running:
-        running.apply(app.build())
-        eventually(lambda: seen(running) == [1, 2, 3])
-        running.checkpoint("line")
-        _crash(running)
+    crashed(tmp_path, app, lambda running: seen(running) == [1, 2, 3])
     with platform(tmp_path) as running:
         eventually(lambda: seen(running) == [1, 2, 3, 1, 2, 3])
 
@@ -827,11 +806,7 @@ def test_a_source_without_a_memento_begins_anew(tmp_path, world):
 def test_a_second_try_after_recovery_begins_with_the_memento_that_the_failed_call_left(tmp_path, world):
     """The item is counted twice by a slet that counts before it fails, as without a crash."""
     world.broken = True
-    with platform(tmp_path) as running:
-        running.apply(line(counting).build())
-        eventually(lambda: running.deployment("line").failures())
-        running.checkpoint("line")
-        _crash(running)
+    crashed(tmp_path, line(counting), lambda running: running.deployment("line").failures())
     world.broken = False
     with platform(tmp_path) as running:
         eventually(lambda: len(seen(running)) == 10)
@@ -840,15 +815,9 @@ def test_a_second_try_after_recovery_begins_with_the_memento_that_the_failed_cal
 
 def test_what_was_pulled_and_is_kept_in_the_memento(tmp_path, world):
     """A slet that pulls several items at a time goes on with those that it had not dealt with."""
-    with platform(tmp_path) as running:
-        running.apply(line(in_lots).build())
-        eventually(lambda: seen(running) == [1] and seen(running, "in_lots"))
-        running.checkpoint("line")
-        _crash(running)
+    crashed(tmp_path, line(in_lots), lambda running: seen(running) == [1] and seen(running, "in_lots"))
     world.gate.set()
-    with platform(tmp_path) as running:
-        eventually(lambda: len(seen(running)) == 10)
-        assert seen(running) == list(range(1, 11))
+    goes_on(tmp_path, 10)
 
 
 def test_without_checkpoints_everything_begins_anew(tmp_path, world):
