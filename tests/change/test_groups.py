@@ -1,13 +1,14 @@
 """Groups: slets that share the partitions of a channel give, for each key, what one instance gives."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 import pyarrow as pa
 import pytest
 
-from exop import Application, Batch, InputPort, Keyed, Memento, Mesh, Punctuation, Slet, input_port, slet
+from exop import Application, Batch, InputPort, Keyed, Memento, Mesh, Platform, Punctuation, Slet, input_port, slet
 from exop.cli.status_text import as_text
 from exop.errors import MeshError, NotRebuildable, PlanError, SettingError, WiringError
 from exop.hooks import Plugins
@@ -17,7 +18,7 @@ from exop.model.slets.slet import spec_of
 from exop.remoting.api.edits import Add
 from exop.runtime.catalog import Catalog
 from exop.testing import check_sharing
-from tests.change.tools import Books, Tap, grows, in_thread, suspended
+from tests.change.tools import Books, Position, Tap, grows, in_thread, suspended
 from tests.rig import Gate, collector, eventually, parked, same, source_of
 
 
@@ -71,6 +72,56 @@ def by_key(items: list[Any], key: Any = lambda item: item.xway) -> dict[Any, lis
     for item in items:
         found.setdefault(key(item), []).append(item)
     return found
+
+
+class PerXway(Memento):
+    """A state by key."""
+
+    numbers: Keyed[Any, list[int]] = field(default_factory=dict)
+
+
+@slet
+def summing(x: Any, per: PerXway) -> Any:
+    """Give each item with the numbers of all items of its key so far."""
+    per.numbers.setdefault(x.xway, []).append(x.number)
+    return Car(x.xway, (x.number, len(per.numbers[x.xway])))
+
+
+def numbered(items: list[Car]) -> dict[Any, list[Any]]:
+    """The results of one instance of `summing`, by key."""
+    one = PerXway()
+    return by_key([summing(item, one) for item in items])
+
+
+def member(mesh: Mesh, name: str, like: str = "a") -> Mesh:
+    """The mesh with another member of the group."""
+    one = mesh.nodes[like]
+    return mesh.add(Node(name, one.slet, one.settings, one.ports, group=one.group))
+
+
+def expected(last: int) -> dict[Any, list[Any]]:
+    """The results of one instance for the first items of `flowing`, by key."""
+    return numbered([Car(number % 11, number) for number in range(1, last + 1)])
+
+
+@contextmanager
+def flowing(
+    platform: Platform, work: Any = summing, members: str = "a", kind: str = "direct", key: Any = lambda x: x % 11
+) -> Iterator[tuple[Tap, list[Any]]]:
+    """Run a tap of cars, a group at 16 partitions, and a sink, until the block has ended."""
+    tap, seen = Tap(), list[Any]()
+
+    @slet
+    def source(position: Position) -> Iterator[Car]:
+        while tap.next(position.number):
+            position.number += 1
+            yield Car(key(position.number), position.number)
+
+    platform.apply(grouped(source, work, seen, members, kind=kind).build())
+    try:
+        yield tap, seen
+    finally:
+        tap.shut()
 
 
 @pytest.mark.parametrize("kind", ["direct", "queue"])
@@ -151,36 +202,19 @@ def test_an_item_without_a_partition_is_the_failure_of_its_producer(platform):
 
 def test_members_without_a_state_join_and_leave_while_items_flow(platform):
     """Each item is worked on once, in the order of its key, whichever member has it."""
-    tap, seen = Tap(), list[Any]()
-
-    @slet
-    def keyed(x: int) -> Car:
-        return Car(x % 5, x)
-
-    app = Application("app")
-    numbers = app.add("numbers", tap.source())
-    app.add("source", keyed, x=numbers, out=app.channel("cars", by="xway"))
-    app.add("a", passed, x="cars", out=app.channel("given"), group="g")
-    app.add("sink", collector(seen), item="given")
-    platform.apply(app.build())
     books = Books()
-    try:
+    with flowing(platform, passed) as (tap, seen):
         for number, name in enumerate("cbd"):
             tap.let(50)
             grows(seen, 10)
-            mesh = platform.mesh("app")
-            member = mesh.nodes["a"]
-            fresh = Node(name, member.slet, member.settings, member.ports, group="g")
-            platform.apply(mesh.add(fresh))
+            platform.apply(member(platform.mesh("app"), name))
             tap.let(50)
             eventually(lambda done=100 * number + 100: len(seen) == done)
             assert books.check(platform.deployment("app")) == []
         platform.apply(platform.mesh("app").remove("c").remove("b"))
         tap.let(100)
         eventually(lambda: len(seen) == 400)
-    finally:
-        tap.shut()
-    assert by_key(seen) == by_key([Car(number % 5, number) for number in range(1, 401)])
+    assert by_key(seen) == by_key([Car(number % 11, number) for number in range(1, 401)])
 
 
 def test_partitions_move_to_another_channel_behind_what_is_under_way(platform):
@@ -229,60 +263,11 @@ def test_partitions_move_to_another_channel_behind_what_is_under_way(platform):
     assert by_key(seen) == numbered([Car(number % 11, number) for number in range(1, 101)])
 
 
-def test_a_state_that_belongs_to_no_key_does_not_move(platform):
-    """Refused when the plan is made, with the partitions, the member, and the cure."""
-    platform.apply(grouped(source_of(cars()), counted, []).build())
-    mesh = platform.mesh("app")
-    with pytest.raises(
-        PlanError,
-        match="partitions of the group 'g' would move, and a has state that belongs to no key .Count.count.; keep all",
-    ):
-        platform.plan(mesh.remove("c"))
-
-
-class PerXway(Memento):
-    """A state by key."""
-
-    numbers: Keyed[Any, list[int]] = field(default_factory=dict)
-
-
-@slet
-def summing(x: Any, per: PerXway) -> Any:
-    """Give each item with the numbers of all items of its key so far."""
-    per.numbers.setdefault(x.xway, []).append(x.number)
-    return Car(x.xway, (x.number, len(per.numbers[x.xway])))
-
-
-def numbered(items: list[Car]) -> dict[Any, list[Any]]:
-    """The results of one instance of `summing`, by key."""
-    one = PerXway()
-    return by_key([summing(item, one) for item in items])
-
-
-def member(mesh: Mesh, name: str, like: str = "a") -> Mesh:
-    """The mesh with another member of the group."""
-    one = mesh.nodes[like]
-    return mesh.add(Node(name, one.slet, one.settings, one.ports, group=one.group))
-
-
 @pytest.mark.parametrize("kind", ["direct", "queue"])
 def test_the_state_of_a_key_moves_with_its_partition(platform, kind):
     """Members come and go: each key goes on with its state, and no other member has it; the plan shows the ranges."""
-    tap, seen = Tap(), list[Any]()
-
-    @slet
-    def keyed(x: int) -> Car:
-        return Car(x % 11, x)
-
-    app = Application("app")
-    app.add(
-        "source", keyed, x=app.add("numbers", tap.source()), out=app.channel("cars", kind, by="xway", partitions=16)
-    )
-    app.add("b", summing, x="cars", out=app.channel("given"), group="g")
-    app.add("sink", collector(seen), item="given")
-    platform.apply(app.build())
-    deployment, books = platform.deployment("app"), Books()
-    try:
+    with flowing(platform, members="b", kind=kind) as (tap, seen):
+        deployment, books = platform.deployment("app"), Books()
         for edit in (
             lambda mesh: member(mesh, "a", "b"),
             lambda mesh: member(member(mesh, "d"), "c"),
@@ -302,16 +287,7 @@ def test_the_state_of_a_key_moves_with_its_partition(platform, kind):
             assert books.check(deployment) == []
         tap.let(50)
         eventually(lambda: len(seen) == 300)
-    finally:
-        tap.shut()
-    assert by_key(seen) == numbered([Car(number % 11, number) for number in range(1, 301)])
-
-
-def test_a_plan_shows_the_partitions_that_move(platform):
-    """The ranges before and after."""
-    platform.apply(grouped(source_of(cars()), summing, [], members="ab").build())
-    plan = platform.plan(member(platform.mesh("app"), "c"))
-    assert "move partitions of the group g: a 0-7, b 8-15 → a 0-4, b 5-9, c 10-15" in str(plan)
+    assert by_key(seen) == expected(300)
 
 
 def test_a_move_that_fails_leaves_every_key_where_it_was(platform, monkeypatch):
@@ -321,19 +297,7 @@ def test_a_move_that_fails_leaves_every_key_where_it_was(platform, monkeypatch):
         if name == "rebind-after":
             raise RuntimeError("broken")
 
-    tap, seen = Tap(), list[Any]()
-
-    @slet
-    def keyed(x: int) -> Car:
-        return Car(x % 11, x)
-
-    app = Application("app")
-    app.add("source", keyed, x=app.add("numbers", tap.source()), out=app.channel("cars", by="xway", partitions=16))
-    for name in "ab":
-        app.add(name, summing, x="cars", out="given" if name == "b" else app.channel("given"), group="g")
-    app.add("sink", collector(seen), item="given")
-    platform.apply(app.build())
-    try:
+    with flowing(platform, members="ab") as (tap, seen):
         tap.let(50)
         eventually(lambda: len(seen) == 50)
         with monkeypatch.context() as patched:
@@ -342,9 +306,7 @@ def test_a_move_that_fails_leaves_every_key_where_it_was(platform, monkeypatch):
                 platform.apply(member(platform.mesh("app"), "c"))
         tap.let(50)
         eventually(lambda: len(seen) == 100)
-    finally:
-        tap.shut()
-    assert by_key(seen) == numbered([Car(number % 11, number) for number in range(1, 101)])
+    assert by_key(seen) == expected(100)
 
 
 def test_a_key_that_its_member_does_not_own_is_refused(platform):
@@ -355,26 +317,11 @@ def test_a_key_that_its_member_does_not_own_is_refused(platform):
         per.numbers.setdefault(x.number, []).append(1)
         return x
 
-    seen: list[Any] = []
-    tap = Tap()
-
-    @slet
-    def keyed(x: int) -> Car:
-        return Car(1, x)
-
-    app = Application("app")
-    app.add("source", keyed, x=app.add("numbers", tap.source()), out=app.channel("cars", by="xway", partitions=16))
-    for name in "ab":
-        app.add(name, wrong, x="cars", out="given" if name == "b" else app.channel("given"), group="g")
-    app.add("sink", collector(seen), item="given")
-    platform.apply(app.build())
-    try:
+    with flowing(platform, wrong, "ab", key=lambda x: 1) as (tap, seen):
         tap.let(20)
         eventually(lambda: len(seen) == 20)
         with pytest.raises(PlanError, match=r"numbers of its memento has the key \d+, which is none of its partitions"):
             platform.apply(member(platform.mesh("app"), "c"))
-    finally:
-        tap.shut()
     platform.wait("app")
 
 
@@ -391,8 +338,10 @@ def totals(x: Any, per: Totals) -> Any:
 
 
 def test_state_moves_between_compatible_classes_alone(platform):
-    """A group whose members are replaced one by one keeps its ranges until all of them can take the state."""
+    """A plan shows the ranges; while members are replaced one by one, these stay until all can take the state."""
     platform.apply(grouped(source_of(cars()), summing, [], members="ab").build())
+    plan = platform.plan(member(platform.mesh("app"), "c"))
+    assert "move partitions of the group g: a 0-7, b 8-15 → a 0-4, b 5-9, c 10-15" in str(plan)
     mesh = platform.mesh("app").replace("a", totals, lose_state=True)
     platform.plan(mesh)
     with pytest.raises(PlanError, match=r"cannot take the state \(\w+\) of .: it has no field '\w+'; let all members"):
@@ -401,7 +350,7 @@ def test_state_moves_between_compatible_classes_alone(platform):
 
 def test_a_dead_letter_is_tried_again_by_the_owner_of_its_partition(platform):
     """Another member has the key by now, and its state."""
-    broken, seen = [True], list[Any]()
+    broken = [True]
 
     @slet(on_error="dead-letter")
     def picky(x: Any, per: PerXway) -> Any:
@@ -409,20 +358,11 @@ def test_a_dead_letter_is_tried_again_by_the_owner_of_its_partition(platform):
             raise ValueError("not now")
         return summing(x, per)
 
-    tap = Tap()
-
-    @slet
-    def keyed(x: int) -> Car:
-        return Car(x % 11, x)
-
-    app = Application("app")
-    app.add("source", keyed, x=app.add("numbers", tap.source()), out=app.channel("cars", by="xway", partitions=16))
-    app.add("a", picky, x="cars", out=app.channel("given"), group="g")
-    app.add("other", picky, x="cars", group="other")
-    app.add("sink", collector(seen), item="given")
-    platform.apply(app.build())
-    deployment = platform.deployment("app")
-    try:
+    with flowing(platform, picky) as (tap, seen):
+        one = platform.mesh("app").nodes["a"]
+        other = replace(one, name="other", ports={"x": "cars"}, group="other")
+        platform.apply(platform.mesh("app").add(other))
+        deployment = platform.deployment("app")
         tap.let(22)
         eventually(lambda: len(platform.dead_letters("app", "a")) == len(platform.dead_letters("app", "other")) == 22)
         platform.apply(member(platform.mesh("app"), "b"))
@@ -432,27 +372,14 @@ def test_a_dead_letter_is_tried_again_by_the_owner_of_its_partition(platform):
         eventually(lambda: len(seen) == 33)
         owned = {name: deployment.components[name].state.numbers for name in ("a", "b")}
         assert Books().check(deployment) == []
-    finally:
-        tap.shut()
-    assert {
-        name: {partition_of(key, 16) in part for key in owned[name]} for name, part in ranges("ab", 16).items()
-    } == {
-        "a": {True},
-        "b": {True},
-    }
-    assert by_key(seen) == numbered([Car(number % 11, number) for number in range(1, 34)])
+    for name, part in ranges("ab", 16).items():
+        assert {partition_of(key, 16) in part for key in owned[name]} == {True}
+    assert by_key(seen) == expected(33)
 
 
 def test_partitions_do_not_move_past_an_item_that_waits(platform):
     """A member that is suspended has an item in front of it: the change is refused, and says what to do."""
-    tap, seen = Tap(), list[Any]()
-    app = Application("app")
-    app.add("source", tap.source(), out=app.channel("cars", by="real", partitions=16))
-    app.add("a", passed, x="cars", out=app.channel("given"), group="g")
-    app.add("b", passed, x="cars", out="given", group="g")
-    app.add("sink", collector(seen), item="given")
-    platform.apply(app.build())
-    try:
+    with flowing(platform, passed, "ab") as (tap, seen):
         platform.apply(platform.mesh("app").suspend("a").suspend("b"))
         tap.let(10)
         eventually(lambda: platform.deployment("app").components["source"].driver.held_by)
@@ -461,19 +388,34 @@ def test_partitions_do_not_move_past_an_item_that_waits(platform):
         platform.apply(platform.mesh("app").resume("a").resume("b"))
         eventually(lambda: len(seen) == 10)
         platform.apply(platform.mesh("app").remove("a"))
-    finally:
-        tap.shut()
 
 
-@pytest.mark.parametrize("change", ["partitions", "by"])
-def test_the_partitions_of_a_channel_are_fixed_once_it_runs(platform, change):
-    """Refused by name, with the cure."""
+@pytest.mark.parametrize(
+    ("edit", "problem"),
+    [
+        (
+            lambda mesh: mesh.configure_channel("cars", partitions=32),
+            r"channel cars \(direct\) keeps its settings .* add",
+        ),
+        (
+            lambda mesh: mesh.configure_channel("cars", by="number"),
+            r"channel cars \(direct\) keeps its settings .* add",
+        ),
+        (
+            lambda mesh: mesh.edited({"a": replace(mesh.nodes["a"], group=None)}),
+            "a cannot leave its group .* while it runs",
+        ),
+        (
+            lambda mesh: mesh.replace("a", counted).remove("c"),
+            "and a has state that belongs to no key .Count.count.; keep",
+        ),
+    ],
+)
+def test_what_a_running_group_cannot_become(platform, edit, problem):
+    """Other partitions, another group, or a move of state of no key: refused in the plan, with the cure."""
     platform.apply(grouped(source_of(cars()), passed, []).build())
-    mesh = platform.mesh("app").configure_channel("cars", **{change: {"partitions": 32, "by": "number"}[change]})
-    with pytest.raises(
-        PlanError, match=r"the channel cars \(direct\) keeps its settings .* add a new channel and rewire"
-    ):
-        platform.plan(mesh)
+    with pytest.raises(PlanError, match=problem):
+        platform.plan(edit(platform.mesh("app")))
 
 
 def test_a_group_needs_a_partitioned_channel():
@@ -507,14 +449,6 @@ def test_a_port_that_pulls_is_in_no_group():
     app.add("source", source_of([]), out=app.channel("cars", by="xway"))
     with pytest.raises(WiringError, match=r"a.x pulls its items, and a is in the group 'g'"):
         app.add("a", pulls, x="cars", group="g")
-
-
-def test_a_running_slet_keeps_its_group(platform):
-    """It has seen other items than a member: add another one under another name."""
-    platform.apply(grouped(source_of(cars()), passed, []).build())
-    mesh = platform.mesh("app")
-    with pytest.raises(PlanError, match="a cannot leave its group .* while it runs"):
-        platform.plan(mesh.edited({"a": replace(mesh.nodes["a"], group=None)}))
 
 
 def test_the_status_shows_the_partitions_and_their_owners(platform):
@@ -603,22 +537,12 @@ def test_the_state_of_a_member_is_not_rebuilt_from_a_log(platform):
 
 def test_a_predecessor_that_is_kept_is_closed_when_partitions_move(platform):
     """It would have the state of keys that are another member's by now; and none is kept in such a change."""
-    tap, seen = Tap(), list[Any]()
-
-    @slet
-    def keyed(x: int) -> Car:
-        return Car(x % 11, x)
 
     @slet
     def summing_too(x: Any, per: PerXway) -> Any:
         return summing(x, per)
 
-    app = Application("app")
-    app.add("source", keyed, x=app.add("numbers", tap.source()), out=app.channel("cars", by="xway", partitions=16))
-    app.add("a", summing, x="cars", out=app.channel("given"), group="g")
-    app.add("sink", collector(seen), item="given")
-    platform.apply(app.build())
-    try:
+    with flowing(platform) as (tap, seen):
         tap.let(20)
         platform.plan(platform.mesh("app").replace("a", summing_too)).apply(keep=60)
         assert platform.status("app")["kept"].keys() == {"a"}
@@ -631,30 +555,16 @@ def test_a_predecessor_that_is_kept_is_closed_when_partitions_move(platform):
         assert "kept" not in platform.status("app")
         tap.let(20)
         eventually(lambda: len(seen) == 40)
-    finally:
-        tap.shut()
-    assert by_key(seen) == numbered([Car(number % 11, number) for number in range(1, 41)])
+    assert by_key(seen) == expected(40)
 
 
 def test_a_move_of_too_many_keys_is_refused_unless_it_may_stop_the_stream(platform, monkeypatch):
     """The time is told, and what to do; `stall=True` makes the change."""
     monkeypatch.setattr("exop.wiring.changes.partitions.PER_KEY", 1.0)
-    tap = Tap()
-
-    @slet
-    def summing_numbers(x: int, per: PerXway) -> None:
-        per.numbers.setdefault(x, []).append(x)
-
-    app = Application("live")
-    app.add("source", tap.source(), out=app.channel("cars", by="real"))
-    app.add("a", summing_numbers, x="cars", group="g")
-    platform.apply(app.build())
-    try:
+    with flowing(platform) as (tap, seen):
         tap.let(5)
-        eventually(lambda: len(platform.deployment("live").components["a"].state.numbers) == 5)
-        plan = platform.plan(member(platform.mesh("live"), "b"))
+        eventually(lambda: len(seen) == 5)
+        plan = platform.plan(member(platform.mesh("app"), "b"))
         with pytest.raises(PlanError, match="stops the stream for about 5 s: the members of the group 'g' keep 5 keys"):
             plan.apply()
         plan.apply(stall=True)
-    finally:
-        tap.shut()

@@ -25,6 +25,7 @@ from tests.change.tools import (
     grows,
     in_thread,
     suspended,
+    tapped,
     writing,
 )
 from tests.rig import Gate, eventually
@@ -271,26 +272,22 @@ def test_at_a_time(platform):
 
 def test_it_is_seen_until_it_fires(platform):
     """Status, services and plan show it; then they show the new settings, and the mesh is another revision."""
-    seen: list[Any] = []
-    tap = Tap()
-    platform.apply(chain("app", tap.source(), scale, writing(seen)).build())
-    plan = platform.plan(platform.mesh("app").configure("b", by=2, when="x  >=  50"))
-    assert "arm b: pending: by=2 when x  >=  50" in str(plan)
-    plan.apply()
-    assert pending(platform, "b") == ["by=2 when x  >=  50"]
-    (service,) = platform.registry.find("Slet", "(pending=*)")
-    assert service.properties["pending"] == ("by=2 when x  >=  50",)
-    tap.let(49)
-    eventually(lambda: len(seen) == 49)
-    assert (platform.mesh("app").revision, pending(platform, "b")) == (2, ["by=2 when x  >=  50"])
-    tap.let(1)
-    eventually(lambda: len(seen) == 50)
-    assert seen == expected((50, 2), last=50)
-    assert (platform.mesh("app").revision, pending(platform, "b")) == (3, [])
-    assert platform.status("app")["nodes"]["b"]["settings"] == {"by": 2}
-    assert platform.registry.find("Slet", "(pending=*)") == []
-    tap.shut()
-    finish(platform, "app")
+    with tapped(platform, scale) as (tap, seen):
+        plan = platform.plan(platform.mesh("app").configure("b", by=2, when="x  >=  50"))
+        assert "arm b: pending: by=2 when x  >=  50" in str(plan)
+        plan.apply()
+        assert pending(platform, "b") == ["by=2 when x  >=  50"]
+        (service,) = platform.registry.find("Slet", "(pending=*)")
+        assert service.properties["pending"] == ("by=2 when x  >=  50",)
+        tap.let(49)
+        eventually(lambda: len(seen) == 49)
+        assert (platform.mesh("app").revision, pending(platform, "b")) == (2, ["by=2 when x  >=  50"])
+        tap.let(1)
+        eventually(lambda: len(seen) == 50)
+        assert seen == expected((50, 2), last=50)
+        assert (platform.mesh("app").revision, pending(platform, "b")) == (3, [])
+        assert platform.status("app")["nodes"]["b"]["settings"] == {"by": 2}
+        assert platform.registry.find("Slet", "(pending=*)") == []
 
 
 def test_nothing_of_it_is_left(platform):
@@ -332,16 +329,12 @@ def test_a_channel_goes_while_a_line_is_pending_there(platform):
 @pytest.mark.parametrize("settings", [{}, {"by": 7}])
 def test_it_can_be_cancelled(platform, settings):
     """`configure` without `when` takes effect at once, and nothing is pending any more."""
-    seen: list[Any] = []
-    tap = Tap()
-    platform.apply(chain("app", tap.source(), scale, writing(seen)).build().configure("b", by=2, when="x >= 50"))
-    plan = platform.plan(platform.mesh("app").configure("b", **settings))
-    assert "no longer pending: by=2 when x >= 50" in str(plan)
-    plan.apply()
-    assert pending(platform, "b") == []
-    tap.let(100)
-    tap.shut()
-    finish(platform, "app")
+    with tapped(platform, scale, edit=lambda mesh: mesh.configure("b", by=2, when="x >= 50")) as (tap, seen):
+        plan = platform.plan(platform.mesh("app").configure("b", **settings))
+        assert "no longer pending: by=2 when x >= 50" in str(plan)
+        plan.apply()
+        assert pending(platform, "b") == []
+        tap.let(100)
     assert seen == [(x, settings.get("by", 1)) for x in range(1, 101)]
 
 
@@ -388,22 +381,18 @@ def test_a_slet_that_refuses_the_settings(platform):
 
 def test_it_holds_for_a_successor(platform):
     """A replacement keeps what is pending; a successor that lacks the setting does not, and the plan says so."""
-    seen: list[Any] = []
-    tap = Tap()
-    platform.apply(chain("app", tap.source(), scale, writing(seen)).build().configure("b", by=2, when="x >= 50"))
-    changed(platform, "app", lambda mesh: mesh.replace("b", scale_too))
-    assert pending(platform, "b") == ["by=2 when x >= 50"]
-    tap.let(60)
-    eventually(lambda: len(seen) == 60)
-    assert seen == expected((50, 2), last=60)
-    changed(platform, "app", lambda mesh: mesh.configure("b", by=3, when="x >= 70"))
-    plan = platform.plan(platform.mesh("app").replace("b", unscaled))
-    assert "b: the pending by=3 when x >= 70 is dropped: unscaled has no such port, field or setting" in str(plan)
-    plan.apply()
-    assert pending(platform, "b") == []
-    tap.let(20)
-    tap.shut()
-    finish(platform, "app")
+    with tapped(platform, scale, edit=lambda mesh: mesh.configure("b", by=2, when="x >= 50")) as (tap, seen):
+        changed(platform, "app", lambda mesh: mesh.replace("b", scale_too))
+        assert pending(platform, "b") == ["by=2 when x >= 50"]
+        tap.let(60)
+        eventually(lambda: len(seen) == 60)
+        assert seen == expected((50, 2), last=60)
+        changed(platform, "app", lambda mesh: mesh.configure("b", by=3, when="x >= 70"))
+        plan = platform.plan(platform.mesh("app").replace("b", unscaled))
+        assert "b: the pending by=3 when x >= 70 is dropped: unscaled has no such port, field or setting" in str(plan)
+        plan.apply()
+        assert pending(platform, "b") == []
+        tap.let(20)
     assert seen[60:] == [(x, 0) for x in range(61, 81)]
 
 

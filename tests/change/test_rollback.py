@@ -17,9 +17,11 @@ from tests.change.tools import (
     grows,
     in_thread,
     plain,
+    stream,
     summing,
     summing_too,
     suspended,
+    tapped,
     whole,
     writing,
 )
@@ -61,15 +63,11 @@ def test_back_with_its_current_state(platform, channel):
 
 def test_back_from_what_keeps_less(platform):
     """A state that the successor has lost is still there: the predecessor has its own."""
-    seen: list[int] = []
-    platform.apply(chain("app", endless, summing, writing(seen)).build())
-    grows(seen)
-    platform.plan(platform.mesh("app").replace("b", plain, lose_state=True)).apply(keep=60)
-    grows(seen)
-    platform.rollback("app", "b")
-    grows(seen)
-    end(platform, "app")
-    whole(seen)
+    with stream(platform, summing) as seen:
+        grows(seen)
+        platform.plan(platform.mesh("app").replace("b", plain, lose_state=True)).apply(keep=60)
+        grows(seen)
+        platform.rollback("app", "b")
     assert platform.deployment("app").components["b"].state.total == sum(seen)
 
 
@@ -104,79 +102,60 @@ def test_back_from_one_that_is_suspended_on_an_item(platform):
         total.total += x
         return x
 
-    seen: list[int] = []
-    platform.apply(chain("app", endless, summing, writing(seen)).build())
-    keep(platform, failing)
-    suspended(platform, "app", "b")
-    platform.rollback("app", "b")
-    grows(seen, 1000)
-    end(platform, "app")
-    whole(seen)
+    with stream(platform, summing) as seen:
+        keep(platform, failing)
+        suspended(platform, "app", "b")
+        platform.rollback("app", "b")
+        grows(seen, 1000)
     assert platform.deployment("app").components["b"].state.total == sum(seen)
 
 
 def test_proven_and_kept(platform):
     """A proven successor has a state of its own; the predecessor runs on all the same."""
-    seen: list[int] = []
-    platform.apply(chain("app", endless, summing, writing(seen)).build())
-    plan = platform.plan(platform.mesh("app").replace("b", summing_too))
-    plan.apply(shadow=Shadow(items=50), keep=60)
-    grows(seen)
-    assert kept(platform)["slet"].endswith("summing")
-    platform.rollback("app", "b")
-    assert kept(platform) is None
-    grows(seen)
-    end(platform, "app")
-    whole(seen)
+    with stream(platform, summing) as seen:
+        plan = platform.plan(platform.mesh("app").replace("b", summing_too))
+        plan.apply(shadow=Shadow(items=50), keep=60)
+        grows(seen)
+        assert kept(platform)["slet"].endswith("summing")
+        platform.rollback("app", "b")
+        assert kept(platform) is None
     assert platform.deployment("app").components["b"].state.total == sum(seen)
 
 
 def test_its_time_comes_to_an_end(platform):
     """After the declared time it is closed, and going back says what can be done instead."""
-    seen: list[int] = []
-    platform.apply(chain("app", endless, summing, writing(seen)).build())
-    keep(platform, summing_too, seconds=0.05)
-    eventually(lambda: kept(platform) is None, "the end of its time")
-    eventually(lambda: platform.deployment("app").components["b"].tap is None, "the end of the tap")
-    with pytest.raises(PlanError, match="no predecessor that runs on as a standby.*replace it back"):
-        platform.rollback("app", "b")
-    with pytest.raises(UnknownName, match="'d'"):
-        platform.rollback("app", "d")
-    grows(seen)
-    end(platform, "app")
-    whole(seen)
+    with stream(platform, summing):
+        keep(platform, summing_too, seconds=0.05)
+        eventually(lambda: kept(platform) is None, "the end of its time")
+        eventually(lambda: platform.deployment("app").components["b"].tap is None, "the end of the tap")
+        with pytest.raises(PlanError, match="no predecessor that runs on as a standby.*replace it back"):
+            platform.rollback("app", "b")
+        with pytest.raises(UnknownName, match="'d'"):
+            platform.rollback("app", "d")
 
 
 def test_another_change_of_the_node_ends_it(platform):
     """There is one predecessor at a time: that of the last change. Changes elsewhere leave it."""
-    seen: list[int] = []
-    platform.apply(chain("app", endless, summing, plain, writing(seen)).build())
-    keep(platform, summing_too)
-    platform.apply(platform.mesh("app").replace("c", summing))
-    assert kept(platform) is not None
-    platform.apply(platform.mesh("app").replace("b", summing))
-    assert kept(platform) is None
-    grows(seen)
-    end(platform, "app")
-    whole(seen)
+    with stream(platform, summing, plain):
+        keep(platform, summing_too)
+        platform.apply(platform.mesh("app").replace("c", summing))
+        assert kept(platform) is not None
+        platform.apply(platform.mesh("app").replace("b", summing))
+        assert kept(platform) is None
 
 
 def test_back_to_where_the_node_is_now(platform):
     """What was rewired or suspended meanwhile stays so."""
-    seen: list[int] = []
-    platform.apply(chain("app", endless, summing, writing(seen)).build())
-    keep(platform, summing_too)
-    mesh = platform.mesh("app").rewire("b", out=ChannelSpec("other", "queue")).rewire("c", x="other")
-    platform.apply(mesh.suspend("b"))
-    mesh = platform.rollback("app", "b")
-    assert mesh.node("b").suspended
-    assert mesh.node("b").ports["out"] == "other"
-    component = platform.deployment("app").components["b"]
-    assert (component.status, component.node.ports["out"]) == ("suspended", "other")
-    platform.resume("app", "b")
-    grows(seen)
-    end(platform, "app")
-    whole(seen)
+    with stream(platform, summing):
+        keep(platform, summing_too)
+        mesh = platform.mesh("app").rewire("b", out=ChannelSpec("other", "queue")).rewire("c", x="other")
+        platform.apply(mesh.suspend("b"))
+        mesh = platform.rollback("app", "b")
+        assert mesh.node("b").suspended
+        assert mesh.node("b").ports["out"] == "other"
+        component = platform.deployment("app").components["b"]
+        assert (component.status, component.node.ports["out"]) == ("suspended", "other")
+        platform.resume("app", "b")
 
 
 def test_a_trial_leaves_it(platform):
@@ -188,17 +167,13 @@ def test_a_trial_leaves_it(platform):
         total.total += x
         return -x
 
-    seen: list[int] = []
-    platform.apply(chain("app", endless, summing, writing(seen)).build())
-    keep(platform, summing_too)
-    with pytest.raises(ShadowFailed):
-        platform.plan(platform.mesh("app").replace("b", wrong)).apply(shadow=Shadow(items=20))
-    grows(seen)
-    assert kept(platform) is not None
-    platform.rollback("app", "b")
-    grows(seen)
-    end(platform, "app")
-    whole(seen)
+    with stream(platform, summing) as seen:
+        keep(platform, summing_too)
+        with pytest.raises(ShadowFailed):
+            platform.plan(platform.mesh("app").replace("b", wrong)).apply(shadow=Shadow(items=20))
+        grows(seen)
+        assert kept(platform) is not None
+        platform.rollback("app", "b")
     assert platform.deployment("app").components["b"].state.total == sum(seen)
 
 
@@ -209,18 +184,14 @@ def test_a_change_that_is_undone_leaves_it(platform, monkeypatch):
         if name == "rebind-after":
             raise RuntimeError("refused behind the bind")
 
-    seen: list[int] = []
-    platform.apply(chain("app", endless, summing, writing(seen)).build())
-    keep(platform, summing_too)
-    with monkeypatch.context() as patch:
-        patch.setattr(changing, "failpoint", fail)
-        with pytest.raises(RuntimeError, match="behind the bind"):
-            keep(platform, summing)
-    grows(seen)
-    platform.rollback("app", "b")
-    grows(seen)
-    end(platform, "app")
-    whole(seen)
+    with stream(platform, summing) as seen:
+        keep(platform, summing_too)
+        with monkeypatch.context() as patch:
+            patch.setattr(changing, "failpoint", fail)
+            with pytest.raises(RuntimeError, match="behind the bind"):
+                keep(platform, summing)
+        grows(seen)
+        platform.rollback("app", "b")
     assert platform.deployment("app").components["b"].state.total == sum(seen)
 
 
@@ -233,16 +204,12 @@ def test_one_that_raises_where_its_successor_does_not(platform):
             raise ValueError(f"not {x}")
         return x
 
-    tap = Tap()
-    seen: list[int] = []
-    platform.apply(chain("app", tap.source(), fussy, writing(seen)).build())
-    tap.let(100)
-    grows(seen, 100 - len(seen))
-    keep(platform, plain)
-    tap.let(300)
-    eventually(lambda: kept(platform) is None, "the end of the predecessor")
-    tap.shut()
-    assert platform.wait("app", 20)
+    with tapped(platform, fussy) as (tap, seen):
+        tap.let(100)
+        grows(seen, 100 - len(seen))
+        keep(platform, plain)
+        tap.let(300)
+        eventually(lambda: kept(platform) is None, "the end of the predecessor")
     whole(seen, 400)
 
 
@@ -258,14 +225,10 @@ def test_one_that_cannot_keep_up(platform, monkeypatch):
             threading.Event().wait(0.5)
         return x
 
-    seen: list[int] = []
-    platform.apply(chain("app", endless, slow, writing(seen)).build())
-    keep(platform, plain)
-    going.set()
-    eventually(lambda: kept(platform) is None, "the end of the predecessor")
-    grows(seen)
-    end(platform, "app")
-    whole(seen)
+    with stream(platform, slow):
+        keep(platform, plain)
+        going.set()
+        eventually(lambda: kept(platform) is None, "the end of the predecessor")
 
 
 def test_an_application_that_is_removed(platform):

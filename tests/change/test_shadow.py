@@ -22,8 +22,10 @@ from tests.change.tools import (
     in_thread,
     plain,
     plain_too,
+    stream,
     summing,
     summing_too,
+    tapped,
     whole,
     writing,
 )
@@ -137,16 +139,12 @@ def wrong(n):
 
 def test_a_wrong_value_is_refused(platform):
     """The report names the item, the port and both values; the stream has not noticed anything."""
-    seen: list[int] = []
-    platform.apply(chain("app", endless, summing, writing(seen)).build())
-    error = refused(platform, wrong(5))
-    first = error.report["differences"][0]
-    assert first["kind"] == "different"
-    assert int(first["new"]) == int(first["old"]) + 1
-    assert f"item {first['item']}, out: old {first['old']}, new {first['new']}" in str(error)
-    grows(seen)
-    end(platform, "app")
-    whole(seen)
+    with stream(platform, summing):
+        error = refused(platform, wrong(5))
+        first = error.report["differences"][0]
+        assert first["kind"] == "different"
+        assert int(first["new"]) == int(first["old"]) + 1
+        assert f"item {first['item']}, out: old {first['old']}, new {first['new']}" in str(error)
 
 
 @slet
@@ -234,14 +232,10 @@ def test_a_slow_one_is_refused_and_does_not_hold_the_stream(platform):
         threading.Event().wait(0.002)
         return x
 
-    seen: list[int] = []
-    platform.apply(chain("app", endless, plain, writing(seen)).build())
-    error = refused(platform, slow, Shadow(items=100_000, seconds=20))
-    assert "too slow" in str(error)
-    assert error.report["held_s"] < 1.5
-    grows(seen)
-    end(platform, "app")
-    whole(seen)
+    with stream(platform, plain):
+        error = refused(platform, slow, Shadow(items=100_000, seconds=20))
+        assert "too slow" in str(error)
+        assert error.report["held_s"] < 1.5
 
 
 def test_one_that_hangs_is_refused(platform, monkeypatch):
@@ -254,14 +248,11 @@ def test_one_that_hangs_is_refused(platform, monkeypatch):
         gate.pass_through()
         return x
 
-    seen: list[int] = []
-    platform.apply(chain("app", endless, plain, writing(seen)).build())
-    with in_thread(lambda: refused(platform, hanging, Shadow(items=100_000, seconds=20))):
+    trial = Shadow(items=100_000, seconds=20)
+    with stream(platform, plain) as seen, in_thread(lambda: refused(platform, hanging, trial)):
         gate.somebody_waits()
         grows(seen, 10_000)
         gate.open()
-    end(platform, "app")
-    whole(seen)
 
 
 def test_one_that_hangs_when_time_is_up(platform, monkeypatch):
@@ -276,20 +267,16 @@ def test_one_that_hangs_when_time_is_up(platform, monkeypatch):
             gate.pass_through()
         return x
 
-    tap = Tap()
-    seen: list[int] = []
-    platform.apply(chain("app", tap.source(), plain, writing(seen)).build())
-    with in_thread(lambda: refused(platform, hanging, Shadow(seconds=0.2))) as failing:
-        on_trial(platform)
-        tap.let(11)
-        gate.somebody_waits()
-        eventually(lambda: len(seen) == 11, "what the old one does meanwhile")
-        tap.let(5)
-        eventually(lambda: len(seen) == 16, "what the old one does meanwhile")
-        assert "too slow" in str(failing.result(20))
-    gate.open()
-    tap.shut()
-    assert platform.wait("app", 20)
+    with tapped(platform, plain) as (tap, seen):
+        with in_thread(lambda: refused(platform, hanging, Shadow(seconds=0.2))) as failing:
+            on_trial(platform)
+            tap.let(11)
+            gate.somebody_waits()
+            eventually(lambda: len(seen) == 11, "what the old one does meanwhile")
+            tap.let(5)
+            eventually(lambda: len(seen) == 16, "what the old one does meanwhile")
+            assert "too slow" in str(failing.result(20))
+        gate.open()
     whole(seen, 16)
 
 
@@ -329,13 +316,9 @@ def test_a_comparison_of_the_users_own(platform):
 @pytest.mark.parametrize("compare", [lambda old: True, lambda old, new: old / 0 > new])
 def test_a_comparison_that_raises(platform, compare):
     """The report names it, and the item; the old one runs on."""
-    seen: list[Any] = []
-    platform.apply(chain("app", endless, plain, writing(seen)).build())
-    error = refused(platform, plain_too, Shadow(items=20, seconds=20, compare=compare))
-    assert re.search(r"`compare` raised for item \d+, out .*compare\(old, new\)", str(error))
-    grows(seen)
-    end(platform, "app")
-    whole(seen)
+    with stream(platform, plain):
+        error = refused(platform, plain_too, Shadow(items=20, seconds=20, compare=compare))
+        assert re.search(r"`compare` raised for item \d+, out .*compare\(old, new\)", str(error))
 
 
 def test_a_comparison_that_hangs_is_refused(platform, monkeypatch):
@@ -348,37 +331,12 @@ def test_a_comparison_that_hangs_is_refused(platform, monkeypatch):
         gate.pass_through()
         return old == new
 
-    seen: list[int] = []
-    platform.apply(chain("app", endless, plain, writing(seen)).build())
-    error = refused(platform, plain_too, Shadow(items=100_000, seconds=20, compare=hanging))
-    assert "too slow" in str(error)
-    grows(seen)
-    platform.apply(platform.mesh("app").replace("b", plain_too))
-    gate.open()
-    end(platform, "app")
-    whole(seen)
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"items": "3"},
-        {"items": 1.5},
-        {"items": True},
-        {"seconds": "x"},
-        {"seconds": float("nan")},
-        {"items": 5, "slower": "x"},
-        {"items": 5, "compare": 3},
-        {"items": 5, "divert": 3},
-        {"items": 5, "divert": {3: 4}},
-        {"items": 5, "copy": "no"},
-    ],
-)
-def test_what_is_no_shadow(given):
-    """What cannot be is refused where it is said, by name, with what it could be."""
-    name, value = list(given.items())[-1]
-    with pytest.raises(PlanError, match=f"{name}={re.escape(str(value) if value != value else repr(value))}.*; give "):
-        Shadow(**given)
+    with stream(platform, plain) as seen:
+        error = refused(platform, plain_too, Shadow(items=100_000, seconds=20, compare=hanging))
+        assert "too slow" in str(error)
+        grows(seen)
+        platform.apply(platform.mesh("app").replace("b", plain_too))
+        gate.open()
 
 
 def test_what_is_given_as_a_shadow(platform):
@@ -408,8 +366,7 @@ def test_items_that_are_altered_are_copied(platform):
 
     @slet
     def mark_too(x: dict[str, Any]) -> dict[str, Any]:
-        x["path"].append("b")
-        return x
+        return mark(x)
 
     seen: list[Any] = []
 
@@ -499,33 +456,24 @@ def dropping(x: int) -> int | None:
 
 
 @slet
-def dropping_too(x: int) -> int | None:
-    """Puts out nothing, by other code."""
-
-
-@slet
 def marking(x: int) -> Iterator[int | Punctuation]:
     """Puts out punctuations alone."""
     yield Punctuation(x)
 
 
-@slet
-def marking_too(x: int) -> Iterator[int | Punctuation]:
-    """Puts out punctuations alone, by other code."""
-    yield Punctuation(x)
-
-
 @pytest.mark.parametrize("shadow", [Shadow(seconds=0.1), Shadow(items=20, seconds=0.1)])
-@pytest.mark.parametrize(("before", "successor"), [(dropping, dropping_too), (marking, marking_too)])
-def test_nothing_was_compared(platform, shadow, before, successor):
+@pytest.mark.parametrize("silent", [dropping, marking])
+def test_nothing_was_compared(platform, shadow, silent):
     """Two that put out no item are not equal: the successor is refused with the cure, unless that is allowed."""
-    platform.apply(chain("app", endless, before, writing([])).build())
-    error = refused(platform, successor, shadow)
+    platform.apply(chain("app", endless, silent, writing([])).build())
+    error = refused(platform, silent, shadow, lose_state=True)
     assert "no output was compared" in str(error)
     assert "--allow-no-output" in str(error)
     assert (error.report["compared"], error.report["items"] > 0) == (0, True)
-    replaced(platform, successor, dataclasses.replace(shadow, allow_no_output=True))
-    assert running(platform) == successor.__name__
+    before = platform.deployment("app").components["b"]
+    replaced(platform, silent, dataclasses.replace(shadow, allow_no_output=True), lose_state=True)
+    assert platform.deployment("app").components["b"] is not before
+    assert shadow.items or platform.status("app")["proof"]["b"]["seconds"] >= 0.1
 
 
 def test_outputs_that_come_late_are_waited_for(platform):
@@ -551,27 +499,14 @@ def test_outputs_that_come_late_are_waited_for(platform):
     tap.shut()
 
 
-def test_for_a_time(platform):
-    """`seconds` alone: it takes over when it was equal for so long."""
-    seen: list[int] = []
-    platform.apply(chain("app", endless, summing, writing(seen)).build())
-    replaced(platform, summing_too, Shadow(seconds=0.1))
-    assert running(platform) == "summing_too"
-    assert platform.status("app")["proof"]["b"]["seconds"] >= 0.1
-
-
 def test_two_nodes_at_once(platform):
     """All successors of a plan are proven, or none takes over."""
-    seen: list[int] = []
-    platform.apply(chain("app", endless, summing, plain, writing(seen)).build())
-    mesh = platform.mesh("app").replace("b", summing_too).replace("c", skipping)
-    with pytest.raises(ShadowFailed, match="c was not replaced"):
+    with stream(platform, summing, plain):
+        mesh = platform.mesh("app").replace("b", summing_too).replace("c", skipping)
+        with pytest.raises(ShadowFailed, match="c was not replaced"):
+            platform.plan(mesh).apply(shadow=TWENTY)
+        mesh = platform.mesh("app").replace("b", summing_too).replace("c", summing)
         platform.plan(mesh).apply(shadow=TWENTY)
-    mesh = platform.mesh("app").replace("b", summing_too).replace("c", summing)
-    platform.plan(mesh).apply(shadow=TWENTY)
-    grows(seen)
-    end(platform, "app")
-    whole(seen)
 
 
 def test_others_are_refused_while_a_successor_is_on_trial(platform):
@@ -608,17 +543,10 @@ def test_an_application_that_is_removed_meanwhile(platform):
 
 def test_the_old_one_is_suspended_meanwhile(platform):
     """Nothing can be compared with one that is suspended on an item: that is said, and it stays as it is."""
-    seen: list[int] = []
-    platform.apply(chain("app", endless, raising, writing(seen)).build())
-    error = None
-    with pytest.raises(PlanError) as caught:
-        replaced(platform, plain)
-    error = caught.value
-    assert "failed" in str(error)
-    platform.apply(platform.mesh("app").replace("b", plain))
-    grows(seen)
-    end(platform, "app")
-    whole(seen)
+    with stream(platform, raising):
+        with pytest.raises(PlanError, match="failed"):
+            replaced(platform, plain)
+        platform.apply(platform.mesh("app").replace("b", plain))
 
 
 def test_an_opening_that_fails(platform):
@@ -632,13 +560,8 @@ def test_an_opening_that_fails(platform):
         def x(self, x: int) -> int:
             return x
 
-    seen: list[int] = []
-    platform.apply(chain("app", endless, plain, writing(seen)).build())
-    with pytest.raises(PlanError, match="no engine here"):
+    with stream(platform, plain), pytest.raises(PlanError, match="no engine here"):
         replaced(platform, Closed)
-    grows(seen)
-    end(platform, "app")
-    whole(seen)
 
 
 def test_effects_are_refused_unless_diverted(platform, tmp_path):
@@ -759,10 +682,7 @@ def test_a_window_from_which_the_slet_evicts(platform):
 
     @slet
     def pairs_too(x: list[int]) -> tuple[int, ...]:
-        window: Any = x
-        found = tuple(window)
-        window.evict(max(0, len(window) - 1))
-        return found
+        return pairs(x)
 
     seen: list[Any] = []
     app = Application("app")

@@ -190,6 +190,31 @@ def in_thread(work: Callable[[], Any]) -> Iterator["Future[Any]"]:
         future.result(PATIENCE)
 
 
+@contextmanager
+def stream(platform: Platform, *slets: Any) -> Iterator[list[Any]]:
+    """Run `endless`, these slets and a sink as `app`; behind the block nothing is lost, doubled or reordered."""
+    seen: list[Any] = []
+    platform.apply(chain("app", endless, *slets, writing(seen)).build())
+    yield seen
+    grows(seen)
+    end(platform, "app")
+    whole(seen)
+
+
+@contextmanager
+def tapped(
+    platform: Platform, *slets: Any, edit: Callable[[Mesh], Mesh] = lambda mesh: mesh
+) -> Iterator[tuple[Tap, list[Any]]]:
+    """Run a tap, these slets and a sink as `app`, until the block has ended and all items have arrived."""
+    tap, seen = Tap(), list[Any]()
+    platform.apply(edit(chain("app", tap.source(), *slets, writing(seen)).build()))
+    try:
+        yield tap, seen
+    finally:
+        tap.shut()
+    finish(platform, "app")
+
+
 class Books:
     """The balance of every connection through a direct channel or a queue, from one look to the next.
 

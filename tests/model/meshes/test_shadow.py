@@ -29,11 +29,29 @@ def test_other_texts(text):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{}, {"items": 0}, {"seconds": 0.0}, {"seconds": float("inf")}, {"items": 1, "slower": 0}]
+    ("wrong", "problem"),
+    [
+        ({}, "needs an end"),
+        ({"items": 0}, "items=0, .* give numbers above 0"),
+        ({"seconds": 0.0}, "seconds=0.0, .* give numbers above 0"),
+        ({"seconds": float("inf")}, "seconds=inf, .* give numbers above 0"),
+        ({"items": 1, "slower": 0}, "slower=0 .* give numbers above 0"),
+        ({"items": "3"}, "items='3' .* give a whole number"),
+        ({"items": 1.5}, "items=1.5 .* give a whole number"),
+        ({"items": True}, "items=True .* give a whole number"),
+        ({"seconds": "x"}, "seconds='x' .* give a number of seconds"),
+        ({"seconds": float("nan")}, "seconds=nan, .* give numbers above 0"),
+        ({"items": 5, "slower": "x"}, "slower='x' .* give a number"),
+        ({"items": 5, "compare": 3}, "compare=3 .* give a function"),
+        ({"items": 5, "divert": 3}, "divert=3 .* give values by setting"),
+        ({"items": 5, "divert": {3: 4}}, "divert={3: 4} .* give values by setting"),
+        ({"items": 5, "copy": "no"}, "copy='no' .* give True or False"),
+        ({"items": 5, "allow_no_output": 1}, "allow_no_output=1 .* give True or False"),
+    ],
 )
-def test_a_shadow_needs_an_end(wrong):
-    """No end, and numbers that cannot be, are refused where they are written."""
-    with pytest.raises(PlanError, match="shadow"):
+def test_what_is_no_shadow(wrong, problem):
+    """A missing end, numbers out of range and values of another kind are refused by name, with what is possible."""
+    with pytest.raises(PlanError, match=problem):
         Shadow(**wrong)
 
 
