@@ -102,7 +102,7 @@ def test_under_load(platform, tmp_path, log):
 
 
 def test_a_slet_may_rebuild_its_own_state(platform):
-    """The same slet, with the state that the log gives, as the plan says; a shadow, which copies a state, is refused."""
+    """The same slet, with the state that the log gives, as the plan says; a shadow copies a state, and is refused."""
     seen: list[int] = []
     with tapped(platform, seen, items=10):
         state_of(platform).total = -1

@@ -41,6 +41,18 @@ def batches(position: Position, *, to: int = LAST) -> Iterator[Batch[Report]]:
         yield Batch(Report(number) for number in range(first, position.number + 1))
 
 
+def reports_of(tap: Tap) -> Any:
+    """A source of the reports that a tap lets through."""
+
+    @slet
+    def tapped(position: Position) -> Iterator[Report]:
+        while tap.next(position.number):
+            position.number += 1
+            yield Report(position.number)
+
+    return tapped
+
+
 @slet
 def numbers_of(pieces: list[Report]) -> list[int]:
     """The times in a window."""
@@ -76,66 +88,53 @@ def span(first: int, last: int) -> list[int]:
     return list(range(first, last + 1))
 
 
-@pytest.mark.parametrize("source", [reports, batches])
-@pytest.mark.parametrize("queue", [False, True])
-def test_by_count_running_on(platform, source, queue):
-    """The open window gets its ten items; the next one has four: every item is in one window, at full speed."""
-    seen: list[Any] = []
-    app = windowed(source, seen, queue=queue, count=10)
-    platform.apply(app.build().configure("pieces", count=4, when="item.time >= 5003"))
-    finish(platform, "app")
-    wanted = [span(n, n + 9) for n in range(1, 5010, 10)]
-    assert wanted[-1] == span(5001, 5010)
-    wanted += [span(n, n + 3) for n in range(5011, LAST - 2, 4)]
-    assert seen == wanted
-    assert platform.mesh("app").channels["pieces"].settings == {"count": 4}
-    assert "pending" not in platform.status("app")["channels"]["pieces"]
+def spans(first: int, last: int, size: int) -> list[list[int]]:
+    """The whole windows of a size."""
+    return [span(n, n + size - 1) for n in range(first, last - size + 2, size)]
+
+
+NEXT = {"count": 4, "when": "item.time >= 5003"}
+CLOSED = {"count": 4, "when": "pieces.time >= 5004", "close_windows": True}
+OVERLAPPING = {"count": 3, "slide": 3, "when": "item.time >= 12", "close_windows": True}
+SHORTER = {"seconds": 30, "when": "item.time >= 5045"}
+TIMED = {"count": None, "seconds": 20, "time": "time", "when": "item.time >= 15"}
+BACK = {"count": 10, "seconds": None, "when": "item.time >= 70"}
 
 
 @pytest.mark.parametrize("source", [reports, batches])
-def test_by_count_closing(platform, source):
-    """What is in the open window leaves before the point; the windows begin anew with the item itself."""
+@pytest.mark.parametrize(
+    ("settings", "last", "updates", "wanted"),
+    [
+        ({"count": 10}, LAST, [NEXT], [*spans(1, 5010, 10), *spans(5011, LAST, 4)]),
+        ({"count": 10, "queue": True}, LAST, [NEXT], [*spans(1, 5010, 10), *spans(5011, LAST, 4)]),
+        ({"count": 10}, LAST, [CLOSED], [*spans(1, 5000, 10), span(5001, 5003), *spans(5004, LAST, 4)]),
+        (
+            {"count": 6, "slide": 2},
+            20,
+            [OVERLAPPING],
+            [span(1, 6), span(3, 8), span(5, 10), span(7, 11), span(9, 11), [11], *spans(12, 20, 3)],
+        ),
+        (
+            {"seconds": 60, "time": "time"},
+            6000,
+            [SHORTER],
+            [span(1, 59), *spans(60, 5099, 60), *spans(5100, 5999, 30), [6000]],
+        ),
+        ({"count": 10}, 100, [TIMED, BACK], [*spans(1, 20, 10), span(21, 39), *spans(40, 79, 20), *spans(80, 99, 10)]),
+    ],
+)
+def test_exactly_at_the_item(platform, source, settings, last, updates, wanted):
+    """Open windows run to their end, or leave before the point; every item is in one of the windows of its time."""
     seen: list[Any] = []
-    app = windowed(source, seen, count=10)
-    platform.apply(app.build().configure("pieces", count=4, when="pieces.time >= 5004", close_windows=True))
-    finish(platform, "app")
-    wanted = [span(n, n + 9) for n in range(1, 5000, 10)] + [span(5001, 5003)]
-    wanted += [span(n, n + 3) for n in range(5004, LAST - 2, 4)]
-    assert seen == wanted
-
-
-def test_overlapping_by_count_closed(platform):
-    """All that are open leave, the oldest first."""
-    seen: list[Any] = []
-    app = windowed(reports, seen, count=6, slide=2)
-    mesh = app.build().configure("pieces", count=3, slide=3, when="item.time >= 12", close_windows=True)
-    platform.apply(mesh.configure("a", to=20))
-    finish(platform, "app")
-    old = [span(1, 6), span(3, 8), span(5, 10)]
-    assert seen == [*old, span(7, 11), span(9, 11), [11], span(12, 14), span(15, 17), span(18, 20)]
-
-
-@pytest.mark.parametrize("source", [reports, batches])
-def test_by_time_running_on(platform, source):
-    """The open window runs to its end; the next ones have the new length, and begin at its multiples."""
-    seen: list[Any] = []
-    app = windowed(source, seen, seconds=60, time="time")
-    platform.apply(app.build().configure("pieces", seconds=30, when="item.time >= 5045").configure("a", to=6000))
-    finish(platform, "app")
-    wanted = [span(max(1, n), n + 59) for n in range(0, 5100, 60)]
-    wanted += [span(n, min(6000, n + 29)) for n in range(5100, 6001, 30)]
-    assert seen == wanted
-
-
-def test_from_count_to_time_and_back(platform):
-    """Windows of another sort are windows of other sizes."""
-    seen: list[Any] = []
-    app = windowed(reports, seen, count=10)
-    mesh = app.build().configure("pieces", count=None, seconds=20, time="time", when="item.time >= 15")
-    mesh = mesh.configure("pieces", count=10, seconds=None, when="item.time >= 70").configure("a", to=100)
+    mesh = windowed(source, seen, **settings).build().configure("a", to=last)
+    for update in updates:
+        mesh = mesh.configure("pieces", **update)
     platform.apply(mesh)
     finish(platform, "app")
-    assert seen == [span(1, 10), span(11, 20), span(21, 39), span(40, 59), span(60, 79), span(80, 89), span(90, 99)]
+    assert seen == wanted
+    sizes = {name: value for name, value in updates[-1].items() if name in ("count", "slide", "seconds") and value}
+    assert sizes.items() <= platform.mesh("app").channels["pieces"].settings.items()
+    assert "pending" not in platform.status("app")["channels"]["pieces"]
 
 
 def test_at_a_time(platform):
@@ -176,13 +175,7 @@ def test_at_once(platform, close):
     seen: list[Any] = []
     tap = Tap()
 
-    @slet
-    def tapped(position: Position) -> Iterator[Report]:
-        while tap.next(position.number):
-            position.number += 1
-            yield Report(position.number)
-
-    platform.apply(windowed(tapped, seen, count=10).build())
+    platform.apply(windowed(reports_of(tap), seen, count=10).build())
     tap.let(13)
     eventually(lambda: platform.status("app")["channels"]["pieces"]["items"] == 10 and len(seen) == 1)
     eventually(lambda: platform.status("app")["nodes"]["a"]["metrics"]["items_out"] == 13)
@@ -216,17 +209,13 @@ def test_it_is_seen_and_cancelled(platform):
 
 
 def test_while_a_change_is_prepared(platform):
-    """What took effect meanwhile is part of the change; an edit that takes the line away is outdated."""
+    """What took effect meanwhile is part of the change; an edit that takes the update away is outdated."""
     seen: list[Any] = []
     gate, tap = Gate(), Tap()
 
-    @slet
-    def tapped(position: Position) -> Iterator[Report]:
-        while tap.next(position.number):
-            position.number += 1
-            yield Report(position.number)
-
-    platform.apply(windowed(tapped, seen, count=10).build().configure("pieces", count=4, when="item.time >= 15"))
+    platform.apply(
+        windowed(reports_of(tap), seen, count=10).build().configure("pieces", count=4, when="item.time >= 15")
+    )
     read = platform.mesh("app")
 
     class Opening(Slet):
@@ -284,13 +273,7 @@ def test_what_is_closed_at_once_leaves_at_once(platform):
     seen: list[Any] = []
     tap = Tap()
 
-    @slet
-    def tapped(position: Position) -> Iterator[Report]:
-        while tap.next(position.number):
-            position.number += 1
-            yield Report(position.number)
-
-    platform.apply(windowed(tapped, seen, queue=True, count=10).build())
+    platform.apply(windowed(reports_of(tap), seen, queue=True, count=10).build())
     tap.let(13)
     eventually(lambda: platform.status("app")["nodes"]["pass"]["metrics"]["items_in"] >= 1 and len(seen) == 1)
     eventually(lambda: not platform.deployment("app").channels["buffer"].entries)

@@ -3,12 +3,13 @@
 import random
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import pytest
 
-from exop import Application, Batch, InputPort, OutputPort, Punctuation, Shadow, Slet, input_port, slet
+from exop import Application, Batch, InputPort, OutputPort, Platform, Punctuation, Shadow, Slet, input_port, slet
 from exop.errors import ConditionError, MeshError, PlanError, SettingError, StaleMesh, UnknownName
 from exop.model.meshes.nodes import ConditionalUpdate
 from exop.runtime.conditional_updates import AppliedUpdate
@@ -102,6 +103,15 @@ def expected(*steps: tuple[int, int], last: int = LAST) -> list[tuple[int, int]]
     return found
 
 
+@contextmanager
+def on_trial(platform: Platform, node: str, successor: Any, items: int) -> Iterator[None]:
+    """Prove a successor while the block runs, which begins when the trial does."""
+    plan = platform.plan(platform.mesh("app").replace(node, successor))
+    with in_thread(lambda: plan.apply(shadow=Shadow(items=items, seconds=20))):
+        eventually(lambda: platform.status("app").get("shadow", {}).get(node, {}).get("seconds"), "the trial")
+        yield
+
+
 def pending(platform: Any, node: str, application: str = "app") -> list[str]:
     """What the status says is pending."""
     return list(platform.status(application)["nodes"][node].get("pending", []))
@@ -110,7 +120,7 @@ def pending(platform: Any, node: str, application: str = "app") -> list[str]:
 @pytest.mark.parametrize("kind", ["direct", "queue"])
 @pytest.mark.parametrize("worker", [scale, counted, Scale])
 def test_exactly_at_the_item(platform, kind, worker):
-    """Every item before the point meets the old settings, it and every one behind it the new; line after line."""
+    """Every item before the point meets the old settings, it and every one behind it the new; update after update."""
     seen: list[Any] = []
     app = Application("app")
     numbers = app.channel("numbers", kind=kind, **({"capacity": 7} if kind == "queue" else {}))
@@ -190,7 +200,7 @@ def test_exactly_at_the_row_of_a_record_batch(platform, taken):
 
 
 def test_where_streams_meet(platform):
-    """Two sources at full speed, one slet: each line waits for an item of the port that it names, and for its turn."""
+    """Two sources at full speed, one slet: each update waits for an item of the port that it names, and for its turn."""
     seen: list[tuple[int, int]] = []
     fired = threading.Event()
 
@@ -217,7 +227,7 @@ def test_where_streams_meet(platform):
     assert sorted(set(factors)) == [1, 2, 3, 4]
     assert next(x for x, by in seen if by == 2) == 5000
     first = next(x for x, by in seen if by == 3)
-    assert first == -6000 or first < -6000  # behind 6000 only if the line before it took effect later
+    assert first == -6000 or first < -6000  # behind 6000 only if the update before it took effect later
     assert next(x for x, by in seen if by == 4) >= 20_000
     for one in ([x for x, _ in seen if x > 0], [-x for x, _ in seen if x < 0]):
         assert one == list(range(1, len(one) + 1))
@@ -291,7 +301,7 @@ def test_it_is_seen_until_it_fires(platform):
 
 
 def test_nothing_of_it_is_left(platform):
-    """Before a line is pending, and some time after the last one has fired, no guard stands in the way."""
+    """Before an update is pending, and some time after the last one has fired, no trigger stands in the way."""
     seen: list[Any] = []
     platform.apply(chain("app", endless, scale, writing(seen)).build())
     component = platform.deployment("app").components["b"]
@@ -305,8 +315,8 @@ def test_nothing_of_it_is_left(platform):
     end(platform, "app")
 
 
-def test_a_channel_goes_while_a_line_is_pending_there(platform):
-    """Its line goes with it, and the guards of other lines are compiled out as ever."""
+def test_a_channel_goes_while_an_update_is_pending_there(platform):
+    """Its update goes with it, and the triggers of other updates are compiled out as ever."""
     app = chain("app", endless, scale, writing([]))
 
     @slet
@@ -339,25 +349,19 @@ def test_it_can_be_cancelled(platform, settings):
 
 
 def test_a_condition_that_raises(platform):
-    """The item is processed as if it did not hold, what was raised is told, and the line goes on waiting."""
-    seen: list[Any] = []
-    tap = Tap()
-    platform.apply(
-        chain("app", tap.source(), scale, writing(seen)).build().configure("b", by=2, when="1 / (x - 3) > 0")
-    )
-    tap.let(3)
-    eventually(lambda: len(seen) == 3)
-    told = platform.status("app")["nodes"]["b"]["pending_problem"]
-    assert told == "the condition raised for 1 items, last ZeroDivisionError: division by zero"
-    tap.let(2)
-    tap.shut()
-    finish(platform, "app")
+    """The item is processed as if it did not hold, what was raised is told, and the update goes on waiting."""
+    with tapped(platform, scale, edit=lambda mesh: mesh.configure("b", by=2, when="1 / (x - 3) > 0")) as (tap, seen):
+        tap.let(3)
+        eventually(lambda: len(seen) == 3)
+        told = platform.status("app")["nodes"]["b"]["pending_problem"]
+        assert told == "the condition raised for 1 items, last ZeroDivisionError: division by zero"
+        tap.let(2)
     assert seen == expected((4, 2), last=5)
     assert "pending_problem" not in platform.status("app")["nodes"]["b"]
 
 
 def test_a_slet_that_refuses_the_settings(platform):
-    """It goes on with those that it has, the line is dropped, and no item is lost."""
+    """It goes on with those that it has, the update is dropped, and no item is lost."""
 
     class Strict(Slet):
         by: int = 1
@@ -397,7 +401,7 @@ def test_it_holds_for_a_successor(platform):
 
 
 def test_under_replacements_at_full_speed(platform):
-    """However often the slet is replaced and lines are added meanwhile: the point stays exact."""
+    """However often the slet is replaced and updates are added meanwhile: the point stays exact."""
     seen: list[tuple[int, int]] = []
     platform.apply(chain("app", endless, scale, writing(seen)).build())
     marks = []
@@ -416,12 +420,12 @@ def test_under_replacements_at_full_speed(platform):
         if by != factor:
             at, factor = rest.pop(0)
             assert by == factor
-            assert x >= at  # later only when the line came later than the item
+            assert x >= at  # later only when the update came later than the item
     assert rest == []
 
 
 def test_it_fires_while_a_change_is_prepared(platform):
-    """The change is made on top of what took effect meanwhile; an edit that takes the line away is outdated."""
+    """The change is made on top of what took effect meanwhile; an edit that takes the update away is outdated."""
     seen: list[Any] = []
     tap, gate = Tap(), Gate()
 
@@ -457,7 +461,7 @@ def test_it_fires_while_a_change_is_prepared(platform):
 
 
 def test_it_does_not_fire_elsewhere_while_a_change_is_bound(platform, monkeypatch):
-    """A change elsewhere in the application is about to enter its mesh: the line waits, and is not forgotten."""
+    """A change elsewhere in the application is about to enter its mesh: the update waits, and is not forgotten."""
     seen: list[Any] = []
     tap = Tap()
     app = Application("app")
@@ -625,11 +629,7 @@ def test_beside_a_successor_that_is_proven(platform):
     mesh = chain("app", tap.source(), scale, passing, writing(seen)).build()
     platform.apply(mesh.configure("b", by=2, when="x >= 50"))
 
-    def proven() -> None:
-        platform.plan(platform.mesh("app").replace("c", passing_too)).apply(shadow=Shadow(items=60, seconds=20))
-
-    with in_thread(proven):
-        eventually(lambda: platform.status("app").get("shadow", {}).get("c", {}).get("seconds"), "the trial")
+    with on_trial(platform, "c", passing_too, 60):
         tap.let(100)
     tap.shut()
     finish(platform, "app")
@@ -640,17 +640,13 @@ def test_beside_a_successor_that_is_proven(platform):
 
 @pytest.mark.parametrize("second", ["x >= 60", "x >= 1000"])
 def test_in_the_one_that_is_on_trial(platform, second):
-    """A line takes effect in the successor on trial at the same item; one that is left does so behind the proof."""
+    """An update takes effect in the successor on trial at the same item; one that is left does so behind the proof."""
     seen: list[Any] = []
     tap = Tap()
     mesh = chain("app", tap.source(), scale, writing(seen)).build()
     platform.apply(mesh.configure("b", by=2, when="x >= 50").configure("b", by=3, when=second))
 
-    def proven() -> None:
-        platform.plan(platform.mesh("app").replace("b", scale_too)).apply(shadow=Shadow(items=90, seconds=20))
-
-    with in_thread(proven):
-        eventually(lambda: platform.status("app").get("shadow", {}).get("b", {}).get("seconds"), "the trial")
+    with on_trial(platform, "b", scale_too, 90):
         tap.let(100)
     tap.let(1000)
     tap.shut()
@@ -698,7 +694,7 @@ def test_it_fires_while_a_successor_is_opened_for_its_trial(platform, condition)
     assert seen == expected((50, 2), last=120)
 
 
-def test_a_line_that_the_mesh_does_not_have(platform):
+def test_an_update_that_the_mesh_does_not_have(platform):
     """It is told, and the driver that brought the item goes on."""
     tap = Tap()
     platform.apply(chain("app", tap.source(), scale, writing([])).build())
