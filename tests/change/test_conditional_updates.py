@@ -200,7 +200,7 @@ def test_exactly_at_the_row_of_a_record_batch(platform, taken):
 
 
 def test_where_streams_meet(platform):
-    """Two sources at full speed, one slet: each update waits for an item of the port that it names, and for its turn."""
+    """Two sources at full speed, one slet: each update waits for an item of its port, and for its turn."""
     seen: list[tuple[int, int]] = []
     fired = threading.Event()
 

@@ -197,10 +197,10 @@ def test_it_is_seen_and_cancelled(platform):
     seen: list[Any] = []
     platform.apply(windowed(reports, seen, count=10).build().suspend("c"))
     changed(platform, "app", lambda m: m.configure("pieces", count=4, when="item.time >= 30000", close_windows=True))
-    line = "count=4, open windows closed when item.time >= 30000"
-    assert platform.status("app")["channels"]["pieces"]["pending"] == [line]
+    text = "count=4, open windows closed when item.time >= 30000"
+    assert platform.status("app")["channels"]["pieces"]["pending"] == [text]
     plan = platform.plan(platform.mesh("app").configure("pieces"))
-    assert f"configure the channel pieces: no longer pending: {line}" in str(plan)
+    assert f"configure the channel pieces: no longer pending: {text}" in str(plan)
     plan.apply()
     assert "pending" not in platform.status("app")["channels"]["pieces"]
     changed(platform, "app", lambda mesh: mesh.resume("c"))
