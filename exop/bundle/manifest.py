@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import PurePosixPath
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -18,6 +18,7 @@ from exop.errors import BundleError, RegistryError, suggest
 from exop.model.properties import freeze
 from exop.model.values.depth import read_toml
 
+T = TypeVar("T")
 MANIFEST: Final = "bundle.toml"
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _OFFER: Final = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)")
@@ -105,13 +106,13 @@ def read_manifest(text: str, place: str) -> Manifest:
     _check(place, "key of [requires]", requires, _REQUIRES)
     return Manifest(
         name,
-        _version(place, document["version"]),
+        _parsed(place, Version, document["version"], "has the version", 'write one like "1.2.0"'),
         document.get("description", ""),
         _offers(place, "slets", document),
         _offers(place, "channels", document),
         _offers(place, "builders", document),
         files=tuple(_pattern(place, text) for text in document.get("files", ())),
-        exop=_specifier(place, requires.get("exop", "")),
+        exop=_parsed(place, SpecifierSet, requires.get("exop", ""), "requires exop", 'write a range like ">=0.1,<1"'),
         bundles=tuple(_requirement(place, text) for text in requires.get("bundles", ())),
         distributions=tuple(_requirement(place, text) for text in requires.get("distributions", ())),
         properties=_properties(place, document.get("properties", {})),
@@ -155,39 +156,28 @@ def _check(place: str, what: str, table: Mapping[str, Any], known: Mapping[str, 
             raise _wrong(place, f"has {key} = {value!r} in its {MANIFEST}", f"write {wanted}")
 
 
-def _version(place: str, text: str) -> Version:
+def _parsed(place: str, parse: Callable[[str], T], text: str, what: str, cure: str) -> T:
     try:
-        return Version(text)
-    except ValueError:
-        raise _wrong(place, f"has the version {text!r}", 'write one like "1.2.0"') from None
-
-
-def _specifier(place: str, text: str) -> SpecifierSet:
-    try:
-        return SpecifierSet(text)
-    except ValueError:
-        raise _wrong(place, f"requires exop {text!r}", 'write a range like ">=0.1,<1"') from None
+        return parse(text)
+    except (ValueError, RecursionError):
+        raise _wrong(place, f"{what} {text!r}", cure) from None
 
 
 def _requirement(place: str, text: str) -> Requirement:
-    try:
-        found = Requirement(text)
-    except (ValueError, RecursionError):
-        raise _wrong(place, f"requires {text!r}", 'write a name and a range, like "numbers>=1,<2"') from None
+    found = _parsed(place, Requirement, text, "requires", 'write a name and a range, like "numbers>=1,<2"')
     if found.url or found.extras or found.marker:
         raise _wrong(place, f"requires {text!r}", "a name and a range of versions alone can be required")
     return found
 
 
 def _offers(place: str, key: str, document: Mapping[str, Any]) -> tuple[Offer, ...]:
-    return tuple(_offer(place, key, text) for text in document.get(key, ()))
-
-
-def _offer(place: str, key: str, text: str) -> Offer:
-    found = _OFFER.fullmatch(text)
-    if found is None:
-        raise _wrong(place, f"offers {text!r} among its {key}", 'write "module:name", like "slets:average"')
-    return Offer(found[1], found[2])
+    offers = []
+    for text in document.get(key, ()):
+        found = _OFFER.fullmatch(text)
+        if found is None:
+            raise _wrong(place, f"offers {text!r} among its {key}", 'write "module:name", like "slets:average"')
+        offers.append(Offer(found[1], found[2]))
+    return tuple(offers)
 
 
 def _pattern(place: str, text: str) -> str:

@@ -15,21 +15,14 @@ if TYPE_CHECKING:
     from exop.remoting.transport.rundir import control_address
     from exop.remoting.transport.server import ControlServer
 
-_HOMES = {
-    "ControlClient": "transport.client",
-    "ControlServer": "transport.server",
-    "Limits": "transport.limits",
-    "NoRequest": "transport.codec",
-    "Operation": "transport.operation",
-    "Page": "transport.codec",
-    "PageRequest": "transport.codec",
-    "Request": "transport.codec",
-    "RunningPlatform": "transport.client",
-    "control_address": "transport.rundir",
-    "find_platforms": "transport.client",
-    "operation": "transport.operation",
-    "operations": "transport.operation",
-    "page": "transport.codec",
+#: The public names by their modules, which are imported when a name is first used.
+_MODULES = {
+    "transport.client": ("ControlClient", "RunningPlatform", "find_platforms"),
+    "transport.codec": ("NoRequest", "Page", "PageRequest", "Request", "page"),
+    "transport.limits": ("Limits",),
+    "transport.operation": ("Operation", "operation", "operations"),
+    "transport.rundir": ("control_address",),
+    "transport.server": ("ControlServer",),
 }
 
 __all__ = [
@@ -51,6 +44,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(f"exop.remoting.{_HOMES[name]}"), name)
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(f"exop.remoting.{module}"), name)
     raise AttributeError(f"module 'exop.remoting' has no attribute {name!r}")
