@@ -1,5 +1,6 @@
 """Building an application in Python: what it builds, and mistakes told at the line that makes them."""
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -162,7 +163,11 @@ MISTAKES = {
         WiringError,
         "int have no columns",
     ),
-    "a name twice": (lambda app, numbers: app.add("numbers", count_up), MeshError, "has a node 'numbers' already"),
+    "a name twice": (
+        lambda app, numbers: app.add("numbers", count_up),
+        MeshError,
+        "has a node 'numbers' already; choose another name",
+    ),
     "a channel twice": (lambda app, numbers: app.channel("numbers"), MeshError, "has a channel 'numbers' already"),
     "a kind that is none": (
         lambda app, numbers: app.channel("c", kind="quue"),
@@ -189,6 +194,11 @@ MISTAKES = {
         lambda app, numbers: app.add("a", print, item=numbers),
         SletError,
         "print is no slet: it was never marked; put @slet above",
+    ),
+    "a policy that is none": (
+        lambda app, numbers: app.add("a", show, item=numbers, on_error="retyr"),
+        UnknownName,
+        "a has no policy 'retyr'; did you mean 'retry'",
     ),
     "a slet that no plugin offers": (
         lambda app, numbers: app.add("a", "stock:count_down", item=numbers),
@@ -540,3 +550,22 @@ def test_what_is_built_is_a_value(app, numbers):
     assert app.build() == first
     app.add("console", show, item=numbers)
     assert "console" not in first.nodes
+
+
+@slet
+def leaves_at_three(x: int) -> int:
+    """Call `sys.exit` for one item."""
+    if x == 3:
+        sys.exit(1)
+    return x
+
+
+@pytest.mark.parametrize(("policy", "left"), [("skip", 9), ("dead-letter", 9)])
+def test_a_slet_that_calls_exit_is_one_that_raises(policy, left):
+    """`sys.exit` in a slet (or in a library that it calls) is judged by its policy; it ends neither driver nor run."""
+    app = Application("leaving")
+    numbers = app.add("numbers", "stock:count_up", to=10)
+    kept = app.add("kept", leaves_at_three, x=numbers, on_error=policy)
+    app.add("sink", "stock:pass_on", item=kept)
+    nodes = app.run()["nodes"]
+    assert (nodes["kept"]["metrics"]["errors"], nodes["sink"]["metrics"]["items_in"]) == (1, left)

@@ -7,6 +7,8 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from exop import Application, Platform
+
 SLETS = '''
 """Slets of the bundle."""
 from exop import Memento, slet
@@ -45,6 +47,23 @@ def speeds(folder: Path, version: str = "1.0.0", scale: int = 1, more: str = "",
     """A folder with a version of the bundle `speeds`: a slet with a state, and a helper that differs by version."""
     files = {"bundle.toml": manifest(version, more=more), "slets.py": slets, "helpers.py": f"SCALE = {scale}\n"}
     return write(folder / f"speeds-{version}", files)
+
+
+def started(platform: Platform, folder: Path) -> None:
+    """Install and start a bundle."""
+    platform.bundles.start(platform.bundles.install(folder)["bundle"])
+
+
+def states(platform: Platform) -> dict[str, str]:
+    """The state of each bundle."""
+    return {row["bundle"]: row["state"] for row in platform.bundles.list()}
+
+
+def adding_up(platform: Platform, name: str = "road") -> None:
+    """Run an application without end whose node `sum` is the slet of `speeds@1.0.0`."""
+    app = Application(name, plugins=platform.plugins)
+    app.add("sum", "speeds@1.0.0:add_up", number=app.add("numbers", "stock:count_up", start=1))
+    platform.apply(app.build())
 
 
 def zipped(entries: Mapping[str, str | bytes], *, head: str = "") -> bytes:

@@ -14,21 +14,7 @@ import pytest
 from exop import Application, Platform
 from exop.errors import BundleBroken, BundleError, BundleInUse, RequirementMissing, StateError, UnknownName
 from exop.stock.slets import count_up
-from tests.bundle.folders import SLETS, manifest, speeds, write
-
-
-def states(platform: Platform) -> dict[str, str]:
-    """The state of each bundle."""
-    return {row["bundle"]: row["state"] for row in platform.bundles.list()}
-
-
-def adding(platform: Platform, name: str, *slets: str, to: int | None = 5) -> Application:
-    """An application that adds up numbers with one or several slets."""
-    app = Application(name, plugins=platform.plugins)
-    numbers = app.add("numbers", count_up, to=to)
-    for number, slet in enumerate(slets):
-        app.add(f"sum{number}", slet, number=numbers, total=app.channel(f"t{number}"))
-    return app
+from tests.bundle.folders import SLETS, adding_up, manifest, speeds, started, states, write
 
 
 def run(platform: Platform, slet: str, node: str = "sum") -> Any:
@@ -42,55 +28,51 @@ def run(platform: Platform, slet: str, node: str = "sum") -> Any:
     return total
 
 
-def test_the_life_of_a_bundle(tmp_path: Path):
+def test_the_life_of_a_bundle(platform: Platform, tmp_path: Path):
     """Each event leads to its state; what was started offers slets, what is stopped does not."""
-    with Platform() as platform:
-        assert platform.bundles.install(speeds(tmp_path))["state"] == "resolved"
-        assert not any("speeds" in name for name in platform.slets())
-        assert platform.bundles.start("speeds")["state"] == "started"
-        assert platform.bundles.start("speeds")["state"] == "started"
-        assert "speeds@1.0.0:add_up" in platform.slets()
-        assert run(platform, "speeds@1.0.0:add_up") == 6
-        assert platform.bundles.stop("speeds")["state"] == "resolved"
-        assert not any("speeds" in name for name in platform.slets())
-        assert platform.bundles.uninstall("speeds")["state"] == "uninstalled"
-        assert platform.bundles.list() == []
+    assert platform.bundles.install(speeds(tmp_path))["state"] == "resolved"
+    assert not any("speeds" in name for name in platform.slets())
+    assert platform.bundles.start("speeds")["state"] == "started"
+    assert platform.bundles.start("speeds")["state"] == "started"
+    assert "speeds@1.0.0:add_up" in platform.slets()
+    assert run(platform, "speeds@1.0.0:add_up") == 6
+    assert platform.bundles.stop("speeds")["state"] == "resolved"
+    assert not any("speeds" in name for name in platform.slets())
+    assert platform.bundles.uninstall("speeds")["state"] == "uninstalled"
+    assert platform.bundles.list() == []
 
 
-def test_two_versions_side_by_side(tmp_path: Path):
+def test_two_versions_side_by_side(platform: Platform, tmp_path: Path):
     """Each imports its own helper by its absolute name; both run in one mesh."""
-    with Platform() as platform:
-        for version, scale in (("1.0.0", 1), ("2.0.0", 10)):
-            platform.bundles.install(speeds(tmp_path, version, scale))
-            platform.bundles.start(f"speeds@{version}")
-        app = Application("both", plugins=platform.plugins)
-        numbers = app.add("numbers", count_up, to=3, start=1)
-        app.add("old", "speeds@1.0.0:add_up", number=numbers)
-        app.add("new", "speeds@2.0.0:add_up", number=numbers)
-        platform.apply(app.build())
-        platform.wait("both", 20)
-        components = platform.deployment("both").components
-        assert [components[node].state.sum for node in ("old", "new")] == [6, 60]
+    for version, scale in (("1.0.0", 1), ("2.0.0", 10)):
+        platform.bundles.install(speeds(tmp_path, version, scale))
+        platform.bundles.start(f"speeds@{version}")
+    app = Application("both", plugins=platform.plugins)
+    numbers = app.add("numbers", count_up, to=3, start=1)
+    app.add("old", "speeds@1.0.0:add_up", number=numbers)
+    app.add("new", "speeds@2.0.0:add_up", number=numbers)
+    platform.apply(app.build())
+    platform.wait("both", 20)
+    components = platform.deployment("both").components
+    assert [components[node].state.sum for node in ("old", "new")] == [6, 60]
 
 
-def test_nothing_is_left_of_it(tmp_path: Path):
+def test_nothing_is_left_of_it(platform: Platform, tmp_path: Path):
     """After it is uninstalled, Python knows neither its modules nor their lines, and the finder is gone."""
     finders = list(sys.meta_path)
-    with Platform() as platform:
-        platform.bundles.install(speeds(tmp_path))
-        platform.bundles.start("speeds")
-        spec = platform.slets()["speeds@1.0.0:add_up"]
-        assert "def add_up" in inspect.getsource(spec.factory)
-        file = spec.factory.__code__.co_filename
-        assert file in linecache.cache
-        assert any(name.startswith("exop_bundles.speeds_v1_0_0") for name in sys.modules)
-        platform.bundles.uninstall("speeds")
-        assert not any(name.startswith("exop_bundles") for name in sys.modules)
-        assert file not in linecache.cache
-        assert sys.meta_path == finders
+    started(platform, speeds(tmp_path))
+    spec = platform.slets()["speeds@1.0.0:add_up"]
+    assert "def add_up" in inspect.getsource(spec.factory)
+    file = spec.factory.__code__.co_filename
+    assert file in linecache.cache
+    assert any(name.startswith("exop_bundles.speeds_v1_0_0") for name in sys.modules)
+    platform.bundles.uninstall("speeds")
+    assert not any(name.startswith("exop_bundles") for name in sys.modules)
+    assert file not in linecache.cache
+    assert sys.meta_path == finders
 
 
-def test_every_way_of_importing_stays_inside(tmp_path: Path):
+def test_every_way_of_importing_stays_inside(platform: Platform, tmp_path: Path):
     """Relative, absolute, of siblings, late and of packages below: always the bundle's own; Python's own come first."""
     text = """
     import helpers, speeds.helpers, speeds.below.deep as deep
@@ -114,22 +96,19 @@ def test_every_way_of_importing_stays_inside(tmp_path: Path):
         folder,
         {"json.py": "x = 1", "below/__init__.py": "", "below/deep.py": "from .. import helpers\nfound = helpers\n"},
     )
-    with Platform() as platform:
-        platform.bundles.install(folder)
-        platform.bundles.start("speeds")
-        assert platform.slets()["speeds@1.0.0:add_up"].factory(3) == 3
+    platform.bundles.install(folder)
+    platform.bundles.start("speeds")
+    assert platform.slets()["speeds@1.0.0:add_up"].factory(3) == 3
 
 
-def test_a_traceback_shows_the_line(tmp_path: Path):
+def test_a_traceback_shows_the_line(platform: Platform, tmp_path: Path):
     """What a slet of a bundle raises points at the installed file, with the text of the line."""
     slets = SLETS.replace("total.sum +=", "raise ValueError(number)\n    total.sum +=")
-    with Platform() as platform:
-        platform.bundles.install(speeds(tmp_path, slets=slets))
-        platform.bundles.start("speeds")
-        spec = platform.slets()["speeds@1.0.0:add_up"]
-        with pytest.raises(ValueError, match="1") as caught:
-            spec.factory(1, spec.state[1]())
-        assert "raise ValueError(number)" in "".join(traceback.format_exception(caught.value))
+    started(platform, speeds(tmp_path, slets=slets))
+    spec = platform.slets()["speeds@1.0.0:add_up"]
+    with pytest.raises(ValueError, match="1") as caught:
+        spec.factory(1, spec.state[1]())
+    assert "raise ValueError(number)" in "".join(traceback.format_exception(caught.value))
 
 
 @pytest.mark.parametrize(
@@ -144,34 +123,34 @@ def test_a_traceback_shows_the_line(tmp_path: Path):
         ("def ad_up(number):\n    pass\n", 1, "did you mean 'ad_up'"),
     ],
 )
-def test_what_cannot_be_imported_is_told_by_file_and_line(tmp_path: Path, slets: str, line: int, told: str):
+def test_what_cannot_be_imported_is_told_by_file_and_line(
+    platform: Platform, tmp_path: Path, slets: str, line: int, told: str
+):
     """The bundle stays installed, says why, leaves nothing behind, and the platform runs on."""
-    with Platform() as platform:
-        platform.bundles.install(speeds(tmp_path, slets=slets))
-        with pytest.raises(BundleBroken) as caught:
-            platform.bundles.start("speeds")
-        assert caught.value.file.endswith("speeds@1.0.0/slets.py")
-        assert caught.value.line == line
-        assert told in str(caught.value)
-        (row,) = platform.bundles.list()
-        assert row["state"] == "resolved"
-        assert told in row["problem"]
-        assert not any(name.startswith("exop_bundles") for name in sys.modules)
+    platform.bundles.install(speeds(tmp_path, slets=slets))
+    with pytest.raises(BundleBroken) as caught:
+        platform.bundles.start("speeds")
+    assert caught.value.file.endswith("speeds@1.0.0/slets.py")
+    assert caught.value.line == line
+    assert told in str(caught.value)
+    (row,) = platform.bundles.list()
+    assert row["state"] == "resolved"
+    assert told in row["problem"]
+    assert not any(name.startswith("exop_bundles") for name in sys.modules)
 
 
-def test_what_is_missing_is_named(tmp_path: Path):
+def test_what_is_missing_is_named(platform: Platform, tmp_path: Path):
     """All requirements that are not met, each with its cure, in the list and when it is started."""
     more = '[requires]\nexop = ">=99"\nbundles = ["numbers>=2"]\ndistributions = ["pluggy>=999", "nobody-has-this"]'
-    with Platform() as platform:
-        platform.bundles.install(write(tmp_path / "n", {"bundle.toml": manifest("1.0", "numbers", offers="[]")}))
-        assert platform.bundles.install(speeds(tmp_path, more=more))["state"] == "installed"
-        with pytest.raises(RequirementMissing) as caught:
-            platform.bundles.start("speeds")
-        exop, pluggy, nobody, numbers = caught.value.missing
-        assert exop.startswith("exop >=99 (this is ")
-        assert "pip install 'pluggy>=999'" in pluggy
-        assert "the Python distribution nobody-has-this" in nobody
-        assert "the bundle numbers>=2 (installed: 1.0; `exop bundle install" in numbers
+    platform.bundles.install(write(tmp_path / "n", {"bundle.toml": manifest("1.0", "numbers", offers="[]")}))
+    assert platform.bundles.install(speeds(tmp_path, more=more))["state"] == "installed"
+    with pytest.raises(RequirementMissing) as caught:
+        platform.bundles.start("speeds")
+    exop, pluggy, nobody, numbers = caught.value.missing
+    assert exop.startswith("exop >=99 (this is ")
+    assert "pip install 'pluggy>=999'" in pluggy
+    assert "the Python distribution nobody-has-this" in nobody
+    assert "the bundle numbers>=2 (installed: 1.0; `exop bundle install" in numbers
 
 
 def numbers(folder: Path, version: str, constant: int) -> Path:
@@ -180,68 +159,56 @@ def numbers(folder: Path, version: str, constant: int) -> Path:
     return write(folder / f"numbers-{version}", files)
 
 
-def test_a_bundle_imports_from_another(tmp_path: Path):
+def test_a_bundle_imports_from_another(platform: Platform, tmp_path: Path):
     """The highest version that fits is started before it, and stays as long as it is needed."""
     slets = SLETS.replace("from speeds.helpers", "from my_numbers.constants")
     more = '[requires]\nbundles = ["my-numbers>=1,<2"]'
-    with Platform() as platform:
-        for version, constant in (("1.0", 1), ("1.5", 5), ("2.0", 20)):
-            platform.bundles.install(numbers(tmp_path, version, constant))
-        platform.bundles.install(speeds(tmp_path, more=more, slets=slets))
-        assert platform.bundles.start("speeds")["imports_from"] == ["my-numbers@1.5"]
-        assert states(platform)["my-numbers@1.5"] == "started"
-        assert run(platform, "speeds@1.0.0:add_up") == 30
-        with pytest.raises(
-            BundleInUse, match=r"my-numbers@1.5 cannot be stopped: it is used by the bundle speeds@1.0.0"
-        ):
-            platform.bundles.stop("my-numbers")
-        platform.bundles.uninstall("speeds")
+    for version, constant in (("1.0", 1), ("1.5", 5), ("2.0", 20)):
+        platform.bundles.install(numbers(tmp_path, version, constant))
+    platform.bundles.install(speeds(tmp_path, more=more, slets=slets))
+    assert platform.bundles.start("speeds")["imports_from"] == ["my-numbers@1.5"]
+    assert states(platform)["my-numbers@1.5"] == "started"
+    assert run(platform, "speeds@1.0.0:add_up") == 30
+    with pytest.raises(BundleInUse, match=r"my-numbers@1.5 cannot be stopped: it is used by the bundle speeds@1.0.0"):
         platform.bundles.stop("my-numbers")
+    platform.bundles.uninstall("speeds")
+    platform.bundles.stop("my-numbers")
 
 
-def test_a_bundle_that_requires_itself_is_refused(tmp_path: Path):
+def test_a_bundle_that_requires_itself_is_refused(platform: Platform, tmp_path: Path):
     """A circle of requirements is told with its members."""
-    with Platform() as platform:
-        for name, other in (("a", "b"), ("b", "a")):
-            text = manifest("1.0", name, f'[requires]\nbundles = ["{other}"]', "[]")
-            platform.bundles.install(write(tmp_path / name, {"bundle.toml": text}))
-        with pytest.raises(BundleError, match=r"requires itself: a@1.0 → b@1.0 → a@1.0"):
-            platform.bundles.start("a")
+    for name, other in (("a", "b"), ("b", "a")):
+        text = manifest("1.0", name, f'[requires]\nbundles = ["{other}"]', "[]")
+        platform.bundles.install(write(tmp_path / name, {"bundle.toml": text}))
+    with pytest.raises(BundleError, match=r"requires itself: a@1.0 → b@1.0 → a@1.0"):
+        platform.bundles.start("a")
 
 
-def test_what_is_in_use_is_kept(tmp_path: Path):
+def test_what_is_in_use_is_kept(platform: Platform, tmp_path: Path):
     """Stopping and uninstalling are refused while a component runs its code; its node is named."""
-    with Platform() as platform:
-        platform.bundles.install(speeds(tmp_path))
-        platform.bundles.start("speeds")
-        app = Application("road", plugins=platform.plugins)
-        app.add("sum", "speeds@1.0.0:add_up", number=app.add("numbers", count_up))
-        platform.apply(app.build())
-        for event in (platform.bundles.stop, platform.bundles.uninstall):
-            with pytest.raises(BundleInUse, match=r"it is used by road.sum"):
-                event("speeds")
-        (row,) = platform.bundles.list()
-        assert row["used_by"] == ["road.sum"]
-        platform.remove("road")
-        platform.bundles.uninstall("speeds")
+    started(platform, speeds(tmp_path))
+    adding_up(platform)
+    for event in (platform.bundles.stop, platform.bundles.uninstall):
+        with pytest.raises(BundleInUse, match=r"it is used by road.sum"):
+            event("speeds")
+    (row,) = platform.bundles.list()
+    assert row["used_by"] == ["road.sum"]
+    platform.remove("road")
+    platform.bundles.uninstall("speeds")
 
 
-def test_its_services_have_its_properties(tmp_path: Path):
+def test_its_services_have_its_properties(platform: Platform, tmp_path: Path):
     """What a bundle offers stands in the registry, with what its manifest says; components know their version."""
-    with Platform() as platform:
-        platform.bundles.install(speeds(tmp_path, more='[properties]\nteam = "road"'))
-        platform.bundles.start("speeds")
-        (offer,) = platform.registry.find("SletOffer", "(team=road)")
-        assert offer.properties["slet"] == "speeds@1.0.0:add_up"
-        assert (offer.properties["origin"], offer.properties["version"]) == ("speeds@1.0.0", "1.0.0")
-        app = Application("road", plugins=platform.plugins)
-        app.add("sum", "speeds@1.0.0:add_up", number=app.add("numbers", count_up))
-        platform.apply(app.build())
-        (component,) = platform.registry.find("Slet", "(node=sum)")
-        assert component.properties["version"] == "1.0.0"
-        platform.remove("road")
-        platform.bundles.stop("speeds")
-        assert not platform.registry.find(None, "(origin=speeds@1.0.0)")
+    started(platform, speeds(tmp_path, more='[properties]\nteam = "road"'))
+    (offer,) = platform.registry.find("SletOffer", "(team=road)")
+    assert offer.properties["slet"] == "speeds@1.0.0:add_up"
+    assert (offer.properties["origin"], offer.properties["version"]) == ("speeds@1.0.0", "1.0.0")
+    adding_up(platform)
+    (component,) = platform.registry.find("Slet", "(node=sum)")
+    assert component.properties["version"] == "1.0.0"
+    platform.remove("road")
+    platform.bundles.stop("speeds")
+    assert not platform.registry.find(None, "(origin=speeds@1.0.0)")
 
 
 CHANNEL = """
@@ -260,62 +227,58 @@ class Ring(Channel):
 """
 
 
-def test_two_versions_of_a_channel_kind(tmp_path: Path):
+def test_two_versions_of_a_channel_kind(platform: Platform, tmp_path: Path):
     """Each is known by its version; a channel that runs keeps its bundle started, also through an update."""
     text = manifest(more='channels = ["rings:Ring"]')
-    with Platform() as platform:
-        for version in ("1.0.0", "2.0.0"):
-            folder = write(speeds(tmp_path, version), {"rings.py": CHANNEL})
-            (folder / "bundle.toml").write_text(text.replace("1.0.0", version))
-        platform.bundles.install(tmp_path / "speeds-1.0.0")
-        platform.bundles.start("speeds")
-        app = Application("ring", plugins=platform.plugins)
-        ring = app.channel("ring", kind="speeds@1.0.0:ring", step=2)
-        app.add("sum", "speeds@1.0.0:add_up", number=ring)
-        app.add("numbers", count_up, out=ring)
-        platform.apply(app.build())
-        facts = platform.bundles.update(tmp_path / "speeds-2.0.0")
-        assert (facts["replaced"], facts["stopped"]) == (["ring.sum"], [])
-        assert {"speeds@1.0.0:ring", "speeds@2.0.0:ring"} <= platform.components.kinds.keys()
-        with pytest.raises(BundleInUse, match="the channel ring of ring"):
-            platform.bundles.stop("speeds@1.0.0")
-        platform.remove("ring")
+    for version in ("1.0.0", "2.0.0"):
+        folder = write(speeds(tmp_path, version), {"rings.py": CHANNEL})
+        (folder / "bundle.toml").write_text(text.replace("1.0.0", version))
+    platform.bundles.install(tmp_path / "speeds-1.0.0")
+    platform.bundles.start("speeds")
+    app = Application("ring", plugins=platform.plugins)
+    ring = app.channel("ring", kind="speeds@1.0.0:ring", step=2)
+    app.add("sum", "speeds@1.0.0:add_up", number=ring)
+    app.add("numbers", count_up, out=ring)
+    platform.apply(app.build())
+    facts = platform.bundles.update(tmp_path / "speeds-2.0.0")
+    assert (facts["replaced"], facts["stopped"]) == (["ring.sum"], [])
+    assert {"speeds@1.0.0:ring", "speeds@2.0.0:ring"} <= platform.components.kinds.keys()
+    with pytest.raises(BundleInUse, match="the channel ring of ring"):
         platform.bundles.stop("speeds@1.0.0")
-        assert "speeds@1.0.0:ring" not in platform.components.kinds
+    platform.remove("ring")
+    platform.bundles.stop("speeds@1.0.0")
+    assert "speeds@1.0.0:ring" not in platform.components.kinds
 
 
-def test_two_channel_kinds_of_one_name_are_refused(tmp_path: Path):
+def test_two_channel_kinds_of_one_name_are_refused(platform: Platform, tmp_path: Path):
     """Nothing of it is offered then."""
     folder = write(speeds(tmp_path), {"rings.py": CHANNEL, "more.py": CHANNEL})
     (folder / "bundle.toml").write_text(manifest(more='channels = ["rings:Ring", "more:Ring"]'))
-    with Platform() as platform:
-        platform.bundles.install(folder)
-        with pytest.raises(BundleError, match="the channel kind 'speeds@1.0.0:ring' is there already"):
-            platform.bundles.start("speeds")
-        assert states(platform) == {"speeds@1.0.0": "resolved"}
-        assert not any("speeds" in name for name in (*platform.slets(), *platform.components.kinds))
+    platform.bundles.install(folder)
+    with pytest.raises(BundleError, match="the channel kind 'speeds@1.0.0:ring' is there already"):
+        platform.bundles.start("speeds")
+    assert states(platform) == {"speeds@1.0.0": "resolved"}
+    assert not any("speeds" in name for name in (*platform.slets(), *platform.components.kinds))
 
 
-def test_another_bundle_of_the_same_version_is_refused(tmp_path: Path):
+def test_another_bundle_of_the_same_version_is_refused(platform: Platform, tmp_path: Path):
     """A version has one content; the same content again is no mistake."""
-    with Platform() as platform:
-        folder = speeds(tmp_path)
-        assert platform.bundles.install(folder) == platform.bundles.install(folder)
-        (folder / "helpers.py").write_text("SCALE = 2\n")
-        with pytest.raises(BundleError, match=r"speeds@1.0.0 is installed already, with other files"):
-            platform.bundles.install(folder)
+    folder = speeds(tmp_path)
+    assert platform.bundles.install(folder) == platform.bundles.install(folder)
+    (folder / "helpers.py").write_text("SCALE = 2\n")
+    with pytest.raises(BundleError, match=r"speeds@1.0.0 is installed already, with other files"):
+        platform.bundles.install(folder)
 
 
-def test_an_unknown_bundle_is_told_with_the_known(tmp_path: Path):
+def test_an_unknown_bundle_is_told_with_the_known(platform: Platform, tmp_path: Path):
     """Also where several versions are there, and one must be named."""
-    with Platform() as platform:
-        with pytest.raises(UnknownName, match="there is no bundle here"):
-            platform.bundles.start("speeds")
-        for version in ("1.0.0", "1.1.0"):
-            platform.bundles.install(speeds(tmp_path, version))
-        with pytest.raises(UnknownName, match=r"known: speeds@1.0.0, speeds@1.1.0"):
-            platform.bundles.uninstall("speeds")
-        assert platform.bundles.start("speeds")["bundle"] == "speeds@1.1.0"
+    with pytest.raises(UnknownName, match="there is no bundle here"):
+        platform.bundles.start("speeds")
+    for version in ("1.0.0", "1.1.0"):
+        platform.bundles.install(speeds(tmp_path, version))
+    with pytest.raises(UnknownName, match=r"known: speeds@1.0.0, speeds@1.1.0"):
+        platform.bundles.uninstall("speeds")
+    assert platform.bundles.start("speeds")["bundle"] == "speeds@1.1.0"
 
 
 def test_an_admission_may_refuse(tmp_path: Path):
@@ -354,12 +317,9 @@ def test_applications_start_again_with_their_bundles(tmp_path: Path):
     slets = SLETS.replace("from speeds.helpers", "from my_numbers.constants")
     with Platform(state=state, control=False) as platform:
         platform.bundles.install(numbers(tmp_path, "1.0", 1))
-        platform.bundles.install(speeds(tmp_path, more='[requires]\nbundles = ["my-numbers>=1"]', slets=slets))
-        platform.bundles.start("speeds")
+        started(platform, speeds(tmp_path, more='[requires]\nbundles = ["my-numbers>=1"]', slets=slets))
         platform.bundles.install(numbers(tmp_path, "2.0", 2))
-        app = Application("road", plugins=platform.plugins)
-        app.add("sum", "speeds@1.0.0:add_up", number=app.add("numbers", count_up))
-        platform.apply(app.build())
+        adding_up(platform)
     with Platform(state=state, control=False) as platform:
         assert platform.failed_to_restart == {}
         assert platform.applications() == ["road"]
@@ -376,11 +336,8 @@ def test_a_stored_application_is_a_user(tmp_path: Path):
     """One that could not be started again keeps the bundle that it needs from being removed."""
     state = tmp_path / "state"
     with Platform(state=state, control=False) as platform:
-        platform.bundles.install(speeds(tmp_path))
-        platform.bundles.start("speeds")
-        app = Application("road", plugins=platform.plugins)
-        app.add("sum", "speeds@1.0.0:add_up", number=app.add("numbers", count_up))
-        platform.apply(app.build())
+        started(platform, speeds(tmp_path))
+        adding_up(platform)
     (state / "bundles" / "speeds@1.0.0" / "slets.py").write_text("import nowhere\n")
     with Platform(state=state, control=False) as platform:
         told = str(platform.failed_to_restart["road"])

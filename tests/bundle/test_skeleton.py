@@ -53,7 +53,7 @@ def test_a_skeleton_starts_and_its_test_passes(tmp_path: Path):
     assert ran.returncode == 0, ran.stdout
 
 
-def test_the_slets_of_a_script_are_taken_with_what_they_need(tmp_path: Path):
+def test_the_slets_of_a_script_are_taken_with_what_they_need(platform: Platform, tmp_path: Path):
     """Imports, helpers, mementos and what changes them; not the application, and not what it runs."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
@@ -63,11 +63,10 @@ def test_the_slets_of_a_script_are_taken_with_what_they_need(tmp_path: Path):
     assert "app" not in text
     assert "SystemExit" not in text
     assert "number = feed" not in text
-    with Platform() as platform:
-        platform.bundles.install(tmp_path / "total")
-        platform.bundles.start("total")
-        spec = platform.slets()["total@0.1.0:total"]
-        assert spec.factory(3, spec.state[1]()) == 6
+    platform.bundles.install(tmp_path / "total")
+    platform.bundles.start("total")
+    spec = platform.slets()["total@0.1.0:total"]
+    assert spec.factory(3, spec.state[1]()) == 6
 
 
 def test_what_cannot_be_made_is_told(tmp_path: Path):

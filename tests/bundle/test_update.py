@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from exop import Application, Memento, Platform, slet
 from exop.errors import BundleBroken, BundleError, ComponentFailed, MementoError, MeshError, PlanError
 from exop.stock.slets import count_up
-from tests.bundle.folders import SLETS, manifest, speeds, write
+from tests.bundle.folders import SLETS, adding_up, manifest, speeds, started, states, write
 from tests.rig import eventually
 
 #: A slet that finds out whether an item was lost, doubled or reordered, and by which versions the items went.
@@ -67,23 +66,6 @@ def road(platform: Platform, name: str, slet: str = "speeds@1.0.0:add_up") -> An
     app.add("check", check, pair=queue)
     platform.apply(app.build())
     return platform.deployment(name)
-
-
-def started(platform: Platform, folder: Path) -> None:
-    """Install and start a bundle."""
-    platform.bundles.start(platform.bundles.install(folder)["bundle"])
-
-
-def states(platform: Platform) -> dict[str, str]:
-    """The state of each bundle."""
-    return {row["bundle"]: row["state"] for row in platform.bundles.list()}
-
-
-@pytest.fixture
-def platform() -> Iterator[Platform]:
-    """A platform without a state directory."""
-    with Platform() as platform:
-        yield platform
 
 
 def test_nothing_is_lost_under_full_load(platform: Platform, tmp_path: Path):
@@ -217,9 +199,7 @@ def test_an_unchanged_memento_is_not_upgraded(platform: Platform, tmp_path: Path
         "    @classmethod\n    def upgrade(cls, old):\n        return cls(sum=old.amount)\n\n\n@slet",
     )
     started(platform, speeds(tmp_path, slets=upgrading))
-    app = Application("sums", plugins=platform.plugins)
-    app.add("sum", "speeds@1.0.0:add_up", number=app.add("numbers", count_up, start=1))
-    platform.apply(app.build())
+    adding_up(platform, "sums")
     platform.bundles.update(speeds(tmp_path, "1.1.0", slets=upgrading))
     before = platform.deployment("sums").components["sum"].state.sum
     eventually(lambda: platform.deployment("sums").components["sum"].state.sum > before > 0)
@@ -389,9 +369,7 @@ def test_a_hand_over_that_takes_longer_than_the_pause_needs_consent(platform: Pl
     """It is tried on a copy first: refused, the new version is taken away again; allowed, all applications have it."""
     started(platform, speeds(tmp_path, slets=NOTING))
     for name in ("one", "two"):
-        app = Application(name, plugins=platform.plugins)
-        app.add("sum", "speeds@1.0.0:add_up", number=app.add("numbers", count_up, start=1))
-        platform.apply(app.build())
+        adding_up(platform, name)
     newer = speeds(tmp_path, "1.1.0", slets=UPGRADED)
     with pytest.raises(
         PlanError, match=r"SeenToo.upgrade of sum, as tried on a copy .*outside of the mesh.*--allow-stall"
