@@ -9,6 +9,7 @@ import pytest
 
 from exop import Platform, logs
 from exop.cli import main
+from exop.cli.loading import load_mesh
 from tests.cli.line import PACKAGE
 from tests.cli.shell import eventually, lines
 
@@ -99,6 +100,16 @@ def counting(tmp_path: Path) -> Path:
     folder.mkdir()
     (folder / "__init__.py").write_text(COUNTING)
     return folder
+
+
+@pytest.fixture
+def failing(counting: Path) -> Iterator[Platform]:
+    """A platform on which the third item of `counting.half` fails, while no file `mended` exists."""
+    mesh, catalog, _ = load_mesh("./counting", ["output=out", "missing=mended", "pace=0.01"], (), ())
+    with Platform(name="failing", plugins=catalog.plugins, control=True) as platform:
+        platform.apply(mesh)
+        eventually(lambda: platform.kept_item("counting", "half"))
+        yield platform
 
 
 @pytest.fixture

@@ -14,15 +14,7 @@ from exop.hooks import Plugins, hookimpl
 from tests.cli.shell import COMMAND, answer_of
 
 
-def one_line(capsys: pytest.CaptureFixture[str]) -> str:
-    """What stands on stderr: one line, and stdout is empty."""
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.count("\n") == 1, err
-    return err
-
-
-def replaced(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+def replaced(monkeypatch, error):
     """Let the command `ps` raise."""
 
     def ps() -> int:
@@ -91,36 +83,37 @@ def test_help_stays_light():
         (["mesh", "x", "--format", "png"], "mermaid"),
     ],
 )
-def test_wrong_arguments(arguments, said, capsys):
+def test_wrong_arguments(arguments, said):
     """A wrong command line is one line with the cure, and exit code 2."""
-    assert main(arguments) == 2
-    line = one_line(capsys)
+    line = answer_of(*arguments, code=2)
     assert said in line
     assert "--help" in line
+    assert line.count("\n") == 1
 
 
-def test_mistakes_end_with_2(capsys, monkeypatch):
-    """An error of ExoP is its message on one line."""
-    replaced(monkeypatch, BuilderError("no such thing; do that"))
-    assert main(["ps"]) == 2
-    assert one_line(capsys) == "exop: no such thing; do that\n"
+def noted(error: BaseException, note: str) -> BaseException:
+    """The error with a note."""
+    error.add_note(note)
+    return error
 
 
-def test_notes_are_the_second_line(capsys, monkeypatch):
-    """What was noted on an error stands on one further line."""
-    error = ExopError("it broke")
-    error.add_note("in the slet 'x'")
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (BuilderError("no such thing; do that"), 2, "exop: no such thing; do that\n"),
+        (noted(ExopError("it broke"), "in the slet 'x'"), 2, "exop: it broke\n  in the slet 'x'\n"),
+        (
+            ZeroDivisionError("of nothing"),
+            1,
+            "exop: a defect, please report it: ZeroDivisionError: of nothing\n  `exop --debug …` shows where\n",
+        ),
+        (KeyboardInterrupt(), 130, "exop: stopped\n"),
+    ],
+)
+def test_errors(error, code, said, monkeypatch):
+    """An error is its message on one line, its notes on another, and an exit code; a defect is called one."""
     replaced(monkeypatch, error)
-    main(["ps"])
-    assert capsys.readouterr().err == "exop: it broke\n  in the slet 'x'\n"
-
-
-def test_defects_are_no_mistakes(monkeypatch):
-    """Any other error is called a defect, without its traceback, and exit code 1."""
-    replaced(monkeypatch, ZeroDivisionError("of nothing"))
-    err = answer_of("ps", code=1)
-    assert err.startswith("exop: a defect, please report it: ZeroDivisionError: of nothing\n")
-    assert "Traceback" not in err
+    assert answer_of("ps", code=code) == said
 
 
 @pytest.mark.parametrize("way", ["option", "environment"])
@@ -130,13 +123,6 @@ def test_debug_shows_the_traceback(way, monkeypatch):
     if way == "environment":
         monkeypatch.setenv("EXOP_DEBUG", "1")
     assert "Traceback" in answer_of("ps", *(["--debug"] if way == "option" else []), code=2)
-
-
-def test_ctrl_c_elsewhere(capsys, monkeypatch):
-    """Ctrl-C in a command that runs nothing ends it with 130, without a traceback."""
-    replaced(monkeypatch, KeyboardInterrupt())
-    assert main(["ps"]) == 130
-    assert capsys.readouterr().err == "exop: stopped\n"
 
 
 def test_reader_gone():
@@ -155,39 +141,42 @@ def greet(name: str, *, loudly: bool = False) -> int:
     return 3
 
 
-def test_commands_of_plugins(capsys, monkeypatch):
-    """What a plugin returns from register_commands is a command: listed, parsed, its number the exit code."""
-    plugin = SimpleNamespace(register_commands=hookimpl(lambda: [greet]))
-    monkeypatch.setattr(Plugins, "discover", lambda self: self.register("friendly", plugin))
+@pytest.fixture
+def offering(monkeypatch):
+    """Let an installed plugin offer commands."""
+
+    def offer(*commands):
+        plugin = SimpleNamespace(register_commands=hookimpl(lambda: list(commands)))
+        monkeypatch.setattr(Plugins, "discover", lambda self: self.register("friendly", plugin))
+
+    return offer
+
+
+def test_commands_of_plugins(offering, capsys):
+    """A function of register_commands is a command: listed, parsed, its number the exit code."""
+    offering(greet)
     assert main(["greet", "you", "--loudly"]) == 3
     assert capsys.readouterr().out == "hello you!\n"
-    main(["--help"])
-    assert "Greet somebody." in capsys.readouterr().out
+    assert "Greet somebody." in answer_of("--help")
 
 
 def unreadable(item: "NoSuchType") -> None:  # type: ignore[name-defined] # noqa: F821
     """Have a signature that cannot be resolved."""
 
 
-def test_unreadable_commands(capsys, monkeypatch):
-    """A command whose signature cannot be read is left out by the name of its plugin; help still works."""
-    plugin = SimpleNamespace(register_commands=hookimpl(lambda: [greet, unreadable]))
-    monkeypatch.setattr(Plugins, "discover", lambda self: self.register("hasty", plugin))
+def ps() -> None:
+    """Have the name of another command."""
+
+
+@pytest.mark.parametrize(("bad", "said"), [(unreadable, "NoSuchType"), (ps, "its command 'ps' is taken already")])
+def test_bad_commands_of_plugins(bad, said, offering, capsys):
+    """A command that cannot be read or whose name is taken is reported with its plugin; the others work."""
+    offering(greet, bad)
+    assert main(["greet", "you"]) == 3
+    err = capsys.readouterr().err
+    assert "friendly" in err
+    assert said in err
     assert main(["--help"]) == 0
-    out, err = capsys.readouterr()
+    out = capsys.readouterr().out
     assert "Greet somebody." in out
-    assert "unreadable" not in out
-    assert "hasty" in err
-
-
-def test_command_names_are_taken_once(monkeypatch):
-    """A plugin cannot take the place of another command; it is named, and the others work."""
-
-    def ps() -> None:
-        """Not this one."""
-
-    plugin = SimpleNamespace(register_commands=hookimpl(lambda: [greet, ps]))
-    monkeypatch.setattr(Plugins, "discover", lambda self: self.register("greedy", plugin))
-    err = answer_of("greet", "you", code=3)
-    assert "greedy" in err
-    assert "its command 'ps' is taken already" in err
+    assert bad.__doc__ not in out

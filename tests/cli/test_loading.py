@@ -1,12 +1,15 @@
-"""What APP means on the command line."""
+"""What APP means on the command line, and how parameters reach its builder."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from exop.cli.loading import build, find_target, known_plugins
-from exop.errors import BuilderError, ExopError, PluginError, UnknownName
-from tests.cli.test_building import mesh_of
+from exop.cli import main
+from exop.cli.loading import call, find_target, known_plugins, load_mesh
+from exop.errors import BuilderError, ExopError, PluginError, SettingError, UnknownName
+from exop.model.meshes.mesh import Mesh
+from tests.cli.shell import answer_of
 
 READY = """
 from exop import Application
@@ -34,81 +37,59 @@ def many(*, to: int = 1000) -> Application:
 def helper() -> int:
     return 1
 """
+ONE_BUILDER = BUILDERS.partition("\n\ndef many")[0]
 
-TOPOLOGY = """
-[application]
-name = "from-file"
-[nodes.numbers]
-slet = "stock:count_up"
-ports = {out = "numbers"}
-settings = {to = 3}
-[nodes.show]
-slet = "stock:show"
-ports = {item = "numbers"}
-"""
+
+def mesh_of(app: object, *parameters: str, files: Sequence[Path] = (), load: Sequence[Path] = ()) -> Mesh:
+    """Build what APP names."""
+    return load_mesh(str(app), parameters, files, load)[0]
 
 
 def test_package_folder(counting):
     """A folder is a plugin: its builder builds, and its slets are known by the folder's name."""
-    catalog = known_plugins()
-    mesh = build(find_target(str(counting), catalog), ["output=out", "to=3"], catalog)
+    mesh, catalog, _ = load_mesh(str(counting), ["output=out", "to=3"], (), ())
     assert mesh.nodes["numbers"].settings["to"] == 3
     assert mesh.nodes["sink"].settings["path"] == Path("out")
     assert "counting:half" in catalog.slets
 
 
 @pytest.mark.parametrize("name", ["app", "anything"])
-def test_file_with_an_application(name, tmp_path):
+def test_file_with_an_application(name):
     """The one Application of a .py file is what runs, whatever it is called."""
-    (tmp_path / "ready.py").write_text(READY.format(name=name))
-    assert mesh_of(tmp_path / "ready.py").name == "ready"
+    Path("ready.py").write_text(READY.format(name=name))
+    assert mesh_of("ready.py").name == "ready"
 
 
-def test_file_with_a_builder(tmp_path):
-    """A function that says that it returns an Application is the builder of a .py file."""
-    (tmp_path / "one.py").write_text(BUILDERS.partition("\n\ndef many")[0])
-    assert mesh_of(tmp_path / "one.py", "to=7").nodes["numbers"].settings["to"] == 7
-
-
-def test_several_builders(tmp_path):
-    """With several builders, FILE:NAME names one; without it, the error names them."""
-    file = tmp_path / "several.py"
-    file.write_text(BUILDERS)
-    assert mesh_of(f"{file}:many").nodes["numbers"].settings["to"] == 1000
-    with pytest.raises(BuilderError, match=r"name one of them: .*several\.py:few, .*several\.py:many"):
-        mesh_of(file)
+def test_file_with_builders():
+    """A function annotated to return an Application is a builder; FILE:NAME names one of several, the error all."""
+    Path("one.py").write_text(ONE_BUILDER)
+    assert mesh_of("one.py", "to=7").nodes["numbers"].settings["to"] == 7
+    Path("several.py").write_text(BUILDERS)
+    assert mesh_of("several.py:many").nodes["numbers"].settings["to"] == 1000
+    with pytest.raises(BuilderError, match=r"name one of them: several\.py:few, several\.py:many"):
+        mesh_of("several.py")
     with pytest.raises(UnknownName, match="did you mean 'many'"):
-        mesh_of(f"{file}:mony")
+        mesh_of("several.py:mony")
 
 
-def test_files_are_called_what_they_like(tmp_path):
+def test_files_are_called_what_they_like():
     """A file called as a module of Python neither replaces it nor is replaced by it; it finds its neighbours."""
-    (tmp_path / "neighbour_of_queue.py").write_text("TO = 5")
-    text = BUILDERS.partition("\n\ndef many")[0].replace("to: int = 3", "to: int = TO")
-    (tmp_path / "queue.py").write_text("from neighbour_of_queue import TO\n" + text)
-    assert mesh_of(tmp_path / "queue.py").nodes["numbers"].settings["to"] == 5
+    Path("neighbour_of_queue.py").write_text("TO = 5")
+    Path("queue.py").write_text(
+        "from neighbour_of_queue import TO\n" + ONE_BUILDER.replace("to: int = 3", "to: int = TO")
+    )
+    assert mesh_of("queue.py").nodes["numbers"].settings["to"] == 5
     import queue
 
     assert hasattr(queue, "SimpleQueue")
 
 
-def test_topology_file(tmp_path):
-    """A .toml file is a topology; its slets are those of the plugins."""
-    (tmp_path / "mesh.toml").write_text(TOPOLOGY)
-    assert set(mesh_of(tmp_path / "mesh.toml").nodes) == {"numbers", "show"}
-
-
 def test_builder_of_a_plugin(counting):
-    """The builder of a loaded plugin needs no path, with or without the plugin's name."""
-    catalog = known_plugins([counting])
+    """The builder of a loaded plugin needs no path, with or without the plugin's name; `./name` is never one."""
     for name in ("counting", "counting:counting"):
-        assert build(find_target(name, catalog), ["output=out"], catalog).name == "counting"
-
-
-def test_a_path_wins_over_a_plugin(counting, tmp_path):
-    """`./name` is never a plugin's builder."""
+        assert mesh_of(name, "output=out", load=[counting]).name == "counting"
     with pytest.raises(BuilderError, match="does not exist"):
-        find_target("./nothing", known_plugins([counting]))
+        mesh_of("./nothing", load=[counting])
 
 
 @pytest.mark.parametrize(
@@ -120,15 +101,22 @@ def test_a_path_wins_over_a_plugin(counting, tmp_path):
         ("countin", "no application builder of an installed plugin"),
         ("notes.txt", "neither a folder nor a .py or .toml file"),
         ("empty", "it holds no __init__.py"),
+        ("nothing.py", "-> Application"),
+        ("bad_hook", "not today"),
     ],
 )
-def test_no_application(app, said, counting, tmp_path):
-    """What APP cannot be is told with the cure."""
-    (tmp_path / "notes.txt").write_text("")
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(ExopError) as told:
-        find_target(app, known_plugins())
-    assert said in str(told.value)
+def test_no_application(app, said, counting):
+    """The error about an APP that is none has the cure."""
+    Path("notes.txt").write_text("")
+    Path("nothing.py").write_text("x = 1")
+    Path("empty").mkdir()
+    Path("bad_hook").mkdir()
+    Path("bad_hook/__init__.py").write_text(
+        "from exop import hookimpl\n@hookimpl\ndef register_builders():\n    raise ValueError('not today')\n"
+    )
+    with pytest.raises(ExopError) as raised:
+        mesh_of(app)
+    assert said in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -139,27 +127,132 @@ def test_no_application(app, said, counting, tmp_path):
         ("1 / 0", "ZeroDivisionError"),
     ],
 )
-def test_broken_file(text, said, tmp_path):
+def test_broken_file(text, said):
     """A file that cannot be imported is named, with the reason."""
-    (tmp_path / "broken.py").write_text(text)
-    with pytest.raises(PluginError, match=r"broken\.py") as told:
-        mesh_of(tmp_path / "broken.py")
-    assert said in str(told.value)
+    Path("broken.py").write_text(text)
+    with pytest.raises(PluginError, match=rf"broken\.py.*{said}"):
+        mesh_of("broken.py")
 
 
-def test_file_without_application(tmp_path):
-    """A file that describes no application is told what to write."""
-    (tmp_path / "nothing.py").write_text("x = 1")
-    with pytest.raises(BuilderError, match="-> Application"):
-        mesh_of(tmp_path / "nothing.py")
+@pytest.mark.parametrize(
+    ("given", "error", "said"),
+    [
+        (["to"], BuilderError, "write NAME=VALUE"),
+        (["=3"], BuilderError, "write NAME=VALUE"),
+        (["to=1", "to=2"], BuilderError, "'to' is given twice"),
+        (["to=3"], BuilderError, "needs output=…"),
+        (["output=x", "mode=slov"], SettingError, "'mode'"),
+        (["output=x", "pace=fast"], SettingError, "'pace'"),
+    ],
+)
+def test_wrong_parameters(given, error, said, counting):
+    """A parameter that is not NAME=VALUE, is missing, given twice, or cannot be converted is named."""
+    with pytest.raises(error, match=said):
+        mesh_of(counting, *given)
 
 
-def test_a_broken_hook_is_the_error(tmp_path):
-    """A folder whose hook raises is named with what it raised, not as one without a builder."""
-    folder = tmp_path / "bad_hook"
-    folder.mkdir()
-    (folder / "__init__.py").write_text(
-        "from exop import hookimpl\n@hookimpl\ndef register_builders():\n    raise ValueError('not today')\n"
-    )
-    with pytest.raises(PluginError, match=r"bad_hook.*not today"):
-        find_target(str(folder), known_plugins())
+def test_a_value_may_hold_any_text(counting):
+    """A value may hold further = signs."""
+    assert mesh_of(counting, "output=x=y").nodes["sink"].settings["path"] == Path("x=y")
+
+
+def test_only_builders_take_parameters(monkeypatch):
+    """Parameters for an application without a builder are refused, not ignored; a variable is named."""
+    Path("mesh.toml").write_text("")
+    with pytest.raises(BuilderError, match="takes no parameters"):
+        mesh_of("mesh.toml", "to=3")
+    monkeypatch.setenv("EXOP_PARAM_TO", "3")
+    with pytest.raises(BuilderError, match="to by the environment variable EXOP_PARAM_TO"):
+        mesh_of("mesh.toml")
+
+
+def failing(*, to: int = 1) -> Mesh:
+    """Raise."""
+    raise KeyError("x")
+
+
+def wrong(*, to: int = 1) -> Mesh:
+    """Return something else."""
+    return "a mesh"  # type: ignore[return-value]
+
+
+def positional(to: int) -> Mesh:
+    """Take a parameter that the command line cannot give."""
+    return Mesh(str(to))
+
+
+@pytest.mark.parametrize(
+    ("builder", "said"),
+    [(failing, "failing failed: KeyError: 'x'"), (wrong, "returned str"), (positional, "keyword-only")],
+)
+def test_wrong_builders(builder, said):
+    """A builder that raises, returns something else or has other parameters is named."""
+    with pytest.raises(ExopError, match=said):
+        call(builder, {})
+
+
+def test_where_parameters_come_from(counting, monkeypatch):
+    """The command line wins over files, the last file over the first, and files over the environment; all convert."""
+    Path("one.toml").write_text('output = "one"\nto = 1\npace = 0.5\n')
+    Path("two.toml").write_text("to = 2\n")
+    files = [Path("one.toml"), Path("two.toml")]
+    monkeypatch.setenv("EXOP_PARAM_PACE", "0.1")
+    monkeypatch.setenv("EXOP_PARAM_missing", "here")
+    nodes = mesh_of(counting, "output=line", files=files).nodes
+    assert nodes["sink"].settings["path"] == Path("line")
+    assert nodes["numbers"].settings == {"to": 2, "pace": 0.5}
+    assert nodes["half"].settings["missing"] == Path("here")
+    assert mesh_of(counting, "output=line").nodes["numbers"].settings["pace"] == 0.1
+    assert mesh_of(counting, "pace=3", files=files).nodes["numbers"].settings["pace"] == 3.0
+
+
+@pytest.mark.parametrize(
+    ("text", "variable", "said", "place"),
+    [
+        ('outptu = "x"\n', {}, "did you mean 'output'", "more.toml, key 'outptu'"),
+        ("to = true\n", {}, "'to'", "more.toml, key 'to'"),
+        ("", {"EXOP_PARAM_OUTPTU": "x"}, "did you mean 'output'", "the environment variable EXOP_PARAM_OUTPTU"),
+        ("", {"EXOP_PARAM_TO": "many"}, "'to'", "the environment variable EXOP_PARAM_TO"),
+    ],
+)
+def test_wrong_parameters_are_reported_with_their_place(text, variable, said, place, counting, monkeypatch):
+    """An unknown or unfit parameter is reported with the known ones, and the file and key, or the variable."""
+    for name, value in variable.items():
+        monkeypatch.setenv(name, value)
+    Path("more.toml").write_text(text)
+    with pytest.raises(ExopError) as raised:
+        mesh_of(counting, "output=x", files=[Path("more.toml")])
+    assert said in str(raised.value)
+    assert raised.value.__notes__ == [f"it is given by {place}"]
+
+
+@pytest.mark.parametrize("text", [None, "to = \n", "a = " + "[" * 100_000, "without end"])
+def test_a_parameter_file_that_cannot_be_read(text, counting):
+    """A file that does not exist, is no TOML, or has no end, is named."""
+    name = "/dev/zero" if text == "without end" else "more.toml"
+    if name == "more.toml" and text is not None:
+        Path(name).write_text(text)
+    with pytest.raises(BuilderError, match=name):
+        mesh_of(counting, "output=x", files=[Path(name)])
+
+
+@pytest.mark.parametrize("command", [["run", "-q"], ["check"], ["mesh"]])
+def test_commands_take_a_parameter_file(command, counting):
+    """`--params FILE` is accepted wherever NAME=VALUE is; a mistake in it is one line, its place the next."""
+    Path("good.toml").write_text('output = "out"\nto = 2\n')
+    Path("bad.toml").write_text('output = "out"\nto = "many"\n')
+    assert main([*command, "./counting", "--params", "good.toml"]) == 0
+    err = answer_of(*command, "./counting", "--params", "good.toml", "--params", "bad.toml", code=2)
+    assert err.splitlines()[-1] == "  it is given by bad.toml, key 'to'"
+
+
+def test_an_edit_takes_no_parameter_file():
+    """`exop plan VERB` has no builder: a parameter file is refused, not ignored."""
+    err = answer_of("plan", "configure", "a.b", "to=3", "--params", "x.toml", code=2)
+    assert "--params is for the builder of an application" in err
+
+
+def test_a_target_that_runs_is_mentioned(counting):
+    """Where APP may name a running application, too, the error has the names of those that run."""
+    with pytest.raises(BuilderError, match="no such application runs; known: "):
+        find_target("a.b", known_plugins(), ["other"])

@@ -10,7 +10,7 @@ import pytest
 from exop.cli import main
 from exop.cli.commands import checking as health
 from exop.cli.commands.checking import analysed
-from exop.cli.loading import build, find_target, known_plugins
+from exop.cli.loading import load_mesh
 from exop.errors import ExopError
 from exop.hooks import Plugins
 from exop.model.meshes.mesh import Mesh
@@ -229,8 +229,7 @@ def test_deep_checks_are_asked_with_settings_and_what_arrives(tmp_path, monkeypa
 def test_what_a_deep_check_gets():
     """The settings of the node are complete; of each input it is told what is pushed into its channel."""
     Path("deep.py").write_text(DEEP)
-    catalog = known_plugins()
-    target = find_target("deep.py", catalog)
-    assert analysed(build(target, [], catalog)) == ["first", "second"]
+    mesh, _, target = load_mesh("deep.py", (), (), ())
+    assert analysed(mesh) == ["first", "second"]
     assert target.module is not None
     assert [("all", int), ("all", int), "done", "done"] == target.module.CALLS

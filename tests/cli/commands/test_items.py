@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from exop import Application, Platform, slet
 from exop.cli import main
-from exop.cli.loading import build, find_target, known_plugins
 from exop.remoting.api.remote_platform import connect
 from exop.stock.slets import count_up
 from exop.testing import replay
 from tests.cli.shell import answer_of, eventually, facts
 from tests.rig import Gate
-
-
-@pytest.fixture
-def failing(counting: Path, tmp_path: Path) -> Iterator[Platform]:
-    """A platform on which the third item of `counting.half` fails, while no file `mended` is there."""
-    catalog = known_plugins()
-    mesh = build(find_target("./counting", catalog), ["output=out", "missing=mended", "pace=0.01"], catalog)
-    with Platform(name="failing", plugins=catalog.plugins, control=True) as platform:
-        platform.apply(mesh)
-        eventually(lambda: platform.kept_item("counting", "half"))
-        yield platform
 
 
 def test_the_kept_item_is_listed_and_exported(failing, capsys):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,8 @@ import pytest
 from exop import Application, Platform
 from exop.cli import main
 from exop.cli.commands.monitoring import dead_drivers, not_running, prometheus_text
-from exop.cli.loading import build, find_target, known_plugins
 from exop.stock.slets import count_up
-from tests.cli.shell import answer_of, eventually, facts
+from tests.cli.shell import answer_of, facts
 
 #: One sample of the text format, strictly: a name, labels whose values are escaped, a number.
 SAMPLE = re.compile(
@@ -63,17 +61,6 @@ def value(samples: dict[Any, float], name: str, **labels: str) -> float:
     return found
 
 
-@pytest.fixture
-def serving(counting: Path) -> Iterator[Platform]:
-    """A platform on which the third item of `counting.half` fails, while no file `mended` is there."""
-    catalog = known_plugins()
-    mesh = build(find_target("./counting", catalog), ["output=out", "missing=mended", "to=9"], catalog)
-    with Platform(name="serving", plugins=catalog.plugins, control=True) as platform:
-        platform.apply(mesh)
-        eventually(lambda: platform.kept_item("counting", "half"))
-        yield platform
-
-
 @pytest.mark.parametrize("asked", ["--live", "--ready"])
 def test_no_platform_is_neither_live_nor_ready(asked, capsys):
     """Where none answers, both probes fail with exit code 1 and one line, or one object."""
@@ -86,22 +73,23 @@ def test_no_platform_is_neither_live_nor_ready(asked, capsys):
     assert (facts["live"], facts["ready"], len(facts["problems"])) == (False, False, 1)
 
 
-def test_a_suspended_slet_is_live_and_not_ready(serving, capsys):
+def test_a_suspended_slet_is_live_and_not_ready(failing, capsys):
     """A slet that has failed never fails liveness; the platform is ready again when it is mended."""
-    assert answer_of("health", "--live") == "live: serving\n"
+    assert answer_of("health", "--live") == "live: failing\n"
     assert main(["health", "--ready"]) == 1
     assert capsys.readouterr().out == "not ready: counting: half is failed: ValueError: no halves today\n"
     Path("mended").touch()
-    serving.resume("counting", "half")
-    assert serving.wait("counting", 30)
-    assert facts("health") == {"platform": "serving", "live": True, "ready": True, "problems": []}
+    failing.resume("counting", "half")
+    failing.end("counting")
+    assert failing.wait("counting", 30)
+    assert facts("health") == {"platform": "failing", "live": True, "ready": True, "problems": []}
 
 
 def test_what_an_operator_holds_is_ready(counting):
     """A node that somebody has suspended on purpose is no failure."""
     app = Application("held")
     app.add("numbers", count_up)
-    with Platform(name="serving", control=True) as platform:
+    with Platform(name="failing", control=True) as platform:
         platform.apply(platform.apply(app.build()).suspend("numbers"))
         assert platform.status("held")["nodes"]["numbers"]["state"] == "suspended"
         assert main(["health"]) == 0
@@ -130,11 +118,12 @@ def test_what_is_dead_and_what_waits(platform, dead, waiting):
     assert list(not_running(platform)) == waiting
 
 
-def test_the_figures_of_a_platform(serving):
+def test_the_figures_of_a_platform(failing):
     """`exop metrics` prints a table, JSON, or the text format of Prometheus, of one application or of all."""
     Path("mended").touch()
-    serving.resume("counting", "half")
-    assert serving.wait("counting", 30)
+    failing.resume("counting", "half")
+    failing.end("counting")
+    assert failing.wait("counting", 30)
     assert "numbers" in answer_of("metrics")
     assert facts("metrics", "counting")["counting"]["nodes"]["half"]["errors"] == 1
     samples = parsed(answer_of("metrics", "--prometheus"))

@@ -1,6 +1,7 @@
 """`exop run` in this process: outcomes, reports, exit codes, the state directory."""
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +37,12 @@ app.add("talk", talk, item=app.add("numbers", count_up, to=2))
 
 def stored(state: Path) -> dict[str, bool]:
     """The applications of a state directory, and whether they would be started again."""
-    store = Store(state)
-    try:
+    with closing(Store(state)) as store:
         return {one.name: one.active for one in store.applications()}
-    finally:
-        store.close()
 
 
 def test_until_the_end(counting, tmp_path, capsys):
-    """A run ends with its sources, exit code 0; the summary stands on stderr, stdout is left to slets."""
+    """A run ends with its sources, exit code 0; the summary goes to stderr, stdout is for slets; `-q` prints none."""
     assert main(["run", str(counting), "to=100", "output=out"]) == 0
     assert lines(tmp_path / "out") == [str(number / 2) for number in range(1, 101)]
     out, err = capsys.readouterr()
@@ -52,10 +50,6 @@ def test_until_the_end(counting, tmp_path, capsys):
     assert "counting: finished after" in err
     assert "100 items" in err
     assert "0 errors" in err
-
-
-def test_quiet(counting, capsys):
-    """`--quiet` says nothing when nothing went wrong."""
     assert main(["run", str(counting), "to=1", "output=out", "--quiet"]) == 0
     assert capsys.readouterr() == ("", "")
 
@@ -145,27 +139,21 @@ def test_a_run_that_leaves_dead_letters_ends_with_3(tmp_path, capsys):
     assert main(["run", "rough.py", "--quiet"]) == 0
 
 
-def test_a_clean_end_is_remembered(counting, tmp_path):
-    """After a clean end the state directory knows the application, and does not start it again."""
-    assert main(["run", str(counting), "to=3", "output=out", "--state", "state", "--quiet"]) == 0
-    assert stored(tmp_path / "state") == {"counting": False}
+@pytest.mark.parametrize(("more", "code"), [(["to=3"], 0), (["to=5", "missing=x"], 1)])
+def test_an_application_that_has_ended_is_not_started_again(more, code, counting, tmp_path):
+    """After a clean end or a failure the state directory knows the application, and does not start it again."""
+    assert main(["run", str(counting), *more, "output=out", "--state", "state", "--quiet"]) == code
+    assert not any(stored(tmp_path / "state").values())
     with Platform(state=tmp_path / "state") as platform:
         assert platform.applications() == []
-
-
-def test_a_failure_is_not_started_again(counting, tmp_path):
-    """What failed is not started again by itself."""
-    assert main(["run", str(counting), "to=5", "output=out", "missing=x", "--state", "state", "--quiet"]) == 1
-    assert not any(stored(tmp_path / "state").values())
 
 
 @pytest.fixture
 def abandoned(counting: Path, tmp_path: Path) -> Path:
     """A state directory whose platform was killed while the application ran."""
     assert main(["run", str(counting), "to=3", "output=out", "--state", "state", "--quiet"]) == 0
-    store = Store(tmp_path / "state")
-    store.set_active("counting", active=True)
-    store.close()
+    with closing(Store(tmp_path / "state")) as store:
+        store.set_active("counting", active=True)
     return tmp_path / "state"
 
 
@@ -184,6 +172,7 @@ def test_run_does_not_mix_two(abandoned, tmp_path, counting):
         run(str(counting), "to=4", "output=out", state=abandoned)
     assert not (tmp_path / "out").exists()
     assert stored(abandoned) == {"counting": True}
+    assert "did you mean 'counting'?" in answer_of("remove", "countin", "--state", abandoned, code=2)
     assert main(["remove", "counting", "--state", str(abandoned)]) == 0
     assert stored(abandoned) == {}
 
@@ -193,11 +182,6 @@ def test_what_an_older_release_stored_is_the_same():
     assert _same(line().to_toml(), line().configure("middle", limit=5))
     assert not _same(line().to_toml(), line().configure("middle", limit=6))
     assert not _same("[application]", line())
-
-
-def test_removing_what_is_not_there(abandoned):
-    """Without a platform `remove` looks into the state directory, and names what it finds there."""
-    assert "did you mean 'counting'?" in answer_of("remove", "countin", "--state", abandoned, code=2)
 
 
 def test_removed_by_somebody_else(counting, tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ from exop import Application
 from exop.cli import main
 from exop.cli.commands.looking import ps
 from exop.cli.commands.serving import Keeper, Supervisor
+from exop.cli.loading import load_mesh
 from exop.cli.report import Stopping
 from exop.logs import set_up
 from exop.platform import Platform
@@ -67,10 +68,7 @@ def test_finished_applications_rest(counting, tmp_path, capsys):
 
 def test_failures_are_told_with_the_cure(counting, tmp_path, capsys):
     """A slet that is suspended under `serve` is logged with its error and what to do; so is its repair."""
-    from exop.cli.loading import build, find_target, known_plugins
-
-    catalog = known_plugins()
-    mesh = build(find_target("./counting", catalog), ["to=4", "output=out", "missing=mended"], catalog)
+    mesh, catalog, _ = load_mesh("./counting", ["to=4", "output=out", "missing=mended"], (), ())
     set_up()
     with kept_up(Platform(plugins=catalog.plugins, control=False)) as keeper:
         keeper.start([])
