@@ -166,8 +166,7 @@ def test_a_platform_that_is_served(supervisor, tmp_path):
     """Ready when it runs, with its applications as the status; fed while it is healthy; stopping at SIGTERM."""
     sock, environment = supervisor
     with running("serve", "--state", tmp_path / "state", env={**os.environ, **environment}) as process:
-        said = heard(sock, "READY=1", "WATCHDOG=1", "STATUS=no application runs")
-        assert said.startswith("READY=1\n")
+        heard(sock, "READY=1", "WATCHDOG=1", "STATUS=no application runs")
         process.terminate()
         heard(sock, "STOPPING=1")
 
