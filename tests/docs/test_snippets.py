@@ -104,6 +104,13 @@ def test_links_lead_somewhere(page):
             assert not anchor or anchor in anchors(target), f"{page.name} links to {link}"
 
 
+@pytest.mark.parametrize("page", [page for page in pages() if page.name != "CHANGELOG.md"])
+def test_files_of_the_project_exist(page):
+    """A file or folder of the code that a page names is there."""
+    named = re.findall(r"`((?:exop|plugins|apps|bench|tests)/[\w./-]*)`", page.read_text(encoding="utf-8"))
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
 def anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub and MyST make them."""
     headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
