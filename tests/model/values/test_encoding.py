@@ -20,8 +20,6 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from exop import Batch, EndOfStream, Punctuation
 from exop.errors import NotStorable, StoredStateError
@@ -129,29 +127,11 @@ def test_a_value_comes_back_with_its_type(value):
 
 
 def test_what_equality_does_not_show():
-    """The length of a deque, the factory of a dict, the second of two equal hours."""
+    """The length of a deque, the factory of a dict, the second of two equal hours; a bytearray comes back as bytes."""
+    assert decode(encode([bytearray(b"ab")])) == [b"ab"]
     assert decode(encode(deque([1], maxlen=3))).maxlen == 3
     assert decode(encode(defaultdict(list)))["new"] == []
     assert decode(encode(datetime(2026, 10, 25, 2, 30, fold=1))).fold == 1
-
-
-leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
-leaves |= st.decimals(allow_nan=False) | st.datetimes() | st.timedeltas()
-keys = st.integers() | st.text() | st.tuples(st.integers(), st.text())
-
-
-@given(
-    st.recursive(
-        leaves,
-        lambda inner: (
-            st.lists(inner) | st.dictionaries(keys, inner) | st.lists(inner).map(tuple) | st.lists(inner).map(deque)
-        ),
-        max_leaves=20,
-    )
-)
-def test_any_nesting_comes_back(value):
-    """Whatever stands in whatever."""
-    assert decode(encode(value)) == value
 
 
 def test_arrays_come_back():
@@ -237,11 +217,6 @@ def test_a_class_that_is_gone_is_told():
         decode(stored.replace(__name__.encode(), b"nowhere_at_all".ljust(len(__name__), b"_")))
     with pytest.raises(StoredStateError, match="has no field z"):
         decode(stored.replace(b"\xa1x", b"\xa1z"))
-
-
-def test_bytes_that_can_be_changed():
-    """They come back as bytes: the format knows one kind."""
-    assert decode(encode([bytearray(b"ab")])) == [b"ab"]
 
 
 def test_tags_keep_their_meaning():
