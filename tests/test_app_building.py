@@ -156,7 +156,7 @@ MISTAKES = {
     "types that do not fit": (
         lambda app, numbers: app.add("a", texts, item=numbers),
         WiringError,
-        r"numbers\.out cannot feed a\.item through 'numbers': int leaves, str is expected; put a slet",
+        r"numbers\.out cannot feed a\.item through 'numbers': items are int, expected str; put a slet",
     ),
     "items without columns": (
         lambda app, numbers: app.add("a", on_columns, item=numbers),
@@ -193,7 +193,7 @@ MISTAKES = {
     "a plain function": (
         lambda app, numbers: app.add("a", print, item=numbers),
         SletError,
-        "print is no slet: it was never marked; put @slet above",
+        "print is no slet: it is not marked; put @slet above",
     ),
     "a policy that is none": (
         lambda app, numbers: app.add("a", show, item=numbers, on_error="retyr"),
@@ -375,7 +375,7 @@ FIELDS = {
     ),
     "a field of a field": (
         lambda app: app.add("by_name", by_name, item=app.add("a", passing, item=app.add("trips", trips))),
-        r"a\.out cannot feed by_name\.item through 'a': the field 'through\.road' leaves as int, str is expected",
+        r"a\.out cannot feed by_name\.item through 'a': the field 'through\.road' is int, expected str",
     ),
 }
 

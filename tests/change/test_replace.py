@@ -84,7 +84,9 @@ def test_a_state_that_is_to_be_lost_is_lost(platform, successor):
     platform.apply(chain("app", endless, summing, writing(seen)).build())
     grows(seen, 10)
     plan = platform.plan(platform.mesh("app").replace("b", successor, lose_state=True))
-    assert "the state (Sum) is lost, as told, though it could be handed over: the state (Sum) by reference" in str(plan)
+    assert "the state (Sum) is lost, as requested, though it could be handed over: the state (Sum) by reference" in str(
+        plan
+    )
     lost = platform.deployment("app").components["b"].state
     plan.apply()
     grows(seen, 10)

@@ -179,7 +179,7 @@ def test_marks_travel(remote: RemotePlatform) -> None:
     with pytest.raises(MementoError, match="it keeps no state"):
         remote.plan(mesh.replace("sink", show))
     plan = remote.plan(mesh.replace("sink", show, lose_state=True))
-    assert "the state (Written) is lost, as told" in str(plan)
+    assert "the state (Written) is lost, as requested" in str(plan)
     after = plan.apply()
     assert after.node("sink").lose_state is False
 

@@ -105,7 +105,7 @@ def failing(error: BaseException) -> Iterator[Any]:
         ("register_slets", SystemExit("leaves"), "SystemExit: leaves"),
         ("register_slets", failing(RuntimeError("half way")), r"register_slets\(\) gave no list: half way"),
         ("register_slets", failing(SystemExit("half way")), r"register_slets\(\) gave no list: half way"),
-        ("register_slets", [len], "SletError: len is no slet: it was never marked"),
+        ("register_slets", [len], "SletError: len is no slet: it is not marked"),
         ("register_slets", [double, also_double], "it offers two slets as 'bad:double'; give one another name="),
         ("register_channels", [int], "type object 'int' has no attribute 'kind'"),
         (

@@ -219,5 +219,5 @@ def test_mistakes_are_told():
         feed(Pair, [1])
     with pytest.raises(UnknownName, match="running has no setting 'factr'"):
         feed(running, [1], factr=2)
-    with pytest.raises(SletError, match="it was never marked"):
+    with pytest.raises(SletError, match="it is not marked"):
         feed(QueueChannel, [1])

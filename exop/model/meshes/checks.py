@@ -62,7 +62,7 @@ def check(mesh: Mesh, kinds: Mapping[str, type[KindLike]], changes: Difference |
     if cycle:
         path = " -> ".join(cycle)
         raise WiringError(
-            f"the cycle {path} contains no queue: it would call itself without end; "
+            f"the cycle {path} contains no queue: it would call itself endlessly; "
             f"join two of its slets through app.channel(name, kind='queue')"
         )
     if changes is None or changes.reconnects:
@@ -98,7 +98,7 @@ def check_durable(mesh: Mesh, *, has_state: bool, nodes: Iterable[Node] | None =
         if node.slet.own_driver and (node.slet.tie is None or any(port.pulled for port in node.slet.inputs)):
             raise MeshError(
                 f"the application {mesh.name!r} is durable, and {node.name} ({node.slet.identity}) pushes from threads "
-                f"of its own, so that no checkpoint knows what it has in hand; give it a Tie (and no port that it "
+                f"of its own, so checkpoints would miss its in-flight items; give it a Tie (and no port that it "
                 f"pulls), leave out app.durable(), or take a slet that the platform drives"
             )
 
@@ -153,7 +153,9 @@ def check_group(mesh: Mesh, group: str, *, alike: bool = True) -> None:
     parts = {mesh.channels[to].settings.get("partitions", PARTITIONS) for to in shared_ports(mesh, first).values()}
     if len(parts) > 1:
         found = ", ".join(shared_ports(mesh, first).values())
-        raise MeshError(f"the group {group!r} shares {found}, which have {sorted(parts)} partitions; give them as many")
+        raise MeshError(
+            f"the group {group!r} shares {found}, which have {sorted(parts)} partitions; give them equal numbers"
+        )
     for node in others:
         if shared_ports(mesh, node) != shared_ports(mesh, first):
             raise MeshError(
@@ -307,10 +309,10 @@ def _check_families(mesh: Mesh, node: Node) -> None:
         taken.add(node.name)
     for name in taken:
         owner = name.rpartition(".")[0]
-        raise MeshError(f"{name}.* are ports of {owner}, and there is a node {name!r} as well; call that otherwise")
+        raise MeshError(f"{name}.* are ports of {owner}, and there is also a node {name!r}; rename it")
     for family in node.slet.families if not node.slet.inputs else ():
         if family.direction == "in":
             raise MeshError(
-                f"{node.name}.{family.name} are no ports yet, and it has no other input: connect one or several, "
+                f"{node.name}.{family.name} has no connected ports, and there is no other input: connect one or more, "
                 f"app.add({node.name!r}, …, {family.family}={{NAME: channel}})"
             )

@@ -95,8 +95,8 @@ class Mesh(Graph):
             _known_ports(f"{name}: the successor {spec.name}", spec, [port])
             if node.slet.ports[port].direction != spec.ports[port].direction:
                 raise MeshError(
-                    f"{name}: the port {port!r} leads {node.slet.ports[port].direction}, that of the successor "
-                    f"{spec.name} leads {spec.ports[port].direction}; rename one of them"
+                    f"{name}: the port {port!r} is an {node.slet.ports[port].direction}put, but an "
+                    f"{spec.ports[port].direction}put of the successor {spec.name}; rename one of them"
                 )
         if rebuild not in (None, "log"):
             raise MeshError(f"{name}: a state is not rebuilt from {rebuild!r}; say rebuild='log', or leave it out")
@@ -238,7 +238,7 @@ class Mesh(Graph):
         """Return the names of new channels for unconnected outputs of a node, by port."""
         found = {port: node if port == OUT else f"{node}.{port}" for port in ports}
         for port in (port for port, channel in found.items() if channel in self.channels):
-            cure = f"call the node otherwise, or name a channel for its output {port!r}"
+            cure = f"rename the node, or name a channel for its output {port!r}"
             raise MeshError(f"{self.name} has a channel {found[port]!r} already; {cure}")
         return found
 

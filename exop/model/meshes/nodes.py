@@ -126,7 +126,7 @@ class Node:
         spec = self.slet.setting_aside(DEAD in self.ports)
         if spec.sets_aside and spec.own_driver:
             raise MeshError(
-                f"{self.name}: {spec.identity} pushes from threads of its own, and cannot push its dead letters "
+                f"{self.name}: {spec.identity} pushes from its own threads, and cannot push its dead letters "
                 f"into a channel; give a number, dead_letters={spec.dead_letters}, and see `exop item list`"
             )
         object.__setattr__(self, "taken", self.taken if spec.derives else NOTHING)

@@ -72,7 +72,7 @@ def _lost(before: Node, after: Node) -> HandOver:
         possible = f", though it could be handed over: {_way(before, after).text}"
     except MementoError:
         possible = ""
-    return HandOver(f"{what} is lost, as told{possible}", lambda _: new() if new else None)
+    return HandOver(f"{what} is lost, as requested{possible}", lambda _: new() if new else None)
 
 
 def _way(before: Node, after: Node) -> HandOver:

@@ -145,10 +145,10 @@ def _spec(found: _Found, factory: Callable[..., Any], results: dict[str, Result]
 
 def _check_function(function: Any, name: str) -> None:
     if isinstance(function, type):
-        raise wrong(name, "a class is marked by its base", f"write `class {name}(Slet):`")
+        raise wrong(name, "a class derives from Slet", f"write `class {name}(Slet):`")
     if isinstance(function, functools.partial) or not hasattr(function, "__annotations__"):
         problem = f"a {type(function).__name__} has no signature of its own"
-        raise wrong(name, problem, "write a function; what differs is a setting")
+        raise wrong(name, problem, "write a function, with a setting for what differs")
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         cure = "write `def`; what waits for something is a Slet class with own_driver=True"
         raise wrong(name, "an `async def` is never awaited", cure)
@@ -159,7 +159,7 @@ def _check_positional(found: _Found, parameter: inspect.Parameter) -> None:
         cure = f"put `*, ` before {parameter.name} to make it a setting"
         raise wrong(found.name, f"the input {parameter.name!r} has a default", cure)
     if found.state is not None:
-        problem = f"the memento {found.state[0]!r} stands before the input"
+        problem = f"the memento {found.state[0]!r} is before the input"
         raise wrong(found.name, problem, f"write ({parameter.name}, {found.state[0]})")
 
 
@@ -167,21 +167,21 @@ def _check_iterated(name: str, inputs: list[PortSpec], result: Result) -> None:
     """Check that an iterated slet is a source, or pulls all its inputs."""
     pushed = [port.name for port in inputs if not port.pulled]
     if pushed:
-        problem = f"it is iterated, and items are pushed into {', '.join(pushed)}: two drivers would meet in it"
+        problem = f"it is iterated, and items are pushed into {', '.join(pushed)}: two threads would run it"
         raise wrong(name, problem, "pull them too (fields typed InputPort[T]), or drop __iter__")
     if result not in ("many", "none"):
         raise wrong(name, "a slet without a pushed input is a source", "return an Iterator[T]")
     if result == "none" and not inputs:
-        raise wrong(name, "nothing enters and nothing leaves", "give it an input, or yield items")
+        raise wrong(name, "it has no input and no output", "give it an input, or yield items")
 
 
 def _check_own_driver(name: str, iterated: bool, results: dict[str, Result]) -> None:
     if iterated:
-        problem = "it has a driver of its own, and is iterated as well"
+        problem = "it has its own driver, and is iterated as well"
         raise wrong(name, problem, "drop __iter__, or own_driver=True")
     for port, result in results.items():
         if result != "none":
-            problem = f"it has a driver of its own, so {port} only hands over: what it returns goes nowhere"
+            problem = f"it has its own driver, so the result of {port} is never sent"
             raise wrong(name, problem, "return None and push by an output port from the slet's own thread")
 
 
@@ -254,7 +254,7 @@ def _join_outputs(name: str, leaving: list[PortType]) -> PortType:
 
     if any(map(differs, leaving)):
         forms = ", ".join(dict.fromkeys(f"{one} as {one.form}" for one in leaving))
-        cure = "let all return the same, or push one kind by an OutputPort of its own"
+        cure = "let all return the same, or push one kind by a separate OutputPort"
         raise wrong(name, f"its methods return several forms ({forms})", cure)
     items = tuple(dict.fromkeys(one.item for one in leaving))
     return dataclasses.replace(
@@ -269,7 +269,7 @@ def _join_outputs(name: str, leaving: list[PortType]) -> PortType:
 def _read_result(slet: str, hints: dict[str, Any]) -> tuple[Result, PortType | None]:
     """Read the shape of a result, and the type of the output, from a return annotation."""
     if "return" not in hints:
-        raise wrong(slet, "it says not what it returns", "annotate it, with `-> None` for a sink")
+        raise wrong(slet, "it has no return annotation", "write one, `-> None` for a sink")
     annotation = unalias(hints["return"])
     if annotation in _NOTHING:
         return "none", None
@@ -282,7 +282,7 @@ def _read_result(slet: str, hints: dict[str, Any]) -> tuple[Result, PortType | N
         return "many", dataclasses.replace(_read_port(slet, item), pauses=type_of(item).takes_none)
     found = type_of(annotation)
     if any(member.cls in _ITERATORS for member in found.members):
-        cure = "return Iterator[T]: one that is empty says the same as None"
+        cure = "return Iterator[T]; an empty one has no result"
         raise wrong(slet, "an iterator is one of several results", cure)
     return ("optional" if found.takes_none else "one"), _read_port(slet, annotation)
 

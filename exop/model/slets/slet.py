@@ -180,7 +180,7 @@ def spec_of(thing: Any) -> SletSpec:
     name = getattr(thing, "__qualname__", repr(thing))
     if isinstance(thing, type) and issubclass(thing, Slet):
         raise wrong(name, "the class has no port", "mark a method with @input_port, or define __iter__")
-    raise wrong(name, "it was never marked", "put @slet above the function, or derive from Slet")
+    raise wrong(name, "it is not marked", "put @slet above the function, or derive from Slet")
 
 
 #: Options of `@slet`, and class keywords, about items that fail.

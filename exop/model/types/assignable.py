@@ -34,11 +34,13 @@ class Mismatch:
     def __str__(self) -> str:
         if self.source is None:
             hint = suggest(self.path.rpartition(".")[2], self.known, "field")
-            return f"no {self.what} {self.path!r} leaves, and {self.target} is expected there ({hint})"
+            return f"the {self.what} {self.path!r} ({self.target}) is missing ({hint})"
         if self.target is None:
-            return f"the {self.what} {self.path!r} ({self.source}) leaves, and is not expected"
-        where = f"the {self.what} {self.path!r} leaves as {self.source}" if self.path else f"{self.source} leaves"
-        return f"{where}, {self.target} is expected"
+            return f"the {self.what} {self.path!r} ({self.source}) is not expected"
+        if self.what == "order":
+            return f"the columns are {self.path}, expected in the order {', '.join(self.target.fields)}"
+        place = f"the {self.what} {self.path!r} is" if self.path else "items are"
+        return f"{place} {self.source}, expected {self.target}"
 
 
 def find_mismatch(source: Type, target: Type, path: str = "") -> Mismatch | None:
@@ -241,7 +243,7 @@ def _schema_mismatch(source: Type, target: Type) -> Mismatch | None:
     if extra is not None:
         return Mismatch(given[extra].type, None, extra, "column")
     if list(given) != list(wanted):
-        return Mismatch(source, target, ", ".join(given), "columns in the order")
+        return Mismatch(source, target, ", ".join(given), "order")
     return None
 
 

@@ -351,7 +351,7 @@ def _in_order(graph: WiringGraph, nodes: Iterable[str], inserted: Mapping[str, s
         return [graph.nodes[found].component for found in TopologicalSorter(callers).static_order()]
     except CycleError as problem:
         raise WiringError(
-            f"the cycle {' -> '.join(problem.args[1])} contains no queue: it would call itself without end; "
+            f"the cycle {' -> '.join(problem.args[1])} contains no queue: it would call itself endlessly; "
             f"join two of its slets through a channel of the kind 'queue'"
         ) from None
 

@@ -42,7 +42,7 @@ def test_an_empty_mesh_is_refused():
 
 
 def test_a_cycle_without_a_queue_is_refused_in_the_order_of_the_flow():
-    """It would call itself without end; the message names the path and the cure."""
+    """It would call itself endlessly; the message names the path and the cure."""
     with pytest.raises(WiringError) as caught:
         check(ring("direct", "direct", "direct"), KINDS)
     message = str(caught.value)
@@ -83,11 +83,11 @@ def test_unknown_kinds_ports_and_channels_are_told():
 
 def test_families_of_ports_are_checked():
     """A slet whose inputs are a family has at least one; no node is called as a family of another one."""
-    with pytest.raises(MeshError, match=r"fan\.side\.\* are no ports yet, and it has no other input: connect one"):
+    with pytest.raises(MeshError, match=r"fan\.side\.\* has no connected ports, and there is no other input: connect one"):
         check(Mesh("m").add(node("fan", "Fan")), KINDS)
     mesh = line().add(node("fan", "Fan", **{"side.a": "b"}))
     check(mesh, KINDS)
-    clash = r"fan\.to\.\* are ports of fan, and there is a node 'fan\.to' as well; call that otherwise"
+    clash = r"fan\.to\.\* are ports of fan, and there is also a node 'fan\.to'; rename it"
     for both in (mesh.add(node("fan.to", "console", item="b")), line().add(node("fan.to", "Fan", **{"side.a": "b"}))):
         taken = both if "fan" in both.nodes else both.add(node("fan", "Fan", **{"side.a": "b"}))
         with pytest.raises(MeshError, match=clash):
@@ -100,7 +100,7 @@ def test_ports_that_do_not_fit_are_told_with_the_way_between_them():
     """Producer, consumer, channel and both types stand in the message."""
     mesh = line().replace("middle", SLETS["double"]).remove("sink").add(node("text", "words", item="b"))
     with pytest.raises(
-        WiringError, match=r"middle.out cannot feed text.item through 'b': int leaves, str is expected;"
+        WiringError, match=r"middle.out cannot feed text.item through 'b': items are int, expected str;"
     ):
         check(mesh, KINDS)
 
@@ -109,7 +109,7 @@ def test_a_window_carries_lists():
     """What a channel kind makes of the items counts: a window gives lists."""
     mesh = line()
     windowed = replace(mesh, channels={**mesh.channels, "b": ChannelSpec("b", "window", {"count": 2})})
-    with pytest.raises(WiringError, match=r"list\[int\] leaves, int is expected"):
+    with pytest.raises(WiringError, match=r"items are list\[int\], expected int"):
         check(windowed, KINDS)
 
 

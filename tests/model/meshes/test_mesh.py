@@ -192,7 +192,7 @@ WRONG = [
         UnknownName,
         "middle: the successor console has no port 'out'; known: item",
     ),
-    (lambda m: m.replace("middle", print), SletError, "print is no slet: it was never marked"),
+    (lambda m: m.replace("middle", print), SletError, "print is no slet: it is not marked"),
     (lambda m: m.rewire("middle", itm="b"), UnknownName, "middle has no port 'itm'; did you mean 'item'?"),
     (lambda m: m.rewire("middle", item="bb"), UnknownName, "middle.item: the mesh 'line' has no channel 'bb'"),
     (lambda m: m.move("midle", to="x"), UnknownName, "has no node 'midle'"),
@@ -225,7 +225,9 @@ def test_a_port_that_leads_the_other_way_is_no_successor():
         inputs=(dataclasses.replace(SLETS["double"].inputs[0], name="out"),),
         outputs=(dataclasses.replace(SLETS["double"].outputs[0], name="item"),),
     )
-    with pytest.raises(MeshError, match="the port 'item' leads in, that of the successor turned leads out; rename one"):
+    with pytest.raises(
+        MeshError, match="the port 'item' is an input, but an output of the successor turned; rename one"
+    ):
         line().replace("middle", turned)
 
 
@@ -311,7 +313,7 @@ def test_ports_follow_the_settings():
         (step,) = make_plan(mesh, other).steps
         assert (step.verb, step.text) == ("replace", "by itself, with the port odd, without small")
     taken = mesh.rewire("sink", item=ChannelSpec("split.odd"))
-    with pytest.raises(MeshError, match=r"has a channel 'split\.odd' already; call the node otherwise, or name"):
+    with pytest.raises(MeshError, match=r"has a channel 'split\.odd' already; rename the node, or name"):
         taken.configure("split", conditions={"odd": "item > 3"})
 
 

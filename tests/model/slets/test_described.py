@@ -188,7 +188,7 @@ def test_joins_are_checked() -> None:
     app.add("wide", absent(data), car=passing, limit=1)
     ((_, place, *_),) = [one for one in schema[0]["fields"] if one[0] == "vid"]
     schema[place] = {"kind": "scalar", "name": "str", "identity": "builtins:str"}
-    told = r"cars.out cannot feed other.car through 'cars': the field 'vid' leaves as int, str is expected"
+    told = r"cars.out cannot feed other.car through 'cars': the field 'vid' is int, expected str"
     with pytest.raises(WiringError, match=told):
         app.add("other", absent(data), car=passing, limit=1)
 

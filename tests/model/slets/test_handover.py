@@ -101,7 +101,7 @@ def test_a_state_that_is_to_be_lost_is_lost(successor, empty, possible):
     way = hand_over(node(count), node(successor), lose_state=True)
     assert way.take(Count(seen=3)) == empty
     more = f", though it could be handed over: {possible}" if possible else ""
-    assert way.text == f"the state (Count) is lost, as told{more}"
+    assert way.text == f"the state (Count) is lost, as requested{more}"
 
 
 def test_nothing_to_lose():
@@ -121,14 +121,14 @@ def test_a_state_is_never_lost_silently(successor):
     """A successor that cannot take the state is refused, unless it is told to lose it."""
     with pytest.raises(MementoError, match="lose_state=True"):
         hand_over(node(count), node(successor), lose_state=False)
-    assert "is lost, as told" in hand_over(node(count), node(successor), lose_state=True).text
+    assert "is lost, as requested" in hand_over(node(count), node(successor), lose_state=True).text
 
 
 def test_what_an_engine_keeps_is_never_lost_silently():
     """State inside an engine cannot be carried: it is lost only when told so."""
     with pytest.raises(MementoError, match="its engine keeps it"):
         hand_over(node(Engine), node(plain), lose_state=False)
-    assert "is lost, as told" in hand_over(node(Engine), node(plain), lose_state=True).text
+    assert "is lost, as requested" in hand_over(node(Engine), node(plain), lose_state=True).text
 
 
 def test_no_state_needs_no_hand_over():

@@ -111,37 +111,37 @@ FIT = [
 ]
 
 MISFIT = [
-    (int, str, "int leaves, str is expected"),
-    (Batch[int], list[int], "int leaves, list[int] is expected"),
+    (int, str, "items are int, expected str"),
+    (Batch[int], list[int], "items are int, expected list[int]"),
     (
         DECLARED,
         Annotated[pa.RecordBatch, OTHER],
-        "the columns differ: the column 'vid' leaves as int32, int64 is expected",
+        "the columns differ: the column 'vid' is int32, expected int64",
     ),
     (
         Annotated[pa.RecordBatch, SMALL],
         DECLARED,
-        "the columns differ: no column 'speed' leaves, and double is expected there (known: vid)",
+        "the columns differ: the column 'speed' (double) is missing (known: vid)",
     ),
     (
         DECLARED,
         Annotated[pa.RecordBatch, SMALL],
-        "the columns differ: the column 'speed' (double) leaves, and is not expected",
+        "the columns differ: the column 'speed' (double) is not expected",
     ),
     (int, DECLARED, "items of type int have no columns"),
     (pa.RecordBatch, Report | int, "items of type Report | int have no columns"),
     (list[int], pa.RecordBatch, "items of type list[int] have no columns"),
-    (Report, DECLARED, "no column 'speed' leaves, and double is expected there (known: vid)"),
-    (Wrong, DECLARED, "the column 'speed' leaves as str, double is expected"),
-    (DECLARED, Wrong, "the field 'speed' leaves as double, str is expected"),
-    (DECLARED, Point, "no field 'x' leaves, and int is expected there (known: speed, vid)"),
+    (Report, DECLARED, "the column 'speed' (double) is missing (known: vid)"),
+    (Wrong, DECLARED, "the column 'speed' is str, expected double"),
+    (DECLARED, Wrong, "the field 'speed' is double, expected str"),
+    (DECLARED, Point, "the field 'x' (int) is missing (known: speed, vid)"),
     (
         Annotated[pa.RecordBatch, SMALL],
         Full,
-        "no field 'speed' leaves, and float | None is expected there (known: vid)",
+        "the field 'speed' (float | None) is missing (known: vid)",
     ),
-    (Row, TypedDict("Rows", {"x": str}), "the field 'x' leaves as int, str is expected"),
-    (NESTED, TypedDict("Nested", {"at": Row}), "the field 'at.x' leaves as string, int is expected"),
+    (Row, TypedDict("Rows", {"x": str}), "the field 'x' is int, expected str"),
+    (NESTED, TypedDict("Nested", {"at": Row}), "the field 'at.x' is string, expected int"),
 ]
 
 

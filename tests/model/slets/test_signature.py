@@ -160,7 +160,7 @@ def test_a_decorated_function_keeps_its_signature():
 
 WRONG = [
     ("def untyped(item) -> int: ...", "untyped is no slet: the parameter 'item' has no type; write `item: T`"),
-    ("def f(item: int): ...", "it says not what it returns; annotate it, with `-> None` for a sink"),
+    ("def f(item: int): ...", "it has no return annotation; write one, `-> None` for a sink"),
     (
         "def f(item: int, other: int) -> int: ...",
         "a function has one input, here are 2 (item, other); put `*, ` before the settings, or write a Slet class",
@@ -169,9 +169,9 @@ WRONG = [
     ("def f(*items: int) -> int: ...", "*items names no port; name every parameter"),
     ("def f(item: int, **more: int) -> int: ...", "**more names no port; name every parameter"),
     ("def f(item: int, a: Speeds, b: Other) -> int: ...", "it has two mementos, a and b; put both in one class"),
-    ("def f(a: Speeds, item: int) -> int: ...", "the memento 'a' stands before the input; write (item, a)"),
+    ("def f(a: Speeds, item: int) -> int: ...", "the memento 'a' is before the input; write (item, a)"),
     ("def f(*, cars: int) -> int: ...", "a slet without a pushed input is a source; return an Iterator[T]"),
-    ("def f() -> None: ...", "nothing enters and nothing leaves; give it an input, or yield items"),
+    ("def f() -> None: ...", "it has no input and no output; give it an input, or yield items"),
     (
         "def f(item: Decimal) -> int: ...",
         "the annotation 'Decimal' cannot be resolved at run time; import it outside `if TYPE_CHECKING:`",
@@ -180,7 +180,7 @@ WRONG = [
     ("def f(item: Batch[int] | str) -> int: ...", "has no form: choose one of them; give each its own port"),
     (
         "def f(item: int) -> Iterator[int] | None: ...",
-        "an iterator is one of several results; return Iterator[T]: one that is empty says the same",
+        "an iterator is one of several results; return Iterator[T]; an empty one has no result",
     ),
     ("def f(item: int, *, out: int = 1) -> int: ...", "the name 'out' is taken by the output port of the results"),
     ("def f(item: int, *, on_error: str) -> int: ...", "the name 'on_error' is taken by the policy for items that fa"),
@@ -207,7 +207,7 @@ def test_what_is_no_function_is_told():
     """A class, and a function with arguments filled in."""
     with pytest.raises(SletError, match="a partial has no signature of its own; write a function"):
         slet(functools.partial(average))
-    with pytest.raises(SletError, match=r"Report is no slet: a class is marked by its base; write `class Report\(Slet"):
+    with pytest.raises(SletError, match=r"Report is no slet: a class derives from Slet; write `class Report\(Slet"):
         slet(Report)
 
 
@@ -230,5 +230,5 @@ def test_what_was_never_marked_is_told():
     def undecorated(item: int) -> int:
         """No slet."""
 
-    with pytest.raises(SletError, match="undecorated is no slet: it was never marked; put @slet above the function"):
+    with pytest.raises(SletError, match="undecorated is no slet: it is not marked; put @slet above the function"):
         spec_of(undecorated)

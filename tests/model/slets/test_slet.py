@@ -244,7 +244,7 @@ WRONG = [
     ("@input_port\ndef item(self, item) -> None: ...", "the parameter 'item' has no type; write `item: T`"),
     (
         "@input_port\ndef item(self, item: int): ...",
-        "it says not what it returns; annotate it, with `-> None` for a sink",
+        "it has no return annotation; write one, `-> None` for a sink",
     ),
     (
         "@input_port\ndef item(self, item: int, other: int) -> None: ...",
@@ -262,17 +262,17 @@ WRONG = [
     ("@input_port\ndef item(self, item: int) -> int: yield item", "it yields, but its annotation declares one result"),
     (
         "def __iter__(self) -> Iterator[int]: ...\n@input_port\ndef item(self, item: int) -> None: ...",
-        "it is iterated, and items are pushed into item: two drivers would meet in it; pull them",
+        "it is iterated, and items are pushed into item: two threads would run it; pull them",
     ),
-    ("def __iter__(self): yield 1", "it says not what it returns"),
+    ("def __iter__(self): yield 1", "it has no return annotation"),
     ("def __iter__(self) -> int: ...", "return an Iterator[T]"),
     (
         "(Slet, own_driver=True)\nout: OutputPort[int]\n@input_port\ndef item(self, item: int) -> int: ...",
-        "item only hands over: what it returns goes nowhere; return None and push by an output port",
+        "so the result of item is never sent; return None and push by an output port",
     ),
     (
         "(Slet, own_driver=True)\nout: OutputPort[int]\ndef __iter__(self) -> Iterator[int]: ...",
-        "it has a driver of its own, and is iterated as well; drop __iter__, or own_driver=True",
+        "it has its own driver, and is iterated as well; drop __iter__, or own_driver=True",
     ),
     ("a: Book\nb: Book", "it has two mementos, a and b; put both in one class"),
     ("tags: list[str] = []", "mutable default <class 'list'> for field tags is not allowed"),
@@ -310,7 +310,7 @@ def test_what_is_no_slet_is_told_at_the_class(body, message):
 
 def test_a_class_is_no_function():
     """`@slet` on a Slet class is refused: its base has marked it."""
-    with pytest.raises(SletError, match="a class is marked by its base"):
+    with pytest.raises(SletError, match="a class derives from Slet"):
         slet(Match)
 
 
