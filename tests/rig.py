@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from exop import Application, Slet, input_port, slet
+from exop import Application, Batch, Slet, input_port, slet
 from exop.model.meshes.mesh import Mesh
 from exop.registry import ServiceRegistry
 from exop.runtime.channels import BUILT_IN
@@ -70,6 +70,33 @@ class Two(Slet):
     def right(self, item: Any) -> Any:
         """Pass on."""
         return item
+
+
+class Takes(Slet):
+    """A sink that does nothing with what it takes."""
+
+    @input_port
+    def item(self, item: Any) -> None:
+        """Take."""
+
+
+def line(name: str = "app", /, **slets: Any) -> Application:
+    """An application of slets in a row, by node; a pair of a slet and a dictionary brings settings, too."""
+    app, before = Application(name), dict[str, Any]()
+    for node, one in slets.items():
+        made, settings = one if isinstance(one, tuple) else (one, {})
+        before = {"item": app.add(node, made, **settings, **before)}
+    return app
+
+
+def batches_of(*batches: list[Any]) -> Any:
+    """A source of given batches."""
+
+    @slet
+    def given() -> Iterator[Batch[Any]]:
+        yield from map(Batch, batches)
+
+    return given
 
 
 class Gate:

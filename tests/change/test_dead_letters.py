@@ -180,7 +180,7 @@ def test_after_the_end_nothing_can_be_tried(platform):
     """What follows has been told the end: the letters stay, and the message says what to do with them."""
     platform.apply(chain("app", count_to, odd_only, writing([]), a={"to": 4}).build())
     finish(platform, "app")
-    with pytest.raises(PlanError, match=r"the stream of app\.b has ended.*take its 2 dead letters out by `exop item"):
+    with pytest.raises(PlanError, match=r"the stream of app\.b has ended.*export its 2 dead letters by `exop item"):
         platform.retry_dead_letters("app", "b")
     assert len(platform.dead_letters("app", "b")) == 2
 

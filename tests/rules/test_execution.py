@@ -12,7 +12,7 @@ from exop.errors import ComponentFailed, WiringError
 from exop.runtime.lifecycle import State
 from exop.stock.slets import count_up
 from exop.wiring.graph.execution_plan import LONGEST_CHAIN
-from tests.rig import PATIENCE, Gate, collector, eventually, parked, same, source_of
+from tests.rig import PATIENCE, Gate, collector, eventually, line, parked, same, source_of
 
 
 def noting(threads, name):
@@ -315,8 +315,7 @@ def test_rule_8_a_suspended_slet_can_be_repaired_and_tries_the_same_item_again()
             raise ValueError(f"{item} is beyond {limit}")
         return item
 
-    app = Application("repair")
-    app.add("sink", collector(seen), item=app.add("limited", limited, item=app.add("numbers", count_up, to=6)))
+    app = line("repair", numbers=(count_up, {"to": 6}), limited=limited, sink=collector(seen))
     with Platform() as platform:
         platform.apply(app.build())
         with pytest.raises(ComponentFailed, match="3 is beyond 3"):
@@ -338,9 +337,7 @@ def test_rule_8_upstream_waits_while_a_slet_is_suspended(rig):
         if item in bad:
             raise ValueError("five")
 
-    app = Application("upstream")
-    app.add("careful", careful, item=app.add("numbers", count_up))
-    deployment = rig.deploy(app)
+    deployment = rig.deploy(line("upstream", numbers=count_up, careful=careful))
     eventually(lambda: deployment.components["careful"].status is State.FAILED)
     driver = deployment.components["numbers"].driver
     assert driver.wait_parked(PATIENCE)

@@ -10,7 +10,7 @@ from exop import Application, Batch, EndOfStream, Memento, OutputPort, Punctuati
 from exop.errors import ComponentFailed
 from exop.runtime.lifecycle import State
 from exop.runtime.supervision import failure_policy as failure
-from tests.rig import Two, collector, eventually, parked, source_of
+from tests.rig import Two, batches_of, collector, eventually, line, parked, source_of
 
 #: What the slet under test raises for, the first time.
 BAD = (3, 4, 9)
@@ -123,21 +123,13 @@ RESULTS = {
     "further": lambda item: [10 * item],
     "batches": lambda item: [10 * item, 10 * item + 1],
 }
-FORMS = {"items": ITEMS, "batches": [Batch(ITEMS[:6]), Batch([]), Batch(ITEMS[6:])]}
+FORMS = {"items": source_of(ITEMS), "batches": batches_of(ITEMS[:6], [], ITEMS[6:])}
 
 
 def running(rig, shape, policy, form, seen, once):
     """Deploy source → the slet → a sink."""
-    items = FORMS[form]
-
-    @slet
-    def batched() -> Iterator[Batch[int]]:
-        yield from items
-
-    app = Application("ways")
-    at = app.add("source", batched if form == "batches" else source_of(items))
-    at = app.add("it", SHAPES[shape](once), on_error=policy, item=at)
-    app.add("sink", collector(seen), item=at)
+    it = (SHAPES[shape](once), {"on_error": policy})
+    app = line("shapes", source=FORMS[form], it=it, sink=collector(seen))
     if shape == "further":
         app.add("more", collector(seen_more := []), item=app.output("it", "more"))
         rig.more = seen_more
@@ -189,14 +181,7 @@ def test_a_sink_that_raises_takes_each_item_once(rig, policy, form):
         once.check(item)
         seen.append(item)
 
-    @slet
-    def batched() -> Iterator[Batch[int]]:
-        yield from FORMS["batches"]
-
-    app = Application("sink")
-    at = app.add("source", batched if form == "batches" else source_of(ITEMS))
-    app.add("sink", sink, on_error=policy, item=at)
-    finish(rig.deploy(app))
+    finish(rig.deploy(line("sink", source=FORMS[form], sink=(sink, {"on_error": policy}))))
     assert seen == [item for item in ITEMS if policy in ("suspend", "retry") or item not in BAD]
 
 
@@ -220,14 +205,7 @@ def test_a_failed_item_is_not_tried_twice_when_its_policy_sets_it_aside(rig):
         refuse.check(item)
         seen.append(item)
 
-    @slet
-    def batched() -> Iterator[Batch[int]]:
-        yield Batch(ITEMS)
-
-    app = Application("both")
-    at = app.add("it", one(once), on_error="skip", item=app.add("source", batched))
-    app.add("sink", refusing, item=at)
-    deployment = rig.deploy(app)
+    deployment = rig.deploy(line("both", source=batches_of(ITEMS), it=(one(once), {"on_error": "skip"}), sink=refusing))
     assert finish(deployment) == 1
     assert seen == [10 * item for item in ITEMS if item != 3]
     assert once.calls == len(ITEMS)
@@ -244,14 +222,7 @@ def test_a_slet_that_raises_stop_iteration_does_not_end_the_batch(rig):
             next(iter(()))
         return item
 
-    @slet
-    def batched() -> Iterator[Batch[int]]:
-        yield Batch(ITEMS)
-
-    app = Application("stop")
-    at = app.add("it", careless, on_error="skip", item=app.add("source", batched))
-    app.add("sink", collector(seen), item=at)
-    rig.run(app)
+    rig.run(line("stop", source=batches_of(ITEMS), it=(careless, {"on_error": "skip"}), sink=collector(seen)))
     assert seen == [item for item in ITEMS if item != 3]
 
 
@@ -264,17 +235,7 @@ def test_batches_in_and_out(rig):
         sizes.append(len(item))
         return Batch(item)
 
-    @slet
-    def batched() -> Iterator[Batch[int]]:
-        yield Batch([1, 2, 3])
-        yield Batch([4])
-
-    app = Application("batches")
-    at = app.add("source", batched)
-    at = app.add("add", one(Once(())), item=at)
-    at = app.add("sized", sized, item=at)
-    app.add("sink", collector(seen), item=at)
-    rig.run(app)
+    rig.run(line("batches", source=batches_of([1, 2, 3], [4]), add=one(Once(())), sized=sized, sink=collector(seen)))
     assert sizes == [3, 1]
     assert seen == [10, 20, 30, 40]
 
@@ -287,9 +248,7 @@ def test_single_items_enter_a_batch_port_as_lists_of_one(rig):
     def batch(item: Batch[int]) -> None:
         seen.append(item)
 
-    app = Application("single")
-    app.add("sink", batch, item=app.add("source", source_of([1, 2])))
-    rig.run(app)
+    rig.run(line("single", source=source_of([1, 2]), sink=batch))
     assert seen == [[1], [2]]
 
 
@@ -302,14 +261,7 @@ def test_columns_and_rows_are_joined_in_both_directions(rig):
         column = [2 * x.as_py() for x in item.column("x")]
         return pa.record_batch({"x": column})
 
-    @slet
-    def batched() -> Iterator[Batch[Any]]:
-        yield Batch([{"x": 1}, {"x": 2}])
-
-    app = Application("columns")
-    at = app.add("doubled", doubled, item=app.add("source", batched))
-    app.add("sink", collector(seen), item=at)
-    rig.run(app)
+    rig.run(line("columns", source=batches_of([{"x": 1}, {"x": 2}]), doubled=doubled, sink=collector(seen)))
     assert seen == [{"x": 2}, {"x": 4}]
 
 
@@ -321,9 +273,9 @@ def test_what_does_not_fit_columns_is_the_failure_of_that_slet(rig):
     def wanting(item: pa.RecordBatch) -> None:
         seen.append(item.to_pylist())
 
-    app = Application("unfit")
-    app.add("it", wanting, on_error="dead-letter", item=app.add("source", source_of([{"x": 1}, 5, {"x": 2}])))
-    deployment = rig.run(app)
+    deployment = rig.run(
+        line("unfit", source=source_of([{"x": 1}, 5, {"x": 2}]), it=(wanting, {"on_error": "dead-letter"}))
+    )
     assert seen == [[{"x": 1}], [{"x": 2}]]
     assert [letter.item for letter in deployment.components["it"].trouble.dead] == [[5]]
 
@@ -359,9 +311,7 @@ def test_control_items_are_shown_to_those_who_name_them(rig):
     def sink(item: int | Punctuation | EndOfStream) -> None:
         (seen if isinstance(item, int) else marks).append(item)
 
-    app = Application("control")
-    app.add("sink", sink, item=app.add("it", summing, item=app.add("source", source)))
-    rig.run(app)
+    rig.run(line("control", source=source, it=summing, sink=sink))
     assert seen == [1, 3, -1]
     assert marks == [Punctuation(10), Punctuation(20), EndOfStream()]
 
@@ -381,9 +331,7 @@ def test_a_slet_that_fails_on_a_control_item_gets_it_again(rig):
         once.check(item)
         seen.append(item)
 
-    app = Application("control-again")
-    app.add("sink", sink, item=app.add("source", source))
-    assert finish(rig.deploy(app)) == 2
+    assert finish(rig.deploy(line("control-again", source=source, sink=sink))) == 2
     assert seen == [1, Punctuation(1), EndOfStream()]
 
 
@@ -437,9 +385,7 @@ def test_an_item_whose_repr_breaks_is_dealt_with_all_the_same(rig):
     def refuses(item: Any) -> None:
         raise ValueError("never")
 
-    app = Application("odd")
-    app.add("it", refuses, on_error="dead-letter", item=app.add("source", source_of([Odd(), Odd()])))
-    deployment = rig.run(app)
+    deployment = rig.run(line("odd", source=source_of([Odd(), Odd()]), it=(refuses, {"on_error": "dead-letter"})))
     assert len(deployment.components["it"].trouble.dead) == 2
 
 
@@ -453,9 +399,7 @@ def test_retry_gives_up_after_some_tries_and_suspends(rig, monkeypatch):
         if len(calls) <= 2 * (failure.TRIES + 1):
             raise ValueError("not yet")
 
-    app = Application("retry")
-    app.add("it", refuses, item=app.add("source", source_of([1])))
-    deployment = rig.deploy(app)
+    deployment = rig.deploy(line("retry", source=source_of([1]), it=refuses))
     assert finish(deployment) == 2
     assert len(calls) == 2 * (failure.TRIES + 1) + 1
 
@@ -470,9 +414,7 @@ def test_a_slet_that_waits_for_its_next_try_is_at_a_safe_point(rig, monkeypatch)
         calls.append(item)
         raise ValueError("never")
 
-    app = Application("waiting")
-    app.add("it", refuses, item=app.add("source", source_of([1])))
-    deployment = rig.deploy(app)
+    deployment = rig.deploy(line("waiting", source=source_of([1]), it=refuses))
     eventually(lambda: calls)
     for _ in range(20):
         with parked(deployment):

@@ -15,21 +15,17 @@ from exop.runtime.drivers.worker import POOL
 from exop.runtime.lifecycle import State
 from exop.runtime.supervision import failure_policy as failure
 from exop.stock.slets import count_up
-from tests.rig import PATIENCE, Gate, collector, eventually, same, threads_leave
+from tests.rig import PATIENCE, Gate, Takes, collector, eventually, line, same, threads_leave
 
 
 def test_slets_are_opened_side_by_side(rig):
     """Slow openings do not add up: each of these waits until all of them are opening."""
     barrier = threading.Barrier(4)
 
-    class Slow(Slet):
+    class Slow(Takes):
         def __enter__(self) -> "Slow":
             barrier.wait(PATIENCE)
             return self
-
-        @input_port
-        def item(self, item: int) -> None:
-            """Take."""
 
     app = Application("slow")
     at = app.add("numbers", count_up, to=3)
@@ -63,9 +59,7 @@ def test_sources_begin_when_every_slet_is_ready(rig):
             story.append("source begins")
             yield 1
 
-    app = Application("ready")
-    app.add("slow", Slow, item=app.add("source", Source))
-    rig.run(app)
+    rig.run(line("ready", source=Source, slow=Slow))
     assert story.index("ready") < story.index("source begins")
 
 
@@ -74,7 +68,7 @@ def test_one_that_cannot_be_opened_closes_the_others(rig):
     closed = []
 
     def opening(name, works):
-        class Device(Slet):
+        class Device(Takes):
             def __enter__(self) -> "Device":
                 if not works:
                     raise OSError(f"no {name}")
@@ -82,10 +76,6 @@ def test_one_that_cannot_be_opened_closes_the_others(rig):
 
             def __exit__(self, *exc: object) -> None:
                 closed.append(name)
-
-            @input_port
-            def item(self, item: int) -> None:
-                """Take."""
 
         return Device
 
@@ -104,14 +94,10 @@ def test_without_threads_to_open_them_slets_are_opened_one_after_the_other(rig, 
     """The process has no thread left for openers: the thread that deploys opens the slets, and none is forgotten."""
     opened = []
 
-    class Device(Slet):
+    class Device(Takes):
         def __enter__(self) -> "Device":
             opened.append(self)
             return self
-
-        @input_port
-        def item(self, item: int) -> None:
-            """Take."""
 
     start = threading.Thread.start
 
@@ -133,25 +119,18 @@ def test_without_threads_to_open_them_slets_are_opened_one_after_the_other(rig, 
 def test_a_slet_that_cannot_even_be_made_is_named(rig, error):
     """An error of a slet's own making is a failure of that component, not of the platform."""
 
-    class Odd(Slet):
+    class Odd(Takes):
         def __post_init__(self) -> None:
             raise error
 
-        @input_port
-        def item(self, item: int) -> None:
-            """Take."""
-
-    app = Application("odd")
-    app.add("odd", Odd, item=app.add("numbers", count_up))
+    app = line("odd", numbers=count_up, odd=Odd)
     with pytest.raises(ComponentFailed, match=f"odd failed while being made: {type(error).__name__}: odd"):
         rig.deploy(app)
 
 
 def test_waiting_ends_when_everything_has_ended(rig):
     """Every component is `ended` then, and waiting again returns at once."""
-    app = Application("ends")
-    app.add("sink", collector([]), item=app.add("same", same, item=app.add("numbers", count_up, to=10)))
-    deployment = rig.deploy(app)
+    deployment = rig.deploy(line("ends", numbers=(count_up, {"to": 10}), same=same, sink=collector([])))
     assert deployment.wait(PATIENCE)
     assert deployment.wait(0)
     assert {component.status for component in deployment.components.values()} == {State.ENDED}
@@ -159,9 +138,7 @@ def test_waiting_ends_when_everything_has_ended(rig):
 
 def test_waiting_ends_in_time(rig):
     """`False` when it has not finished by then."""
-    app = Application("endless")
-    app.add("sink", collector([]), item=app.add("numbers", count_up))
-    deployment = rig.deploy(app)
+    deployment = rig.deploy(line("endless", numbers=count_up, sink=collector([])))
     assert not deployment.wait(0.01)
     deployment.end_sources()
     assert deployment.wait(PATIENCE)
@@ -253,9 +230,7 @@ def test_stopping_leaves_at_safe_points_and_closes_every_slet(rig):
             """Take."""
             done.append(item)
 
-    app = Application("stop")
-    app.add("sink", Sink, item=app.add("numbers", count_up))
-    deployment = rig.deploy(app)
+    deployment = rig.deploy(line("stop", numbers=count_up, sink=Sink))
     eventually(lambda: len(done) > 100)
     rig.undeploy(deployment)
     assert closed == [len(done)]
@@ -291,15 +266,11 @@ def test_an_error_of_one_closing_does_not_keep_the_others_open(rig):
     closed = []
 
     def closing(name, fails):
-        class Device(Slet):
+        class Device(Takes):
             def __exit__(self, *exc: object) -> None:
                 closed.append(name)
                 if fails:
                     raise OSError(f"{name} is jammed")
-
-            @input_port
-            def item(self, item: int) -> None:
-                """Take."""
 
         return Device
 
@@ -317,9 +288,7 @@ def test_an_error_of_one_closing_does_not_keep_the_others_open(rig):
 def test_a_suspended_source_sends_nothing_until_it_is_resumed(rig):
     """Suspending an α-slet parks it, from the beginning or while it runs."""
     seen = []
-    app = Application("source")
-    app.add("sink", collector(seen), item=app.add("numbers", count_up))
-    deployment = rig.deploy(app.build().suspend("numbers"))
+    deployment = rig.deploy(line("source", numbers=count_up, sink=collector(seen)).build().suspend("numbers"))
     numbers = deployment.components["numbers"]
     assert numbers.driver.wait_parked(PATIENCE)
     assert seen == []
@@ -352,9 +321,7 @@ def test_the_end_of_the_stream_waits_in_front_of_a_suspended_slet(rig):
 
 def test_a_mesh_that_cannot_be_is_not_deployed(rig):
     """What the builder checks, the deployment checks too: meshes come from files as well."""
-    app = Application("unfit")
-    app.add("numbers", count_up)
-    mesh = app.build()
+    mesh = line("unfit", numbers=count_up).build()
     with pytest.raises(PlanError, match="no connection"):
         rig.deploy(mesh.move("numbers", to="edge-2"))
     with pytest.raises(MeshError):

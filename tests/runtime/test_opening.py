@@ -8,7 +8,7 @@ from typing import Self
 
 import pytest
 
-from exop import Application, Platform, slet
+from exop import Platform, slet
 from exop.errors import ComponentFailed
 from exop.model.meshes.mesh import Node
 from exop.model.slets.slet import Slet, input_port
@@ -16,7 +16,7 @@ from exop.runtime.component import Component
 from exop.runtime.lifecycle import opens
 from exop.runtime.supervision.budget import UserCalls
 from tests.change.tools import chain, changed, end, endless, grows, plain, whole, writing
-from tests.rig import PATIENCE, threads_leave
+from tests.rig import PATIENCE, line, threads_leave
 
 
 class Opens(Slet):
@@ -75,8 +75,9 @@ def test_the_last_opening_of_a_slet_is_remembered():
 
 def test_deploying_and_changing_remember_what_they_open(tmp_path: Path):
     """Every way in which a platform opens a slet counts."""
-    app = Application("opening")
-    app.add("write", "stock:write_lines", item=app.add("numbers", "stock:count_up", to=3), path=tmp_path / "lines")
+    app = line(
+        "opening", numbers=("stock:count_up", {"to": 3}), write=("stock:write_lines", {"path": tmp_path / "lines"})
+    )
     with Platform() as platform:
         platform.apply(app.build())
         written = platform.slets()["stock:write_lines"]

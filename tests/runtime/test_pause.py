@@ -14,7 +14,7 @@ from exop.errors import PlanError
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.pause import Pause
 from exop.stock.slets import count_up
-from tests.rig import PATIENCE, Gate, collector, eventually, parked
+from tests.rig import PATIENCE, Gate, collector, eventually, line, parked
 
 
 def test_a_slet_cannot_park_its_own_application(rig):
@@ -55,9 +55,7 @@ def test_a_late_driver_is_named_with_its_place(rig, way):
             gate.pass_through()
         seen.append(item)
 
-    app = Application("stuck")
-    app.add("slow", slow, item=app.add("numbers", count_up, to=5))
-    deployment = rig.deploy(app)
+    deployment = rig.deploy(line("stuck", numbers=(count_up, {"to": 5}), slow=slow))
     gate.somebody_waits()
     late = r"(?s)stuck\.numbers did not come to a safe point within 0\.01 s; everything.*slow is at.*in pass_through"
     with Pause(deployment, 0.01) as pause:

@@ -14,7 +14,7 @@ from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.lifecycle import State
 from exop.runtime.ports import PulledInput
 from exop.stock.slets import count_up
-from tests.rig import PATIENCE, Gate, collector, eventually, parked, source_of
+from tests.rig import PATIENCE, Gate, collector, eventually, line, parked, source_of
 
 
 def test_control_items_and_batches_can_be_pushed_by_a_further_port(rig):
@@ -34,8 +34,7 @@ def test_control_items_and_batches_can_be_pushed_by_a_further_port(rig):
     def sink(item: int | Punctuation | EndOfStream) -> None:
         seen.append(item)
 
-    app = Application("kinds")
-    app.add("it", Splitting, item=app.add("numbers", count_up, to=2))
+    app = line("kinds", numbers=(count_up, {"to": 2}), it=Splitting)
     app.add("more", sink, item=app.output("it", "more"))
     rig.run(app)
     assert seen == [0, 0, Punctuation(0), 1, 1, Punctuation(1), EndOfStream()]
@@ -103,9 +102,7 @@ def test_without_waiting_a_pull_returns_what_there_is(rig):
         gate.open()
         seen.append(item.pull())
 
-    app = Application("waitless")
-    app.add("puller", puller, item=app.add("source", source))
-    rig.run(app)
+    rig.run(line("waitless", source=source, puller=puller))
     assert seen == [[], [1]]
 
 
@@ -123,9 +120,7 @@ def test_batches_are_cut_and_columns_become_rows(rig):
         while items := item.pull(2):
             seen.append(items)
 
-    app = Application("rows")
-    app.add("puller", puller, item=app.add("source", source))
-    rig.run(app)
+    rig.run(line("rows", source=source, puller=puller))
     assert seen == [[{"x": 1}, {"x": 2}], [{"x": 3}]]
 
 
@@ -150,9 +145,7 @@ def test_a_punctuation_goes_on_only_behind_what_was_pulled_before_it(rig):
     def sink(item: int | Punctuation | EndOfStream) -> None:
         seen.append(item)
 
-    app = Application("punctuated")
-    app.add("sink", sink, item=app.add("puller", puller, item=app.add("source", source)))
-    rig.run(app)
+    rig.run(line("punctuated", source=source, puller=puller, sink=sink))
     assert seen == [10, 20, Punctuation(2), 30, EndOfStream()]
 
 
@@ -169,9 +162,7 @@ def test_a_pulling_slet_sees_control_items_that_its_type_names(rig):
     def puller(item: InputPort[int | Punctuation | EndOfStream]) -> None:
         seen.extend(item)
 
-    app = Application("seeing")
-    app.add("puller", puller, item=app.add("source", source))
-    rig.run(app)
+    rig.run(line("seeing", source=source, puller=puller))
     assert seen == [1, Punctuation(1), EndOfStream()]
 
 
@@ -196,9 +187,7 @@ def test_a_punctuation_that_is_refused_downstream_does_not_break_the_slet_that_p
             raise ValueError("bad")
         seen.append(item)
 
-    app = Application("refused")
-    app.add("sink", sink, item=app.add("puller", puller, item=app.add("source", source)))
-    deployment = rig.deploy(app)
+    deployment = rig.deploy(line("refused", source=source, puller=puller, sink=sink))
     eventually(lambda: deployment.components["sink"].status is State.FAILED)
     with parked(deployment):
         pass
@@ -327,9 +316,7 @@ def test_what_an_engine_pushes_is_counted_where_one_thread_at_a_time_is(rig):
     def look(item: int) -> None:
         seen.append(deployment.components["engine"].outputs["out"].rows)
 
-    app = Application("counted")
-    app.add("look", look, item=app.add("engine", Engine))
-    mesh = app.build()
+    mesh = line("counted", engine=Engine, look=look).build()
     deployment = rig.deploy(mesh.suspend("look"))
     rig.resume(deployment, "look")
     assert deployment.wait(PATIENCE)

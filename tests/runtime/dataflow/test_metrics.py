@@ -13,7 +13,7 @@ from exop.model.meshes.shadow import Shadow
 from exop.runtime.dataflow.metrics import ComponentMetrics, Flow, Tally
 from exop.runtime.supervision import failure_policy as failure
 from tests.change.tools import Tap, end, endless, finish, grows, plain, summing, summing_too, suspended, writing
-from tests.rig import PATIENCE, collector, eventually, same
+from tests.rig import PATIENCE, batches_of, collector, eventually, line, same
 
 
 @slet
@@ -36,11 +36,7 @@ def numbers(to: int, size: int = 0) -> Any:
     def single() -> Iterator[int]:
         yield from range(1, to + 1)
 
-    @slet
-    def batched() -> Iterator[Batch[int]]:
-        yield from (Batch(range(at, min(at + size, to + 1))) for at in range(1, to + 1, size))
-
-    return batched if size else single
+    return batches_of(*(Batch(range(at, min(at + size, to + 1))) for at in range(1, to + 1, size))) if size else single
 
 
 def counts(figures: dict[str, Any]) -> dict[str, tuple[int, int]]:
@@ -113,8 +109,7 @@ def test_dead_letters_that_are_tried_again_count_once():
             raise ValueError(item)
         return item
 
-    app = Application("app")
-    app.add("sink", collector(seen := []), item=app.add("even", even, item=app.add("source", tap.source())))
+    app = line(source=tap.source(), even=even, sink=collector(seen := []))
     with Platform() as platform:
         platform.apply(app.build())
         tap.let(10)
@@ -289,8 +284,7 @@ def test_what_a_window_takes_is_held_or_late_or_gone():
 
 def test_counts_are_read_again_when_the_stream_goes_on_meanwhile():
     """A reading is taken when two in a row are the same, so that figures of one moment stand together."""
-    app = Application("app")
-    app.add("sink", collector([]), item=app.add("source", numbers(3)))
+    app = line(source=numbers(3), sink=collector([]))
     with Platform() as platform:
         platform.apply(app.build())
         finish(platform, "app")

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from exop import Application, Batch, EndOfStream, InputPort, OutputPort, Punctuation, Slet, input_port, slet
+from exop import Batch, EndOfStream, InputPort, OutputPort, Punctuation, Slet, input_port, slet
 from exop.errors import ChannelClosed, ComponentFailed
 from exop.runtime.dataflow.entry import NOWHERE, InFlight
 from exop.runtime.drivers.base import Halted
 from exop.runtime.drivers.source import EngineDriver
 from exop.runtime.lifecycle import Event, State
 from exop.stock.slets import count_up
-from tests.rig import PATIENCE, Gate, collector, eventually, parked, threads_leave
+from tests.rig import PATIENCE, Gate, Takes, collector, eventually, line, parked, threads_leave
 
 
 class Engine(Slet, own_driver=True):
@@ -58,9 +58,7 @@ def pushing(*payloads):
 
 def deployed(rig, engine, seen):
     """An application of an engine and a sink."""
-    app = Application("engine")
-    app.add("sink", collector(seen), item=app.add("engine", engine))
-    return rig.deploy(app)
+    return rig.deploy(line("engine", engine=engine, sink=collector(seen)))
 
 
 def test_what_an_engine_pushes_arrives_in_order_and_is_counted(rig):
@@ -97,9 +95,7 @@ def test_nothing_leaves_an_engine_before_everything_is_open(rig):
             self.out.push(1)
             self.out.end()
 
-    app = Application("early")
-    app.add("slow", Slow, item=app.add("eager", Eager))
-    assert rig.deploy(app).wait(PATIENCE)
+    assert rig.deploy(line("early", eager=Eager, slow=Slow)).wait(PATIENCE)
     assert order == ["eager", "open", 1]
 
 
@@ -119,9 +115,7 @@ def test_the_end_is_said_once(rig):
     def seeing(item: Any | EndOfStream) -> None:
         marks.append(item)
 
-    app = Application("twice")
-    app.add("sink", seeing, item=app.add("engine", Twice))
-    rig.run(app)
+    rig.run(line("twice", engine=Twice, sink=seeing))
     assert marks == [1, EndOfStream()]
 
 
@@ -188,9 +182,7 @@ def test_an_engine_waits_in_its_push_while_the_slet_behind_it_is_suspended(rig):
             raise ValueError("bad")
         seen.append(item)
 
-    app = Application("suspended")
-    app.add("sink", careful, item=app.add("engine", pushing(1, 2, [3, 4])))
-    deployment = rig.deploy(app)
+    deployment = rig.deploy(line("suspended", engine=pushing(1, 2, [3, 4]), sink=careful))
     with pytest.raises(ComponentFailed):
         deployment.wait(PATIENCE)
     assert seen == [1]
@@ -251,16 +243,11 @@ def test_an_application_whose_engine_breaks_before_it_starts_is_not_started(rig)
             self.out.fail(RuntimeError("out of order"))
             return self
 
-    class Other(Slet):
+    class Other(Takes):
         def __exit__(self, *exc: object) -> None:
             closed.append("other")
 
-        @input_port
-        def item(self, item: int) -> None:
-            """Take."""
-
-    app = Application("broken")
-    app.add("other", Other, item=app.add("engine", Broken))
+    app = line("broken", engine=Broken, other=Other)
     with pytest.raises(ComponentFailed, match="out of order"):
         rig.deploy(app)
     assert closed == ["other"]
@@ -277,13 +264,9 @@ def test_an_engine_that_waits_in_a_push_does_not_keep_a_failed_opening(rig):
 
     engines = []
 
-    class Refuses(Slet):
+    class Refuses(Takes):
         def __enter__(self) -> "Refuses":
             raise OSError("no such device")
-
-        @input_port
-        def item(self, item: int) -> None:
-            """Take."""
 
     class Watched(Eager, own_driver=True):
         def __enter__(self) -> "Watched":
@@ -291,8 +274,7 @@ def test_an_engine_that_waits_in_a_push_does_not_keep_a_failed_opening(rig):
             super().__enter__()
             return self
 
-    app = Application("refused")
-    app.add("sink", Refuses, item=app.add("engine", Watched))
+    app = line("refused", engine=Watched, sink=Refuses)
     with pytest.raises(ComponentFailed, match="sink failed while opening: no such device"):
         rig.deploy(app)
     assert not engines[0].thread.is_alive()
@@ -312,9 +294,7 @@ def test_an_engine_can_pull(rig):
                 self.out.push_batch(Batch(items))
             self.out.end()
 
-    app = Application("pulling")
-    app.add("sink", collector(seen), item=app.add("engine", Pulling, item=app.add("numbers", count_up, to=1000)))
-    deployment = rig.deploy(app)
+    deployment = rig.deploy(line("pulling", numbers=(count_up, {"to": 1000}), engine=Pulling, sink=collector(seen)))
     for _ in range(10):
         with parked(deployment):
             pass
@@ -343,9 +323,7 @@ def test_an_engine_hands_over_and_ends_when_it_has_drained(rig):
                 self.out.push(item * 10)
             self.out.end()
 
-    app = Application("handing")
-    app.add("sink", collector(seen), item=app.add("engine", Handing, item=app.add("numbers", count_up, to=100)))
-    rig.run(app)
+    rig.run(line("handing", numbers=(count_up, {"to": 100}), engine=Handing, sink=collector(seen)))
     assert seen == [10 * number for number in range(100)]
 
 
@@ -357,9 +335,7 @@ def test_an_engine_without_outputs_ends_with_its_inputs(rig):
         def item(self, item: int) -> None:
             """Take."""
 
-    app = Application("omega")
-    app.add("sink", Sink, item=app.add("numbers", count_up, to=10))
-    rig.run(app)
+    rig.run(line("omega", numbers=(count_up, {"to": 10}), sink=Sink))
 
 
 def test_a_suspended_engine_pushes_nothing(rig):

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from exop import Application, Batch, InputPort, Memento, OutputPort, Punctuation, Slet, slet
+from exop import Batch, InputPort, Memento, OutputPort, Punctuation, Slet, slet
 from exop.errors import ComponentFailed
 from exop.runtime.dataflow.entry import Entry
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.lifecycle import State
 from exop.runtime.supervision import failure_policy as failure
 from exop.stock.slets import count_up
-from tests.rig import PATIENCE, Gate, collector, eventually, parked, source_of, threads_leave
+from tests.rig import PATIENCE, Gate, collector, eventually, line, parked, source_of, threads_leave
 from tests.runtime.rig import Log, finished
 
 
@@ -167,9 +167,7 @@ def stumbling(bad, policy):
 def test_a_suspended_source_goes_on_from_its_memento(rig):
     """A source that raised waits to be resumed, and is then iterated anew: nothing lost, nothing doubled."""
     seen = []
-    app = Application("source")
-    app.add("sink", collector(seen), item=app.add("numbers", stumbling([0, 5], "suspend")))
-    deployment = rig.deploy(app)
+    deployment = rig.deploy(line("source", numbers=stumbling([0, 5], "suspend"), sink=collector(seen)))
     numbers = deployment.components["numbers"]
     for _ in range(2):
         with pytest.raises(ComponentFailed, match="ValueError"):
@@ -187,9 +185,7 @@ def test_a_source_is_tried_again_by_itself(rig, monkeypatch):
     """`retry`: iterated anew after a while, as long as it gets on in between."""
     monkeypatch.setattr(failure, "BACK_OFF", 0.0)
     seen = []
-    app = Application("retry")
-    app.add("sink", collector(seen), item=app.add("numbers", stumbling(range(10), "retry")))
-    rig.run(app)
+    rig.run(line("retry", numbers=stumbling(range(10), "retry"), sink=collector(seen)))
     assert seen == list(range(10))
 
 
@@ -204,9 +200,7 @@ def test_a_source_that_never_gets_on_is_suspended_in_the_end(rig, monkeypatch):
         raise ValueError("never")
         yield 1
 
-    app = Application("never")
-    app.add("sink", collector([]), item=app.add("never", never))
-    deployment = rig.deploy(app)
+    deployment = rig.deploy(line("never", never=never, sink=collector([])))
     with pytest.raises(ComponentFailed, match="never"):
         deployment.wait(PATIENCE)
     assert len(calls) == failure.TRIES + 1
@@ -216,9 +210,7 @@ def test_a_source_that_never_gets_on_is_suspended_in_the_end(rig, monkeypatch):
 def test_a_source_that_is_given_up_ends_its_stream(rig, policy):
     """With `skip` and `dead-letter` the stream ends where it broke; that is counted, and is no failure of the slet."""
     seen = []
-    app = Application("given-up")
-    app.add("sink", collector(seen), item=app.add("numbers", stumbling([5], policy)))
-    deployment = rig.run(app)
+    deployment = rig.run(line("given-up", numbers=stumbling([5], policy), sink=collector(seen)))
     assert seen == [0, 1, 2, 3, 4]
     component = deployment.components["numbers"]
     assert (component.error, component.metrics.errors) == (None, 1)
@@ -241,8 +233,7 @@ def test_what_a_source_pushes_by_further_ports_leaves_before_what_it_yields_next
             seen.append("after None")
             self.more.push("c")
 
-    app = Application("further")
-    app.add("sink", collector(seen), item=app.add("source", Source))
+    app = line("further", source=Source, sink=collector(seen))
     app.add("more", collector(seen), item=app.output("source", "more"))
     rig.run(app)
     assert seen == ["a", 1, "b", "after None", "c"]
@@ -259,9 +250,7 @@ def test_a_slet_may_push_by_out_itself(rig):
             self.out.push(1)
             yield 2
 
-    app = Application("out")
-    app.add("sink", collector(seen), item=app.add("source", Pushing))
-    rig.run(app)
+    rig.run(line("out", source=Pushing, sink=collector(seen)))
     assert seen == [1, 2]
 
 
@@ -277,9 +266,7 @@ def test_a_sink_that_pulls_in_a_plain_function(rig):
                 bad.remove(one)
                 raise ValueError("in a plain function")
 
-    app = Application("pull")
-    app.add("sink", sink, item=app.add("numbers", count_up, to=10))
-    deployment = rig.deploy(app)
+    deployment = rig.deploy(line("pull", numbers=(count_up, {"to": 10}), sink=sink))
     with pytest.raises(ComponentFailed, match="plain function"):
         deployment.wait(PATIENCE)
     deployment.components["sink"].resume()
@@ -299,9 +286,7 @@ def test_a_slet_that_pulls_is_not_parked_in_the_middle_of_an_item(rig):
                 gate.pass_through()
             inside.clear()
 
-    app = Application("middle")
-    app.add("slow", slow, item=app.add("numbers", count_up, to=5))
-    deployment = rig.deploy(app)
+    deployment = rig.deploy(line("middle", numbers=(count_up, {"to": 5}), slow=slow))
     gate.somebody_waits()
     driver = deployment.components["slow"].driver
     driver.close()
@@ -321,9 +306,7 @@ def test_a_busy_slet_that_pulls_can_be_parked(rig):
     def busy(item: InputPort[int]) -> None:
         seen.extend(item)
 
-    app = Application("busy")
-    app.add("busy", busy, item=app.add("numbers", count_up))
-    deployment = rig.deploy(app)
+    deployment = rig.deploy(line("busy", numbers=count_up, busy=busy))
     eventually(lambda: len(seen) > 100)
     for _ in range(20):
         with parked(deployment):
@@ -337,9 +320,7 @@ def test_a_busy_slet_that_pulls_can_be_parked(rig):
 def test_a_source_of_many_items_and_a_slow_consumer(rig):
     """The way the figures are made does not change what is pushed: 5000 items, of which some are measured."""
     seen: list[Any] = []
-    app = Application("measured")
-    app.add("sink", collector(seen), item=app.add("numbers", source_of(range(5000))))
-    deployment = rig.run(app)
+    deployment = rig.run(line("measured", numbers=source_of(range(5000)), sink=collector(seen)))
     assert seen == list(range(5000))
     driver = deployment.components["numbers"].driver
     assert driver.count + driver.rows == 5000
