@@ -7,7 +7,6 @@ has to wait.
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -25,7 +24,7 @@ from exop.model.meshes.conditional_updates import (
     without,
 )
 from exop.model.meshes.mesh import Mesh
-from exop.model.meshes.nodes import ChannelSpec, ConditionalUpdate, Node
+from exop.model.meshes.nodes import ConditionalUpdate
 from exop.model.slets.ports import PortType
 from exop.runtime.channels.base import Channel, channel_settings
 from exop.runtime.component import Component
@@ -205,12 +204,12 @@ class Trigger:
         self.inner.control(mark)
 
 
-class PendingUpdates(ABC):
+class PendingUpdates:
     """The pending updates of one component or channel: they take effect in order, and triggers test for the first.
 
     Args:
         log: Records those that have taken effect.
-        names: The names that their conditions may use.
+        names: The names that their conditions may use; by default those of a component's node.
 
     Attributes:
         section: The section of the mesh to which the node or channel belongs.
@@ -218,10 +217,10 @@ class PendingUpdates(ABC):
         errors: The number of these exceptions.
     """
 
-    section: Literal["nodes", "channels"]
-
-    def __init__(self, owner: Component | Channel, log: UpdateLog, names: Names) -> None:
-        self._owner, self._log, self._names = owner, log, names
+    def __init__(self, owner: Component | Channel, log: UpdateLog, names: Names | None = None) -> None:
+        self.section: Literal["nodes", "channels"] = "channels" if isinstance(owner, Channel) else "nodes"
+        self._owner, self._log = owner, log
+        self._names = names or node_names(self.place.name, self.place.slet)
         self.problem: str | None = None
         self.errors = 0
         self._triggers: dict[str, Trigger] = {}
@@ -291,52 +290,22 @@ class PendingUpdates(ABC):
         self._arm()
         for key, trigger in self._triggers.items():
             trigger.inner = self._compile[key]()
+        if isinstance(self._owner, Component):
+            self._owner.announce()
 
-    @abstractmethod
     def _apply(self, after: Any, update: ConditionalUpdate) -> None:
         """Put an update into effect; *after* has its settings."""
+        if isinstance(self._owner, Channel):
+            self._owner.reconfigure(channel_settings(type(self._owner), after), close=update.close_windows)
+            self._owner.asked = after
+        else:
+            self._owner.configure(after)
 
-    @abstractmethod
     def _put_back(self, before: Any) -> None:
         """Go on with the settings of *before*, which lacks the update that could not take effect."""
-
-
-class PendingNodeUpdates(PendingUpdates):
-    """The pending updates of one component, which is configured between two items."""
-
-    section = "nodes"
-
-    def __init__(self, component: Component, log: UpdateLog) -> None:
-        super().__init__(component, log, node_names(component.node.name, component.node.slet))
-        self._component = component
-
-    def apply_next(self) -> None:
-        """Put the first update into effect, and announce the new settings."""
-        super().apply_next()
-        self._component.announce()
-
-    def _apply(self, after: Node, update: ConditionalUpdate) -> None:
-        self._component.configure(after)
-
-    def _put_back(self, before: Node) -> None:
-        with suppress(*RAISED):
-            self._component.configure(before)
-        self._component.node = before
-
-
-class PendingChannelUpdates(PendingUpdates):
-    """The pending updates of one channel."""
-
-    section = "channels"
-
-    def __init__(self, channel: Channel, log: UpdateLog, names: Names) -> None:
-        super().__init__(channel, log, names)
-        self._channel = channel
-
-    def _apply(self, after: ChannelSpec, update: ConditionalUpdate) -> None:
-        settings = channel_settings(type(self._channel), after)
-        self._channel.reconfigure(settings, close=update.close_windows)
-        self._channel.asked = after
-
-    def _put_back(self, before: ChannelSpec) -> None:
-        self._channel.asked = before
+        if isinstance(self._owner, Channel):
+            self._owner.asked = before
+        else:
+            with suppress(*RAISED):
+                self._owner.configure(before)
+            self._owner.node = before

@@ -18,7 +18,7 @@ from exop.runtime.channels.queue import Buffered, QueueChannel
 from exop.runtime.channels.window import WindowChannel, followed
 from exop.runtime.compiler import compile_entry
 from exop.runtime.component import Component
-from exop.runtime.conditional_updates import PendingChannelUpdates, PendingNodeUpdates
+from exop.runtime.conditional_updates import PendingUpdates
 from exop.runtime.dataflow.entry import NOWHERE, Control, Entry, Late, LateEntry, Unwind
 from exop.runtime.deployment import Deployment
 from exop.runtime.lifecycle import State
@@ -96,7 +96,7 @@ class Compiler:
                 self._pulled(name, edge)
         if component.node.pending or component.trigger is not None:
             log = self.deployment.update_log
-            updates = log.pending.get(component) or PendingNodeUpdates(component, log)
+            updates = log.pending.get(component) or PendingUpdates(component, log)
             component.trigger = updates.trigger if component.node.pending else None
             log.track(component, updates if component.node.pending else None)
         to = {edge.port.name: self._leaving(component, edge.port.name, name) for name, edge in vertex.outputs}
@@ -169,7 +169,7 @@ class Compiler:
             return entry
         carried = [edge.port.type for edge in self.graph.producers[name]]
         subject = carried[0] if len(carried) == 1 else PortType()
-        updates = PendingChannelUpdates(channel, log, item_names(name, subject))
+        updates = PendingUpdates(channel, log, item_names(name, subject))
         log.track(channel, updates)
         guarded = updates.trigger(ITEM, subject, lambda: entry)
         return self._at(guarded, entry.endpoint) if entry.endpoint else guarded

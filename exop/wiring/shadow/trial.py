@@ -16,7 +16,7 @@ from exop.model.slets.spec import Role
 from exop.runtime.channels.base import LOWEST
 from exop.runtime.component import Component
 from exop.runtime.component_manager import ComponentManager
-from exop.runtime.conditional_updates import PendingNodeUpdates
+from exop.runtime.conditional_updates import PendingUpdates
 from exop.runtime.deployment import Deployment
 from exop.runtime.lifecycle import State
 from exop.runtime.supervision.interrupts import check_interrupt
@@ -318,7 +318,7 @@ class Trials:
             if node is not component.node:
                 component.configure(node)
             if node.pending:
-                component.trigger = PendingNodeUpdates(component, self.deployment.update_log).trigger
+                component.trigger = PendingUpdates(component, self.deployment.update_log).trigger
             trial.begin_following(self.plan.patience)
 
     def _catch_up(self, trial: Trial) -> None:
