@@ -10,7 +10,6 @@ from exop.model.meshes.mesh import ChannelSpec
 from exop.wiring.changes import change as changing
 from tests.change.tools import (
     Sum,
-    Tap,
     chain,
     end,
     endless,
@@ -64,7 +63,6 @@ def test_back_with_its_current_state(platform, channel):
 def test_back_from_what_keeps_less(platform):
     """A state that the successor has lost is still there: the predecessor has its own."""
     with stream(platform, summing) as seen:
-        grows(seen)
         platform.plan(platform.mesh("app").replace("b", plain, lose_state=True)).apply(keep=60)
         grows(seen)
         platform.rollback("app", "b")
@@ -245,18 +243,14 @@ def test_what_cannot_be_kept_says_so(platform):
     """A sink, and no replacement at all: each says why, and what to do instead."""
     platform.apply(chain("app", endless, plain, writing([])).build())
     mesh = platform.mesh("app")
-    for edit, why in (
-        (mesh.replace("c", writing([])), "go on doing so as a standby.*replace it back"),
-        (mesh.suspend("b"), "no predecessor to keep"),
+    seconds = r"keep=.*give a number of seconds above 0"
+    for edit, keep, why in (
+        (mesh.replace("c", writing([])), 60, "go on doing so as a standby.*replace it back"),
+        (mesh.suspend("b"), 60, "no predecessor to keep"),
+        *((mesh.replace("b", summing), wrong, seconds) for wrong in (0, 1e300, "x", True, float("nan"))),
     ):
         with pytest.raises(PlanError, match=why):
-            platform.plan(edit).apply(keep=60)
-    with pytest.raises(PlanError, match="above 0"):
-        platform.plan(mesh.replace("b", summing)).apply(keep=0)
-
-    for seconds in (1e300, "x", True, float("nan")):
-        with pytest.raises(PlanError, match=r"keep=.*give a number of seconds above 0"):
-            platform.plan(mesh.replace("b", summing)).apply(keep=seconds)
+            platform.plan(edit).apply(keep=keep)
 
 
 @slet
@@ -271,8 +265,8 @@ def scaling_too(x: int, *, by: int = 1) -> int:
     return x * by
 
 
-def test_back_behind_a_line_that_took_effect_in_both(platform):
-    """Planned before the predecessor has come to the item of the line, the mesh says what it has become there."""
+def test_back_behind_an_update_that_took_effect_in_both(platform):
+    """Planned before the predecessor has come to the item of the update, the mesh has the settings that it gets there."""
     going = Gate()
 
     @slet
@@ -281,26 +275,21 @@ def test_back_behind_a_line_that_took_effect_in_both(platform):
             going.pass_through()
         return x * by
 
-    seen: list[int] = []
-    tap = Tap()
-    mesh = chain("app", tap.source(), lagging, writing(seen)).build()
-    platform.apply(mesh.configure("b", by=-1, when="x >= 50"))
-    keep(platform, scaling)
-    tap.let(100)
-    eventually(lambda: len(seen) == 100, "the items")
-    assert kept(platform)["behind"] > 50
-    with in_thread(lambda: platform.rollback("app", "b")):
-        going.open()
-    node, component = platform.mesh("app").node("b"), platform.deployment("app").components["b"]
-    assert (node.slet.name, node.settings["by"], node.pending) == ("lagging", -1, ())
-    assert (component.node.settings["by"], component.node.pending) == (-1, ())
-    tap.let(10)
-    tap.shut()
-    assert platform.wait("app", 20)
+    with tapped(platform, lagging, edit=lambda mesh: mesh.configure("b", by=-1, when="x >= 50")) as (tap, seen):
+        keep(platform, scaling)
+        tap.let(100)
+        eventually(lambda: len(seen) == 100, "the items")
+        assert kept(platform)["behind"] > 50
+        with in_thread(lambda: platform.rollback("app", "b")):
+            going.open()
+        node, component = platform.mesh("app").node("b"), platform.deployment("app").components["b"]
+        assert (node.slet.name, node.settings["by"], node.pending) == ("lagging", -1, ())
+        assert (component.node.settings["by"], component.node.pending) == (-1, ())
+        tap.let(10)
     assert seen == [*range(1, 50), *(-n for n in range(50, 111))]
 
 
-def test_back_with_the_item_at_which_a_line_took_effect(platform):
+def test_back_with_the_item_at_which_an_update_took_effect(platform):
     """The successor is suspended on that item; the predecessor takes it with the new settings, too."""
 
     @slet
@@ -309,17 +298,12 @@ def test_back_with_the_item_at_which_a_line_took_effect(platform):
             raise ValueError(f"not {x}")
         return x * by
 
-    seen: list[int] = []
-    tap = Tap()
-    mesh = chain("app", tap.source(), scaling, writing(seen)).build()
-    platform.apply(mesh.configure("b", by=-1, when="x == 50"))
-    keep(platform, failing)
-    tap.let(100)
-    suspended(platform, "app", "b")
-    node = platform.rollback("app", "b").node("b")
-    assert (node.slet.name, node.settings["by"], node.pending) == ("scaling", -1, ())
-    tap.shut()
-    assert platform.wait("app", 20)
+    with tapped(platform, scaling, edit=lambda mesh: mesh.configure("b", by=-1, when="x == 50")) as (tap, seen):
+        keep(platform, failing)
+        tap.let(100)
+        suspended(platform, "app", "b")
+        node = platform.rollback("app", "b").node("b")
+        assert (node.slet.name, node.settings["by"], node.pending) == ("scaling", -1, ())
     assert seen == [*range(1, 50), *(-n for n in range(50, 101))]
 
 

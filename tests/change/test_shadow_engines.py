@@ -3,12 +3,13 @@
 import queue
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from exop import Application, EndOfStream, OutputPort, Punctuation, Shadow, Slet, input_port, slet
+from exop import Application, EndOfStream, OutputPort, Platform, Punctuation, Shadow, Slet, input_port, slet
 from exop.errors import ChannelClosed, PlanError, ShadowFailed
 from exop.runtime.drivers.base import Halted
 from exop.wiring.controller import WiringController
@@ -135,24 +136,35 @@ def told(marks):
     assert all(rows >= time for time, rows in marks)
 
 
-@pytest.mark.parametrize(("first", "second"), [(Engine, Other), (Engine, native), (native, Other)])
-@pytest.mark.parametrize("channel", ["direct", "queue"])
-def test_an_equal_twin_takes_over(platform, first, second, channel):
-    """An engine is proven against a slet of the platform, and the other way round; nothing is lost or doubled."""
+@contextmanager
+def flowing(platform: Platform, first: Any, channel: str = "direct") -> Iterator[list[int]]:
+    """Run rows, a slet and a sink as `app`; behind the block nothing is lost, doubled or reordered."""
     seen: list[int] = []
     marks: list[Any] = []
     app = Application("app")
     app.add("b", first, x=app.add("a", rows, out=app.channel("first", kind=channel)))
     app.add("c", writing(seen, marks), x=app.output("b", "out"))
     platform.apply(app.build())
-    how = {"most": 2} if second is Other else {}
-    mesh = platform.mesh("app").replace("b", second, **how)
-    platform.plan(mesh).apply(shadow=Shadow(items=200, seconds=20))
-    assert platform.deployment("app").components["b"].spec.name == second.__slet__.name
+    yield seen
     grows(seen)
     end(platform, "app")
     whole(seen)
     told(marks)
+
+
+def prove(platform: Platform, successor: Any, items: int, **settings: Any) -> None:
+    """Replace the slet by a proven successor."""
+    mesh = platform.mesh("app").replace("b", successor, **settings)
+    platform.plan(mesh).apply(shadow=Shadow(items=items, seconds=20))
+
+
+@pytest.mark.parametrize(("first", "second"), [(Engine, Other), (Engine, native), (native, Other)])
+@pytest.mark.parametrize("channel", ["direct", "queue"])
+def test_an_equal_twin_takes_over(platform, first, second, channel):
+    """An engine is proven against a slet of the platform, and the other way round; nothing is lost or doubled."""
+    with flowing(platform, first, channel):
+        prove(platform, second, 200, **({"most": 2} if second is Other else {}))
+        assert platform.deployment("app").components["b"].spec.name == second.__slet__.name
 
 
 def test_a_punctuation_that_the_engine_has_not_told(platform):
@@ -177,9 +189,7 @@ def test_a_punctuation_that_the_engine_has_not_told(platform):
     seen: list[int] = []
     marks: list[Any] = []
     platform.apply(chain("app", stepped, Mute, writing(seen, marks)).build())
-    with in_thread(
-        lambda: platform.plan(platform.mesh("app").replace("b", native)).apply(shadow=Shadow(items=10, seconds=20))
-    ):
+    with in_thread(lambda: prove(platform, native, 10)):
         eventually(lambda: platform.status("app").get("shadow", {}).get("b", {}).get("seconds"), "the trial")
         tap.let(10)
     tap.let(1)
@@ -197,16 +207,10 @@ def test_a_punctuation_that_the_engine_has_not_told(platform):
 )
 def test_a_different_one_is_refused(platform, first, second):
     """A difference is found although both put out at different times, and the old one goes on."""
-    seen: list[int] = []
-    marks: list[Any] = []
-    platform.apply(chain("app", rows, first, writing(seen, marks)).build())
-    with pytest.raises(ShadowFailed) as caught:
-        platform.plan(platform.mesh("app").replace("b", second)).apply(shadow=Shadow(items=1000, seconds=20))
-    assert caught.value.report["differences"]
-    grows(seen)
-    end(platform, "app")
-    whole(seen)
-    told(marks)
+    with flowing(platform, first):
+        with pytest.raises(ShadowFailed) as caught:
+            prove(platform, second, 1000)
+        assert caught.value.report["differences"]
 
 
 def test_an_engine_that_breaks_on_trial(platform):
@@ -218,13 +222,8 @@ def test_an_engine_that_breaks_on_trial(platform):
                 self.out.fail(RuntimeError("out of memory"))
             return batch
 
-    seen: list[int] = []
-    platform.apply(chain("app", rows, Engine, writing(seen, [])).build())
-    with pytest.raises(ShadowFailed, match="out of memory"):
-        platform.plan(platform.mesh("app").replace("b", Breaking)).apply(shadow=Shadow(items=10_000, seconds=20))
-    grows(seen)
-    end(platform, "app")
-    whole(seen)
+    with flowing(platform, Engine), pytest.raises(ShadowFailed, match="out of memory"):
+        prove(platform, Breaking, 10_000)
 
 
 def test_an_engine_that_pushes_while_it_is_handed_an_item_is_untied_at_once(platform, monkeypatch):
@@ -250,30 +249,21 @@ def test_an_engine_that_pushes_while_it_is_handed_an_item_is_untied_at_once(plat
             else:
                 self.out.push_batch(x)
 
-    seen: list[int] = []
-    platform.apply(chain("app", rows, Direct, writing(seen, [])).build())
-    monkeypatch.setattr(WiringController, "rebind", settling)
-    for _ in range(10):
-        with pytest.raises(ShadowFailed):
-            platform.plan(platform.mesh("app").replace("b", native_wrong)).apply(shadow=Shadow(items=50, seconds=20))
-        grows(seen)
-    assert not errors
-    end(platform, "app")
-    whole(seen)
+    with flowing(platform, Direct) as seen:
+        monkeypatch.setattr(WiringController, "rebind", settling)
+        for _ in range(10):
+            with pytest.raises(ShadowFailed):
+                prove(platform, native_wrong, 50)
+            grows(seen)
+        assert not errors
 
 
 @pytest.mark.parametrize(("first", "second"), [(Engine, Other), (Engine, native), (native, Other)])
 def test_an_engine_is_kept_and_comes_back(platform, first, second):
     """A predecessor with a driver of its own runs on behind, and what it puts out counts again after the rollback."""
-    seen: list[int] = []
-    marks: list[Any] = []
-    platform.apply(chain("app", rows, first, writing(seen, marks)).build())
-    for _ in range(2):
-        grows(seen)
-        platform.plan(platform.mesh("app").replace("b", second)).apply(keep=60)
-        grows(seen)
-        platform.rollback("app", "b")
-    grows(seen)
-    end(platform, "app")
-    whole(seen)
-    told(marks)
+    with flowing(platform, first) as seen:
+        for _ in range(2):
+            grows(seen)
+            platform.plan(platform.mesh("app").replace("b", second)).apply(keep=60)
+            grows(seen)
+            platform.rollback("app", "b")
