@@ -266,7 +266,7 @@ def scaling_too(x: int, *, by: int = 1) -> int:
 
 
 def test_back_behind_an_update_that_took_effect_in_both(platform):
-    """Planned before the predecessor has come to the item of the update, the mesh has the settings that it gets there."""
+    """A rollback is planned before the standby comes to that item: the mesh has the settings that it gets there."""
     going = Gate()
 
     @slet
