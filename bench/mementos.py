@@ -276,10 +276,10 @@ def _item(chance: random.Random) -> None:
 
 
 def _message(chance: random.Random) -> None:
-    sound = codec.encode({"number": "ab", "data": b"x" * 20, "application": "a", "node": "b"})
+    sound = codec.encode_message({"number": "ab", "data": b"x" * 20, "application": "a", "node": "b"})
     kinds: list[Any] = [Any, *REQUESTS]
     try:
-        codec.decode(_hostile(chance, sound), chance.choice(kinds))
+        codec.decode_message(_hostile(chance, sound), chance.choice(kinds))
     except codec.BadMessage as problem:
         raise ExopError(str(problem)) from None
 

@@ -122,7 +122,7 @@ def _processors() -> list[Any]:
     return [structlog.processors.add_log_level, stamp("%H:%M:%S", utc=False), _with_traceback, _cleaned, console]
 
 
-def tell(text: str) -> None:
+def print_stderr(text: str) -> None:
     """Print a line on stderr; if stderr is closed or full, the line is lost and the program runs on."""
     with suppress(OSError, ValueError):
         print(text, file=sys.stderr, flush=True)  # noqa: T201 (the one place where logs leave)
@@ -171,7 +171,7 @@ class _Stderr:
     """Prints on the current `sys.stderr`, which a live display or a test may have replaced."""
 
     def msg(self, text: str) -> None:
-        tell(text)
+        print_stderr(text)
 
     debug = info = warning = error = critical = exception = msg
 

@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 
 from exop.bundle.manifest import MANIFEST, Manifest, read_manifest
 from exop.errors import ArchiveRefused, BundleError
-from exop.remoting.api.folder_archive import LARGEST_ARCHIVE, LARGEST_CONTENT, MOST_FILES, belongs, names
+from exop.remoting.api.folder_archive import LARGEST_ARCHIVE, LARGEST_CONTENT, MOST_FILES, belongs, matches
 
 #: The largest ratio of the size of a file to its size in the archive, against bombs; small files may exceed it.
 _RATIO: Final = 200
@@ -54,10 +54,10 @@ def read_archive(data: bytes, name: str) -> Archive:
     files = _without_head(files)
     if MANIFEST not in files:
         _refuse(name, f"it holds no {MANIFEST}")
-    return checked(files, name)
+    return checked_archive(files, name)
 
 
-def checked(files: Mapping[str, bytes], name: str) -> Archive:
+def checked_archive(files: Mapping[str, bytes], name: str) -> Archive:
     """Check the files of a bundle; those that its manifest does not name are left out.
 
     Raises:
@@ -77,7 +77,7 @@ def checked(files: Mapping[str, bytes], name: str) -> Archive:
             problem = f"offers {str(offer)!r}, and has no module {path}.py"
             raise BundleError(bundle=manifest.key, problem=problem, cure=f"add the module, or mend its {MANIFEST}")
     for pattern in manifest.files:
-        if not any(names(pattern, file) for file in files):
+        if not any(matches(pattern, file) for file in files):
             problem = f"names the files {pattern!r}, and has none"
             raise BundleError(bundle=manifest.key, problem=problem, cure=f"add them, or mend its {MANIFEST}")
     return Archive(manifest, files, digest_of(files))

@@ -13,7 +13,7 @@ from exop.bundle.archive import read_archive
 from exop.bundle.code import load_code
 from exop.bundle.dev import Build, Development
 from exop.bundle.installed import Bundle, BundleContext, Installed
-from exop.bundle.manifest import Manifest, best, missing
+from exop.bundle.manifest import Manifest, best, missing_requirements
 from exop.bundle.modules import unload
 from exop.bundle.store import BundleStore
 from exop.errors import BundleError, BundleInUse, ExopError, RequirementMissing
@@ -262,7 +262,7 @@ class Bundles:
         self, manifest: Manifest, wanted: Mapping[str, str], above: tuple[str, ...]
     ) -> tuple[dict[str, str], dict[str, str]]:
         """Start the bundles that a bundle requires; return their keys and packages, by the names in its imports."""
-        lacking = missing(manifest, self._known.manifests())
+        lacking = missing_requirements(manifest, self._known.manifests())
         if lacking:
             raise RequirementMissing(bundle=manifest.key, missing=lacking)
         wires, packages = dict(self._wire(manifest, wanted)), {}
@@ -310,7 +310,7 @@ class Bundles:
         self._store.remember({one.key: tuple(one.wires.values()) for one in reversed(self._known.in_order_of_use())})
 
     def _facts(self, one: Bundle) -> Facts:
-        lacking = missing(one.manifest, self._known.manifests())
+        lacking = missing_requirements(one.manifest, self._known.manifests())
         manifest = one.manifest
         state: State = "started" if one.code is not None else "installed" if lacking else "resolved"
         slets = sorted(self._context.slets_of(one.key)) if one.code is not None else [str(o) for o in manifest.slets]

@@ -16,7 +16,7 @@ Resolve = Callable[[str], str | None]
 
 
 @dataclass(frozen=True)
-class Part:
+class Statement:
     """One top-level statement of a module: the names that it binds, changes and uses."""
 
     node: ast.stmt
@@ -25,28 +25,29 @@ class Part:
     uses: frozenset[str]
 
 
-def parts_of(tree: ast.Module) -> list[Part]:
+def statements_of(tree: ast.Module) -> list[Statement]:
     """The statements of a module; a quoted name counts as a use, because annotations may be quoted."""
-    parts = []
+    statements = []
     for node in tree.body:
         binds, changes = frozenset(_bound(node)), frozenset(_changed(node))
-        parts.append(Part(node, binds, changes - binds, frozenset(_used(node))))
-    return parts
+        statements.append(Statement(node, binds, changes - binds, frozenset(_used(node))))
+    return statements
 
 
-def needed(parts: Iterable[Part], names: Iterable[str]) -> list[Part]:
+def needed(statements: Iterable[Statement], names: Iterable[str]) -> list[Statement]:
     """The statements that *names* need, in order: those that bind or change them, and those that these use.
 
     A statement that only uses a name (`app.add("average", average)`) is not needed for it. Imports from `__future__`
     hold for the whole module.
     """
-    known = list(parts)
+    known = list(statements)
     wanted, chosen = set(names), set[int]()
     while True:
         more = [
             number
-            for number, part in enumerate(known)
-            if number not in chosen and (part.binds & wanted or part.changes & wanted or _is_future(part.node))
+            for number, statement in enumerate(known)
+            if number not in chosen
+            and (statement.binds & wanted or statement.changes & wanted or _is_future(statement.node))
         ]
         if not more:
             return [known[number] for number in sorted(chosen)]
@@ -55,7 +56,7 @@ def needed(parts: Iterable[Part], names: Iterable[str]) -> list[Part]:
             wanted |= known[number].uses
 
 
-def slets_in(tree: ast.Module) -> list[str]:
+def slet_names(tree: ast.Module) -> list[str]:
     """The names of the slets that a module defines: functions marked `@slet`, and classes below `Slet`."""
     found: list[str] = []
     for node in tree.body:
@@ -79,40 +80,40 @@ class Fingerprints:
 
     sources: Sources
     resolve: Resolve
-    _parts: dict[str, list[Part]] = field(default_factory=dict)
+    _statements: dict[str, list[Statement]] = field(default_factory=dict)
     _known: dict[tuple[str, str], str] = field(default_factory=dict)
 
-    def parts(self, module: str) -> list[Part]:
+    def statements(self, module: str) -> list[Statement]:
         """The statements of a module; none if it does not exist or is not valid Python."""
-        if module not in self._parts:
+        if module not in self._statements:
             found = self.sources.find(module)
             try:
                 text = self.sources.files[found[0]] if found is not None and found[0] else b""
-                self._parts[module] = parts_of(ast.parse(text))
+                self._statements[module] = statements_of(ast.parse(text))
             except (SyntaxError, ValueError):
-                self._parts[module] = []
-        return self._parts[module]
+                self._statements[module] = []
+        return self._statements[module]
 
-    def of(self, module: str, part: Part) -> str:
+    def of(self, module: str, statement: Statement) -> str:
         """The fingerprint of one statement: of the names that it binds or changes, or else of itself."""
-        bound = {name for one in self.parts(module) for name in one.binds}
-        names = part.binds or (part.changes & bound)
+        bound = {name for one in self.statements(module) for name in one.binds}
+        names = statement.binds or (statement.changes & bound)
         if names:
             return self._of_names(module, names)
-        parts = [part, *needed(self.parts(module), part.uses)]
-        return _digest(self._lines(module, parts))
+        statements = [statement, *needed(self.statements(module), statement.uses)]
+        return _digest(self._lines(module, statements))
 
     def _of_names(self, module: str, names: Iterable[str]) -> str:
         key = module, " ".join(sorted(names))
         if key not in self._known:
             self._known[key] = "itself"  # modules that import each other
-            self._known[key] = _digest(self._lines(module, needed(self.parts(module), names)))
+            self._known[key] = _digest(self._lines(module, needed(self.statements(module), names)))
         return self._known[key]
 
-    def _lines(self, module: str, parts: Iterable[Part]) -> Iterator[str]:
-        for part in parts:
-            yield ast.dump(part.node)
-            for target, name in self._imported(module, part.node):
+    def _lines(self, module: str, statements: Iterable[Statement]) -> Iterator[str]:
+        for statement in statements:
+            yield ast.dump(statement.node)
+            for target, name in self._imported(module, statement.node):
                 yield f"{target}.{name} {self._of_imported(target, name)}"
 
     def _imported(self, module: str, node: ast.stmt) -> Iterator[tuple[str, str]]:
@@ -141,7 +142,7 @@ class Fingerprints:
         if name and self.sources.find(below) is None:
             return self._of_names(target, [name])
         # A whole module: any definition in it may be used.
-        return self._of_names(below, {each for part in self.parts(below) for each in part.binds})
+        return self._of_names(below, {each for statement in self.statements(below) for each in statement.binds})
 
 
 def _is_future(node: ast.stmt) -> bool:

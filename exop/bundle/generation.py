@@ -13,8 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from exop.bundle.archive import checked
-from exop.bundle.closure import Fingerprints, Part
+from exop.bundle.archive import checked_archive
+from exop.bundle.closure import Fingerprints, Statement
 from exop.bundle.code import import_module, load_offers
 from exop.bundle.manifest import MANIFEST, Manifest
 from exop.bundle.modules import Namespace, Sources, load, unload
@@ -61,7 +61,7 @@ def load_generation(folder: Path, number: int, before: Generation | None, wire: 
     manifest: Manifest | None = None
     wires: Mapping[str, str] = {}
     if MANIFEST in files:
-        manifest = checked(files, str(folder)).manifest
+        manifest = checked_archive(files, str(folder)).manifest
         name, package, wires = manifest.key, manifest.package, wire(manifest)
     elif "__init__.py" in files:
         name, package = folder.name, name_from(folder.name).replace("-", "_")
@@ -128,13 +128,15 @@ class Reuse:
         tree = ast.parse(source, file)
         module.__doc__ = ast.get_docstring(tree, clean=False)
         known = self._module_before(name)
-        old = {self._old.of(name, part) for part in self._old.parts(name)} if known is not None else set()
+        old = (
+            {self._old.of(name, statement) for statement in self._old.statements(name)} if known is not None else set()
+        )
         flags = _flags(tree)
-        for part in self._new.parts(name):
-            if known is not None and self._new.of(name, part) in old and _has(known, part):
-                vars(module).update({each: vars(known)[each] for each in part.binds})
+        for statement in self._new.statements(name):
+            if known is not None and self._new.of(name, statement) in old and _has(known, statement):
+                vars(module).update({each: vars(known)[each] for each in statement.binds})
             else:
-                code = compile(ast.Module([part.node], []), file, "exec", flags=flags, dont_inherit=True)
+                code = compile(ast.Module([statement.node], []), file, "exec", flags=flags, dont_inherit=True)
                 exec(code, vars(module))
 
     def _module_before(self, name: str) -> ModuleType | None:
@@ -159,8 +161,8 @@ def _fingerprints(namespace: Namespace) -> Fingerprints:
     return Fingerprints(namespace.sources, resolve)
 
 
-def _has(module: ModuleType, part: Part) -> bool:
-    return all(name in vars(module) for name in part.binds)
+def _has(module: ModuleType, statement: Statement) -> bool:
+    return all(name in vars(module) for name in statement.binds)
 
 
 def _flags(tree: ast.Module) -> int:

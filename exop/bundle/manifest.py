@@ -119,7 +119,7 @@ def read_manifest(text: str, place: str) -> Manifest:
     )
 
 
-def missing(manifest: Manifest, there: Iterable[Manifest]) -> list[str]:
+def missing_requirements(manifest: Manifest, there: Iterable[Manifest]) -> list[str]:
     """The missing requirements of a bundle, each with its cure; *there* are the installed bundles."""
     known = list(there)
     found = []

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from exop.bundle.archive import Archive, checked
+from exop.bundle.archive import Archive, checked_archive
 from exop.errors import ArchiveRefused, BundleError, StateError
 from exop.remoting.api.folder_archive import files_of
 
@@ -141,7 +141,7 @@ def _read(home: Path) -> Archive:
         BundleError: it is damaged.
     """
     try:
-        archive = checked({str(path): (home / path).read_bytes() for path in files_of(home)}, home.name)
+        archive = checked_archive({str(path): (home / path).read_bytes() for path in files_of(home)}, home.name)
     except (KeyError, OSError) as problem:
         cure = f"remove the folder {home}, and install it again"
         raise BundleError(bundle=home.name, problem=f"cannot be read: {problem}", cure=cure) from problem

@@ -13,8 +13,7 @@ from typing import Any, Final, Self
 
 from exop import errors
 from exop.errors import ComponentFailed, ExopError
-from exop.logs import is_json, logger
-from exop.logs import tell as to_stderr
+from exop.logs import is_json, logger, print_stderr
 from exop.safe_repr import class_of, clean, described, frames_of, notes_of, traceback_of
 
 #: Exit codes. After Ctrl-C that did not end cleanly it is 130, after SIGTERM 143, as a shell expects.
@@ -72,7 +71,7 @@ def say(text: str, **facts: object) -> None:
     if is_json():
         logger("exop.cli").info(text, **facts)
     else:
-        to_stderr(re.sub(r"\n(?=\S)", "\n    ", clean(text)))
+        print_stderr(re.sub(r"\n(?=\S)", "\n    ", clean(text)))
 
 
 def tell(error: BaseException, *, debug: bool = False) -> int:
@@ -84,7 +83,7 @@ def tell(error: BaseException, *, debug: bool = False) -> int:
         shown = {"exc_info": error} if debug else {}
         logger("exop.cli").error(str(error), error=class_of(error), notes=further(error), **shown)
     elif debug:
-        to_stderr(traceback_of(error).rstrip())
+        print_stderr(traceback_of(error).rstrip())
     elif isinstance(error, (ExopError, OSError)):
         say(f"exop: {error}")
         more = further(error)

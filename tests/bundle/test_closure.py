@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from exop.bundle.closure import Fingerprints, needed, parts_of, slets_in
+from exop.bundle.closure import Fingerprints, needed, slet_names, statements_of
 from exop.bundle.modules import Sources
 
 MODULE = '''
@@ -49,7 +49,9 @@ if __name__ == "__main__":
 
 def lines(*names: str) -> list[str]:
     """The first line of each statement that is needed."""
-    return [ast.unparse(part.node).splitlines()[0] for part in needed(parts_of(ast.parse(MODULE)), names)]
+    return [
+        ast.unparse(statement.node).splitlines()[0] for statement in needed(statements_of(ast.parse(MODULE)), names)
+    ]
 
 
 FUTURE = "from __future__ import annotations"
@@ -87,7 +89,7 @@ class F(E): ...
 class G(exop.Slet, own_driver=True): ...
 class H: ...
 """
-    assert slets_in(ast.parse(source)) == ["a", "b", "c", "E", "F", "G"]
+    assert slet_names(ast.parse(source)) == ["a", "b", "c", "E", "F", "G"]
 
 
 MAIN = """
@@ -140,7 +142,7 @@ def prints(changes: dict[str, tuple[str, str]]) -> dict[str, str]:
         return name if sources.find(name.partition(".")[0]) is not None else None
 
     found = Fingerprints(sources, resolve)
-    return {name: found.of("main", part) for part in found.parts("main") for name in part.binds}
+    return {name: found.of("main", statement) for statement in found.statements("main") for name in statement.binds}
 
 
 @pytest.mark.parametrize(
@@ -168,4 +170,4 @@ def test_modules_that_import_each_other_have_fingerprints():
     files = {"a.py": b"from .b import y\nx = 1\n", "b.py": b"from .a import x\ny = 1\n", "c.py": b"x = ("}
     sources = Sources(Path("/folder"), files, "")
     found = Fingerprints(sources, lambda name: None)
-    assert [len({found.of("a", part) for part in found.parts("a")}), found.parts("c")] == [2, []]
+    assert [len({found.of("a", statement) for statement in found.statements("a")}), found.statements("c")] == [2, []]

@@ -79,10 +79,10 @@ class RawPeer:
 
     def greet(self) -> bytes:
         """Shake hands as a good peer does."""
-        from exop.remoting.transport.codec import encode
+        from exop.remoting.transport.codec import encode_message
         from exop.remoting.transport.handshake import Hello
 
-        self.send_frame(encode(Hello()))
+        self.send_frame(encode_message(Hello()))
         return self.frame()
 
     def send(self, data: bytes) -> None:

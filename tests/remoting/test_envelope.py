@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rpyc.core import brine
 
-from exop.remoting.transport.frames import FAULT, OPERATION, REPLY, REQUEST, FrameRefused, Message, parse
+from exop.remoting.transport.frames import FAULT, OPERATION, REPLY, REQUEST, FrameRefused, Message, parse_message
 
 ALL = frozenset({REQUEST, REPLY, FAULT})
 numbers = st.integers(0, 2**62)
@@ -28,11 +28,11 @@ def test_lets_messages_by(kind: int, number: int, payload: bytes, name: str) -> 
     """Every message that rpyc packs passes, and only where its kind is accepted; ours are packed as rpyc does it."""
     packed = message(kind, number, payload, name)
     meant = Message(kind, number, payload, name if kind == REQUEST else "")
-    assert parse(packed, ALL) == meant
+    assert parse_message(packed, ALL) == meant
     assert meant.packed() == packed
-    parse(memoryview(bytearray(packed)), frozenset({kind}))
+    parse_message(memoryview(bytearray(packed)), frozenset({kind}))
     with pytest.raises(FrameRefused):
-        parse(packed, ALL - {kind})
+        parse_message(packed, ALL - {kind})
 
 
 @given(st.sampled_from(sorted(ALL)), numbers, payloads, st.data())
@@ -42,7 +42,7 @@ def test_what_passes_is_what_it_seems(kind: int, number: int, payload: bytes, da
     for _ in range(data.draw(st.integers(1, 3))):
         packed[data.draw(st.integers(0, len(packed) - 1))] = data.draw(st.integers(0, 255))
     try:
-        seen = parse(packed, ALL)
+        seen = parse_message(packed, ALL)
     except FrameRefused:
         return
     found, content = brine.load(bytes(packed[1:]))
@@ -61,7 +61,7 @@ def test_what_passes_is_what_it_seems(kind: int, number: int, payload: bytes, da
 def test_noise(noise: bytes) -> None:
     """Noise is refused, by no other error."""
     with pytest.raises(FrameRefused):
-        parse(noise, ALL)
+        parse_message(noise, ALL)
 
 
 @given(st.sampled_from(sorted(ALL)), payloads, st.data())
@@ -69,6 +69,6 @@ def test_cut_and_lengthened(kind: int, payload: bytes, data: st.DataObject) -> N
     """A message that is cut, or has bytes behind it, is refused."""
     packed = message(kind, 7, payload)
     with pytest.raises(FrameRefused):
-        parse(packed[: data.draw(st.integers(0, len(packed) - 1))], ALL)
+        parse_message(packed[: data.draw(st.integers(0, len(packed) - 1))], ALL)
     with pytest.raises(FrameRefused):
-        parse(packed + data.draw(st.binary(min_size=1, max_size=5)), ALL)
+        parse_message(packed + data.draw(st.binary(min_size=1, max_size=5)), ALL)

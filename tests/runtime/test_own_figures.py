@@ -6,7 +6,7 @@ from typing import Any
 
 from exop.model.meshes.mesh import Node
 from exop.model.slets.slet import Slet, spec_of
-from exop.remoting.transport.codec import encode
+from exop.remoting.transport.codec import encode_message
 from exop.runtime.component import Component
 from exop.status import plain
 from tests.rig import PATIENCE, collector, eventually
@@ -88,7 +88,7 @@ def test_large_figures_keep_no_platform_from_answering():
     assert figures["list"] == "a list of 1000000 values"
     assert figures["pair"] == [1, 2]
     assert figures["metrics()"] == "has 1005 figures; 200 are shown"
-    assert len(encode(plain(figures))) < 10_000
+    assert len(encode_message(plain(figures))) < 10_000
 
 
 def test_what_raises_ends_nothing():

@@ -75,10 +75,10 @@ def belongs(path: str, patterns: Sequence[str] | None) -> bool:
         return False
     if patterns is None or path.endswith(".py") or path == "bundle.toml":
         return True
-    return any(names(one, path) for one in patterns)
+    return any(matches(one, path) for one in patterns)
 
 
-def names(pattern: str, path: str) -> bool:
+def matches(pattern: str, path: str) -> bool:
     """Whether an entry of `files` matches a file: a path, a folder, or a pattern whose `*` crosses folders."""
     return fnmatchcase(path, pattern) or path.startswith(f"{pattern.rstrip('/')}/")
 

@@ -20,7 +20,7 @@ from exop.model.slets.memento import Memento
 from exop.pictures.notebook import Figures, as_text, picture_of
 from exop.remoting.api.management import Management
 from exop.remoting.transport.client import ControlClient, find_platforms
-from exop.remoting.transport.operation import Operation, described, marked
+from exop.remoting.transport.operation import Operation, marked_operations, operation_of
 from exop.runtime.catalog import Catalog
 from exop.runtime.supervision.failure_state import FailedItem
 
@@ -164,7 +164,7 @@ class RemotePlatform(Management[RemotePlan]):
         """
         from exop.remoting.api.wire_types import Begun
 
-        asked, call = _described(operation), self._client.call
+        asked, call = _operation(operation), self._client.call
         sent = {name: self._to_wire(value) for name, value in given.items()}
         if "folder" in asked.request.__struct_fields__:
             sent["folder"] = sent.get("folder") or os.getcwd()
@@ -316,19 +316,19 @@ def _sender(function: Callable[..., Any]) -> Callable[..., Any]:
     return send
 
 
-for _one in marked(Management):
+for _one in marked_operations(Management):
     if _one.__name__ not in vars(RemotePlatform):
         setattr(RemotePlatform, _one.__name__, _sender(_one))
 
 
 @cache
-def _described(name: str) -> Operation:
+def _operation(name: str) -> Operation:
     """An operation with its wire types."""
     from exop.remoting.api.service import ManagementService
     from exop.remoting.api.wire_types import WIRE
 
     own = getattr(ManagementService, name, None)
-    return described(own) if own is not None else described(getattr(Management, name), WIRE)
+    return operation_of(own) if own is not None else operation_of(getattr(Management, name), WIRE)
 
 
 def as_memento(data: bytes, place: str) -> Memento:

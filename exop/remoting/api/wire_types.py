@@ -53,7 +53,7 @@ def check_size(size: int) -> None:
         raise MessageTooLarge(what="the memento", size=size, limit=LARGEST, cure=cure)
 
 
-class Platform(Protocol):
+class MeshSource(Protocol):
     """The part of a platform that a topology is read with."""
 
     catalog: Catalog
@@ -109,7 +109,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
             marks[name] = Marks(**given)
         return Topology(mesh.to_toml(), mesh.revision, marks, os.getcwd())
 
-    def read(self, platform: Platform, fetch: Callable[[Blob], bytes] = bytes) -> Mesh:  # type: ignore[assignment]
+    def read(self, platform: MeshSource, fetch: Callable[[Blob], bytes] = bytes) -> Mesh:  # type: ignore[assignment]
         """The mesh with the slets that *platform* knows; *fetch* returns the bytes of the mementos."""
         mesh = Mesh.from_toml(self.toml, _slets(platform))
         running = platform.mesh(mesh.name) if mesh.name in platform.applications() else None
@@ -125,7 +125,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         return mesh.at(revision)
 
 
-def _slets(platform: Platform) -> dict[str, SletSpec]:
+def _slets(platform: MeshSource) -> dict[str, SletSpec]:
     """The slets of plugins and of running applications; the latter may come from a single file."""
     found: dict[str, SletSpec] = {}
     for application in platform.applications():

@@ -107,10 +107,10 @@ class ControlClient:
             PeerRefused, ProtocolMismatch: the platform does not accept this client.
             ExopError: the error of the operation, of its own class.
         """
-        from exop.remoting.transport.codec import encode
+        from exop.remoting.transport.codec import encode_message
 
         try:
-            payload = encode({} if request is None else request, exactly=True)
+            payload = encode_message({} if request is None else request, exactly=True)
         except (OverflowError, UnicodeError) as problem:
             raise RequestInvalid(operation=operation, problem=str(problem)) from None
         if len(payload) > (limit := self._limits.frame - ENVELOPE):
@@ -180,13 +180,13 @@ class ControlClient:
         return answer.payload
 
     def _decoded(self, operation: str, answer: bytes, reply: Any) -> Any:
-        from exop.remoting.transport.codec import BadMessage, decode
+        from exop.remoting.transport.codec import BadMessage, decode_message
 
         if reply is Any and len(answer) > self._limits.plain_reply:
             what, cure = f"the reply to {operation!r}", "ask for it in pages, or call with the type of the reply"
             raise MessageTooLarge(what=what, size=len(answer), limit=self._limits.plain_reply, cure=cure)
         try:
-            return decode(answer, reply)
+            return decode_message(answer, reply)
         except BadMessage as problem:
             raise PeerRefused(
                 address=str(self._path), problem=f"its reply to {operation!r} is of another type ({problem})"

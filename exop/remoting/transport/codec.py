@@ -70,7 +70,7 @@ class BadMessage(ValueError):
     """The bytes are no msgpack, or not of the declared type."""
 
 
-def encode(value: object, *, exactly: bool = False) -> bytes:
+def encode_message(value: object, *, exactly: bool = False) -> bytes:
     """Encode a struct, dataclass or plain value.
 
     Integers of more than 64 bits and text that is not Unicode, which msgpack cannot hold, are sent as text that shows
@@ -88,7 +88,7 @@ def encode(value: object, *, exactly: bool = False) -> bytes:
     return packed
 
 
-def decode(data: bytes, kind: type[T]) -> T:
+def decode_message(data: bytes, kind: type[T]) -> T:
     """Decode *data* as a *kind*.
 
     Raises:
@@ -111,8 +111,8 @@ def encode_error(error: ExopError, largest: int) -> bytes:
     facts = {name: _plain_fact(value) for name, value in error.facts.items() if name != "text"}
     notes = [note[:_LONGEST_VALUE] for note in notes_of(error)][:_MOST_NOTES]
     fault = Fault(code, str(error)[:_LONGEST_TEXT], facts, notes)
-    packed = encode(fault)
-    return packed if len(packed) <= largest else encode(Fault(fault.code, fault.text))
+    packed = encode_message(fault)
+    return packed if len(packed) <= largest else encode_message(Fault(fault.code, fault.text))
 
 
 def decode_error(payload: bytes, largest: int) -> ExopError:
@@ -120,7 +120,7 @@ def decode_error(payload: bytes, largest: int) -> ExopError:
     if len(payload) > largest:
         return RemotingError(f"the platform failed, and described it in {len(payload)} bytes: too many to read")
     try:
-        fault = decode(payload, Fault)
+        fault = decode_message(payload, Fault)
     except BadMessage:
         return RemotingError(_NO_TEXT)
     text = _printable(fault.text) or _NO_TEXT

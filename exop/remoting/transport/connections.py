@@ -12,7 +12,7 @@ from typing import NamedTuple
 from exop.remoting.transport.limits import Limits
 
 
-class Phase(Enum):
+class ConnectionPhase(Enum):
     """The phase of a connection."""
 
     GREETING = "greeting"
@@ -24,7 +24,7 @@ class Phase(Enum):
 class Activity(NamedTuple):
     """The phase of a connection, since when (`time.monotonic`), and the operation that runs or ran last."""
 
-    phase: Phase
+    phase: ConnectionPhase
     since: float
     operation: str = ""
 
@@ -37,17 +37,19 @@ class Connection:
         # number of a closed one.
         self._handle = sock.dup()
         self._lock = threading.Lock()
-        self.activity = Activity(Phase.GREETING, time.monotonic())
+        self.activity = Activity(ConnectionPhase.GREETING, time.monotonic())
         self.thread: threading.Thread | None = None
 
-    def enter(self, phase: Phase, operation: str = "") -> None:
+    def enter(self, phase: ConnectionPhase, operation: str = "") -> None:
         """Note the phase that begins now."""
         self.activity = Activity(phase, time.monotonic(), operation)
 
     def is_idle(self, patience: float) -> bool:
         """Whether it can be closed to make room: it never greeted, or runs nothing for longer than *patience*."""
         phase, since, _ = self.activity
-        return phase is Phase.GREETING or (phase is not Phase.RUNNING and time.monotonic() - since > patience)
+        if phase in (ConnectionPhase.GREETING, ConnectionPhase.RUNNING):
+            return phase is ConnectionPhase.GREETING
+        return time.monotonic() - since > patience
 
     def hang_up(self, how: int = socket.SHUT_RDWR) -> None:
         """End the connection from another thread; its own thread wakes and leaves.
@@ -107,7 +109,8 @@ class Connections:
         while len(connections := self._all()) >= self._limits.connections:
             idle = [one for one in connections if one.is_idle(patience)]
             if idle:
-                longest = min(idle, key=lambda one: (one.activity.phase is not Phase.GREETING, one.activity.since))
+                silent = [one for one in idle if one.activity.phase is ConnectionPhase.GREETING]
+                longest = min(silent or idle, key=lambda one: one.activity.since)
                 longest.hang_up()
                 # Its thread is waited for: connections and threads never exceed their bound, not even in a flood.
                 self._join([longest], deadline)

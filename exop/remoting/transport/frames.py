@@ -67,7 +67,7 @@ class Message(NamedTuple):
         return data
 
 
-def parse(frame: bytes | bytearray | memoryview, accepted: frozenset[int]) -> Message:
+def parse_message(frame: bytes | bytearray | memoryview, accepted: frozenset[int]) -> Message:
     """Parse *frame* as one of the *accepted* messages.
 
     Raises:
@@ -204,7 +204,7 @@ class BoundedChannel(Channel):  # type: ignore[misc]
 
     def receive(self) -> Message:
         """Read one message of the profile."""
-        return parse(self._receive(self._limits.frame, self._deadline()), self._accepted)
+        return parse_message(self._receive(self._limits.frame, self._deadline()), self._accepted)
 
     def transmit(self, message: Message) -> None:
         """Write one message."""

@@ -14,7 +14,7 @@ import msgspec
 
 from exop import __version__
 from exop.errors import ConnectionLost, PeerRefused, PeerUnreachable, ProtocolMismatch
-from exop.remoting.transport.codec import BadMessage, decode, encode
+from exop.remoting.transport.codec import BadMessage, decode_message, encode_message
 from exop.remoting.transport.frames import BoundedChannel, FrameRefused, TooLate
 from exop.safe_repr import clean
 
@@ -52,7 +52,7 @@ class Refused(Exception):
     """The greeting of the peer is no handshake, or of another protocol."""
 
 
-def receive(channel: BoundedChannel, welcome: Welcome, deadline: float) -> None:
+def accept(channel: BoundedChannel, welcome: Welcome, deadline: float) -> None:
     """The platform's side: receive the peer's greeting and accept it.
 
     Raises:
@@ -60,17 +60,17 @@ def receive(channel: BoundedChannel, welcome: Welcome, deadline: float) -> None:
         EOFError: it disconnected, or took too long.
     """
     try:
-        hello = decode(channel.receive_greeting(deadline), Hello)
+        hello = decode_message(channel.receive_greeting(deadline), Hello)
     except BadMessage:
         raise Refused("no hello") from None
     if hello.protocol != PROTOCOL:
-        channel.send_greeting(encode(Declined("another protocol", exop=__version__)), deadline)
+        channel.send_greeting(encode_message(Declined("another protocol", exop=__version__)), deadline)
         _log.warning(
             "a client of exop %s with protocol %d was declined; this platform is exop %s with protocol %d",
             *(clean(hello.exop[:_SHOWN]), hello.protocol, __version__, PROTOCOL),
         )
         raise Refused(f"protocol {hello.protocol}")
-    channel.send_greeting(encode(welcome), deadline)
+    channel.send_greeting(encode_message(welcome), deadline)
 
 
 def greet(channel: BoundedChannel, address: str, deadline: float) -> Welcome:
@@ -80,7 +80,7 @@ def greet(channel: BoundedChannel, address: str, deadline: float) -> Welcome:
         PeerRefused, ProtocolMismatch, PeerUnreachable: the platform did not accept.
     """
     try:
-        answer = decode(_exchange(channel, deadline), Welcome | Declined)  # type: ignore[arg-type]
+        answer = decode_message(_exchange(channel, deadline), Welcome | Declined)  # type: ignore[arg-type]
     except (BadMessage, FrameRefused):
         raise _mismatch(address, "something else", "no known release") from None
     except TooLate:
@@ -103,7 +103,7 @@ def _mismatch(address: str, theirs: object, release: str) -> ProtocolMismatch:
 
 def _exchange(channel: BoundedChannel, deadline: float) -> bytes:
     try:
-        channel.send_greeting(encode(Hello()), deadline)
+        channel.send_greeting(encode_message(Hello()), deadline)
     except TooLate:
         raise
     except EOFError:

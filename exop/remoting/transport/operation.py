@@ -109,15 +109,15 @@ def operations(
     """
     table: dict[str, Operation] = {}
     for source in sources:
-        for function in marked(source):
-            found = described(function, wire, around)
+        for function in marked_operations(source):
+            found = operation_of(function, wire, around)
             if found.name in table:
                 raise ValueError(f"two operations are called {found.name!r}")
             table[found.name] = found
     return table
 
 
-def marked(source: object) -> Iterator[Callable[..., Any]]:
+def marked_operations(source: object) -> Iterator[Callable[..., Any]]:
     """The operations of a function, class or object, including methods that override an operation."""
     if callable(source) and hasattr(source, _MARK):
         yield source
@@ -127,7 +127,7 @@ def marked(source: object) -> Iterator[Callable[..., Any]]:
         yield getattr(source, name)
 
 
-def described(
+def operation_of(
     function: Callable[..., Any], wire: Mapping[str, Any] | None = None, around: Callable[..., object] | None = None
 ) -> Operation:
     """Make the operation of a marked function from its signature."""

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RunEntry:
     """A platform in the run directory: its process and its address."""
 
     pid: int
@@ -125,18 +125,18 @@ def announce(address: Path) -> Callable[[], None]:
     return lambda: entry.unlink(missing_ok=True) if os.getpid() == owner else None
 
 
-def find_entries() -> list[Entry]:
+def find_entries() -> list[RunEntry]:
     """The platforms of this user that listen; the entries of dead processes are removed.
 
     The link of a killed platform leads to its successor, once there is one in its state directory: of several links to
     one socket the newest counts.
     """
     directory = run_directory()
-    found: dict[Path, tuple[int, Entry]] = {}
+    found: dict[Path, tuple[int, RunEntry]] = {}
     for name in sorted(directory.glob("*.sock"), key=lambda name: (len(name.name), name.name)):
         if _alive(name):
             pid, _, _ = name.stem.partition("-")
-            entry = Entry(int(pid) if pid.isdecimal() else 0, _target(name))
+            entry = RunEntry(int(pid) if pid.isdecimal() else 0, _target(name))
             made = _made(name)
             if entry.address not in found or found[entry.address][0] < made:
                 found[entry.address] = made, entry

@@ -23,8 +23,8 @@ from exop.errors import (
     UnknownOperation,
 )
 from exop.remoting.transport import handshake
-from exop.remoting.transport.codec import BadMessage, Request, decode, encode, encode_error
-from exop.remoting.transport.connections import Connection, Phase
+from exop.remoting.transport.codec import BadMessage, Request, decode_message, encode_error, encode_message
+from exop.remoting.transport.connections import Connection, ConnectionPhase
 from exop.remoting.transport.frames import (
     FAULT,
     REPLY,
@@ -63,9 +63,9 @@ class Sessions:
         channel, peer = self._channel(sock), peer_of(sock)
         CALLER.set(f"user {peer.uid} (process {peer.pid})")
         try:
-            handshake.receive(channel, self._welcome, time.monotonic() + self._limits.greeting_time)
+            handshake.accept(channel, self._welcome, time.monotonic() + self._limits.greeting_time)
             while True:
-                connection.enter(Phase.IDLE)
+                connection.enter(ConnectionPhase.IDLE)
                 if not channel.stream.readable(self._limits.idle_time):
                     return "idle"
                 self._exchange(channel, connection)
@@ -85,7 +85,7 @@ class Sessions:
         channel = self._channel(sock)
         try:
             # A fresh socket has room for one small message, so this does not wait.
-            channel.send_greeting(encode(handshake.Declined(problem)), time.monotonic())
+            channel.send_greeting(encode_message(handshake.Declined(problem)), time.monotonic())
         except EOFError:
             return
         finally:
@@ -98,7 +98,7 @@ class Sessions:
         """Receive a request and answer it. A function of its own, so that an idle connection holds no message."""
         request, held = channel.receive(), 0
         name = request.operation
-        connection.enter(Phase.RUNNING, name)
+        connection.enter(ConnectionPhase.RUNNING, name)
         try:
             kind, payload = self._answer(name, request.payload)
             try:
@@ -107,7 +107,7 @@ class Sessions:
             except TimeoutError:
                 busy = PlatformBusy(operation=name, problem="too many large replies are being sent")
                 kind, payload = FAULT, encode_error(busy, self._limits.fault)
-            connection.enter(Phase.REPLYING, name)
+            connection.enter(ConnectionPhase.REPLYING, name)
             channel.transmit(Message(kind, request.number, payload))
         finally:
             self._outgoing.give(held)
@@ -132,7 +132,7 @@ class Sessions:
             raise PlatformBusy(operation=name, problem=f"it waited {self._limits.queue_time:g} s for its turn")
         started = time.monotonic()
         try:
-            reply = encode(operation.handler(request))
+            reply = encode_message(operation.handler(request))
         finally:
             self._slots.release()
         if (taken := time.monotonic() - started) > _LONG:
@@ -159,6 +159,6 @@ def _request(operation: Operation, payload: bytes) -> Request:
         what = f"the request to {operation.name!r}"
         raise MessageTooLarge(what=what, size=len(payload), limit=operation.max_request, cure="send less at a time")
     try:
-        return decode(payload, operation.request)
+        return decode_message(payload, operation.request)
     except BadMessage as problem:
         raise RequestInvalid(operation=operation.name, problem=str(problem)) from None

@@ -22,8 +22,8 @@ from exop.model.values.decoding import decode
 from exop.model.values.depth import DEPTH, deep_place, read_toml
 from exop.model.values.encoding import Tag, encode
 from exop.remoting.transport.codec import BadMessage
-from exop.remoting.transport.codec import decode as received
-from exop.remoting.transport.codec import encode as sent
+from exop.remoting.transport.codec import decode_message as received
+from exop.remoting.transport.codec import encode_message as sent
 from exop.runtime.log.disk import DiskLog
 from exop.runtime.log.memory import Retention
 from exop.runtime.log.reader import LogReader

@@ -19,12 +19,12 @@ from exop import __version__
 from exop.errors import CallTimeout, ConnectionLost, PeerRefused, PeerUnreachable, ProtocolMismatch, RemotingError
 from exop.remoting import ControlClient, ControlServer, find_platforms
 from exop.remoting.transport import client as client_module
-from exop.remoting.transport.codec import encode
+from exop.remoting.transport.codec import encode_message
 from exop.remoting.transport.handshake import PROTOCOL, Declined, Welcome
 from exop.remoting.transport.sockets import Peer
 from tests.remoting.target import HEADER, SHORT, RawPeer
 
-WELCOME = encode(Welcome(name="fake", pid=1))
+WELCOME = encode_message(Welcome(name="fake", pid=1))
 REPLY = bytes([2]) + brine.dump((0, (1, msgpack.packb("fine"))))
 
 
@@ -128,7 +128,7 @@ def test_faults(fake: Callable[..., ControlClient], name: str) -> None:
 
 GREETINGS: dict[str, tuple[bytes, type[Exception], str]] = {
     "another protocol": (
-        frame(encode(Welcome(name="new", pid=1, protocol=PROTOCOL + 1, exop="9.1"))),
+        frame(encode_message(Welcome(name="new", pid=1, protocol=PROTOCOL + 1, exop="9.1"))),
         ProtocolMismatch,
         rf"uses protocol {PROTOCOL + 1} \(exop 9.1\), this one {PROTOCOL} \(exop {__version__}\); use the same release",
     ),
@@ -138,11 +138,11 @@ GREETINGS: dict[str, tuple[bytes, type[Exception], str]] = {
         rf"uses protocol 1 \(an unknown release\), this one {PROTOCOL} \(exop {__version__}\)",
     ),
     "declined by another protocol": (
-        frame(encode(Declined("another protocol", protocol=PROTOCOL + 1))),
+        frame(encode_message(Declined("another protocol", protocol=PROTOCOL + 1))),
         ProtocolMismatch,
         f"uses protocol {PROTOCOL + 1}",
     ),
-    "declined": (frame(encode(Declined("all is full"))), PeerRefused, "refused: all is full"),
+    "declined": (frame(encode_message(Declined("all is full"))), PeerRefused, "refused: all is full"),
     "no platform": (b"220 mail.example.org ESMTP\r\n", ProtocolMismatch, "uses protocol something else"),
     "noise in a frame": (frame(b"\xc1\xc1"), ProtocolMismatch, "something else"),
     "a long one": (HEADER.pack(100_000, 0), ProtocolMismatch, "something else"),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exop.remoting.transport.codec import BadMessage, decode, encode
+from exop.remoting.transport.codec import BadMessage, decode_message, encode_message
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text() | st.binary(),
@@ -37,18 +37,18 @@ class Line:
 @given(plain)
 def test_plain_values(value: object) -> None:
     """Plain values come back as they were."""
-    assert decode(encode(value), Any) == value
+    assert decode_message(encode_message(value), Any) == value
 
 
 def test_structs_and_dataclasses() -> None:
     """Structs, dataclasses and times come back as their declared type."""
     line = Line([Point("a", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))])
-    assert decode(encode(line), Line) == line
+    assert decode_message(encode_message(line), Line) == line
 
 
 def test_paths_go_as_text() -> None:
     """A path crosses as its text: the other side has other files."""
-    assert decode(encode({"at": Path("/tmp")}), dict[str, str]) == {"at": "/tmp"}
+    assert decode_message(encode_message({"at": Path("/tmp")}), dict[str, str]) == {"at": "/tmp"}
 
 
 @pytest.mark.parametrize(
@@ -61,16 +61,16 @@ def test_what_msgpack_cannot_hold_goes_as_text(value: object, text: str) -> None
 
     A request means exactly what it says: there it is an error.
     """
-    assert decode(encode({"settings": [value]}), Any) == {"settings": [text]}
+    assert decode_message(encode_message({"settings": [value]}), Any) == {"settings": [text]}
     with pytest.raises((OverflowError, UnicodeError)):
-        encode({"settings": [value]}, exactly=True)
+        encode_message({"settings": [value]}, exactly=True)
 
 
 @pytest.mark.parametrize("value", [object(), {1: {object()}}, lambda: None])
 def test_no_plain_form(value: object) -> None:
     """What has no plain form is told where it is packed."""
     with pytest.raises(TypeError):
-        encode(value)
+        encode_message(value)
 
 
 @pytest.mark.parametrize(
@@ -90,10 +90,10 @@ def test_no_plain_form(value: object) -> None:
 def test_bad_messages(data: bytes) -> None:
     """Whatever is wrong with the bytes, it is one error."""
     with pytest.raises(BadMessage):
-        decode(data, Annotated[list[int], msgspec.Meta(max_length=10)])  # type: ignore[arg-type]
+        decode_message(data, Annotated[list[int], msgspec.Meta(max_length=10)])  # type: ignore[arg-type]
 
 
 def test_deep_untyped() -> None:
     """Nesting beyond the interpreter's depth is a bad message also where any type is declared."""
     with pytest.raises(BadMessage):
-        decode(b"\x91" * 100_000 + b"\xc0", Any)
+        decode_message(b"\x91" * 100_000 + b"\xc0", Any)

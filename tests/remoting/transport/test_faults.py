@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from exop import errors
 from exop.errors import ExopError, RemotingError, StaleMesh, UnknownName
-from exop.remoting.transport.codec import decode_error, encode, encode_error
+from exop.remoting.transport.codec import decode_error, encode_error, encode_message
 
 LARGEST = 65536
 CLASSES = sorted(
@@ -72,6 +72,6 @@ def test_noise(noise: bytes) -> None:
 def test_class_of_another_place() -> None:
     """A name that is no class of the tree becomes a RemotingError with the text."""
     for code in ("system", "__builtins__", "ExopError.__init__", "annotations", "KeyboardInterrupt"):
-        found = decode_error(encode({"code": code, "text": "boom"}), LARGEST)
+        found = decode_error(encode_message({"code": code, "text": "boom"}), LARGEST)
         assert type(found) is RemotingError
         assert str(found) == "boom"
