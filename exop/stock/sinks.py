@@ -120,16 +120,16 @@ class HoldingSink(Slet, ABC):
             self._write_all()
 
     @abstractmethod
-    def put_out(self, run: str, number: int, rows: list[dict[str, Any]]) -> None:
+    def write_lot(self, run: str, number: int, rows: list[dict[str, Any]]) -> None:
         """Write a lot with its number, atomically."""
 
     @abstractmethod
-    def last_out(self, run: str) -> int:
+    def last_lot(self, run: str) -> int:
         """Return the number of the last lot of a stream that is written; 0 if none is."""
 
-    def is_out(self, run: str, number: int) -> bool:
+    def is_written(self, run: str, number: int) -> bool:
         """Whether a lot is written."""
-        return self.last_out(run) >= number
+        return self.last_lot(run) >= number
 
     def check_place(self, place: object) -> None:
         """Refuse to go on from a checkpoint that is older than the rows at *place*; called at the end of `__enter__`.
@@ -137,7 +137,7 @@ class HoldingSink(Slet, ABC):
         Raises:
             StoredStateError: *place* holds a lot of a later checkpoint, whose rows would come a second time.
         """
-        out = self.last_out(self.held.run) if self.held.run else 0
+        out = self.last_lot(self.held.run) if self.held.run else 0
         if out > self.held.number:
             raise StoredStateError(
                 what=f"the checkpoint with the lot {self.held.number} of the rows for {place}",
@@ -155,7 +155,11 @@ class HoldingSink(Slet, ABC):
             self.flush()
             return
         rows = self.held.rows
-        rows.append(self.check(row_of(item)))
+        try:
+            row = as_row(item)
+        except TypeError:
+            row = {"value": item}
+        rows.append(self.check(row))
         self._written_here = True
         if not self.checkpointed and len(rows) >= self.lot:
             self._write_all()
@@ -181,7 +185,7 @@ class HoldingSink(Slet, ABC):
     def _seal(self) -> None:
         held = self.held
         with self._turn:
-            if held.sealed and self.is_out(held.run, held.number):
+            if held.sealed and self.is_written(held.run, held.number):
                 held.sealed = []  # it was written before the crash
             # With the first checkpoint, before the first row: a recovery from it recognizes later lots as its own.
             held.run = held.run or uuid.uuid4().hex
@@ -193,17 +197,9 @@ class HoldingSink(Slet, ABC):
         held = self.held
         with self._turn:
             if held.sealed:
-                if not self.is_out(held.run, held.number):
-                    self.put_out(held.run, held.number, held.sealed)
+                if not self.is_written(held.run, held.number):
+                    self.write_lot(held.run, held.number, held.sealed)
                 held.sealed = []
-
-
-def row_of(item: Any) -> dict[str, Any]:
-    """Return an item as a row: its fields, or one field called `value`."""
-    try:
-        return as_row(item)
-    except TypeError:
-        return {"value": item}
 
 
 class WriteParquet(HoldingSink, name="write_parquet"):
@@ -232,7 +228,7 @@ class WriteParquet(HoldingSink, name="write_parquet"):
         """Take one item."""
         self.take(item)
 
-    def put_out(self, run: str, number: int, rows: list[dict[str, Any]]) -> None:
+    def write_lot(self, run: str, number: int, rows: list[dict[str, Any]]) -> None:
         """Write the file under another name, and rename it when it is on the disk."""
         place = self._place(run, number)
         unfinished = place.with_name(f".{place.name}.unfinished")
@@ -246,12 +242,12 @@ class WriteParquet(HoldingSink, name="write_parquet"):
             if path is unfinished:
                 os.replace(unfinished, place)
 
-    def last_out(self, run: str) -> int:
+    def last_lot(self, run: str) -> int:
         """Return the number of the last file."""
         names = (path.stem.partition("-")[2] for path in self.path.glob(f"{run[:8]}-*.parquet"))
         return max((int(number) for number in names if number.isdecimal()), default=0)
 
-    def is_out(self, run: str, number: int) -> bool:
+    def is_written(self, run: str, number: int) -> bool:
         """Whether the file exists."""
         return self._place(run, number).exists()
 
@@ -325,7 +321,7 @@ class WriteSqlite(HoldingSink, name="write_sqlite"):
             )
         return {name: _cell(name, value) for name, value in row.items()}
 
-    def put_out(self, run: str, number: int, rows: list[dict[str, Any]]) -> None:
+    def write_lot(self, run: str, number: int, rows: list[dict[str, Any]]) -> None:
         """Insert the rows, and the number of their lot, in one transaction."""
         execute = self._database.execute
         execute("BEGIN IMMEDIATE")
@@ -342,7 +338,7 @@ class WriteSqlite(HoldingSink, name="write_sqlite"):
                 execute("ROLLBACK")
             raise
 
-    def last_out(self, run: str) -> int:
+    def last_lot(self, run: str) -> int:
         """Return the number that was inserted with the last rows."""
         if not self._names(NOTES):
             return 0

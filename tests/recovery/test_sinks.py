@@ -82,9 +82,9 @@ class Simulated:
         simulated = self
 
         class Failing(kind, name=f"failing_{name}"):  # type: ignore[misc, valid-type]
-            def put_out(self, *given: Any) -> None:
+            def write_lot(self, *given: Any) -> None:
                 simulated.happens()
-                super().put_out(*given)
+                super().write_lot(*given)
                 simulated.happens()
 
         self.kind = Failing

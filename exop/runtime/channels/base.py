@@ -214,7 +214,7 @@ class KeepingChannel(Channel):
 class ControlMerge:
     """Merges the control items of several producers: the minimum of their punctuations, and the end of all.
 
-    There is one wherever connections meet; it keeps its state when the wiring is compiled anew.
+    Each point where connections meet has one, which keeps its state when the wiring is compiled anew.
 
     A punctuation may have an allowance, `idle`: a producer whose last punctuation is older than its allowance does not
     hold up those of the others until it sends a later one. A producer without any punctuation holds them up for as long

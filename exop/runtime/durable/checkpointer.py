@@ -2,7 +2,7 @@
 
 A slet takes part with any of these methods. The stream stands still during the first two, and runs during the others:
 
-    flush()                      hand on what is buffered
+    flush()                      hand on buffered output
     prepare_checkpoint(number)   the items so far belong to this checkpoint; the number stays until one is committed
     sync()                       force to the disk what the memento counts as written
     commit_checkpoint(number)    the checkpoint is committed: emit the output that belongs to it
@@ -63,7 +63,7 @@ class Figures:
 
 
 class Checkpointer:
-    """Takes checkpoints of one deployment; a thread of its own does so as often as the mesh says.
+    """Takes checkpoints of one deployment, in a thread of its own at the interval of the mesh.
 
     Args:
         deployment: The application.

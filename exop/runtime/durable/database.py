@@ -53,7 +53,7 @@ CREATE TABLE checkpoints (
 CREATE TABLE parts (
     application TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, sum INTEGER NOT NULL, content BLOB NOT NULL,
     PRIMARY KEY (application, kind, name));"""
-#: Made where it is missing: a release that does not know it leaves it alone.
+#: Created if missing; earlier releases ignore it.
 _HISTORY: Final = """
 CREATE TABLE IF NOT EXISTS history (
     application TEXT NOT NULL, number INTEGER NOT NULL, content TEXT NOT NULL, PRIMARY KEY (application, number));"""
@@ -95,7 +95,7 @@ class Generation(NamedTuple):
 
 
 class GenerationFile:
-    """The generation file tells a database that has lost its last transactions, or is gone, from a new one."""
+    """The generation file distinguishes a database that has lost its last transactions, or is lost, from a new one."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / GENERATION
@@ -127,7 +127,7 @@ class GenerationFile:
             self._number = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
             os.ftruncate(self._number, len(line))
         if os.pwrite(self._number, line, 0) != len(line):
-            raise OSError(errno.ENOSPC, "it was written in part")
+            raise OSError(errno.ENOSPC, "it was written partially")
         os.fdatasync(self._number)
 
     def close(self) -> None:
@@ -138,7 +138,7 @@ class GenerationFile:
 
     def _damaged(self, problem: str) -> StateError:
         return StateError(
-            f"{self.path} is damaged ({problem}): it tells whether the database beside it is the newest; nothing was "
+            f"{self.path} is damaged ({problem}): it records the newest state of the database beside it; nothing was "
             f"changed; restore the whole state directory from one copy, or accept the database as it is by "
             f"`exop state accept {self.path.parent}`"
         )
@@ -151,7 +151,7 @@ class Database:
         damaged: Applications whose rows are damaged: kept as they are until they are forgotten.
 
     Raises:
-        StateError: it is damaged, older than the generation file says, or of another version; nothing was changed.
+        StateError: it is damaged, older than the generation file, or of another version; nothing was changed.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -195,8 +195,8 @@ class Database:
     ) -> Iterator[sqlite3.Connection]:
         """Change the rows of some applications, or those of none; all of it is committed, or nothing.
 
-        Rows that are damaged stay as they are, unless they are to be forgotten. A transaction that is not *sealed* gets
-        no number: no start depends on its rows, which no digest covers.
+        Damaged rows stay unchanged unless *forget* is set. A transaction that is not *sealed* gets no number: no digest
+        covers its rows, on which no start depends.
         """
         with self._turn:
             for application in applications:
@@ -250,10 +250,10 @@ class Inspected(NamedTuple):
 
 
 def inspect(directory: Path) -> Inspected | None:
-    """Find out whether the database of a directory may be used; `None` if there is none, and never was.
+    """Check whether the database of a directory may be used; return `None` if the directory is new.
 
     Raises:
-        StateError: it is damaged, older than the generation file says, or of another version.
+        StateError: it is damaged, older than the generation file, or of another version.
     """
     path, noted = directory / FILE, GenerationFile(directory).read()
     found = contents_of(path)
@@ -265,7 +265,7 @@ def inspect(directory: Path) -> Inspected | None:
             raise _lost(path, f"it is missing or empty beside {FILE}-wal")
         return None
     if noted is None:
-        problem = f"{directory / GENERATION}, which tells whether it is the newest, is missing"
+        problem = f"{directory / GENERATION}, which records the newest state, is missing"
         raise _lost(path, problem, accept=True)
     number = found.generation.number
     if found.generation != noted._replace(committed=True) and (noted.committed or number != noted.number - 1):
@@ -311,11 +311,11 @@ def contents_of(path: Path) -> Inspected | None:
 
 
 def check(path: Path) -> None:
-    """Verify the structure of a database; raises `sqlite3.DatabaseError`, or `OSError` where it cannot be read."""
+    """Verify the structure of a database, or raise `sqlite3.DatabaseError`, or `OSError` if it cannot be read."""
     with path.open("rb") as file:
         # SQLite itself takes a file of a few bytes for an empty one, and overwrites it.
         if file.read(len(_MAGIC)) != _MAGIC:
-            raise sqlite3.DatabaseError("it does not begin as a database does")
+            raise sqlite3.DatabaseError("its header is not that of a database")
     with opened(path) as database:
         (told,) = database.execute("PRAGMA integrity_check(1)").fetchone()
         if told != "ok":
@@ -324,7 +324,7 @@ def check(path: Path) -> None:
 
 @contextmanager
 def opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """Read a database as it is; the files that SQLite makes beside it are removed."""
+    """Open a database for reading; the files that SQLite creates beside it are removed at the end."""
     made = [file for end in ("-wal", "-shm") if not (file := path.with_name(path.name + end)).exists()]
     try:
         with closing(_connect(path, mode="ro")) as database:
@@ -335,7 +335,7 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def build(directory: Path) -> Generation:
-    """Make the database, empty; it is there whole, or not at all."""
+    """Create an empty database atomically."""
     unfinished = directory / f"{FILE}.new"
     for left in directory.glob(f"{unfinished.name}*"):
         left.unlink()
@@ -370,7 +370,7 @@ def upgrade(database: sqlite3.Connection) -> None:
 
 
 def seal(database: sqlite3.Connection, noted: GenerationFile, *applications: str) -> Generation:
-    """Make the running transaction ready for its commit: digests of these applications and over all, number, note."""
+    """Prepare the running transaction for its commit: digests of these applications and over all, number, note."""
     for application in applications:
         digest = _digest_of(database, _ROWS_OF_APPLICATION, application)
         if digest:
@@ -392,7 +392,7 @@ def checksum(kind: str, name: str, content: str) -> int:
 
 
 def _sum_of(database: sqlite3.Connection, application: str) -> int:
-    """Return the sum of the checksums of all rows of a stored mesh, as they are."""
+    """Return the sum of the checksums of all rows of a stored mesh."""
     query = "SELECT kind, name, content FROM sections WHERE application = ?"
     return sum(checksum(*row) for row in database.execute(query, (application,)))
 
@@ -415,7 +415,7 @@ def _damaged(database: sqlite3.Connection, path: Path, version: int) -> Iterator
 
 
 def _connect(path: Path, mode: str = "rw") -> sqlite3.Connection:
-    """Connect without implicit transactions; text that is not UTF-8 is returned as it is, for the digest to detect."""
+    """Connect without implicit transactions; text that is not UTF-8 is returned unchanged, and fails the digest."""
     address = f"{path.absolute().as_uri()}?mode={mode}"
     database = sqlite3.connect(address, uri=True, check_same_thread=False, isolation_level=None)
     database.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
@@ -428,7 +428,7 @@ def _has_content(path: Path) -> bool:
 
 
 def _unusable(path: Path, problem: Exception) -> StateError:
-    """Return the error on a database that cannot be opened: because of its contents, or of its place."""
+    """Return the error for a database that cannot be opened, because of its content or its place."""
     if isinstance(problem, (OSError, sqlite3.OperationalError)) and not str(problem).startswith("no such"):
         return StateError(
             f"{path} cannot be used ({problem}); nothing was changed; make room there, or make it writable, or give "
@@ -441,9 +441,9 @@ def _unusable(path: Path, problem: Exception) -> StateError:
 
 
 def _lost(path: Path, problem: str, *, accept: bool = False) -> StateError:
-    """Return the error on a database that is not the newest, or may not be."""
+    """Return the error for a database that may not be the newest."""
     cure = f", or accept the database as it is by `exop state accept {path.parent}`" if accept else ""
     return StateError(
-        f"{path} is not what it was: {problem}; going on could lose or double items; nothing was changed; restore the "
-        f"whole state directory from one copy, or move it away to start afresh{cure}"
+        f"{path} may not be the newest state: {problem}; a start could lose or double items; nothing was changed; "
+        f"restore the whole state directory from one copy, or move it away to start afresh{cure}"
     )

@@ -54,7 +54,7 @@ class StoredApplication:
 
 
 class Checkpoints:
-    """The last checkpoint of each application; only the parts that have changed since the one before are written."""
+    """The last checkpoint of each application; only parts that differ from the one before are written."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -64,7 +64,7 @@ class Checkpoints:
         """Replace the last checkpoint of an application, in one transaction; return the bytes that were written.
 
         Raises:
-            StateError: it cannot be written (a full disk, a directory that is gone); the last one stands.
+            StateError: it cannot be written; the last checkpoint stays valid.
         """
         name, parts = snapshot.application, snapshot.parts
         digests = {key: blake2b(content, digest_size=16).digest() for key, content in parts.items()}
@@ -133,18 +133,18 @@ class Checkpoints:
                 self.drop(database, application)
 
     def drop(self, database: sqlite3.Connection, application: str) -> None:
-        """Delete it as part of a transaction."""
+        """Delete the checkpoint of an application in a running transaction."""
         self._written.pop(application, None)
         for table in ("checkpoints", "parts"):
             database.execute(f"DELETE FROM {table} WHERE application = ?", (application,))
 
 
 class Store:
-    """The state directory of one platform; it is locked while the platform runs.
+    """The state directory of one platform, locked while the platform runs.
 
     Raises:
-        StateError: the directory cannot be made, read or written, is of another version or not its owner's alone, or
-            another platform has it.
+        StateError: the directory cannot be created, read or written, is of another version, accessible to other users,
+            or in use by another platform.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -169,7 +169,7 @@ class Store:
         self.engines = EngineFolders(directory / "engines")
 
     def save(self, mesh: Mesh, *, active: bool, anew: bool = False) -> None:
-        """Store an application, in one transaction; *anew* drops the checkpoint of one that had its name."""
+        """Store an application in one transaction; *anew* drops the checkpoint of an earlier one of its name."""
         with self._writing:
             with self.database.transaction(mesh.name) as database:
                 if anew:
@@ -300,7 +300,7 @@ class Store:
 
 
 def check_private(directory: Path) -> None:
-    """Refuse a state directory that another user could have written to: its content decides which code runs.
+    """Refuse a state directory to which another user could have written: its content decides which code runs.
 
     Raises:
         StateError: it belongs to another user, a group or everybody may write there, or a pipe or device is in the way.

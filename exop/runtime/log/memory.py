@@ -72,8 +72,8 @@ class Position(NamedTuple):
 class EventLog(ABC):
     """Events in the order of their arrival: rows, in lists and record batches, and control items.
 
-    Payloads are appended at the end, read from any position, and trimmed from the front: what its readers have
-    acknowledged, or what is out of retention.
+    Payloads are appended at the end, read from any position, and trimmed from the front when they are acknowledged by
+    all readers, or out of retention.
     """
 
     @property

@@ -190,21 +190,6 @@ def current_call() -> UserCall[Any] | None:
     return getattr(_LOCAL, "call", None)
 
 
-def turn_to(component: Owner, phase: str) -> bool:
-    """Attribute the call in the calling thread to this component; `False` if there is none for its application.
-
-    Raises:
-        ComponentFailed: the call was abandoned.
-    """
-    around = current_call()
-    if around is None or around.component.application != component.application:
-        return False
-    if around.abandoned:
-        raise ComponentFailed(node=component.title, phase=phase, problem="the call around it was given up before")
-    around.component, around.phase = component, phase
-    return True
-
-
 @dataclass(frozen=True)
 class Opened:
     """The duration of an opening, and the CPU time of its thread, in seconds."""
@@ -243,7 +228,12 @@ class UserCalls:
         interruptible: bool = False,
     ) -> T:
         """Call *work* and return its result; inside of a call for the same application, under the limit of that."""
-        if turn_to(component, phase):
+        around = current_call()
+        if around is not None and around.component.application == component.application:
+            if around.abandoned:
+                problem = "the call around it was given up before"
+                raise ComponentFailed(node=component.title, phase=phase, problem=problem)
+            around.component, around.phase = component, phase
             return work()
         return self.begin(component, phase, work, late).result(seconds, interruptible=interruptible)
 

@@ -439,7 +439,7 @@ def _failed_item(
 
 
 def _memento(component: Component, most: int | None = None) -> tuple[bytes | None, str]:
-    """Return the memento as it is stored, unless it is larger than *most* bytes, and its `told`."""
+    """Return the memento in stored form, unless it is larger than *most* bytes, and a note on it."""
     if component.state is None:
         return None, NONE
     from exop.model.slets.stored_memento import dump_memento
