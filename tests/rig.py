@@ -16,7 +16,7 @@ from exop.runtime.component_manager import ComponentManager
 from exop.runtime.deployment import Deployment
 from exop.runtime.lifecycle import Event
 from exop.runtime.pause import Pause
-from exop.wiring import Deployer, WiringController
+from exop.wiring import Deployments, WiringController
 from exop.wiring.graph.wiring_graph import WiringGraph
 
 #: No test waits longer than this for something that has to happen.
@@ -138,7 +138,7 @@ class Rig:
         self.manager = ComponentManager(self.registry, "here")
         self.manager.kinds = {kind.kind: kind for kind in BUILT_IN}
         self.wiring = WiringController(self.registry, self.manager)
-        self.deployer = Deployer(self.manager, self.wiring, "here")
+        self.deployer = Deployments("here", self.manager, self.wiring)
         self.deployments: list[Deployment] = []
 
     def deploy(self, app: Application | Mesh) -> Deployment:

@@ -3,6 +3,6 @@
 from exop.wiring.applications import Applications
 from exop.wiring.changes.plan import Plan
 from exop.wiring.controller import WiringController
-from exop.wiring.deployments import Deployer
+from exop.wiring.deployments import Deployments
 
-__all__ = ["Applications", "Deployer", "Plan", "WiringController"]
+__all__ = ["Applications", "Deployments", "Plan", "WiringController"]

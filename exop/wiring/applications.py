@@ -45,7 +45,7 @@ class Applications(Deployments):
         check(mesh, self._manager.kinds, plan.changes)
         check_channels(mesh, self._manager.kinds, plan.changes)
         check_durable(mesh, has_state=True, nodes=None if now.durable is None else plan.changes.nodes)
-        self._deployer.check_hosts(plan.changes.nodes)
+        self.check_hosts(plan.changes.nodes)
         check_rebuilds(plan, running)
         remarks = remarks_on(running, self._manager.kinds, self._manager.user.opened)
         told = tuple(self.changes.shadows.notes(plan))
@@ -82,8 +82,8 @@ class Applications(Deployments):
             self.store.save(mesh, active=True, anew=True)
         try:
             if known is not None:
-                self._deployer.undeploy(known)
-            deployment = self._deploy(mesh, ready=self.checkpoints.begin, timeout=timeout)
+                self.undeploy(known)
+            deployment = self._start(mesh, ready=self.checkpoints.begin, timeout=timeout)
         except BaseException:
             self.checkpoints.stop(mesh.name)
             self.deployed.pop(mesh.name, None)
@@ -129,7 +129,7 @@ class Applications(Deployments):
         with self.changes.turn(mesh.name):
             mesh = resolved(mesh, self._catalog.slets, durable=True)
             check_durable(mesh, has_state=True)
-            deployment = self._deploy(mesh, snapshot, ready=self.checkpoints.tell)
+            deployment = self._start(mesh, snapshot, ready=self.checkpoints.tell)
             self._note(deployment)  # it is stored already, unless by another release
             self.checkpoints.start(deployment)
 
@@ -171,7 +171,7 @@ class Applications(Deployments):
             except StateError as error:
                 problem = error
         try:
-            left = self._undeploy(deployment, timeout)
+            left = self.undeploy(deployment, timeout)
         finally:
             self._manager.forget(application)
         if problem is not None:
@@ -206,4 +206,4 @@ class Applications(Deployments):
             self.deployed.clear()
         with ExitStack() as all_of_them:  # all are closed, also if one is interrupted
             for deployment in reversed(deployments):
-                all_of_them.callback(self._undeploy, deployment, LEAVING)
+                all_of_them.callback(self.undeploy, deployment, LEAVING)

@@ -44,7 +44,7 @@ CHECKPOINT_ERRORS = (CheckpointError, ComponentFailed, NotStorable, StateError)
 
 
 class Deployments:
-    """The applications that run on a platform, by name.
+    """Deploys and undeploys meshes, and keeps the applications that run on a platform, by name.
 
     `lost` has the errors of applications that could not be started again; their checkpoints are kept.
     """
@@ -58,7 +58,6 @@ class Deployments:
         self._host = host
         self._manager = manager
         self._wiring = wiring
-        self._deployer = Deployer(manager, wiring, host)
         self._unmade: set[str] = set()
         self._turn = threading.RLock()
         self._closings = 0
@@ -102,77 +101,6 @@ class Deployments:
             opened, total = facts["opened"], facts["total"]
             raise StillOpening(application=application, host=self._host, opened=opened, total=total, waiting=waiting)
 
-    def _runs(self, application: str) -> bool:
-        known = self.deployed.get(application)
-        return known is not None and not known.finished.is_set()
-
-    def _deploy(self, mesh: Mesh, snapshot: Snapshot | None = None, **how: Any) -> Deployment:
-        """Deploy a mesh and keep it; its end is stored even if no caller waits for it."""
-        closings = self._closings
-        deployment = self._deployer.deploy(mesh, snapshot, **how)
-        with self._turn:
-            if self._closings != closings:
-                self._manager.opening.pop(deployment.name, None)
-                self._deployer.undeploy(deployment)
-                raise PlanError(f"the platform was closed while {deployment.name} was opened")
-            self.deployed[deployment.name] = deployment
-            self._manager.opening.pop(deployment.name, None)
-
-        def note_end() -> None:  # the next platform starts a durable application at its end
-            if deployment.mesh.durable is None:
-                self._set_inactive(deployment.name)
-
-        deployment.over = note_end
-        UpdateFollowUp(deployment, self._wiring, self._note)
-        deployment.check_finished()
-        self.lost.pop(mesh.name, None)
-        return deployment
-
-    def _undeploy(self, deployment: Deployment, timeout: float) -> bool:
-        with deployment.changing:
-            return self._deployer.undeploy(deployment, timeout)
-
-    def changed(self, deployment: Deployment) -> StateError | None:
-        """Store a committed change; return the error if that is impossible now."""
-        self._unmade.discard(deployment.name)
-        unwritten = self._note(deployment)
-        deployment.check_finished()
-        return unwritten and StateError(
-            f"{deployment.name}: the change is made and runs, but it is not stored ({unwritten}); it will be "
-            f"stored with the next change, or when the platform is closed: make room there"
-        )
-
-    def settled(self, deployment: Deployment) -> None:
-        """Take a checkpoint of a change that is committed and stored; other changes may follow."""
-        if self.deployed.get(deployment.name) is deployment:
-            self.checkpoints.changed(deployment)
-
-    def _set_inactive(self, application: str) -> None:
-        """Keep the next platform from starting an application; an error of the store is only logged."""
-        try:
-            if self.store is not None:
-                self.store.set_active(application, active=False)
-        except StateError as problem:
-            logger("exop.wiring").error("the end was not stored", application=application, error=str(problem))
-
-    def _note(self, deployment: Deployment) -> StateError | None:
-        """Store the mesh after a change or a conditional update; return the error if that is impossible."""
-        with self._turn:
-            here = self.deployed.get(deployment.name) is deployment and deployment.name not in self._unmade
-            problem = self.store.note(deployment.mesh) if here and self.store is not None else None
-        if problem is not None:
-            logger("exop.wiring").error("the change was not stored", application=deployment.name, error=str(problem))
-        return problem
-
-
-class Deployer:
-    """Deploys and undeploys whole meshes; each step that fails undoes the ones before it."""
-
-    def __init__(self, manager: ComponentManager, wiring: WiringController, host: str) -> None:
-        self._manager = manager
-        self._wiring = wiring
-        self._host = host
-
     def deploy(
         self,
         mesh: Mesh,
@@ -214,15 +142,16 @@ class Deployer:
 
     def undeploy(self, deployment: Deployment, timeout: float = 5.0) -> bool:
         """Stop and unregister everything; return whether every thread has ended in time."""
-        try:
-            left = deployment.stop(timeout)
-        finally:
-            for component in deployment.components.values():
-                discard(deployment, self._manager, component)
-            self._destroy_channels(deployment)
-            self._manager.user.abandon(deployment.name)
-            deployment.finished.set()
-        return left
+        with deployment.changing:
+            try:
+                left = deployment.stop(timeout)
+            finally:
+                for component in deployment.components.values():
+                    discard(deployment, self._manager, component)
+                self._destroy_channels(deployment)
+                self._manager.user.abandon(deployment.name)
+                deployment.finished.set()
+            return left
 
     def _create(self, deployment: Deployment, timeout: float | None, undo: ExitStack) -> None:
         mesh, durable = deployment.mesh, deployment.mesh.durable is not None
@@ -251,6 +180,64 @@ class Deployer:
                     f"{node.name} is placed on {node.host!r}, and this platform ({self._host!r}) has no connection to "
                     f"it; place it here by leaving out on({node.host!r})"
                 )
+
+    def _runs(self, application: str) -> bool:
+        known = self.deployed.get(application)
+        return known is not None and not known.finished.is_set()
+
+    def _start(self, mesh: Mesh, snapshot: Snapshot | None = None, **how: Any) -> Deployment:
+        """Deploy a mesh and keep it; its end is stored even if no caller waits for it."""
+        closings = self._closings
+        deployment = self.deploy(mesh, snapshot, **how)
+        with self._turn:
+            if self._closings != closings:
+                self._manager.opening.pop(deployment.name, None)
+                self.undeploy(deployment)
+                raise PlanError(f"the platform was closed while {deployment.name} was opened")
+            self.deployed[deployment.name] = deployment
+            self._manager.opening.pop(deployment.name, None)
+
+        def note_end() -> None:  # the next platform starts a durable application at its end
+            if deployment.mesh.durable is None:
+                self._set_inactive(deployment.name)
+
+        deployment.over = note_end
+        UpdateFollowUp(deployment, self._wiring, self._note)
+        deployment.check_finished()
+        self.lost.pop(mesh.name, None)
+        return deployment
+
+    def changed(self, deployment: Deployment) -> StateError | None:
+        """Store a committed change; return the error if that is impossible now."""
+        self._unmade.discard(deployment.name)
+        unwritten = self._note(deployment)
+        deployment.check_finished()
+        return unwritten and StateError(
+            f"{deployment.name}: the change is made and runs, but it is not stored ({unwritten}); it will be "
+            f"stored with the next change, or when the platform is closed: make room there"
+        )
+
+    def settled(self, deployment: Deployment) -> None:
+        """Take a checkpoint of a change that is committed and stored; other changes may follow."""
+        if self.deployed.get(deployment.name) is deployment:
+            self.checkpoints.changed(deployment)
+
+    def _set_inactive(self, application: str) -> None:
+        """Keep the next platform from starting an application; an error of the store is only logged."""
+        try:
+            if self.store is not None:
+                self.store.set_active(application, active=False)
+        except StateError as problem:
+            logger("exop.wiring").error("the end was not stored", application=application, error=str(problem))
+
+    def _note(self, deployment: Deployment) -> StateError | None:
+        """Store the mesh after a change or a conditional update; return the error if that is impossible."""
+        with self._turn:
+            here = self.deployed.get(deployment.name) is deployment and deployment.name not in self._unmade
+            problem = self.store.note(deployment.mesh) if here and self.store is not None else None
+        if problem is not None:
+            logger("exop.wiring").error("the change was not stored", application=deployment.name, error=str(problem))
+        return problem
 
 
 class Durability:

@@ -194,22 +194,19 @@ class Change:
 
     def _connect(self) -> Region:
         """Set `connected-to` of the ports, and return the region of the application to bind."""
-        connect, changes = self.wiring.connect, self.plan.changes
+        changes = self.plan.changes
         placed: dict[str, tuple[Component, Mapping[str, str]] | None] = {}
         for step in self.plan.steps:
             current = self.deployment.components.get(step.node)
-            if step.verb in ("replace", "remove", "rewire") and current is not None and step.before is not None:
-                for port, channel in step.before.ports.items():
-                    connect(current, port, None)
-                    self._undo.append(partial(connect, current, port, channel))
             target = self._successors.made.get(step.node, current)
-            if step.verb in ("replace", "add", "rewire") and step.after is not None and target is not None:
-                placed[step.node] = target, step.after.ports
-                for port, channel in step.after.ports.items():
-                    connect(target, port, channel)
-                    self._undo.append(partial(connect, target, port, None))
-            elif step.verb == "remove":
+            if step.verb == "remove":  # like those of a predecessor, its ports are unregistered when it is closed
                 placed[step.node] = None
+            elif step.verb in ("replace", "add", "rewire") and step.after is not None and target is not None:
+                ports = step.before.ports if step.before is not None and target is current else {}
+                placed[step.node] = target, step.after.ports
+                for port in {**ports, **step.after.ports}:
+                    self.wiring.connect(target, port, step.after.ports.get(port))
+                    self._undo.append(partial(self.wiring.connect, target, port, ports.get(port)))
         new, gone = self._successors.channels, [spec.name for spec in changes.channels_removed]
         graph = self.wiring.current(self.deployment).graph.patched(placed, new.values(), gone)
         channels = {*gone, *new, *(channel.name for _, channel in changes.channels_changed)}
@@ -371,7 +368,7 @@ class Change:
             component.begin()
         self.deployment.settle_workers(self.timeout)
         self._unmute()
-        leaving = (one for one in self._old if one.node.name not in self.followers.keep)
+        leaving = [one for one in self._old if one.node.name not in self.followers.keep]
         self._leavers = Leavers(self.deployment, self.manager, leaving)
         for channel in self._removed:
             self.manager.destroy_channel(self.deployment.name, channel)

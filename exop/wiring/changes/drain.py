@@ -108,7 +108,8 @@ class Drain:
             queues |= {input_queue(name): leaving} if gone else {}
             yield from ((inserted[queue], ports) for queue, ports in queues.items() if queue in inserted)
         for component in self.old:  # what a port has taken is not in the queue any more
-            for edge in (edge for _, edge in _inputs(before, component) if edge.port.pulled):
+            vertex = before.nodes.get(component.node.name)
+            for edge in (edge for _, edge in (vertex.inputs if vertex is not None else ()) if edge.port.pulled):
                 queue = component.pulled[edge.port.name].queue
                 if queue is not None and not _has_port(after, edge):
                     yield queue, [edge]
@@ -171,10 +172,6 @@ class Drain:
             if component.tie is not None:  # its further output would have no reader
                 component.tie.hold(self.pause.timeout)
         self.stopped(component)
-
-
-def _inputs(graph: WiringGraph, component: Component) -> list[tuple[str, Edge]]:
-    return graph.nodes[component.node.name].inputs if component.node.name in graph.nodes else []
 
 
 def _has_port(graph: WiringGraph, edge: Edge) -> bool:

@@ -191,10 +191,10 @@ class WiringGraph:
     def _is_queued(self, channel: str, queues: Container[str]) -> bool:
         return self.channels[channel].buffered or input_queue(channel) in queues
 
-    def edges(self, channels: Iterable[str]) -> Iterator[tuple[str, Edge]]:
+    def edges(self, channels: Iterable[str]) -> list[tuple[str, Edge]]:
         """The edges at those of these channels that are here, each with its channel."""
-        for name in channels:
-            yield from ((name, edge) for edge in (*self.producers.get(name, ()), *self.consumers.get(name, ())))
+        sides = self.producers, self.consumers
+        return [(name, edge) for name in channels for side in sides for edge in side.get(name, ())]
 
     def groups(self, channel: str) -> dict[tuple[str, str], list[Edge]]:
         """The edges that share the partitions of a channel, by group and port."""
