@@ -23,7 +23,7 @@ TRACEBACK: Final = 20_000
 MOST: Final = 200
 #: So many of the innermost frames of a running stack are shown.
 FRAMES: Final = 12
-#: Files whose frames stand between a driver and a slet: the compiled ways, and the runtime.
+#: Files whose frames are between a driver and a slet: compiled methods, and the runtime.
 _CALLERS: Final = ("<fused ", str(Path(__file__).parent / "runtime"))
 
 #: Exceptions of user code, including `sys.exit()`; caught where it runs outside of the handling of items.
@@ -129,7 +129,7 @@ def stack_of(frames: Iterable[tuple[FrameType, int]]) -> str:
 
 def _called(text_of: Callable[[object], str], thing: object, most: int, otherwise: str = "") -> str:
     try:
-        text = str.__str__(text_of(thing))  # it may be of a subclass of str, which has methods of its own
+        text = str.__str__(text_of(thing))  # it may be of a subclass of str with its own methods
     except BaseException as problem:  # noqa: BLE001 (whatever the class does)
         _let_interrupts_pass(problem)
         return f"{otherwise}(its {text_of.__name__}() raised {class_of(problem)})"

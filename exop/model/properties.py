@@ -24,9 +24,9 @@ RANKING: Final = "service.ranking"
 CONNECTED_TO: Final = "connected-to"
 
 KIND: Final = "kind"  #: The kind of a component: `slet`, `channel`, `port`, `connector`.
-NAME: Final = "name"  #: The name of a component: of a node, a channel or a port, within what it belongs to.
+NAME: Final = "name"  #: The name of a component: of a node, a channel or a port, unique within its owner.
 APPLICATION: Final = "application"  #: The application that a component belongs to.
-NODE: Final = "node"  #: The node of the mesh that a component stands for, or that a port belongs to.
+NODE: Final = "node"  #: The node of the mesh that a component runs, or to which a port belongs.
 #: The identifier of a running component: a node that is replaced keeps its name and gets another instance.
 INSTANCE: Final = "instance"
 SLET: Final = "slet"  #: The identity of a slet's code: `plugin:name`, `bundle@version:name`.
@@ -87,7 +87,7 @@ def _plain(name: str, value: object) -> Scalar:
 def text_of(value: Scalar) -> str:
     """The text of *value* in a filter."""
     if isinstance(value, str):
-        return str.__str__(value)  # a member of a StrEnum, too, stands for its text
+        return str.__str__(value)  # also a member of a StrEnum
     if isinstance(value, bool):
         return "true" if value else "false"
     return int.__repr__(value) if isinstance(value, int) else float.__repr__(value)

@@ -242,7 +242,7 @@ def _check_filling(mesh: Mesh, kinds: Mapping[str, type[KindLike]], nodes: Itera
                 raise WiringError(
                     f"{reader.name} waits until {name!r} is filled (fill_first), and {min(both)} drives both: it would "
                     f"wait for itself; put a queue in front of {reader.name}, app.channel(name, kind='queue'), which "
-                    f"holds what comes meanwhile, or fill {name!r} from another source"
+                    f"holds the items in the meantime, or fill {name!r} from another source"
                 )
 
 

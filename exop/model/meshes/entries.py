@@ -1,4 +1,4 @@
-"""Mappings that share the entries that an edit leaves alone: an edit or a comparison costs what was edited."""
+"""Mappings that share unchanged entries, so that edits and comparisons cost time only for edited ones."""
 
 from __future__ import annotations
 

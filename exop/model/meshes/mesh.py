@@ -100,9 +100,9 @@ class Mesh(Graph):
                 )
         if rebuild not in (None, "log"):
             raise MeshError(f"{name}: a state is not rebuilt from {rebuild!r}; say rebuild='log', or leave it out")
-        said: dict[str, Any] = {"lose_state": lose_state, "rebuild": rebuild, "pending": inherited(node, spec)}
-        said |= {"memento": None} if lose_state else {}
-        return self.fitted(node, replace(node, slet=spec, settings=complete, given=frozenset(given), **said))
+        marks: dict[str, Any] = {"lose_state": lose_state, "rebuild": rebuild, "pending": inherited(node, spec)}
+        marks |= {"memento": None} if lose_state else {}
+        return self.fitted(node, replace(node, slet=spec, settings=complete, given=frozenset(given), **marks))
 
     def fitted(self, before: Node, after: Node) -> Self:
         """Replace the node *before* by *after*, whose ports may depend on its settings.
@@ -289,7 +289,7 @@ class Mesh(Graph):
         Args:
             text: The content of the file.
             catalog: The slets by identity (`plugin:name`), as `platform.slets()` gives them. A slet that is not in it
-                stands in the mesh by the description that the file has of it.
+                is represented by its description in the file.
 
         Raises:
             MeshError: the text is no TOML, lacks a table, or holds a value of another kind than its key takes.

@@ -17,7 +17,7 @@ from exop.model.slets.spec import DEAD, Policy, SletSpec, unfit_bounds
 
 T = TypeVar("T")
 DIRECT: Final = "direct"
-#: The kinds of channels whose consumers take what is pushed, of the same type.
+#: The kinds of channels whose consumers receive the items as they are pushed.
 _PASSING: Final = (DIRECT, "queue", "log", "latch", "table")
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
@@ -46,10 +46,10 @@ class ConditionalUpdate:
 
 
 def check_name(what: str, name: object) -> None:
-    """Refuse a name that could not stand in an identifier (`application/node#1`, `node.port`) or in a topology file.
+    """Refuse a name that is invalid in identifiers (`application/node#1`, `node.port`) or topology files.
 
     Raises:
-        MeshError: it is empty, or holds another sign than letters, digits, '-', '_' and '.'.
+        MeshError: it is empty, or has other characters than letters, digits, '-', '_' and '.'.
     """
     if not isinstance(name, str) or not name or not all(letter.isalnum() or letter in "-_." for letter in name):
         raise MeshError(f"{name!r} is no name for {what}; use letters, digits, '-', '_' and '.'")
@@ -205,7 +205,7 @@ class Ends:
         if not changed:
             return self
         moved = any(old is not None and new is not None for _, old, new in changed)
-        place = dict(zip(nodes, count(), strict=False)) if moved else {}  # what is added stands behind the others
+        place = dict(zip(nodes, count(), strict=False)) if moved else {}  # new nodes are behind the others
         outputs, inputs = self.outputs.copy(), self.inputs.copy()
         for name, old, new in changed:
             for ends, gone, come in zip((outputs, inputs), _ports(old), _ports(new), strict=True):

@@ -203,7 +203,7 @@ def _node_table(mesh: Graph, node: Node) -> dict[str, Any]:
     found = {key: getattr(node, key) for key in keys}
     care = {key: value for key, value in found.items() if value is not None and value is not False}
     settings = _settings(mesh, node.name, node.set_settings())
-    # What holds tables stands behind what is none.
+    # In TOML, tables follow plain values.
     unset = {"unset": settings.pop("unset")} if "unset" in settings else {}
     return {"slet": node.slet.identity, **care, **unset, "ports": dict(node.ports), **settings, **_pending(mesh, node)}
 

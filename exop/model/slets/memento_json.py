@@ -113,9 +113,9 @@ class _Writer:
         tag = _tag_of(kind)
         if tag is None or (tag == "$enum" and value.name not in kind.__members__):
             return self._shown(value, path)
-        told = wanted.cls is kind or (tag == "$path" and wanted.kind == "scalar" and issubclass(wanted.cls, PurePath))
-        content, bare = self._parts(tag, value, wanted if told else ANY, path)
-        untagged = told or (kind in (list, dict) and wanted is ANY)
+        known = wanted.cls is kind or (tag == "$path" and wanted.kind == "scalar" and issubclass(wanted.cls, PurePath))
+        content, bare = self._parts(tag, value, wanted if known else ANY, path)
+        untagged = known or (kind in (list, dict) and wanted is ANY)
         return bare if untagged and bare is not _TAGGED else {tag: content}
 
     def _parts(self, tag: str, value: Any, wanted: Type, path: str) -> tuple[Any, Any]:
@@ -297,7 +297,7 @@ class _Reader:
         except StoredStateError:
             raise
         except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError):
-            self._wrong(path, content, f"what stands behind {tag}")
+            self._wrong(path, content, f"the content of {tag}")
 
     def _behind(self, tag: str, content: Any, wanted: Type, path: str) -> Any:
         if tag == "$deque":

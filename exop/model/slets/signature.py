@@ -188,7 +188,7 @@ def _check_own_driver(name: str, iterated: bool, results: dict[str, Result]) -> 
 def _check_generator(slet: str, function: Callable[..., Any], result: Result) -> None:
     """Refuse a generator whose annotation declares one result: it would be sent as an item itself."""
     if inspect.isgeneratorfunction(function) and result != "many":
-        cure = "write `-> Iterator[T]`, T being what it yields; or drop the yield"
+        cure = "write `-> Iterator[T]`, with the type that it yields for T; or drop the yield"
         raise wrong(slet, "it yields, but its annotation declares one result", cure)
 
 

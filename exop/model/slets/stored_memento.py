@@ -97,7 +97,7 @@ def declared_by(kind: type[Memento]) -> Declared:
 
 
 def load_memento(data: bytes, kind: type[Memento], place: str, *, declared: Declared | None = None) -> Memento:
-    """Read a memento as an instance of *kind*, through its `upgrade` if what is stored is older.
+    """Read a memento as an instance of *kind*, through its `upgrade` if the stored one is older.
 
     *declared* is given for data from an untrusted source: `declared_by(kind)`.
 
@@ -170,8 +170,8 @@ def json_document(memento: Memento, place: str) -> tuple[dict[str, Any], list[st
     deep = deep_place(fields_of(memento))
     if deep is not None:
         problem = f"it is nested more than {DEPTH} levels deep, or refers to itself"
-        cure = "take out what refers to itself, and keep a chain as a list"
-        raise NotStorable(value=f"what stands at {deep}", problem=problem, cure=cure, place=place)
+        cure = "remove the reference to itself, and keep a chain as a list"
+        raise NotStorable(value=f"the value at {deep}", problem=problem, cure=cure, place=place)
     fields, opaque = to_json(memento)
     kind = type(memento)
     return {
@@ -228,7 +228,7 @@ def import_memento(data: bytes, kind: type[Memento], place: str) -> Memento:
 
 
 def _document(data: bytes, place: str) -> dict[str, Any]:
-    cure = "export it again with `exop memento export`, and edit what stands in fields"
+    cure = "export it again with `exop memento export`, and edit its fields"
     try:
         found = read_json(data, object_pairs_hook=_unique)
     except ValueError as problem:
@@ -236,8 +236,8 @@ def _document(data: bytes, place: str) -> dict[str, Any]:
     if not isinstance(found, dict) or found.get("kind") != KIND:
         raise refused(place, f'the file does not say "kind": "{KIND}"', cure)
     if found.get("format") != FORMAT:
-        told = f"the file is of the form {found.get('format')!r}, this release reads {FORMAT}"
-        raise refused(place, told, "use the release that wrote it")
+        text = f"the file is of the form {found.get('format')!r}, this release reads {FORMAT}"
+        raise refused(place, text, "use the release that wrote it")
     if not isinstance(found.get("fields"), dict) or not isinstance(found.get("version"), int):
         raise refused(place, "the file has no fields, or no version", cure)
     return found
@@ -248,7 +248,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
-        raise ValueError(f"{twice!r} stands there twice")
+        raise ValueError(f"{twice!r} occurs twice")
     return found
 
 
@@ -256,7 +256,7 @@ def _check_kind(found: dict[str, Any], kind: type[Memento], place: str) -> None:
     # The module may differ, as where a slet is replaced.
     if str(found.get("memento")).rpartition(":")[2] != kind.__qualname__:
         problem = f"it is a {found.get('memento')}, and the slet keeps a {type_of(kind).identity}"
-        raise refused(place, problem, "import what was exported from a slet that keeps that")
+        raise refused(place, problem, "import a memento that was exported from such a slet")
     known, version = kind.__memento_version__, found["version"]
     _check_version(version, kind, place)
     if version < known:

@@ -47,7 +47,7 @@ SCALARS: Final = frozenset(
     (bool, int, float, complex, str, bytes, bytearray, Decimal, datetime, date, time, timedelta, UUID)
 )
 _LISTS: Final = (list, tuple, set, frozenset, deque)
-#: The concrete class that stands for an abstract container.
+#: The concrete class for each abstract container.
 CONCRETE: Final[dict[Any, type]] = {
     collections.abc.Iterable: list,
     collections.abc.Collection: list,
@@ -234,7 +234,7 @@ def forget() -> None:
 
 @lru_cache(maxsize=4096)
 def _of_class(kind: type) -> Type:
-    elsewhere = vars(kind).get("__described__")  # a class that stands for one whose code is not here
+    elsewhere = vars(kind).get("__described__")  # a placeholder for a class whose code is not here
     return elsewhere if type(elsewhere) is Type else _described(kind)
 
 

@@ -76,7 +76,7 @@ def from_data(data: Any) -> Type:
             name: Field(name, found[place], required, written=written)
             for name, place, required, written in _fields(node)
         }
-    # A name that leads to itself, or to nothing, is refused.
+    # Names that refer to themselves, or to nothing, are refused.
     left = {id(one): one for one in found if one.kind in _NAMES}
     while left:
         ended = [one for one in left.values() if not any(id(argument) in left for argument in one.arguments)]

@@ -36,7 +36,9 @@ def name_of(kind: Any) -> str:
         return known
     module, qualified = kind.__module__, kind.__qualname__
     if module == "__main__":
-        raise NotStorable(value=qualified, problem="it stands in a script", cure="define it in a module of a package")
+        raise NotStorable(
+            value=qualified, problem="it is defined in a script", cure="define it in a module of a package"
+        )
     found: Any = sys.modules.get(module)
     for part in qualified.split("."):
         found = getattr(found, part, None)

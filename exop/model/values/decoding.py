@@ -96,7 +96,7 @@ zones: Final = cache(available_timezones)
 
 
 class _Mark:
-    """The first element of a list that stands for a value of another type."""
+    """The first element of a list that represents a value of another type."""
 
     __slots__ = ("read",)
 

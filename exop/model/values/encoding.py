@@ -95,8 +95,8 @@ def encode(value: Any, *, levels: int = DEPTH) -> bytes:
         place = deep_place(value, levels)
         what, text = type(value).__name__, str(problem)
         if place is not None:
-            what, text = f"what stands at {place}", f"it is nested more than {levels} levels deep, or refers to itself"
-        cure = "a memento is a tree of plain values: take out what refers to itself, and keep a chain as a list"
+            what, text = f"the value at {place}", f"it is nested more than {levels} levels deep, or refers to itself"
+        cure = "a memento is a tree of plain values: remove the reference to itself, and keep a chain as a list"
         raise NotStorable(value=what, problem=text, cure=cure) from problem
     if len(data) <= _LARGE:
         _packers.append(packer)

@@ -228,9 +228,9 @@ def test_an_edit_is_taken() -> None:
         ({"both": [1]}, "both has 1 elements, not 2"),
         ({"days": {"2026-13-01": {}}}, "days: the key '2026-13-01' is '2026-13-01', not date"),
         ({"days": {"2026-01-01": {"right": "x"}}}, "days['2026-01-01']: Pair lacks the field left"),
-        ({"window": {"$deque": [1]}}, "not what stands behind $deque"),
+        ({"window": {"$deque": [1]}}, "not the content of $deque"),
         ({"anything": {"$tupel": []}}, "anything: there is no tag $tupel"),
-        ({"anything": {"$bytes": "%"}}, "not what stands behind $bytes"),
+        ({"anything": {"$bytes": "%"}}, "not the content of $bytes"),
         ({"conut": 1}, "Book has no field 'conut'; it has count, mean"),
     ],
 )
@@ -256,7 +256,7 @@ def test_a_wrong_edit_is_told_with_its_place(fields: dict[str, Any], said: str) 
         (edited().replace(b'"version": 2', b'"version": 3'), "version 3 of Book, the code here knows 2"),
         (edited().replace(b'"version": 2', b'"version": 1'), "msgpack of an older version is upgraded"),
         (b'{"kind": ' + b"[" * 100_000, "no JSON"),
-        (b'{"kind": 1, "kind": 2}', "'kind' stands there twice"),
+        (b'{"kind": 1, "kind": 2}', "'kind' occurs twice"),
     ],
 )
 def test_a_wrong_file_is_told(data: bytes, said: str) -> None:

@@ -126,7 +126,7 @@ def test_a_value_at_the_bound_and_beyond(kind: str) -> None:
     assert on_a_small_stack(lambda: encode(decode(encode(make(DEPTH))))) == encode(make(DEPTH))
     with pytest.raises(NotStorable, match="is nested more than 100 levels deep") as refused:
         on_a_small_stack(lambda: encode(make(DEPTH + 1)))
-    assert "what stands at " in str(refused.value)
+    assert "the value at " in str(refused.value)
     deeper = encode(make(DEPTH + 1), levels=DEPTH + 1)
     with pytest.raises(StoredStateError, match="nested more than 100 levels deep"):
         on_a_small_stack(lambda: decode(deeper))
@@ -185,7 +185,7 @@ def test_a_memento() -> None:
         lambda: export_memento(beyond, "a.b"),
         lambda: export_memento(beyond, "a.b", "json"),
     ):
-        with pytest.raises(NotStorable, match=r"^a\.b: what stands at head\[0\]\[0\].*100 levels.*keep a chain as"):
+        with pytest.raises(NotStorable, match=r"^a\.b: the value at head\[0\]\[0\].*100 levels.*keep a chain as"):
             on_a_small_stack(write)
 
 
