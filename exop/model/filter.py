@@ -253,9 +253,7 @@ class Substring(_Named):
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(self.parts) < 2 or not any(self.parts) or not all(self.parts[1:-1]):
-            problem = (
-                f"{self.parts!r} are no texts around stars: two or more, not all empty, none empty between stars"
-            )
+            problem = f"{self.parts!r} are no texts around stars: two or more, not all empty, none empty between stars"
             raise FilterSyntaxError(filter=f"({self.name}=…)", position=len(self.name) + 2, problem=problem)
 
     def __str__(self) -> str:
