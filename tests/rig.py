@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from exop import Application, Batch, Slet, input_port, slet
+from exop import Application, Batch, EndOfStream, Punctuation, Slet, input_port, slet
 from exop.model.meshes.mesh import Mesh
 from exop.registry import ServiceRegistry
 from exop.runtime.channels import BUILT_IN
@@ -87,6 +87,26 @@ def line(name: str = "app", /, **slets: Any) -> Application:
         made, settings = one if isinstance(one, tuple) else (one, {})
         before = {"item": app.add(node, made, **settings, **before)}
     return app
+
+
+def marked(*items: Any) -> Any:
+    """A source of given items and punctuations."""
+
+    @slet
+    def given() -> Iterator[Any | Punctuation]:
+        yield from items
+
+    return given
+
+
+def seeing(seen: list[Any]) -> Any:
+    """A sink that writes down what arrives, also control items."""
+
+    @slet
+    def see(item: Any | Punctuation | EndOfStream) -> None:
+        seen.append(item)
+
+    return see
 
 
 def batches_of(*batches: list[Any]) -> Any:

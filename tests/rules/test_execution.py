@@ -12,7 +12,7 @@ from exop.errors import ComponentFailed, WiringError
 from exop.runtime.lifecycle import State
 from exop.stock.slets import count_up
 from exop.wiring.graph.execution_plan import LONGEST_CHAIN
-from tests.rig import PATIENCE, Gate, collector, eventually, line, parked, same, source_of
+from tests.rig import PATIENCE, Gate, collector, eventually, line, parked, same, seeing, source_of
 
 
 def noting(threads, name):
@@ -358,15 +358,11 @@ def test_rule_9_control_items_keep_their_place_through_any_slets(rig):
             yield Batch([number, number])
             yield Punctuation(number)
 
-    @slet
-    def sink(item: int | Punctuation | EndOfStream) -> None:
-        seen.append(item)
-
     app = Application("band")
     queue = app.channel("q", kind="queue", capacity=1)
     at = app.add("a", same, item=app.add("source", source), out=queue)
     at = app.add("b", same, item=queue)
-    app.add("sink", sink, item=at)
+    app.add("sink", seeing(seen), item=at)
     rig.run(app)
     expected = [one for number in range(20) for one in (number, number, Punctuation(number))]
     assert seen == [*expected, EndOfStream()]

@@ -10,7 +10,7 @@ from exop import Application, Batch, EndOfStream, Memento, OutputPort, Punctuati
 from exop.errors import ComponentFailed
 from exop.runtime.lifecycle import State
 from exop.runtime.supervision import failure_policy as failure
-from tests.rig import Two, batches_of, collector, eventually, line, parked, source_of
+from tests.rig import Two, batches_of, collector, eventually, line, marked, parked, seeing, source_of
 
 #: What the slet under test raises for, the first time.
 BAD = (3, 4, 9)
@@ -291,13 +291,6 @@ def test_control_items_are_shown_to_those_who_name_them(rig):
     seen, marks = [], []
 
     @slet
-    def source() -> Iterator[int | Punctuation]:
-        yield 1
-        yield Punctuation(1)
-        yield 2
-        yield Punctuation(2)
-
-    @slet
     def summing(item: int | Punctuation | EndOfStream, times: Times) -> Iterator[int | Punctuation]:
         if isinstance(item, int):
             times.seen += item
@@ -311,7 +304,7 @@ def test_control_items_are_shown_to_those_who_name_them(rig):
     def sink(item: int | Punctuation | EndOfStream) -> None:
         (seen if isinstance(item, int) else marks).append(item)
 
-    rig.run(line("control", source=source, it=summing, sink=sink))
+    rig.run(line("control", source=marked(1, Punctuation(1), 2, Punctuation(2)), it=summing, sink=sink))
     assert seen == [1, 3, -1]
     assert marks == [Punctuation(10), Punctuation(20), EndOfStream()]
 
@@ -322,16 +315,11 @@ def test_a_slet_that_fails_on_a_control_item_gets_it_again(rig):
     once.bad = {Punctuation(1), EndOfStream()}
 
     @slet
-    def source() -> Iterator[int | Punctuation]:
-        yield 1
-        yield Punctuation(1)
-
-    @slet
     def sink(item: int | Punctuation | EndOfStream) -> None:
         once.check(item)
         seen.append(item)
 
-    assert finish(rig.deploy(line("control-again", source=source, sink=sink))) == 2
+    assert finish(rig.deploy(line("control-again", source=marked(1, Punctuation(1)), sink=sink))) == 2
     assert seen == [1, Punctuation(1), EndOfStream()]
 
 
@@ -339,22 +327,14 @@ def test_what_leaves_is_the_minimum_of_all_inputs(rig):
     """Past a slet that does not see them, punctuations are forwarded as the minimum over its inputs."""
     marks = []
 
-    @slet
-    def left() -> Iterator[int | Punctuation]:
-        yield Punctuation(1)
-        yield Punctuation(5)
-
-    @slet
-    def right() -> Iterator[int | Punctuation]:
-        yield Punctuation(3)
-
-    @slet
-    def sink(item: Any | Punctuation | EndOfStream) -> None:
-        marks.append(item)
-
     app = Application("minimum")
-    both = app.add("both", Two, left=app.add("a", left), right=app.add("b", right))
-    app.add("sink", sink, item=both)
+    both = app.add(
+        "both",
+        Two,
+        left=app.add("a", marked(Punctuation(1), Punctuation(5))),
+        right=app.add("b", marked(Punctuation(3))),
+    )
+    app.add("sink", seeing(marks), item=both)
     rig.run(app)
     times = [mark.time for mark in marks if isinstance(mark, Punctuation)]
     assert times == sorted(times)

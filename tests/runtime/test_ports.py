@@ -14,7 +14,7 @@ from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.lifecycle import State
 from exop.runtime.ports import PulledInput
 from exop.stock.slets import count_up
-from tests.rig import PATIENCE, Gate, collector, eventually, line, parked, source_of
+from tests.rig import PATIENCE, Gate, collector, eventually, line, marked, parked, seeing, source_of
 
 
 def test_control_items_and_batches_can_be_pushed_by_a_further_port(rig):
@@ -30,12 +30,8 @@ def test_control_items_and_batches_can_be_pushed_by_a_further_port(rig):
             self.more.push(Batch([item, item]))
             self.more.push(Punctuation(item))
 
-    @slet
-    def sink(item: int | Punctuation | EndOfStream) -> None:
-        seen.append(item)
-
     app = line("kinds", numbers=(count_up, {"to": 2}), it=Splitting)
-    app.add("more", sink, item=app.output("it", "more"))
+    app.add("more", seeing(seen), item=app.output("it", "more"))
     rig.run(app)
     assert seen == [0, 0, Punctuation(0), 1, 1, Punctuation(1), EndOfStream()]
 
@@ -129,23 +125,12 @@ def test_a_punctuation_goes_on_only_behind_what_was_pulled_before_it(rig):
     seen = []
 
     @slet
-    def source() -> Iterator[int | Punctuation]:
-        yield 1
-        yield 2
-        yield Punctuation(2)
-        yield 3
-
-    @slet
     def puller(item: InputPort[int]) -> Iterator[int]:
         while items := item.pull(100):
             for one in items:
                 yield one * 10
 
-    @slet
-    def sink(item: int | Punctuation | EndOfStream) -> None:
-        seen.append(item)
-
-    rig.run(line("punctuated", source=source, puller=puller, sink=sink))
+    rig.run(line("punctuated", source=marked(1, 2, Punctuation(2), 3), puller=puller, sink=seeing(seen)))
     assert seen == [10, 20, Punctuation(2), 30, EndOfStream()]
 
 
@@ -154,27 +139,16 @@ def test_a_pulling_slet_sees_control_items_that_its_type_names(rig):
     seen = []
 
     @slet
-    def source() -> Iterator[int | Punctuation]:
-        yield 1
-        yield Punctuation(1)
-
-    @slet
     def puller(item: InputPort[int | Punctuation | EndOfStream]) -> None:
         seen.extend(item)
 
-    rig.run(line("seeing", source=source, puller=puller))
+    rig.run(line("seeing", source=marked(1, Punctuation(1)), puller=puller))
     assert seen == [1, Punctuation(1), EndOfStream()]
 
 
 def test_a_punctuation_that_is_refused_downstream_does_not_break_the_slet_that_pulls(rig):
     """What stands behind it may be suspended on the punctuation: the slet waits in its pull, and goes on."""
     seen, bad = [], [Punctuation(1)]
-
-    @slet
-    def source() -> Iterator[int | Punctuation]:
-        yield 1
-        yield Punctuation(1)
-        yield 2
 
     @slet
     def puller(item: InputPort[int]) -> Iterator[int]:
@@ -187,7 +161,7 @@ def test_a_punctuation_that_is_refused_downstream_does_not_break_the_slet_that_p
             raise ValueError("bad")
         seen.append(item)
 
-    deployment = rig.deploy(line("refused", source=source, puller=puller, sink=sink))
+    deployment = rig.deploy(line("refused", source=marked(1, Punctuation(1), 2), puller=puller, sink=sink))
     eventually(lambda: deployment.components["sink"].status is State.FAILED)
     with parked(deployment):
         pass
