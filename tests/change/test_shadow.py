@@ -14,7 +14,6 @@ from exop.errors import PlanError, ShadowFailed, UnknownName
 from tests.change.tools import (
     Position,
     Sum,
-    Tap,
     chain,
     end,
     endless,
@@ -215,13 +214,9 @@ def test_what_is_held_back_at_the_cut_is_refused(platform):
         two.held.append(x)
         return two.held.pop(0) if len(two.held) > 1 else None
 
-    tap = Tap()
-    seen: list[int] = []
-    platform.apply(chain("app", tap.source(), plain, writing(seen)).build())
-    with in_thread(lambda: refused(platform, late)):
+    with tapped(platform, plain) as (tap, _), in_thread(lambda: refused(platform, late)):
         on_trial(platform)
         tap.let(30)
-    tap.shut()
 
 
 def test_a_slow_one_is_refused_and_does_not_hold_the_stream(platform):
@@ -272,9 +267,9 @@ def test_one_that_hangs_when_time_is_up(platform, monkeypatch):
             on_trial(platform)
             tap.let(11)
             gate.somebody_waits()
-            eventually(lambda: len(seen) == 11, "what the old one does meanwhile")
+            eventually(lambda: len(seen) == 11, "the items of the old one")
             tap.let(5)
-            eventually(lambda: len(seen) == 16, "what the old one does meanwhile")
+            eventually(lambda: len(seen) == 16, "the items of the old one")
             assert "too slow" in str(failing.result(20))
         gate.open()
     whole(seen, 16)
@@ -441,13 +436,9 @@ def test_further_ports_and_control_items(platform):
 
 def test_an_idle_stream_ends_with_a_clear_report(platform):
     """When not enough items come in time, that is said, and the old one stays."""
-    tap = Tap()
-    seen: list[int] = []
-    platform.apply(chain("app", tap.source(), summing, writing(seen)).build())
-    error = refused(platform, summing_too, Shadow(items=10, seconds=0.05))
-    assert "0 of 10 items" in str(error)
-    assert "not one item" in str(refused(platform, summing_too, Shadow(seconds=0.05)))
-    tap.shut()
+    with tapped(platform, summing):
+        assert "0 of 10 items" in str(refused(platform, summing_too, Shadow(items=10, seconds=0.05)))
+        assert "not one item" in str(refused(platform, summing_too, Shadow(seconds=0.05)))
 
 
 @slet
@@ -478,7 +469,6 @@ def test_nothing_was_compared(platform, shadow, silent):
 
 def test_outputs_that_come_late_are_waited_for(platform):
     """When enough items have passed, the proof goes on until there is an output to compare."""
-    tap = Tap()
 
     @slet
     def tenth(x: int) -> int | None:
@@ -488,15 +478,14 @@ def test_outputs_that_come_late_are_waited_for(platform):
     def tenth_too(x: int) -> int | None:
         return None if x % 10 else x
 
-    platform.apply(chain("app", tap.source(), tenth, writing([])).build())
-    with in_thread(lambda: replaced(platform, tenth_too, Shadow(items=5, seconds=20))) as proving:
-        on_trial(platform)
-        tap.let(9)
-        on_trial(platform, 9)
-        assert not proving.done()
-        tap.let(1)
-    assert platform.status("app")["proof"]["b"]["compared"] == 1
-    tap.shut()
+    with tapped(platform, tenth) as (tap, _):
+        with in_thread(lambda: replaced(platform, tenth_too, Shadow(items=5, seconds=20))) as proving:
+            on_trial(platform)
+            tap.let(9)
+            on_trial(platform, 9)
+            assert not proving.done()
+            tap.let(1)
+        assert platform.status("app")["proof"]["b"]["compared"] == 1
 
 
 def test_two_nodes_at_once(platform):
@@ -511,19 +500,16 @@ def test_two_nodes_at_once(platform):
 
 def test_others_are_refused_while_a_successor_is_on_trial(platform):
     """Whoever wants to change the application meanwhile is told so at once; `status` shows how far it has come."""
-    tap = Tap()
-    seen: list[int] = []
-    platform.apply(chain("app", tap.source(), summing, writing(seen)).build())
-    with in_thread(lambda: replaced(platform, summing_too)):
-        on_trial(platform)
-        tap.let(5)
-        on_trial(platform, 5)
-        with pytest.raises(PlanError, match="a successor is on trial for 20 items.*b: 5 items so far"):
-            platform.apply(platform.mesh("app").suspend("b"))
-        tap.let(15)
-    assert running(platform) == "summing_too"
-    assert "shadow" not in platform.status("app")
-    tap.shut()
+    with tapped(platform, summing) as (tap, _):
+        with in_thread(lambda: replaced(platform, summing_too)):
+            on_trial(platform)
+            tap.let(5)
+            on_trial(platform, 5)
+            with pytest.raises(PlanError, match="a successor is on trial for 20 items.*b: 5 items so far"):
+                platform.apply(platform.mesh("app").suspend("b"))
+            tap.let(15)
+        assert running(platform) == "summing_too"
+        assert "shadow" not in platform.status("app")
 
 
 def test_an_application_that_is_removed_meanwhile(platform):
