@@ -147,7 +147,7 @@ def described(name: str, thing: Any) -> Iterator[str]:
     yield text
     for title, section in sections.items():
         if title in TITLES:
-            rows = (f"- `{one}`: {words}" for one, words in entries(section).items())
+            rows = (f"- `{one.replace(', ', '`, `')}`: {words}" for one, words in entries(section).items())
             yield "\n".join([f"{TITLES[title]}:", "", *rows])
         else:
             yield f"{title}: {' '.join(section.split())}"
