@@ -261,7 +261,7 @@ class BundleInUse(BundleError):
 class BundleBroken(BundleError):
     """The code of a bundle could not be loaded: `bundle`, `file`, `line`, `problem`."""
 
-    template = "{file}:{line}: the code of the bundle {bundle} could not be loaded: {problem}; mend that line first"
+    template = "{file}:{line}: the code of the bundle {bundle} could not be loaded: {problem}; correct that line"
 
 
 class RegistryError(ExopError):

@@ -131,7 +131,7 @@ SAMPLES: Final[dict[str, tuple[dict[str, Any], str]]] = {
         },
         (
             "speeds/slets.py:7: the code of the bundle speeds@1.0.0 could not be loaded: "
-            "NameError: name 'x' is not defined; mend that line first"
+            "NameError: name 'x' is not defined; correct that line"
         ),
     ),
     "StateError": ({"text": "state/ is in use"}, "state/ is in use"),

@@ -20,7 +20,7 @@ _RATIO: Final = 200
 _SMALL: Final = 1_000_000
 _LONGEST_PATH: Final = 240
 _LARGEST_MANIFEST: Final = 64_000
-_CURE: Final = "make it anew, e.g. with `exop bundle install FOLDER`"
+_CURE: Final = "make a new archive, e.g. with `exop bundle install FOLDER`"
 _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _COMPILED: Final = (".pyc", ".pyo", ".so", ".pyd", ".dylib")
 
@@ -74,12 +74,12 @@ def checked_archive(files: Mapping[str, bytes], name: str) -> Archive:
     for offer in (*manifest.slets, *manifest.channels, *manifest.builders):
         path = offer.module.replace(".", "/")
         if f"{path}.py" not in files and f"{path}/__init__.py" not in files:
-            problem = f"offers {str(offer)!r}, and has no module {path}.py"
-            raise BundleError(bundle=manifest.key, problem=problem, cure=f"add the module, or mend its {MANIFEST}")
+            problem = f"offers {str(offer)!r}, but has no module {path}.py"
+            raise BundleError(bundle=manifest.key, problem=problem, cure=f"add the module, or correct its {MANIFEST}")
     for pattern in manifest.files:
         if not any(matches(pattern, file) for file in files):
-            problem = f"names the files {pattern!r}, and has none"
-            raise BundleError(bundle=manifest.key, problem=problem, cure=f"add them, or mend its {MANIFEST}")
+            problem = f"names the files {pattern!r}, but has none"
+            raise BundleError(bundle=manifest.key, problem=problem, cure=f"add them, or correct its {MANIFEST}")
     return Archive(manifest, files, digest_of(files))
 
 
@@ -105,7 +105,7 @@ def _read(name: str, archive: zipfile.ZipFile) -> dict[str, bytes]:
         taken.add(entry.filename.casefold())
     for path in taken:
         if any(str(parent) in taken for parent in PurePosixPath(path).parents):
-            _refuse(name, f"{path!r} stands in what is a file itself")
+            _refuse(name, f"a folder of {path!r} is a file, too")
     total, files = 0, {}
     for entry in entries:
         # The stated size may be false: at most one byte beyond it is read.
@@ -113,7 +113,7 @@ def _read(name: str, archive: zipfile.ZipFile) -> dict[str, bytes]:
             content = stream.read(min(entry.file_size, LARGEST_CONTENT - total) + 1)
         total += len(content)
         if len(content) != entry.file_size or total > LARGEST_CONTENT:
-            _refuse(name, f"unpacked it is larger than {LARGEST_CONTENT} bytes, or than it says")
+            _refuse(name, f"unpacked it is larger than {LARGEST_CONTENT} bytes, or than its entries state")
         files[entry.filename] = content
     return files
 

@@ -251,7 +251,9 @@ class Bundles:
             self._context.gather()
             broken = self._context.plugins.broken.get(one.key)
             if broken is not None:
-                raise BundleError(bundle=one.key, problem=f"offers what it cannot: {broken.problem}", cure="mend it")
+                raise BundleError(
+                    bundle=one.key, problem=f"could not be registered: {broken.problem}", cure="correct it"
+                )
             one.services = self._context.register(one.manifest, one.code)
             self._remember()
         except BaseException:

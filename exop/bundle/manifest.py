@@ -93,7 +93,7 @@ def read_manifest(text: str, place: str) -> Manifest:
         document = read_toml(text)
     except ValueError as problem:
         raise BundleError(
-            bundle=place, problem=f"has a {MANIFEST} that is no TOML: {problem}", cure="mend it"
+            bundle=place, problem=f"has a {MANIFEST} that is no TOML: {problem}", cure="correct it"
         ) from None
     _check(place, "key", document, _KEYS)
     for key in ("name", "version"):
@@ -166,7 +166,7 @@ def _parsed(place: str, parse: Callable[[str], T], text: str, what: str, cure: s
 def _requirement(place: str, text: str) -> Requirement:
     found = _parsed(place, Requirement, text, "requires", 'write a name and a range, like "numbers>=1,<2"')
     if found.url or found.extras or found.marker:
-        raise _wrong(place, f"requires {text!r}", "a name and a range of versions alone can be required")
+        raise _wrong(place, f"requires {text!r}", "only a name and a range of versions can be required")
     return found
 
 
@@ -191,7 +191,7 @@ def _properties(place: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
         return freeze(given)
     except RegistryError as problem:
-        raise _wrong(place, f"has a property that cannot be: {problem}", "mend its [properties]") from None
+        raise _wrong(place, f"has an invalid property: {problem}", "correct its [properties]") from None
 
 
 def _wrong(place: str, problem: str, cure: str) -> BundleError:

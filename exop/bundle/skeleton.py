@@ -58,7 +58,7 @@ def make_skeleton(folder: Path, script: Path | None = None) -> Manifest:
     """
     name = name_from(folder.resolve().name)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise BundleError(bundle=name, problem=f"cannot be made: {folder} is there already", cure="name another folder")
+        raise BundleError(bundle=name, problem=f"cannot be made: {folder} exists already", cure="name another folder")
     if script is None:
         files = {"slets.py": _SLETS, "test_slets.py": _TEST}
         slets, description = ["add_up"], "Adds up numbers"
@@ -85,7 +85,7 @@ def _taken(name: str, script: Path) -> tuple[str, list[str]]:
         text = script.read_text(encoding="utf-8")
         tree = ast.parse(text, str(script))
     except (OSError, UnicodeDecodeError, SyntaxError) as problem:
-        raise BundleError(bundle=name, problem=f"cannot be made of {script}: {problem}", cure="mend that") from problem
+        raise BundleError(bundle=name, problem=f"cannot be made of {script}: {problem}", cure="correct it") from problem
     slets = slet_names(tree)
     if not slets:
         cure = "mark a function with @slet, or write a class below Slet, at the top of the file"

@@ -47,7 +47,11 @@ class Plugins:
             known = self._entries.get(entry.name)
             if known is None:
                 self._entries[entry.name] = entry
-                self._load(entry)
+                try:
+                    if not self._manager.has_plugin(entry.name):
+                        self.register(entry.name, entry.load())
+                except RAISED as problem:  # whatever a plugin raises, the platform goes on
+                    self.note(entry.name, problem)
             elif known.value != entry.value:
                 taken = f"the name is taken by {known.value!r}; one of the two distributions has to change it"
                 name = f"{entry.name} ({entry.value})"
@@ -69,7 +73,7 @@ class Plugins:
             raise PluginError(plugin=name, problem=" ".join(str(problem).split())) from problem
 
     def unregister(self, name: str) -> None:
-        """Unregister one plugin, if it is there: its hooks are called no more."""
+        """Unregister one plugin, if it is registered: its hooks are no longer called."""
         if self._manager.has_plugin(name):
             self._manager.unregister(name=name)
         self.broken.pop(name, None)
@@ -78,7 +82,7 @@ class Plugins:
         """Load a package folder (an application, a one-off plugin) under its folder's name, and return that name.
 
         Raises:
-            PluginError: there is no package, or importing it failed (the cause tells why).
+            PluginError: there is no package, or its import failed (see the cause).
         """
         folder = folder.resolve()
         name = next((name for name, plugin in self._manager.list_name_plugin() if _home(plugin) == folder), None)
@@ -110,7 +114,7 @@ class Plugins:
             begin = time.perf_counter()
             try:
                 answer = implementation.function(**wanted)
-            except RAISED as problem:  # whatever a plugin raises, the others are asked
+            except RAISED as problem:  # the hooks of the other plugins are called all the same
                 self._trace(hook, implementation.plugin_name, shown(problem), begin)
                 self.note(implementation.plugin_name, problem)
                 continue
@@ -118,21 +122,13 @@ class Plugins:
             yield implementation.plugin_name, answer
 
     def note(self, name: str, problem: BaseException) -> None:
-        """Note that a plugin is broken, and say so in the log."""
+        """Record that a plugin is broken, and log it."""
         error = problem
         if not isinstance(error, PluginError):
             error = PluginError(plugin=name, problem=described(problem))
             error.__cause__ = problem
         self.broken[name] = error
         logger("exop.plugins").warning("plugin left out", plugin=name, problem=str(error.problem))
-
-    def _load(self, entry: EntryPoint) -> None:
-        if self._manager.has_plugin(entry.name):
-            return
-        try:
-            self.register(entry.name, entry.load())
-        except RAISED as problem:  # whatever a plugin raises, the platform goes on
-            self.note(entry.name, problem)
 
     def _check(self, name: str, plugin: object) -> None:
         """Find implementations that no hook fits, before anything is registered.

@@ -80,7 +80,7 @@ def test_two_files_of_one_name_are_refused():
 
 def test_a_file_in_a_file_is_refused():
     """One of the two could not be written."""
-    assert "stands in what is a file itself" in refused(zipped({**GOOD, "slets.py/more.py": "x"}))
+    assert "is a file, too" in refused(zipped({**GOOD, "slets.py/more.py": "x"}))
 
 
 def test_bombs_are_refused():
@@ -143,7 +143,7 @@ def test_any_damage_is_refused_by_name():
 def test_an_archive_without_a_manifest_is_refused():
     """And one whose manifest names what is not there says which."""
     assert "it holds no bundle.toml" in refused(zipped({"slets.py": "x"}))
-    with pytest.raises(BundleError, match=r"speeds@1.0.0 offers 'slets:add_up', and has no module slets.py"):
+    with pytest.raises(BundleError, match=r"speeds@1.0.0 offers 'slets:add_up', but has no module slets.py"):
         read_archive(zipped({"bundle.toml": manifest()}), "a")
-    with pytest.raises(BundleError, match=r"names the files 'tariff.csv', and has none"):
+    with pytest.raises(BundleError, match=r"names the files 'tariff.csv', but has none"):
         read_archive(zipped({**GOOD, "bundle.toml": manifest(more='files = ["tariff.csv"]')}), "a")

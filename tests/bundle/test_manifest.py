@@ -54,8 +54,8 @@ def test_all_keys_are_read():
         ('name = "a"\nversion = "1"\nfiles = ["/etc/passwd"]', "inside the bundle's folder"),
         ('name = "a"\nversion = "1"\n[requires]\nexop = "new"', "requires exop 'new'"),
         ('name = "a"\nversion = "1"\n[requires]\npython = []', "unknown key of [requires]"),
-        ('name = "a"\nversion = "1"\n[requires]\nbundles = ["b @ http://x"]', "a range of versions alone"),
-        ('name = "a"\nversion = "1"\n[properties]\nx = 1979-05-27', "has a property that cannot be"),
+        ('name = "a"\nversion = "1"\n[requires]\nbundles = ["b @ http://x"]', "only a name and a range of versions"),
+        ('name = "a"\nversion = "1"\n[properties]\nx = 1979-05-27', "has an invalid property"),
     ],
 )
 def test_a_mistake_is_named(text: str, told: str):

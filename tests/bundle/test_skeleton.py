@@ -73,7 +73,7 @@ def test_what_cannot_be_made_is_told(tmp_path: Path):
     """A folder that is there, a script without slets, one that is no Python."""
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "x.txt").write_text("")
-    with pytest.raises(BundleError, match="is there already"):
+    with pytest.raises(BundleError, match="exists already"):
         make_skeleton(tmp_path / "there")
     (tmp_path / "none.py").write_text("x = 1\n")
     with pytest.raises(BundleError, match="it defines no slet"):

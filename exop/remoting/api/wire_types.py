@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, Proto
 import msgspec
 
 from exop.errors import MessageTooLarge, PlanError, SettingError, UnknownName
-from exop.model.meshes.diff import marked, marks_of
+from exop.model.meshes.diff import SettingChange, marked, marks_of
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.resolve import resolved, with_full_paths
 from exop.model.meshes.shadow import Shadow, as_shadow
@@ -23,7 +23,7 @@ from exop.runtime.catalog import Catalog, known_slets
 
 if TYPE_CHECKING:
     from exop.model.slets.spec import SletSpec
-    from exop.wiring.changes.plan import Plan
+    from exop.wiring.changes.plan import Plan, Step
 
 T = TypeVar("T")
 Above = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
@@ -142,6 +142,13 @@ class PlannedSetting(msgspec.Struct, frozen=True):
     after: str | None
     why: str
 
+    @staticmethod
+    def of(change: SettingChange) -> PlannedSetting:
+        """The form of a change that is sent to the client."""
+        before = None if change.new else repr(change.before)
+        after = None if change.why == "dropped" else repr(change.after)
+        return PlannedSetting(change.name, before, after, change.why)
+
 
 class PlannedStep(msgspec.Struct, frozen=True):
     """A step of a plan: the verb, the new slet, the actions, the changes of state and settings."""
@@ -156,6 +163,13 @@ class PlannedStep(msgspec.Struct, frozen=True):
     """Seconds that the hand-over of the state took on a copy, if user code makes it."""
     fields: list[str] = []
     """The fields of ports and of the memento that change."""
+
+    @staticmethod
+    def of(step: Step, hand_over_s: float | None) -> PlannedStep:
+        """The form of a step that is sent to the client."""
+        state = step.state.text if step.state else None
+        settings = [PlannedSetting.of(change) for change in step.settings]
+        return PlannedStep(step.verb, step.node, step.text, step.does, state, settings, hand_over_s, list(step.fields))
 
 
 class Planned(msgspec.Struct, frozen=True):
@@ -177,27 +191,7 @@ class Planned(msgspec.Struct, frozen=True):
     def of(number: str, plan: Plan) -> Planned:
         """The form of a plan that is sent to the client; the platform keeps the plan under *number*."""
         notes = list(plan.notes)  # first: they try the hand-over of states, which fills `took`
-        steps = [
-            PlannedStep(
-                one.verb,
-                one.node,
-                one.text,
-                one.does,
-                one.state.text if one.state else None,
-                [
-                    PlannedSetting(
-                        change.name,
-                        None if change.new else repr(change.before),
-                        None if change.why == "dropped" else repr(change.after),
-                        change.why,
-                    )
-                    for change in one.settings
-                ],
-                plan.took.get(one.node),
-                list(one.fields),
-            )
-            for one in plan.steps
-        ]
+        steps = [PlannedStep.of(step, plan.took.get(step.node)) for step in plan.steps]
         return Planned(
             plan=number,
             application=plan.after.name,
