@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -23,34 +22,44 @@ class Mute(Exception):
         raise RuntimeError("no words")
     __repr__ = __str__
 
+class Odd:
+    def __repr__(self):
+        raise RuntimeError("no repr")
+
 @slet
-def numbers(*, to: int = 3) -> Iterator[int]:
-    yield from range(to)
+def numbers(*, to: int = 3) -> Iterator[Odd]:
+    for _ in range(to):
+        yield Odd()
+
+RAISED = {
+    "mute": Mute(),
+    "bell": ValueError("\\x1b[2J\\x07 and more"),
+    "huge": ValueError("x" * 5_000_000),
+    "forge": ValueError("a\\n12:00:00 [info     ] all is well"),
+}
 
 class Sink(Slet):
     how: str = "none"
 
     @input_port
-    def item(self, item: int) -> None:
-        if self.how == "mute":
-            raise Mute
-        if self.how == "bell":
-            raise ValueError("\\x1b[2J\\x07 and more")
-        if self.how == "huge":
-            raise ValueError("x" * 5_000_000)
+    def item(self, item: Odd) -> None:
+        if self.how in RAISED:
+            raise RAISED[self.how]
 
     def metrics(self):
+        if self.how == "figures":
+            raise RuntimeError("no figures")
         return {"title": "\\x1b]0;owned\\x07"}
 
-def build(*, how: str = "none") -> Application:
+def build(*, how: str = "none", policy: str = "suspend") -> Application:
     app = Application("nasty")
-    app.add("sink", Sink, item=app.add("numbers", numbers), how=how)
+    app.add("sink", Sink, item=app.add("numbers", numbers), how=how, on_error=policy)
     return app
 """
 
 
 @pytest.fixture
-def nasty(tmp_path: Path) -> Path:
+def nasty(tmp_path):
     """An application whose slets do what they should not."""
     path = tmp_path / "nasty.py"
     path.write_text(NASTY)
@@ -66,22 +75,26 @@ def test_streams_that_are_closed(nasty, tmp_path, closed):
 
 
 @pytest.mark.parametrize(
-    ("how", "code", "said"),
+    ("how", "policy", "code", "said"),
     [
-        ("mute", 1, "sink failed while running: Mute: (its str() raised RuntimeError)"),
-        ("none", 0, "\\x1b]0;owned\\x07"),
-        ("bell", 1, "\\x1b[2J\\x07 and more"),
-        ("huge", 1, "(5000000 characters)"),
+        ("mute", "suspend", 1, "sink failed while running: Mute: (its str() raised RuntimeError)"),
+        ("mute", "suspend", 1, "the item Odd (its repr() raised RuntimeError)"),
+        ("none", "suspend", 0, "\\x1b]0;owned\\x07"),
+        ("figures", "suspend", 0, "raised RuntimeError('no figures')"),
+        ("bell", "suspend", 1, "\\x1b[2J\\x07 and more"),
+        ("huge", "suspend", 1, "(5000000 characters)"),
+        *[("forge", policy, code, "all is well") for policy, code in (("suspend", 1), ("skip", 0), ("dead-letter", 3))],
     ],
 )
-def test_what_a_slet_tells_harms_no_reader(nasty, capsys, how, code, said):
-    """Its figures and exceptions are shown escaped and shortened; a text that raises is replaced."""
-    assert main(["run", str(nasty), f"how={how}"]) == code
+def test_the_texts_of_a_slet_harm_no_reader(nasty, capsys, how, policy, code, said):
+    """Figures, items and exceptions are escaped and shortened; a text that raises is replaced; no line is forged."""
+    assert main(["run", str(nasty), f"how={how}", f"policy={policy}", "--on-failure", "stop"]) == code
     err = capsys.readouterr().err
     assert said in err
     assert not set(err) & set("\x1b\x07\x9b")
     assert "defect" not in err
     assert len(err) < 60_000
+    assert not [line for line in err.splitlines() if line.startswith("12:00:00")]
 
 
 HANGING = """

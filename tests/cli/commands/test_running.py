@@ -227,50 +227,6 @@ def test_whose_fault(phase, cause, code):
     assert exit_code(error) == code
 
 
-UNSHOWN = """
-from exop import Application, Slet, input_port, slet
-from exop.stock.slets import count_up
-
-
-class Odd:
-    def __repr__(self) -> str:
-        raise RuntimeError("no repr")
-
-
-@slet
-def odd(item: int) -> Odd:
-    return Odd()
-
-
-class Sink(Slet):
-    strict: bool = False
-
-    @input_port
-    def item(self, item: Odd) -> None:
-        if self.strict:
-            raise ValueError("not today")
-
-    def metrics(self) -> dict[str, int | float | str]:
-        raise RuntimeError("no figures")
-
-
-def build(*, strict: bool = False) -> Application:
-    app = Application("unshown")
-    app.add("sink", Sink, item=app.add("odd", odd, item=app.add("numbers", count_up, to=2)), strict=strict)
-    return app
-"""
-
-
-def test_what_cannot_be_shown_does_not_end_a_run(tmp_path):
-    """A `metrics()` that raises stands in its place among the figures; a `repr()` that raises, where the item would."""
-    (tmp_path / "unshown.py").write_text(UNSHOWN)
-    nodes = facts("run", tmp_path / "unshown.py")["nodes"]
-    assert nodes["sink"]["metrics"]["own"] == {"metrics()": "raised RuntimeError('no figures')"}
-    err = answer_of("run", tmp_path / "unshown.py", "strict=true", code=1)
-    assert "sink failed while running: ValueError: not today" in err
-    assert "the item Odd (its repr() raised RuntimeError)" in err
-
-
 SHARED = """
 from collections.abc import Iterator
 from exop import Application, slet
@@ -329,28 +285,3 @@ def test_an_exception_of_any_class_is_reported(name, more, tmp_path, capsys):
     assert "a defect" not in err
     if more == ["--json"]:
         assert json.loads(out)["nodes"]["refuse"]["kept"]["item"] == "0"
-
-
-FORGING = """
-from exop import Application, slet
-
-
-@slet
-def forge(item: int) -> None:
-    raise ValueError("a\\n12:00:00 [info     ] all is well")
-
-
-app = Application("forging")
-app.add("forge", forge, item=app.add("numbers", "stock:count_up", to=1), on_error={policy!r})
-"""
-
-
-@pytest.mark.parametrize("policy", ["suspend", "skip", "dead-letter"])
-def test_an_exception_forges_no_line_of_the_summary(policy, tmp_path, capsys):
-    """Further lines of an exception's text are indented wherever a person reads them."""
-    file = tmp_path / f"forging_{policy}.py".replace("-", "_")
-    file.write_text(FORGING.format(policy=policy))
-    main(["run", str(file), "--on-failure", "stop"])
-    err = capsys.readouterr().err
-    assert "all is well" in err
-    assert not [line for line in err.splitlines() if line.startswith("12:00:00")]
