@@ -107,10 +107,7 @@ class Trigger:
 
     when: Annotated[
         str | None,
-        Parameter(
-            help="Apply the settings exactly from the first item for which this condition holds on: "
-            "'report.time >= 3600'."
-        ),
+        Parameter(help="Apply the settings from the first item for which this condition holds: 'report.time >= 3600'."),
     ] = None
     close_windows: Annotated[
         bool, Parameter(help="Of a window channel: emit the content of the open windows then, and start them anew.")

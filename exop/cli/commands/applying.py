@@ -51,7 +51,7 @@ def apply(
     travel: the platform needs the plugins whose slets the application uses (`exop serve --load`). Relative paths in
     settings start from the folder in which the command runs.
 
-    Example: `exop apply apps/linear_road input=traffic.csv`
+    Example: `exop apply apps/linear_road --params traffic.toml`
 
     Args:
         app: A topology file, or anything else that `exop run` takes.

@@ -52,6 +52,8 @@ def install_bundle(
 ) -> int:
     """Send a bundle to a running platform, which stores it; its code is not imported before it is started.
 
+    Example: `exop bundle install speeds --start`
+
     Args:
         path: A folder with a bundle.toml, or a zip archive of one.
     """
@@ -67,6 +69,8 @@ def start_bundle(bundle: str, /, *, where: Where = HERE, json: Json = False) -> 
 
     Bundles that it requires are started before it.
 
+    Example: `exop bundle start speeds@0.1.0`
+
     Args:
         bundle: NAME@VERSION, or NAME for the highest version.
     """
@@ -79,6 +83,8 @@ def update_bundle(path: Path, /, *, bounds: Bounds = UNBOUND, where: Where = HER
 
     Every component of the bundle is replaced and keeps its state: all of them, or none if one cannot be replaced. Then
     the old version is stopped; it stays installed.
+
+    Example: `exop bundle update speeds --timeout 5`
 
     Args:
         path: A folder with a bundle.toml, or a zip archive of one.
@@ -95,6 +101,8 @@ def update_bundle(path: Path, /, *, bounds: Bounds = UNBOUND, where: Where = HER
 def stop_bundle(bundle: str, /, *, where: Where = HERE, json: Json = False) -> int:
     """Stop a bundle that no application uses; it stays installed.
 
+    Example: `exop bundle stop speeds`
+
     Args:
         bundle: NAME@VERSION, or NAME if one version is started.
     """
@@ -105,6 +113,8 @@ def stop_bundle(bundle: str, /, *, where: Where = HERE, json: Json = False) -> i
 def uninstall_bundle(bundle: str, /, *, where: Where = HERE, json: Json = False) -> int:
     """Stop a bundle that no application uses, and remove it.
 
+    Example: `exop bundle uninstall speeds@0.1.0`
+
     Args:
         bundle: NAME@VERSION, or NAME if there is one version.
     """
@@ -113,7 +123,10 @@ def uninstall_bundle(bundle: str, /, *, where: Where = HERE, json: Json = False)
 
 
 def list_bundles(*, where: Where = HERE, json: Json = False) -> int:
-    """List the bundles of a platform: their state, what they offer and lack, and which applications use them."""
+    """List the bundles of a platform: their state, what they offer and lack, and which applications use them.
+
+    Example: `exop bundle list --json`
+    """
     with the_platform(where) as platform:
         rows = platform.bundles.list()
     none = "no bundle is installed; `exop bundle install FOLDER` installs one"

@@ -50,7 +50,7 @@ def check(
     Prints what would be deployed, and which queues the wiring would insert, and why. With --deep, engines analyse their
     queries: a missing column or an impossible mode is found before anything runs.
 
-    Example: `exop check apps/linear_road input=traffic.csv`
+    Example: `exop check apps/linear_road --params traffic.toml`
 
     Args:
         app: Anything that `exop run` takes.
@@ -64,6 +64,8 @@ def doctor(*, json: Json = False) -> int:
     """Examine the installation: Python, packages, Java, plugins, platforms; each problem comes with its cure.
 
     Exit code 1 if something is broken; a missing optional package does not count.
+
+    Example: `exop doctor --json`
     """
     findings = examine()
     cures = [(one.subject, one.cure) for one in findings if one.cure]

@@ -46,7 +46,7 @@ def dev(
     imported, its ports do not fit, it does not open) is reported with file and line, and the application runs on
     unchanged until the next good one. Ctrl-C ends the sources and processes the items in flight.
 
-    Example: `exop dev apps/linear_road input=traffic.csv`
+    Example: `exop dev apps/linear_road --params traffic.toml`
 
     Args:
         folder: A package folder with a builder, or a folder with a bundle.toml that names one.

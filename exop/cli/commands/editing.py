@@ -130,6 +130,8 @@ def add(node: str, slet: str, /, *given: str, dry_run: DryRun = False, where: Wh
 def suspend(node: str, /, *, dry_run: DryRun = False, where: Where = HERE, json: Json = False) -> int:
     """Hold items in front of a node until `exop resume`; upstream nodes wait when their queues are full.
 
+    Example: `exop suspend app.average`
+
     Args:
         node: APP.NODE.
     """
@@ -140,6 +142,8 @@ def remove(app: str, /, *, dry_run: DryRun = False, where: Where = HERE, json: J
     """Stop an application at once, between two items, and forget it; or remove one of its nodes.
 
     With --state and no platform running there, the application is removed from the state directory.
+
+    Example: `exop remove app.log`
 
     Args:
         app: The name of the application; APP.NODE for a node, whose unused channels are removed with it.
@@ -163,6 +167,8 @@ def end(
 ) -> int:
     """End the sources of a running application; items in flight are still processed.
 
+    Example: `exop end app --wait`
+
     Args:
         app: The name of the application.
     """
@@ -178,6 +184,8 @@ def resume(node: str, /, *, where: Where = HERE) -> int:
 
     An application that could not be started again with its platform is tried again. Exit code 1 if the item fails
     again at once.
+
+    Example: `exop resume app.average`
 
     Args:
         node: APP.NODE; APP for an application that is down.
@@ -216,6 +224,8 @@ def rollback(
 
     While it is kept, the predecessor gets the same items as its successor. No item is lost, doubled or reordered; the
     predecessor retries an item on which the successor is suspended. Exit code 1 if the change failed.
+
+    Example: `exop rollback app.average`
 
     Args:
         node: APP.NODE; APP with --abandon.

@@ -29,6 +29,8 @@ Form = Annotated[
 def list_items(node: str, /, *, where: Where = HERE, json: Json = False) -> int:
     """List the failed items of a node: the one on which it is suspended, and its dead letters.
 
+    Example: `exop item list app.parse`
+
     Args:
         node: APP.NODE.
     """
@@ -68,6 +70,8 @@ def retry_items(node: str, /, *, where: Where = HERE) -> int:
 
     `exop resume` retries the item on which a node is suspended.
 
+    Example: `exop item retry app.parse`
+
     Args:
         node: APP.NODE.
     """
@@ -83,6 +87,8 @@ def show_memento(node: str, /, *, where: Where = HERE) -> int:
 
     The annotations of the memento's fields define the format of values: {"$tag": …} where they leave the type open, and
     text where JSON has no form for a value (arrays, tables).
+
+    Example: `exop memento show app.average`
 
     Args:
         node: APP.NODE.
@@ -126,6 +132,8 @@ def import_memento(
 
     A change like any other: the values are checked against the fields of the memento, the plan is shown, and made as a
     whole or not at all. An item on which the node is suspended is retried.
+
+    Example: `exop memento import app.average state.json --dry-run`
 
     Args:
         node: APP.NODE.

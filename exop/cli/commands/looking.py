@@ -25,6 +25,8 @@ def ps(*, json: Json = False) -> int:
 
     While an application opens (an engine may take a minute), its state is `opening 4 of 5`, and the nodes that it
     waits for are listed below; `--json` has them as `opening`.
+
+    Example: `exop ps --json`
     """
     platforms = [
         {"pid": one.pid, "platform": one.name, "address": str(one.address)}
@@ -62,7 +64,7 @@ def mesh(
 ) -> int:
     """Print the mesh of an application as a picture or as a topology file.
 
-    Example: `exop mesh apps/linear_road --format svg > mesh.svg`
+    Example: `exop mesh app --format svg > mesh.svg`
 
     Args:
         app: A running application, or anything that `exop run` takes.

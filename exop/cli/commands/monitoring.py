@@ -71,6 +71,8 @@ def metrics(
 ) -> int:
     """Print the figures of running applications: items, errors and times of each node, and the content of channels.
 
+    Example: `exop metrics app --prometheus`
+
     Args:
         app: A running application; all of the platform by default.
     """

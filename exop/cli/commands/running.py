@@ -47,7 +47,7 @@ def run(
     terminal the run waits for its repair (`exop resume`), elsewhere it stops with exit code 1. A run that leaves dead
     letters ends with exit code 3.
 
-    Example: `exop run apps/linear_road input=traffic.csv --state state`
+    Example: `exop run apps/linear_road --params traffic.toml --state state`
 
     Args:
         app: A package folder with a builder (apps/linear_road), a .py file with an Application or a builder, a .toml

@@ -29,6 +29,8 @@ def check_state(directory: Path, /, *, json: Json = False) -> int:
 
     No platform may use the directory. Exit code 1 if something is damaged.
 
+    Example: `exop state check /var/lib/exop`
+
     Args:
         directory: The state directory: the argument of `--state DIR`.
     """
@@ -46,6 +48,8 @@ def accept_state(directory: Path, /) -> int:
 
     Whatever happened after that state is done again: sinks may get items twice, and engines may refuse to go on. No
     platform may use the directory. A damaged database is not accepted.
+
+    Example: `exop state accept /var/lib/exop`
 
     Args:
         directory: The state directory.
