@@ -57,16 +57,15 @@ def freeze(properties: Mapping[str, Given]) -> dict[str, Value]:
     Raises:
         RegistryError: a value is of a type that filters cannot compare.
     """
-    return {
-        name: value if type(value) in _SCALARS else _frozen(name, value)  # type: ignore[misc]
-        for name, value in properties.items()
-    }
-
-
-def _frozen(name: str, value: object) -> Value:
-    if isinstance(value, (list, tuple)):
-        return tuple(_plain(name, element) for element in value)
-    return _plain(name, value)
+    found: dict[str, Value] = {}
+    for name, value in properties.items():
+        if type(value) in _SCALARS:  # the usual case
+            found[name] = value  # type: ignore[assignment]
+        elif isinstance(value, (list, tuple)):
+            found[name] = tuple(_plain(name, element) for element in value)
+        else:
+            found[name] = _plain(name, value)
+    return found
 
 
 def _plain(name: str, value: object) -> Scalar:

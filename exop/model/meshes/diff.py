@@ -123,11 +123,7 @@ def marks_of(mesh: Mesh) -> dict[str, dict[str, Any]]:
 
 
 def marked(mesh: Mesh, marks: Mapping[str, Mapping[str, Any]]) -> Mesh:
-    """The mesh with these marks on its nodes and channels.
-
-    Raises:
-        UnknownName: an unknown node or channel, or an unknown mark.
-    """
+    """The mesh with these marks on its nodes and channels."""
     nodes: dict[str, Node | None] = {}
     channels: dict[str, ChannelSpec | None] = {}
     for name, given in marks.items():

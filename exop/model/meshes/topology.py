@@ -33,11 +33,7 @@ _UPDATE: Final[dict[str, Any]] = {
 
 
 def to_toml(mesh: Graph) -> str:
-    """Write a mesh: one table per channel and per node, with the explicitly set settings.
-
-    Raises:
-        MeshError: TOML cannot hold a setting.
-    """
+    """Write a mesh: one table per channel and per node, with the explicitly set settings."""
     known: dict[str, str] = vars(mesh)  # a mesh never changes, and each of its checkpoints holds its text
     if "_toml" not in known:
         known["_toml"] = "\n".join(section_text(mesh, *section) for section in sections(mesh))
@@ -54,11 +50,7 @@ def sections(mesh: Graph) -> Iterator[tuple[str, str]]:
 
 
 def section_text(mesh: Graph, kind: str, name: str) -> str:
-    """Write one of these tables.
-
-    Raises:
-        MeshError: TOML cannot hold a setting.
-    """
+    """Write one of these tables."""
     # tomlkit is needed by writers alone.
     import tomlkit
 

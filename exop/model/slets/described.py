@@ -108,11 +108,7 @@ def _code(factory: Any) -> str:
 
 
 def absent(data: Any) -> SletSpec:
-    """Read the description of a slet whose code is not here, from plain data or JSON.
-
-    Raises:
-        StoredStateError: it is invalid.
-    """
+    """Read the description of a slet whose code is not here, from plain data or JSON."""
     try:
         return _slet(convert(read_json(data) if isinstance(data, bytes) else data, dict[str, Any]))
     except (ValueError, RecursionError, TypeError, LookupError) as error:

@@ -105,21 +105,16 @@ def _way(before: Node, after: Node) -> HandOver:
         return HandOver(f"the state through {name}", take, calls=name)
     if new.__qualname__ == old.__qualname__ and type_of(old).fields.keys() <= type_of(new).fields.keys():
         names = tuple(type_of(old).fields)
-        _check_types(before.name, old, new)
+        for change in changes(type_of(old), type_of(new)):
+            if not change.compatible:
+                version = f"class {new.__name__}(Memento, version={old.__memento_version__ + 1})"
+                raise _refused(before.name, old, new, f"{change}, so it is another version ({version})")
         return HandOver(
             f"the state ({old.__name__}) field by field",
             lambda memento: new(**{name: getattr(memento, name) for name in names}),
             calls=new.__name__ if hasattr(new, "__post_init__") else None,
         )
     raise _refused(before.name, old, new, f"{new.__name__} has no upgrade({old.__name__})")
-
-
-def _check_types(node: str, old: type[Memento], new: type[Memento]) -> None:
-    """Refuse a hand-over field by field if a field's type does not accept the old values."""
-    for change in changes(type_of(old), type_of(new)):
-        if not change.compatible:
-            version = f"class {new.__name__}(Memento, version={old.__memento_version__ + 1})"
-            raise _refused(node, old, new, f"{change}, so it is another version ({version})")
 
 
 def _refused(node: str, old: type, new: type, problem: str) -> MementoError:

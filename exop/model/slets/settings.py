@@ -43,11 +43,7 @@ class Setting:
         return value if self.type in (Any, object) else _copied(value)
 
     def converted(self, place: str, value: Any) -> Any:
-        """Convert *value* to the type of the setting.
-
-        Raises:
-            SettingError: it cannot be converted.
-        """
+        """Convert *value* to the type of the setting."""
         try:
             return convert(value, self.type)
         except ValueError as problem:
@@ -69,10 +65,6 @@ def configured(
     """Check and convert the *given* values, and complete them with defaults.
 
     *place* is named in errors; so are *ports*, if they may be given in the same call.
-
-    Raises:
-        UnknownName: an unknown setting.
-        SettingError: a value of the wrong type, or a required one that is missing.
     """
     for name in given:
         if name not in settings:
@@ -90,11 +82,7 @@ def configured(
 
 
 def parse(words: Sequence[str]) -> dict[str, str]:
-    """Split `name=value` words.
-
-    Raises:
-        BuilderError: a word is malformed, or a name is given twice.
-    """
+    """Split `name=value` words."""
     given: dict[str, str] = {}
     for text in words:
         name, equals, value = text.partition("=")

@@ -52,11 +52,7 @@ class _Found:
 
 
 def read_function(function: Callable[..., Any]) -> SletSpec:
-    """Read a function's signature.
-
-    Raises:
-        SletError: it is not that of a slet; the message says what to write.
-    """
+    """Read a function's signature."""
     name = getattr(function, "__qualname__", repr(function))
     _check_function(function, name)
     hints, found = _hints_of(function, name), _Found(name)
@@ -94,11 +90,7 @@ def read_function(function: Callable[..., Any]) -> SletSpec:
 
 
 def read_class(cls: type, *, own_driver: bool) -> SletSpec | None:
-    """Read a `Slet` class; `None` for an abstract base without ports.
-
-    Raises:
-        SletError: it is no slet; the message says what to write.
-    """
+    """Read a `Slet` class; `None` for an abstract base without ports."""
     name, found = cls.__qualname__, _read_fields(cls)
     methods = list(_read_methods(cls))
     found.inputs += [port for port, _, _ in methods]
@@ -309,11 +301,7 @@ def _read_setting(name: str, annotation: Any, default: Any) -> Setting:
 
 
 def read_settings(thing: Callable[..., Any]) -> dict[str, Setting]:
-    """Read the keyword-only parameters of an application builder or a channel kind as settings.
-
-    Raises:
-        SletError: a parameter has no type, or is not keyword-only; the message says what to write.
-    """
+    """Read the keyword-only parameters of an application builder or a channel kind as settings."""
     try:
         return dict(_keyword_only(thing))
     except SletError as problem:

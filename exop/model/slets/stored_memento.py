@@ -70,11 +70,7 @@ def dump_memento(memento: Memento, place: str) -> bytes:
 
 
 def header(data: bytes, place: str) -> StoredMemento:
-    """Read the header of a stored memento.
-
-    Raises:
-        StoredStateError: it is damaged, or of another release.
-    """
+    """Read the header of a stored memento."""
     found = decode(data, declared=Declared())
     if not isinstance(found, list) or not found or not isinstance(found[0], int):
         raise refused(place, "it is no memento", "take an older copy")
@@ -162,11 +158,7 @@ def _filled(stored: StoredMemento, fields: dict[str, Any], kind: type[Memento], 
 
 
 def json_document(memento: Memento, place: str) -> tuple[dict[str, Any], list[str]]:
-    """Convert a memento to JSON; also returns the places of values that JSON can only display.
-
-    Raises:
-        NotStorable: it is nested too deeply; *place* is named.
-    """
+    """Convert a memento to JSON; also returns the places of values that JSON can only display."""
     deep = deep_place(fields_of(memento))
     if deep is not None:
         problem = f"it is nested more than {DEPTH} levels deep, or refers to itself"

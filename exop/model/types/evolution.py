@@ -55,18 +55,23 @@ class _Node(TypedDict):
 
 
 def from_data(data: Any) -> Type:
-    """Read a description. Its classes are resolved only if Python or ExoP define them.
-
-    Raises:
-        StoredStateError: it is invalid, or larger than any description that ExoP writes.
-    """
+    """Read a description. Its classes are resolved only if Python or ExoP define them."""
     if not isinstance(data, (list, tuple)) or not 0 < len(data) <= MOST:
         _refuse(f"it is no list of 1 to {MOST} types")
     try:
         nodes: list[_Node] = convert(data, list[_Node])
     except ValueError as problem:
         _refuse(str(problem)[:300])
-    found = [_alone(node) for node in nodes]
+    found = [
+        built(
+            node["kind"],
+            node["name"],
+            _KNOWN.get((node["kind"], node.get("identity", ""))),
+            identity=node.get("identity", ""),
+            choices=tuple(node.get("choices", ())),
+        )
+        for node in nodes
+    ]
     referred = [place for node in nodes for place in (*node.get("arguments", ()), *(one[1] for one in _fields(node)))]
     if not all(0 <= place < len(found) for place in referred):
         _refuse("it refers to a type that it does not have")
@@ -89,13 +94,6 @@ def from_data(data: Any) -> Type:
 
 def _fields(node: _Node) -> Sequence[tuple[str, int, bool, str]]:
     return node.get("fields", ())
-
-
-def _alone(node: _Node) -> Type:
-    """A type without its arguments and fields."""
-    kind, identity = node["kind"], node.get("identity", "")
-    known = _KNOWN.get((kind, identity))
-    return built(kind, node["name"], known, identity=identity, choices=tuple(node.get("choices", ())))
 
 
 def _refuse(problem: str) -> NoReturn:

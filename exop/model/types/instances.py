@@ -43,11 +43,7 @@ def _default(kind: Any, field: dataclasses.Field[Any], factories: bool) -> Any:
 
 
 def filled_tuple(kind: Any, fields: Mapping[str, Any]) -> Any:
-    """Create a named tuple with these fields; missing ones have their defaults, or `None` if nullable.
-
-    Raises:
-        StoredStateError: the class lacks a field, or a missing field has no default.
-    """
+    """Create a named tuple with these fields; missing ones have their defaults, or `None` if nullable."""
     given = {**kind._field_defaults, **fields}
     if given.keys() != set(kind._fields):
         given = {**type_of(kind).nulls, **given}

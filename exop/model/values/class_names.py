@@ -26,11 +26,7 @@ _LONGEST: Final = 500
 
 
 def name_of(kind: Any) -> str:
-    """Return the name `module:Qualified.Name` by which another process finds a class or function.
-
-    Raises:
-        NotStorable: it is defined in a function or in a script, or has been renamed.
-    """
+    """Return the name `module:Qualified.Name` by which another process finds a class or function."""
     known = _names.get(kind)
     if known is not None:
         return known
@@ -50,11 +46,7 @@ def name_of(kind: Any) -> str:
 
 @lru_cache(maxsize=4096)
 def named(name: str) -> Any:
-    """Return the class or function of this name, if its module is loaded; nothing is imported or called.
-
-    Raises:
-        StoredStateError: there is none.
-    """
+    """Return the class or function of this name, if its module is loaded; nothing is imported or called."""
     # A class of an unloaded version of a bundle is replaced by that of the loaded version.
     module, _, qualified = (find_version(name) or name)[:_LONGEST].partition(":")
     found: Any = sys.modules.get(module)
@@ -124,11 +116,7 @@ def _package(module: str) -> str:
 
 
 def class_named(name: str, kind: str, fits: Callable[[type], bool], declared: Declared | None) -> Any:
-    """Return the class of this name, if it is a *kind* and *declared*; `None` permits all classes, for trusted data.
-
-    Raises:
-        StoredStateError: it is missing, not declared, or something else.
-    """
+    """Return the class of this name, if it is a *kind* and *declared*; `None` permits all classes, for trusted data."""
     found = named(name)
     is_class = issubclass(type(found), type)
     if is_class and declared is not None and found not in declared:
@@ -141,11 +129,7 @@ def class_named(name: str, kind: str, fits: Callable[[type], bool], declared: De
 
 
 def factory_named(name: str, declared: Declared | None) -> Any:
-    """Return the factory of a `defaultdict`: a built-in collection or number, or a declared class of data.
-
-    Raises:
-        StoredStateError: it is something else.
-    """
+    """Return the factory of a `defaultdict`: a built-in collection or number, or a declared class of data."""
     if name in _FACTORIES or declared is None:
         return _FACTORIES.get(name) or named(name)
     return class_named(name, "factory of a defaultdict", _is_data, declared)

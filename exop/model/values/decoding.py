@@ -61,11 +61,7 @@ def decode(data: bytes, *, levels: int = DEPTH, declared: Declared | None = None
 
 
 def decode_each(parts: Sequence[bytes], *, levels: int = DEPTH) -> list[Any]:
-    """Decode each of *parts*; many small ones are decoded faster than one by one.
-
-    Raises:
-        StoredStateError: as `decode`.
-    """
+    """Decode each of *parts*; many small ones are decoded faster than one by one."""
     data = b"".join(parts)
     if len(parts) < 2 or len(data) > len(parts) * _SMALL:
         return [decode(part, levels=levels) for part in parts]

@@ -94,11 +94,7 @@ def _text(place: Any, most: int = 80) -> str:
 
 
 def read_json(data: bytes, **options: Any) -> Any:
-    """Parse JSON in UTF-8.
-
-    Raises:
-        ValueError: it is invalid, or nested more deeply than any memento (`TooDeep`).
-    """
+    """Parse JSON in UTF-8."""
     text = data.decode("utf-8-sig")
     brackets = _BRACKETS.sub("", _STRINGS.sub("", text))
     if max(accumulate(1 if one in "[{" else -1 for one in brackets), default=0) > _PER_LEVEL * DEPTH:
@@ -107,11 +103,7 @@ def read_json(data: bytes, **options: Any) -> Any:
 
 
 def read_toml(text: str, levels: int = DEPTH + AROUND) -> dict[str, Any]:
-    """Parse TOML.
-
-    Raises:
-        ValueError: it is invalid, or nested too deeply (`TooDeep`).
-    """
+    """Parse TOML."""
     import tomllib
 
     try:

@@ -104,11 +104,7 @@ def encode(value: Any, *, levels: int = DEPTH) -> bytes:
 
 
 def encode_each(values: Mapping[K, Any], place: Callable[[K], str], *, levels: int = DEPTH) -> dict[K, bytes]:
-    """Encode several values; *place* returns the place of one, for errors.
-
-    Raises:
-        NotStorable: as `encode`.
-    """
+    """Encode several values; *place* returns the place of one, for errors."""
     found = {}
     for key, value in values.items():
         try:

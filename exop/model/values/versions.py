@@ -83,11 +83,7 @@ class Mover:
     _found: dict[type, Any] = dataclasses.field(default_factory=dict)
 
     def move(self, value: Any) -> Any:
-        """Convert a value to the new version.
-
-        Raises:
-            NoVersion: the new version lacks the class, or it has other fields.
-        """
+        """Convert a value to the new version."""
         kind = type(value)
         if kind in _PLAIN:
             return value
@@ -98,11 +94,7 @@ class Mover:
         return known[1]
 
     def fields_of(self, value: Any) -> Any:
-        """Convert the fields of a dataclass that is of the new version already.
-
-        Raises:
-            NoVersion: as `move`.
-        """
+        """Convert the fields of a dataclass that is of the new version already."""
         return self._record(value, type(value))
 
     def concerns(self, annotation: Any) -> bool:
