@@ -1,6 +1,6 @@
-"""ExoP: virtualizes stream processing.
+"""ExoP virtualizes the operators of stream processing: any of them can be replaced while the stream runs.
 
-The names below are the public API; each is imported when it is first used, so that `import exop` costs next to nothing.
+The names below are the public API; each is imported when it is first used, so `import exop` costs next to nothing.
 """
 
 from importlib import import_module
@@ -27,33 +27,23 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "Application": "exop.app",
-    "Batch": "exop.model.items",
-    "Channel": "exop.runtime.channels.base",
-    "ChannelSpec": "exop.model.meshes.mesh",
-    "Committed": "exop.model.slets.tie",
-    "DeadLetter": "exop.model.items",
-    "EndOfStream": "exop.model.items",
-    "ExopError": "exop.errors",
-    "InputPort": "exop.model.slets.ports",
-    "InputPorts": "exop.model.slets.ports",
-    "Keyed": "exop.model.meshes.partitions",
-    "Memento": "exop.model.slets.memento",
-    "Mesh": "exop.model.meshes.mesh",
-    "Node": "exop.model.meshes.mesh",
-    "OutputPort": "exop.model.slets.ports",
-    "OutputPorts": "exop.model.slets.ports",
-    "Platform": "exop.platform",
-    "Punctuation": "exop.model.items",
-    "ServiceRegistry": "exop.registry",
-    "Shadow": "exop.model.meshes.shadow",
-    "Slet": "exop.model.slets.slet",
-    "Tie": "exop.model.slets.tie",
-    "connect": "exop.remoting.api.remote_platform",
-    "hookimpl": "exop.hooks",
-    "input_port": "exop.model.slets.slet",
-    "slet": "exop.model.slets.slet",
+#: The public names by their modules, which are imported when a name is first used.
+_MODULES = {
+    "exop.app": ("Application",),
+    "exop.errors": ("ExopError",),
+    "exop.hooks": ("hookimpl",),
+    "exop.model.items": ("Batch", "DeadLetter", "EndOfStream", "Punctuation"),
+    "exop.model.meshes.mesh": ("ChannelSpec", "Mesh", "Node"),
+    "exop.model.meshes.partitions": ("Keyed",),
+    "exop.model.meshes.shadow": ("Shadow",),
+    "exop.model.slets.memento": ("Memento",),
+    "exop.model.slets.ports": ("InputPort", "InputPorts", "OutputPort", "OutputPorts"),
+    "exop.model.slets.slet": ("Slet", "input_port", "slet"),
+    "exop.model.slets.tie": ("Committed", "Tie"),
+    "exop.platform": ("Platform",),
+    "exop.registry": ("ServiceRegistry",),
+    "exop.remoting.api.remote_platform": ("connect",),
+    "exop.runtime.channels.base": ("Channel",),
 }
 
 __all__ = [
@@ -87,11 +77,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'exop' has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
+    for module, names in _MODULES.items():
+        if name in names:
+            value = globals()[name] = getattr(import_module(module), name)
+            return value
+    raise AttributeError(f"module 'exop' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -117,9 +117,6 @@ class RemoteBundles:
 
     def __init__(self, platform: RemotePlatform) -> None:
         self._platform = platform
-        self.start = platform.start_bundle
-        self.stop = platform.stop_bundle
-        self.uninstall = platform.uninstall_bundle
         self.list = platform.list_bundles
 
     def install(self, path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -129,6 +126,18 @@ class RemoteBundles:
     def update(self, path: str | os.PathLike[str], **bounds: Any) -> dict[str, Any]:
         """Send a new version of a bundle, which replaces the started versions there; these are stopped."""
         return self._platform.update_bundle(_archive_of(path), str(path), **bounds)
+
+    def start(self, name: str) -> dict[str, Any]:
+        """As `Platform.bundles.start`."""
+        return self._platform.start_bundle(name)
+
+    def stop(self, name: str) -> dict[str, Any]:
+        """As `Platform.bundles.stop`."""
+        return self._platform.stop_bundle(name)
+
+    def uninstall(self, name: str) -> dict[str, Any]:
+        """As `Platform.bundles.uninstall`."""
+        return self._platform.uninstall_bundle(name)
 
 
 class RemotePlatform(Management[RemotePlan]):
