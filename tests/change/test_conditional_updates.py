@@ -3,7 +3,7 @@
 import random
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -11,6 +11,7 @@ import pytest
 
 from exop import Application, Batch, InputPort, OutputPort, Platform, Punctuation, Shadow, Slet, input_port, slet
 from exop.errors import ConditionError, MeshError, PlanError, SettingError, StaleMesh, UnknownName
+from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.nodes import ConditionalUpdate
 from exop.runtime.conditional_updates import AppliedUpdate
 from tests.change.tools import (
@@ -83,6 +84,25 @@ class Scale(Slet):
         return -y, self.by
 
 
+def opening(gate: Gate, error: Exception | None = None) -> Any:
+    """A slet that opens when the gate does, or fails then."""
+
+    class Opening(Slet):
+        by: int = 1
+
+        def __enter__(self) -> "Opening":
+            gate.pass_through()
+            if error is not None:
+                raise error
+            return self
+
+        @input_port
+        def x(self, x: int) -> tuple[int, int]:
+            return x, self.by
+
+    return Opening
+
+
 @slet
 def in_batches(position: Position, *, to: int = LAST, seed: int = 1) -> Iterator[Batch[int]]:
     """Emit 1, 2, 3, … in batches of different sizes."""
@@ -101,6 +121,11 @@ def expected(*steps: tuple[int, int], last: int = LAST) -> list[tuple[int, int]]
             factor = rest.pop(0)[1]
         found.append((number, factor))
     return found
+
+
+def armed(platform: Platform, when: str, *slets: Any) -> AbstractContextManager[tuple[Tap, list[Any]]]:
+    """Run a tap, these slets and a sink, with an update of `b` that is pending."""
+    return tapped(platform, *slets, edit=lambda mesh: mesh.configure("b", by=2, when=when))
 
 
 @contextmanager
@@ -339,7 +364,7 @@ def test_a_channel_goes_while_an_update_is_pending_there(platform):
 @pytest.mark.parametrize("settings", [{}, {"by": 7}])
 def test_it_can_be_cancelled(platform, settings):
     """`configure` without `when` takes effect at once, and nothing is pending any more."""
-    with tapped(platform, scale, edit=lambda mesh: mesh.configure("b", by=2, when="x >= 50")) as (tap, seen):
+    with armed(platform, "x >= 50", scale) as (tap, seen):
         plan = platform.plan(platform.mesh("app").configure("b", **settings))
         assert "no longer pending: by=2 when x >= 50" in str(plan)
         plan.apply()
@@ -350,7 +375,7 @@ def test_it_can_be_cancelled(platform, settings):
 
 def test_a_condition_that_raises(platform):
     """The item is processed as if it did not hold, what was raised is told, and the update goes on waiting."""
-    with tapped(platform, scale, edit=lambda mesh: mesh.configure("b", by=2, when="1 / (x - 3) > 0")) as (tap, seen):
+    with armed(platform, "1 / (x - 3) > 0", scale) as (tap, seen):
         tap.let(3)
         eventually(lambda: len(seen) == 3)
         told = platform.status("app")["nodes"]["b"]["pending_problem"]
@@ -385,7 +410,7 @@ def test_a_slet_that_refuses_the_settings(platform):
 
 def test_it_holds_for_a_successor(platform):
     """A replacement keeps what is pending; a successor that lacks the setting does not, and the plan says so."""
-    with tapped(platform, scale, edit=lambda mesh: mesh.configure("b", by=2, when="x >= 50")) as (tap, seen):
+    with armed(platform, "x >= 50", scale) as (tap, seen):
         changed(platform, "app", lambda mesh: mesh.replace("b", scale_too))
         assert pending(platform, "b") == ["by=2 when x >= 50"]
         tap.let(60)
@@ -426,37 +451,29 @@ def test_under_replacements_at_full_speed(platform):
 
 def test_it_fires_while_a_change_is_prepared(platform):
     """The change is made on top of what took effect meanwhile; an edit that takes the update away is outdated."""
-    seen: list[Any] = []
-    tap, gate = Tap(), Gate()
+    gate = Gate()
 
-    class Slow(Scale):
-        def __enter__(self) -> "Slow":
-            gate.pass_through()
-            return self
+    def edited(mesh: Mesh) -> Mesh:
+        return mesh.configure("b", by=2, when="x >= 50").configure("b", by=3, when="x >= 80")
 
-    app = Application("app")
-    numbers = app.add("a", tap.source())
-    app.add("c", writing(seen), x=app.add("b", Scale, x=numbers, y=app.add("idle", count_to, to=0)))
-    platform.apply(app.build().configure("b", by=2, when="x >= 50").configure("b", by=3, when="x >= 80"))
-    read = platform.mesh("app")
-    with in_thread(lambda: platform.apply(read.replace("b", Slow))) as applied:
-        gate.somebody_waits()
-        tap.let(60)
-        eventually(lambda: len(seen) == 60)
-        gate.open()
-    assert applied.result().revision == 3
-    assert platform.mesh("app").node("b").slet.factory is Slow
-    assert platform.status("app")["nodes"]["b"]["settings"] == {"by": 2}
-    with pytest.raises(StaleMesh):
-        platform.apply(read.configure("b", by=9))
-    read = platform.mesh("app")
-    tap.let(40)
-    eventually(lambda: len(seen) == 100)
-    platform.apply(read.suspend("c"))  # read before the second has fired: that is part of it
-    assert platform.mesh("app").node("b").settings == {"by": 3}
-    changed(platform, "app", lambda mesh: mesh.resume("c"))
-    tap.shut()
-    finish(platform, "app")
+    with tapped(platform, scale, edit=edited) as (tap, seen):
+        read, successor = platform.mesh("app"), opening(gate)
+        with in_thread(lambda: platform.apply(read.replace("b", successor))) as done:
+            gate.somebody_waits()
+            tap.let(60)
+            eventually(lambda: len(seen) == 60)
+            gate.open()
+        assert done.result().revision == 3
+        assert platform.mesh("app").node("b").slet.factory is successor
+        assert platform.status("app")["nodes"]["b"]["settings"] == {"by": 2}
+        with pytest.raises(StaleMesh):
+            platform.apply(read.configure("b", by=9))
+        read = platform.mesh("app")
+        tap.let(40)
+        eventually(lambda: len(seen) == 100)
+        platform.apply(read.suspend("c"))  # read before the second has fired: that is part of it
+        assert platform.mesh("app").node("b").settings == {"by": 3}
+        changed(platform, "app", lambda mesh: mesh.resume("c"))
     assert seen == expected((50, 2), (80, 3), last=100)
 
 
@@ -489,33 +506,21 @@ def test_it_does_not_fire_elsewhere_while_a_change_is_bound(platform, monkeypatc
 
 def test_a_change_that_fails_takes_nothing_back(platform):
     """What has taken effect while a change was prepared stays, though the change is undone."""
-    seen: list[Any] = []
-    tap, gate = Tap(), Gate()
-
-    class Broken(Scale):
-        def __enter__(self) -> "Broken":
-            gate.pass_through()
-            raise OSError("no")
-
-    app = Application("app")
-    numbers = app.add("a", tap.source())
-    app.add("c", writing(seen), x=app.add("b", Scale, x=numbers, y=app.add("idle", count_to, to=0)))
-    platform.apply(app.build().configure("b", by=2, when="x >= 50"))
-    read = platform.mesh("app")
+    gate = Gate()
 
     def refused() -> None:
         with pytest.raises(PlanError):
-            platform.apply(read.replace("b", Broken))
+            platform.apply(read.replace("b", opening(gate, OSError("no"))))
 
-    with in_thread(refused):
-        gate.somebody_waits()
-        tap.let(60)
-        eventually(lambda: len(seen) == 60)
-        gate.open()
-    assert platform.mesh("app").node("b").settings == {"by": 2}
-    tap.let(10)
-    tap.shut()
-    finish(platform, "app")
+    with armed(platform, "x >= 50", scale) as (tap, seen):
+        read = platform.mesh("app")
+        with in_thread(refused):
+            gate.somebody_waits()
+            tap.let(60)
+            eventually(lambda: len(seen) == 60)
+            gate.open()
+        assert platform.mesh("app").node("b").settings == {"by": 2}
+        tap.let(10)
     assert seen == expected((50, 2), last=70)
 
 
@@ -619,20 +624,13 @@ def test_what_takes_effect_is_logged(platform, capsys):
 
 def test_beside_a_successor_that_is_proven(platform):
     """What takes effect in another node while a successor is on trial is no reason to give the proof up."""
-    seen: list[Any] = []
-    tap = Tap()
 
     @slet
     def passing_too(x: tuple[int, int]) -> tuple[int, int]:
         return x
 
-    mesh = chain("app", tap.source(), scale, passing, writing(seen)).build()
-    platform.apply(mesh.configure("b", by=2, when="x >= 50"))
-
-    with on_trial(platform, "c", passing_too, 60):
+    with armed(platform, "x >= 50", scale, passing) as (tap, seen), on_trial(platform, "c", passing_too, 60):
         tap.let(100)
-    tap.shut()
-    finish(platform, "app")
     assert platform.mesh("app").node("c").slet.name == "passing_too"
     assert platform.mesh("app").node("b").settings == {"by": 2}
     assert seen == expected((50, 2), last=100)
@@ -641,16 +639,14 @@ def test_beside_a_successor_that_is_proven(platform):
 @pytest.mark.parametrize("second", ["x >= 60", "x >= 1000"])
 def test_in_the_one_that_is_on_trial(platform, second):
     """An update takes effect in the successor on trial at the same item; one that is left does so behind the proof."""
-    seen: list[Any] = []
-    tap = Tap()
-    mesh = chain("app", tap.source(), scale, writing(seen)).build()
-    platform.apply(mesh.configure("b", by=2, when="x >= 50").configure("b", by=3, when=second))
 
-    with on_trial(platform, "b", scale_too, 90):
-        tap.let(100)
-    tap.let(1000)
-    tap.shut()
-    finish(platform, "app")
+    def edited(mesh: Mesh) -> Mesh:
+        return mesh.configure("b", by=2, when="x >= 50").configure("b", by=3, when=second)
+
+    with tapped(platform, scale, edit=edited) as (tap, seen):
+        with on_trial(platform, "b", scale_too, 90):
+            tap.let(100)
+        tap.let(1000)
     node = platform.mesh("app").node("b")
     assert (node.slet.name, dict(node.settings), node.pending) == ("scale_too", {"by": 3, "more": 0}, ())
     assert platform.deployment("app").components["b"].node.settings == {"by": 3, "more": 0}
@@ -660,35 +656,18 @@ def test_in_the_one_that_is_on_trial(platform, second):
 @pytest.mark.parametrize("condition", ["x >= 50", "x == 50"])
 def test_it_fires_while_a_successor_is_opened_for_its_trial(platform, condition):
     """The successor is opened with the settings of before; it is tried with those of now."""
-    seen: list[Any] = []
-    tap, opening = Tap(), Gate()
-
-    class Opening(Slet):
-        by: int = 1
-
-        def __enter__(self) -> "Opening":
-            opening.pass_through()
-            return self
-
-        @input_port
-        def x(self, x: int) -> tuple[int, int]:
-            return x, self.by
-
-    mesh = chain("app", tap.source(), scale, writing(seen)).build()
-    platform.apply(mesh.configure("b", by=2, when=condition))
+    gate = Gate()
 
     def proven() -> None:
-        platform.plan(platform.mesh("app").replace("b", Opening)).apply(shadow=Shadow(items=20, seconds=20))
+        platform.plan(platform.mesh("app").replace("b", opening(gate))).apply(shadow=Shadow(items=20, seconds=20))
 
-    with in_thread(proven):
-        opening.somebody_waits()
+    with armed(platform, condition, scale) as (tap, seen), in_thread(proven):
+        gate.somebody_waits()
         tap.let(70)
         eventually(lambda: len(seen) == 70, "the items that come while it is opened")
-        opening.open()
+        gate.open()
         eventually(lambda: platform.status("app").get("shadow", {}).get("b", {}).get("seconds"), "the trial")
         tap.let(50)
-    tap.shut()
-    finish(platform, "app")
     node = platform.mesh("app").node("b")
     assert (node.slet.name, dict(node.settings), node.pending) == ("opening", {"by": 2}, ())
     assert seen == expected((50, 2), last=120)
@@ -696,13 +675,10 @@ def test_it_fires_while_a_successor_is_opened_for_its_trial(platform, condition)
 
 def test_an_update_that_the_mesh_does_not_have(platform):
     """It is told, and the driver that brought the item goes on."""
-    tap = Tap()
-    platform.apply(chain("app", tap.source(), scale, writing([])).build())
-    before, log = platform.mesh("app"), platform.deployment("app").update_log
     told: list[str] = []
-    log.on_news = lambda: told.append(log.news.popleft()[0])
-    log.record(AppliedUpdate("nodes", "b", ConditionalUpdate("x >= 50", {"by": 2})))
-    assert platform.mesh("app") == before
+    with tapped(platform, scale):
+        before, log = platform.mesh("app"), platform.deployment("app").update_log
+        log.on_news = lambda: told.append(log.news.popleft()[0])
+        log.record(AppliedUpdate("nodes", "b", ConditionalUpdate("x >= 50", {"by": 2})))
+        assert platform.mesh("app") == before
     assert told == ["a conditional update took effect that the mesh does not have"]
-    tap.shut()
-    platform.remove("app")
