@@ -21,9 +21,9 @@ from exop.hosts.messages import (
     Committed,
     Decision,
     Ended,
-    Entry,
     Finished,
     Fragment,
+    JournalEntry,
     Message,
     NotRecorded,
     Proceed,
@@ -135,7 +135,7 @@ class Coordinator:
                 actions += self._request(progress, now)
         return actions
 
-    def recover(self, journal: Iterable[Entry], now: float) -> list[Action]:
+    def recover(self, journal: Iterable[JournalEntry], now: float) -> list[Action]:
         """Continue after a restart, before `receive`: announce the committed plans again; all others are aborted."""
         for entry in journal:
             if isinstance(entry, Committed):

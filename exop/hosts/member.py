@@ -21,9 +21,10 @@ from exop.hosts.messages import (
     Decision,
     Did,
     Do,
-    Entry,
+    JournalEntry,
     Message,
     NotRecorded,
+    ParticipantStep,
     Prepared,
     Proceed,
     Propose,
@@ -32,12 +33,11 @@ from exop.hosts.messages import (
     Refuse,
     Send,
     Settled,
-    Step,
     advanced,
 )
 
 #: For each step that the home requests, the step that must be done before.
-_BEFORE: Final[dict[Step, Step]] = {"hold": "prepare", "cut": "hold"}
+_BEFORE: Final[dict[ParticipantStep, ParticipantStep]] = {"hold": "prepare", "cut": "hold"}
 #: The number of outcomes that a member remembers for others that ask; the home knows all that they may need.
 REMEMBERED: Final = 100
 
@@ -53,7 +53,7 @@ class _Part:
     """
 
     proposal: Propose
-    step: Step
+    step: ParticipantStep
     deadline: float
     ask_at: float
     done: bool = False
@@ -155,7 +155,7 @@ class Member:
         home, peers = part.proposal.sender, part.proposal.peers if part.in_doubt else ()
         return [Send(name, Ask(part.proposal.plan, self.name)) for name in (home, *peers) if part.done]
 
-    def recover(self, journal: Iterable[Entry], now: float) -> list[Action]:
+    def recover(self, journal: Iterable[JournalEntry], now: float) -> list[Action]:
         """Continue after a restart, before `receive`; held if the outcome of a plan is not known."""
         prepared: Prepared | None = None
         for entry in journal:

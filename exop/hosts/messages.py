@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 #: The steps of a participant, in the order of the protocol; `restore` re-establishes a cut after a restart.
-Step: TypeAlias = Literal["prepare", "hold", "cut", "commit", "abort", "restore"]
+ParticipantStep: TypeAlias = Literal["prepare", "hold", "cut", "commit", "abort", "restore"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Propose(_Sent):
 class Proceed(_Sent):
     """Do the next step before the vote; a cut carries the data handed over by the members of earlier waves."""
 
-    step: Step
+    step: ParticipantStep
     handed: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -69,7 +69,7 @@ class Decision(_Sent):
 class Ready(_Sent):
     """A step is done: `cut` is the yes of the vote, with data for later waves; `commit`: the outcome is recorded."""
 
-    step: Step
+    step: ParticipantStep
     handed: Any = None
 
 
@@ -91,7 +91,7 @@ class Did:
     """The participant has finished a step: with a problem if it failed, else with the data that it hands over."""
 
     plan: str
-    step: Step
+    step: ParticipantStep
     handed: Any = None
     problem: str = ""
 
@@ -142,7 +142,7 @@ class Settled:
     by_hand: bool = False
 
 
-Entry: TypeAlias = Committed | Finished | Prepared | Settled
+JournalEntry: TypeAlias = Committed | Finished | Prepared | Settled
 
 
 # --- actions, carried out in their order
@@ -158,7 +158,7 @@ class Send:
 class Record:
     """Append to the journal, durably before the next action. If that fails: `NotRecorded`, and no further action."""
 
-    entry: Entry
+    entry: JournalEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class Do:
     """Let the participant do a step after the steps given before; it reports `Did`."""
 
     plan: str
-    step: Step
+    step: ParticipantStep
     change: Any = None
     handed: Any = None
 

@@ -20,7 +20,19 @@ from typing import Final
 from exop.errors import PlanError
 from exop.hosts.coordinator import Coordinator
 from exop.hosts.member import Member
-from exop.hosts.messages import Action, Committed, Did, Do, Ended, Fragment, NotRecorded, Record, Refuse, Send, Step
+from exop.hosts.messages import (
+    Action,
+    Committed,
+    Did,
+    Do,
+    Ended,
+    Fragment,
+    NotRecorded,
+    ParticipantStep,
+    Record,
+    Refuse,
+    Send,
+)
 from exop.model.meshes.mesh import Mesh
 from exop.runtime.supervision.interrupts import check_interrupt, delegated, held, uninterrupted, woken
 from exop.safe_repr import add_note, described
@@ -176,7 +188,7 @@ class _Steps(threading.Thread):
     def __init__(self, change: Change, check_there: Callable[[Change], None], mail: SimpleQueue[Send | None]) -> None:
         super().__init__(target=delegated(self._do_all), name=f"exop {change.name} change", daemon=True)
         self.change = change
-        self.given: SimpleQueue[Step] = SimpleQueue()
+        self.given: SimpleQueue[ParticipantStep] = SimpleQueue()
         self.error: BaseException | None = None
         self.undone = PlanError("the changes are not made together")
         self._check_there = check_there
@@ -184,7 +196,7 @@ class _Steps(threading.Thread):
 
     def _do_all(self) -> None:
         """Do the given steps until the change is made or undone; then close the old slets."""
-        step: Step = "prepare"
+        step: ParticipantStep = "prepare"
         with ExitStack() as turn:
             while step not in ("commit", "abort"):
                 step = self.given.get()
@@ -201,7 +213,7 @@ class _Steps(threading.Thread):
             return described(error)
         return ""
 
-    def _do(self, step: Step, turn: ExitStack) -> None:
+    def _do(self, step: ParticipantStep, turn: ExitStack) -> None:
         match step:
             case "prepare":
                 self.change.prepare()

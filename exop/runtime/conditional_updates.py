@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 from exop.model.items import EndOfStream, Punctuation
 from exop.model.meshes.conditional_updates import (
     PUNCTUATION,
-    Names,
+    ConditionNames,
     Place,
     applied,
     node_names,
@@ -217,7 +217,7 @@ class PendingUpdates:
         errors: The number of these exceptions.
     """
 
-    def __init__(self, owner: Component | Channel, log: UpdateLog, names: Names | None = None) -> None:
+    def __init__(self, owner: Component | Channel, log: UpdateLog, names: ConditionNames | None = None) -> None:
         self.section: Literal["nodes", "channels"] = "channels" if isinstance(owner, Channel) else "nodes"
         self._owner, self._log = owner, log
         self._names = names or node_names(self.place.name, self.place.slet)

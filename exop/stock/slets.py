@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from exop.errors import SettingError
-from exop.model.meshes.conditional_updates import Condition, Names, read_condition
+from exop.model.meshes.conditional_updates import Condition, ConditionNames, read_condition
 from exop.model.slets.ports import OutputPort, PortType
 from exop.model.slets.slet import Slet, input_port, slet, spec_of
 from exop.model.slets.spec import SletSpec
@@ -77,7 +77,7 @@ def _condition(port: str, text: str, item: PortType) -> Condition:
     if port == "rest":
         problem = "'rest' is the port of the items for which no condition holds; choose another name"
         raise SettingError(place="", setting="conditions", problem=problem)
-    return read_condition(text, Names(f"conditions.{port}", {"item": item}, punctuation=False))
+    return read_condition(text, ConditionNames(f"conditions.{port}", {"item": item}, punctuation=False))
 
 
 STOCK = (

@@ -54,7 +54,7 @@ _OTHERWISE: Final = "a condition has comparisons, arithmetic, and/or/not, in, li
 
 
 @dataclass(frozen=True)
-class Names:
+class ConditionNames:
     """The names allowed in a condition.
 
     Attributes:
@@ -106,7 +106,7 @@ def field_of(value: Any, name: str) -> Any:
     return value[name] if type(value) is dict or isinstance(value, Mapping) else getattr(value, name)
 
 
-def read_condition(text: str, names: Names) -> Condition:
+def read_condition(text: str, names: ConditionNames) -> Condition:
     """Read a condition.
 
     Raises:
@@ -118,7 +118,7 @@ def read_condition(text: str, names: Names) -> Condition:
 class _Reader:
     """Parses one text and checks every node of it."""
 
-    def __init__(self, text: str, names: Names) -> None:
+    def __init__(self, text: str, names: ConditionNames) -> None:
         self.text = text
         self.names = names
 
@@ -259,7 +259,7 @@ class _Reading(ast.NodeTransformer):
         return ast.Subscript(self.visit(node.value), self.visit(node.slice), ast.Load())
 
 
-def node_names(place: str, spec: SletSpec, types: Mapping[str, PortType] = MappingProxyType({})) -> Names:
+def node_names(place: str, spec: SletSpec, types: Mapping[str, PortType] = MappingProxyType({})) -> ConditionNames:
     """Return the names allowed in a condition on a node: the ports into which items are pushed, and the settings.
 
     A port without a declared type has that of *types*, the types of the items that come.
@@ -277,13 +277,13 @@ def node_names(place: str, spec: SletSpec, types: Mapping[str, PortType] = Mappi
             f"without `when`, or set a condition on a slet that items are pushed into"
         )
     known = {name: types.get(name, one) if one.items.kind in _OPEN else one for name, one in named.items()}
-    return Names(place, known, tuple(spec.settings), punctuation=len(pushed) == 1)
+    return ConditionNames(place, known, tuple(spec.settings), punctuation=len(pushed) == 1)
 
 
-def item_names(channel: str, carried: PortType) -> Names:
+def item_names(channel: str, carried: PortType) -> ConditionNames:
     """Return the names allowed in a condition on a channel: the channel itself or `item`, and `punctuation`."""
     names = [ITEM, channel] if channel.isidentifier() else [ITEM]
-    return Names(channel, dict.fromkeys(names, carried))
+    return ConditionNames(channel, dict.fromkeys(names, carried))
 
 
 def conditional_update(

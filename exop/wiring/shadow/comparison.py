@@ -30,7 +30,7 @@ SIDES: Final[tuple[Side, Side]] = ("old", "new")
 
 
 @dataclass(frozen=True)
-class Difference:
+class Deviation:
     """A difference: the number of the item in the trial, the port, and both outputs as texts, empty for none."""
 
     kind: Kind
@@ -94,7 +94,7 @@ class PortStreams:
         """Return the number of items of one side without a counterpart so far."""
         return sum(unit.rows for unit in list(self.sides[side]))
 
-    def match(self, *, last: bool = False) -> Iterator[Difference]:
+    def match(self, *, last: bool = False) -> Iterator[Deviation]:
         """Compare the outputs, and yield the differences; the *last* time also the outputs without a counterpart."""
         old, new = self.sides["old"], self.sides["new"]
         while old and new:
@@ -112,8 +112,8 @@ class PortStreams:
             else:
                 yield self._differ(old[0], new[0])
         if last:
-            yield from (Difference("missing", one.item, self.port, shown(one.first(), 200), "") for one in old)
-            yield from (Difference("extra", one.item, self.port, "", shown(one.first(), 200)) for one in new)
+            yield from (Deviation("missing", one.item, self.port, shown(one.first(), 200), "") for one in old)
+            yield from (Deviation("extra", one.item, self.port, "", shown(one.first(), 200)) for one in new)
 
     def _agreeing(self, mine: Unit, other: Unit) -> int:
         """Return how many items at the beginning of both are equal."""
@@ -147,7 +147,7 @@ class PortStreams:
                 )
         return True
 
-    def _differ(self, mine: Unit, other: Unit) -> Difference:
+    def _differ(self, mine: Unit, other: Unit) -> Deviation:
         """Return the difference of two items, and continue where the outputs agree again, if that is near."""
         if self._in_step and mine.item != other.item:
             kind: Kind = "missing" if mine.item < other.item else "extra"
@@ -159,7 +159,7 @@ class PortStreams:
         item = (other if kind == "extra" else mine).item or self.matched + 1
         sides: tuple[Side, ...] = ("old",) if kind == "missing" else ("new",) if kind == "extra" else SIDES
         texts = (shown(self.sides[side][0].first(), 200) if side in sides else "" for side in SIDES)
-        difference = Difference(kind, item, self.port, *texts)
+        difference = Deviation(kind, item, self.port, *texts)
         self._take(1, sides)
         return difference
 
@@ -185,7 +185,7 @@ class Comparison:
 
     def __init__(self, ports: Iterable[str], compare: Callable[[Any, Any], bool] | None, *, in_step: bool) -> None:
         self.ports = {port: PortStreams(port, compare, in_step=in_step) for port in ports}
-        self.differences: list[Difference] = []
+        self.differences: list[Deviation] = []
         self.found = 0
         self.errors: dict[Side, int] = {"old": 0, "new": 0}
         self.times: dict[Side, deque[float]] = {"old": deque(maxlen=4096), "new": deque(maxlen=4096)}
@@ -207,7 +207,7 @@ class Comparison:
         self.errors["new"] += new is not None
         if (old and class_of(old)) != (new and class_of(new)):
             texts = ("no error" if error is None else described(error)[:200] for error in (old, new))
-            self.note(Difference("error", item, port, *texts))
+            self.note(Deviation("error", item, port, *texts))
 
     def match(self, *, last: bool = False) -> None:
         """Compare the outputs so far; the *last* time none may be left on either side."""
@@ -216,7 +216,7 @@ class Comparison:
                 for one in streams.match(last=last):
                     self.note(one)
 
-    def note(self, difference: Difference) -> None:
+    def note(self, difference: Deviation) -> None:
         """Count and report a difference."""
         self.found += 1
         if len(self.differences) < MOST:

@@ -35,7 +35,7 @@ from exop.wiring.changes.drain import quiesce
 from exop.wiring.changes.successors import discard
 from exop.wiring.controller import WiringController
 from exop.wiring.shadow.comparison import SIDES, Comparison
-from exop.wiring.shadow.taps import Call, FollowerTap, LeaderTap
+from exop.wiring.shadow.taps import FollowerTap, LeaderTap, SletCall
 from exop.wiring.sharing import copies_freely, independent
 
 #: The maximum number of items that wait for a follower.
@@ -72,7 +72,7 @@ class Follower(ThreadDriver):
         super().__init__(f"{component.application}.{component.node.name} (follower)")
         self.leader = leader
         self.component = component
-        self.calls: deque[Call] = deque()
+        self.calls: deque[SletCall] = deque()
         self.capacity = CAPACITY
         self.lost: str | None = None
         self.items = self.since = 0
@@ -87,7 +87,7 @@ class Follower(ThreadDriver):
         self.tap = LeaderTap(leader, self.put, old, self._copied if copies else lambda item: item)
         self._tap = FollowerTap(component, new)
 
-    def done(self, call: Call, tap: FollowerTap) -> None:
+    def done(self, call: SletCall, tap: FollowerTap) -> None:
         """Handle the outcome of a call: the follower has lost an item if it raised and the leader did not."""
         if tap.error is not None and call.error is None and self.component.node.policy not in ("skip", "dead-letter"):
             self.give_up(f"it raised {class_of(tap.error)} for item {call.item}: {message(tap.error)}")
@@ -110,7 +110,7 @@ class Follower(ThreadDriver):
         component.bind(self._tap.outlets({}))
         self._entries = {port.name: compile_entry(component, port) for port in component.spec.inputs}
 
-    def put(self, call: Call) -> None:
+    def put(self, call: SletCall) -> None:
         """Hand over a call in the leader's driver, which waits if the follower lags too much."""
         if self.lost is not None:
             return

@@ -21,7 +21,7 @@ Output: TypeAlias = tuple[str, Any, bool]
 OnOutput: TypeAlias = Callable[[int, str, Any, bool], object]
 
 
-class Call(NamedTuple):
+class SletCall(NamedTuple):
     """One call of a slet; or a `control` item that passes its component, whether the slet sees it or not."""
 
     item: int
@@ -41,7 +41,7 @@ class LeaderTap(Tap):
     """
 
     def __init__(
-        self, leader: Component, put: Callable[[Call], None], left: OnOutput | None, copied: Callable[[Any], Any]
+        self, leader: Component, put: Callable[[SletCall], None], left: OnOutput | None, copied: Callable[[Any], Any]
     ) -> None:
         self.open = True
         self.items = 0
@@ -115,7 +115,7 @@ class LeaderTap(Tap):
         if control and self._inside:
             self._error = error
         else:  # a control item that is retried passes the component later
-            self._put(Call(number, port, item, error, took, rows, control))
+            self._put(SletCall(number, port, item, error, took, rows, control))
 
     def control(self, port: PortSpec, control: Control) -> Control:
         """Pass a control item on after all outputs that it causes."""
@@ -131,7 +131,7 @@ class LeaderTap(Tap):
             finally:
                 self._inside = False
                 if not self._stuck:
-                    self._put(Call(self.items, port, mark, self._error, control=True))
+                    self._put(SletCall(self.items, port, mark, self._error, control=True))
 
         return tapped
 

@@ -25,9 +25,9 @@ from exop.wiring.changes.conditional_updates import followed_updates
 from exop.wiring.changes.plan import Plan, Step
 from exop.wiring.changes.successors import copied, taken
 from exop.wiring.controller import WiringController
-from exop.wiring.shadow.comparison import Comparison, Difference, same
+from exop.wiring.shadow.comparison import Comparison, Deviation, same
 from exop.wiring.shadow.follower import CAPACITY, NEAR, PATIENCE, Follower, copy_progress
-from exop.wiring.shadow.taps import Call, FollowerTap
+from exop.wiring.shadow.taps import FollowerTap, SletCall
 
 #: Seconds between two checks that the old slets still run.
 GLANCE: Final = 0.05
@@ -95,7 +95,7 @@ class Trial(Follower):
         self._begun = time.monotonic()
         self.start()
 
-    def done(self, call: Call, tap: FollowerTap) -> None:
+    def done(self, call: SletCall, tap: FollowerTap) -> None:
         """Compare the outcomes of both slets for a call."""
         if self.shadow is None:
             super().done(call, tap)
@@ -168,7 +168,7 @@ class Trial(Follower):
             sink = last and new.spec.role is Role.OMEGA and type(old.state) is type(new.state)
             if sink and not same(old.state, new.state):
                 texts = (shown(state, 200) for state in (old.state, new.state))
-                self.comparison.note(Difference("memento", self.items, "memento", *texts))
+                self.comparison.note(Deviation("memento", self.items, "memento", *texts))
 
         new.user.run(new, COMPARING, compare, self.seconds, interruptible=not last)
 

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from exop.errors import ConditionError
-from exop.model.meshes.conditional_updates import DEEPEST, LONGEST, Names, read_condition
+from exop.model.meshes.conditional_updates import DEEPEST, LONGEST, ConditionNames, read_condition
 from exop.model.slets.ports import PortType
 
 
@@ -44,10 +44,10 @@ class Row(TypedDict):
     time: int
 
 
-NAMES = Names("jams", {"report": PortType(Report), "other": PortType()}, ("below", "tags"))
+NAMES = ConditionNames("jams", {"report": PortType(Report), "other": PortType()}, ("below", "tags"))
 
 
-def holds(text: str, item: Any, names: Names = NAMES, **values: Any) -> Any:
+def holds(text: str, item: Any, names: ConditionNames = NAMES, **values: Any) -> Any:
     """The value of a condition."""
     return read_condition(text, names).test({"below": 12, "tags": ["a"], **values})(item)
 
@@ -98,7 +98,7 @@ def test_a_condition_means_what_python_means(text, time):
     item = SimpleNamespace(time=time, name="bc", row={"name": "a", "time": time})
     values = {"below": 12, "tags": ["a", 1]}
     whole = f"report.time == 0 or ({text})"
-    condition = read_condition(whole, Names("jams", {"report": PortType()}, tuple(values)))
+    condition = read_condition(whole, ConditionNames("jams", {"report": PortType()}, tuple(values)))
     expected = outcome(lambda: eval(whole, {"__builtins__": {}, **values, "report": item}))
     assert outcome(lambda: condition.test(values)(item)) == expected
 
@@ -197,7 +197,7 @@ def test_what_is_no_condition(text, at, told):
 )
 def test_which_types_tell_their_fields(carried, known):
     """Where a type says which fields there are, a wrong one is told at once; otherwise when an item comes."""
-    names = Names("jams", {"x": PortType(carried)})
+    names = ConditionNames("jams", {"x": PortType(carried)})
     read_condition("x.time == 1", names)
     if known:
         with pytest.raises(ConditionError, match="has no field 'tim'"):
@@ -209,7 +209,7 @@ def test_which_types_tell_their_fields(carried, known):
 def test_columns_tell_their_fields():
     """A port with a schema knows its columns."""
     pa = pytest.importorskip("pyarrow")
-    names = Names("jams", {"x": PortType(pa.RecordBatch, "columns", pa.schema([("time", pa.int64())]))})
+    names = ConditionNames("jams", {"x": PortType(pa.RecordBatch, "columns", pa.schema([("time", pa.int64())]))})
     assert read_condition("x.time == 1", names).test({})({"time": 1})
     with pytest.raises(ConditionError, match="has no field 'speed'"):
         read_condition("x.speed == 1", names)
