@@ -217,8 +217,14 @@ class WriteParquet(HoldingSink, name="write_parquet"):
     lot: int = 100_000
 
     def __enter__(self) -> Self:
+        try:
+            import pyarrow as pa
+            from pyarrow import parquet
+        except ImportError as problem:
+            cure = "install it with: pip install 'exop[columns]'"
+            raise ImportError(f"write_parquet needs pyarrow, which is not installed; {cure}") from problem
         super().__enter__()
-        self._arrow, self._parquet = _libraries()
+        self._table, self._parquet = pa.Table, parquet
         self.path.mkdir(parents=True, exist_ok=True)
         self.check_place(self.path)
         return self
@@ -232,7 +238,7 @@ class WriteParquet(HoldingSink, name="write_parquet"):
         """Write the file under another name, and rename it when it is on the disk."""
         place = self._place(run, number)
         unfinished = place.with_name(f".{place.name}.unfinished")
-        self._parquet.write_table(self._arrow.Table.from_pylist(rows), unfinished)
+        self._parquet.write_table(self._table.from_pylist(rows), unfinished)
         for path in (unfinished, self.path):
             number_of_file = os.open(path, os.O_RDONLY)
             try:
@@ -253,17 +259,6 @@ class WriteParquet(HoldingSink, name="write_parquet"):
 
     def _place(self, run: str, number: int) -> Path:
         return self.path / f"{run[:8]}-{number:08d}.parquet"
-
-
-def _libraries() -> tuple[Any, Any]:
-    """Return the optional libraries `pyarrow` and `pyarrow.parquet`, or raise `ImportError`."""
-    try:
-        import pyarrow as pa
-        from pyarrow import parquet
-    except ImportError as problem:
-        cure = "install it with: pip install 'exop[columns]'"
-        raise ImportError(f"write_parquet needs pyarrow, which is not installed; {cure}") from problem
-    return pa, parquet
 
 
 class WriteSqlite(HoldingSink, name="write_sqlite"):

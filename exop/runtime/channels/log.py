@@ -220,24 +220,21 @@ class LogChannel(KeepingChannel):
         return entry
 
     def _keep(self, payload: Any) -> None:
-        if self._recovery is None:
+        recovery = self._recovery
+        if recovery is None:
             self._log.append(payload)
         else:
-            self._append_missing(self._recovery, payload)
+            before = recovery.next
+            try:
+                rest = recovery.missing(payload)
+                if rest is not None:
+                    self._log.append(rest)
+                if recovery.over or rest is not None:
+                    self._recovery = None
+            except BaseException:
+                recovery.return_to(before)  # the whole payload will come again
+                raise
         self.trouble = None
-
-    def _append_missing(self, recovery: Replay, payload: Any) -> None:
-        """Append the part that the log does not have; after an error, the whole payload will come again."""
-        before = recovery.next
-        try:
-            rest = recovery.missing(payload)
-            if rest is not None:
-                self._log.append(rest)
-            if recovery.over or rest is not None:
-                self._recovery = None
-        except BaseException:
-            recovery.return_to(before)
-            raise
 
     def _wait(self, problem: StateError, work: InFlight) -> None:
         """Let the pusher wait at its safe point, and try again; raise *problem* without a driver."""

@@ -360,10 +360,12 @@ class Segment:
             StoredStateError: the end is before *counted*, or, without that, a whole frame follows it.
         """
         rest = self.rest(self.size)
-        if counted is None and (behind := _whole_frame_in(rest)) is not None and not self._continues():
-            problem = f"damaged at byte {self.size}, row {self.end}; whole rows from {behind.first} on follow"
-            cure = f"{self._cure}, or drop the rows from there on: truncate -s {self.size} {self.path}"
-            raise self.damaged(problem, cure=cure)
+        if counted is None and (behind := _whole_frame_in(rest)) is not None:
+            frame = _frame_at(self.rest(self.size), 0, self.size)  # another process may have appended one meanwhile
+            if not (isinstance(frame, Frame) and frame.first == self.end):
+                problem = f"damaged at byte {self.size}, row {self.end}; whole rows from {behind.first} on follow"
+                cure = f"{self._cure}, or drop the rows from there on: truncate -s {self.size} {self.path}"
+                raise self.damaged(problem, cure=cure)
         if counted is not None and self.position < counted:
             has = f"it ends at row {self.end}" + (f" with {self.marks} control items" if counted.marks else "")
             wanted = f"the rows up to {counted.offset}" + (f", and {counted.marks} behind" if counted.marks else "")
@@ -410,11 +412,6 @@ class Segment:
         """Return the error for damage of this file."""
         what, cure = f"the log {self.path.parent}", cure or self._cure
         return StoredStateError(what=what, problem=f"{self.path.name}: {problem}", cure=cure)
-
-    def _continues(self) -> bool:
-        """Whether another process has appended a whole frame meanwhile."""
-        frame = _frame_at(self.rest(self.size), 0, self.size)
-        return isinstance(frame, Frame) and frame.first == self.end
 
     def _note(self, first: int, place: int) -> None:
         if not self._index or place >= self._index[-1][1] + STRIDE:
