@@ -14,13 +14,15 @@ from exop.runtime.channels.base import Channel
 from exop.runtime.channels.queue import Buffered, QueueChannel
 from exop.runtime.component import Component
 from exop.runtime.conditional_updates import PendingUpdates
-from exop.runtime.dataflow.metrics import READING, ComponentMetrics, quantiles, total, totals_of
+from exop.runtime.dataflow.metrics import READING, ComponentMetrics, Tally, Totals, quantiles
 from exop.runtime.deployment import Deployment
 from exop.runtime.lifecycle import State
 from exop.safe_repr import described, message, shown
 
 #: How often the counts of a component are read, until they are the same twice.
 GLANCES: Final = 5
+#: The number of samples that `application_metrics` takes into account.
+FEW: Final = 5
 #: The figures of a component that come from samples.
 SAMPLED: Final = ["busy_s", "service_ms", "latency_ms"]
 
@@ -134,36 +136,31 @@ def pending_status(pending: tuple[ConditionalUpdate, ...], updates: PendingUpdat
 
 def component_figures(component: Component) -> dict[str, Any]:
     """Return the figures of a component: counts are exact, `sampled` names the others; `own` has the slet's own."""
-    metrics, inputs = component.metrics, component.spec.inputs
+    metrics = component.metrics
     counts = metrics.counts()
     for _ in range(GLANCES):  # its driver may have continued in between
         before, counts = counts, metrics.counts()
         if before == counts:
             break
-    singles = sum(counts.get(("in", port.name), 0) for port in inputs if not port.pulled and port.type.form == "item")
-    with READING:
-        busy = metrics.busy_seconds(singles, 512)
-    items = {port: items for (_, port), items in counts.items()}
-    figures = _figures(metrics, items, total(counts, "in"), total(counts, "out"), round(busy, 6))
+    totals = metrics.totals(counts, 512)
+    figures = _figures(metrics, totals._replace(busy=round(totals.busy, 6)))
     if component.status in (State.CREATED, State.OPENING):  # its own metrics are not available yet
         return figures
     own = plain(component.own_figures())
     return figures | ({"own": own} if own else {})
 
 
-def _figures(
-    metrics: ComponentMetrics, items: dict[str, int], came: int, gone: int, busy: float, *, times: bool = True
-) -> dict[str, Any]:
+def _figures(metrics: ComponentMetrics, totals: Totals, *, times: bool = True) -> dict[str, Any]:
     """The figures of a component, without quantiles of *times* if they are not asked for."""
     return {
-        "items_in": came,
-        "items_out": gone,
-        "items": items,
+        "items_in": totals.came,
+        "items_out": totals.gone,
+        "items": totals.items,
         "recovered": dict(zip(("items_in", "items_out"), metrics.recovered, strict=True)),
         "batches": metrics.batches,
         "errors": metrics.errors,
         "skipped": metrics.skipped,
-        "busy_s": busy,
+        "busy_s": totals.busy,
         "service_ms": quantiles(metrics.times or metrics.singles) if times else {},
         "latency_ms": quantiles(metrics.latencies) if times else {},
         "sampled": SAMPLED,
@@ -177,9 +174,11 @@ def application_metrics(deployment: Deployment, *, whole: bool = False) -> dict[
     """
     nodes: dict[str, dict[str, Any]] = {}
     components = dict(deployment.components)
-    for name, items, came, gone, busy in totals_of({name: one.metrics for name, one in components.items()}):
-        one = components[name]
-        facts = _figures(one.metrics, items, came, gone, busy, times=whole)
+    known: dict[Tally, int] = {}
+    with READING:
+        totals = {name: one.metrics.totals(one.metrics.counts(known), FEW) for name, one in components.items()}
+    for name, one in components.items():
+        facts = _figures(one.metrics, totals[name], times=whole)
         facts["state"] = one.status.value
         if whole:
             dead = {"count": len(one.trouble.dead), "dropped": one.trouble.dead.dropped}

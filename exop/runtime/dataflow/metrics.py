@@ -10,9 +10,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from exop.model.slets.ports import OUT
 from exop.model.slets.spec import SletSpec
@@ -25,8 +25,15 @@ Counts: TypeAlias = dict[tuple[Direction, str], int]
 READING: Final = threading.RLock()
 #: Of `ComponentMetrics`: what is counted beside the items of each port.
 _COUNTED: Final = ("batches", "errors", "skipped")
-#: The number of samples that a look without quantiles takes into account.
-_FEW: Final = 5
+
+
+class Totals(NamedTuple):
+    """The items of each port, the items in and out of all ports, and the busy seconds."""
+
+    items: dict[str, int]
+    came: int
+    gone: int
+    busy: float
 
 
 class CountingPort(Protocol):
@@ -104,21 +111,19 @@ class Tally(Flow):
 
     @property
     def entered(self) -> int:
-        """The number of items that have entered, those included that were given back."""
-        found = self.received + self.earlier
-        for source in self.sources:  # not a generator: its frames would halve the length of chains
-            found += source.since
+        """The number of items that have entered, including those that were given back."""
+        return self.read_entered({})
+
+    def read_entered(self, known: dict[Tally, int]) -> int:
+        """Return `entered`; of the tallies in *known*, from which it is derived, none is read again."""
+        found = known.get(self)
+        if found is None:
+            found = self.received + self.earlier
+            for source in self.sources:  # not a generator: its frames would halve the length of chains
+                passed = source.read_entered(known) - source.stopped if isinstance(source, Tally) else source.passed
+                found += passed - source._connected_at
+            known[self] = found
         return found
-
-    @property
-    def items_in(self) -> int:
-        """The number of items that the slet has received."""
-        return self.entered - self.returned
-
-    @property
-    def items_out(self) -> int:
-        """The number of results that have left."""
-        return self.sent + (self.passed if self.chained else 0)
 
     def give_back(self, items: int) -> None:
         """Count items that have entered, come to nothing, and enter once more."""
@@ -166,7 +171,7 @@ class ComponentMetrics:
 
     def succeed(self, predecessor: ComponentMetrics) -> None:
         """Go on from the counts of a predecessor; discard those of the component itself so far."""
-        self.before, self._inherited = {key: -items for key, items in self._counted().items()}, {}
+        self.before, self._inherited = {key: -items for key, items in self._counted({}).items()}, {}
         self.inherit(predecessor)
 
     def inherit(self, predecessor: ComponentMetrics) -> None:
@@ -176,52 +181,41 @@ class ComponentMetrics:
             self.before[key] = self.before.get(key, 0) + items - self._inherited.get(key, 0)
         self._inherited = counts
 
-    def counts(self) -> Counts:
-        """Return the items of every port: exact while nothing is in flight, else up to the item under way."""
-        with READING:
-            before = self.before
-            return before | {key: before.get(key, 0) + items for key, items in self._counted().items()}
+    def counts(self, known: dict[Tally, int] | None = None) -> Counts:
+        """Return the items of every port: exact while nothing is in flight, else up to the item under way.
 
-    def _counted(self) -> Counts:
+        *known* has the tallies that were read in the same pass over several components.
+        """
+        with READING:
+            found = self._counted({} if known is None else known)
+            for key, items in self.before.items():
+                found[key] = found.get(key, 0) + items
+            return found
+
+    def _counted(self, known: dict[Tally, int]) -> Counts:
         """Return the items that the component has counted itself, without those that it has inherited."""
-        tallies = dict(self.tallies)
         found: Counts = {("in", name): port.rows for name, port in self._pulled.items()}
-        found |= {("in", name): tally.items_in for name, tally in tallies.items()}
+        sent = 0
+        for name, tally in list(self.tallies.items()):
+            entered = tally.read_entered(known)
+            found["in", name] = entered - tally.returned
+            sent += tally.sent + (entered - tally.stopped if tally.chained else 0)
         found |= {("out", name): output.rows for name, output in self._outputs.items()}
         if self._source is not None:
             found["out", OUT] = self._source.count + self._source.rows
         elif OUT in self._spec.ports and OUT not in self._outputs:
-            found["out", OUT] = sum(tally.items_out for tally in tallies.values())
+            found["out", OUT] = sent
         return found
 
-    def totals(self, entered: dict[Flow, int]) -> tuple[dict[str, int], int, int, float]:
-        """Return the items of each port, those in and out of all ports, and the busy seconds; under `READING`.
-
-        *entered* has the flows that were read in the same pass: each flow of a chain is read once.
-        """
-        spec, items, sent, singles = self._spec, dict[str, int](), 0, 0
-        for port, tally in list(self.tallies.items()):
-            found = entered.get(tally)
-            if found is None:
-                found = _entered(tally, entered)
-            items[port] = found - tally.returned
-            sent += tally.sent + (found - tally.stopped if tally.chained else 0)
-            if spec.ports[port].type.form == "item":
-                singles += items[port]
-        for port, pulled in self._pulled.items():
-            items[port] = pulled.rows
-        came = sum(items.values())
-        for port, output in self._outputs.items():
-            items[port] = output.rows
-        if self._source is not None:
-            items[OUT] = self._source.count + self._source.rows
-        elif OUT in spec.ports and OUT not in self._outputs:
-            items[OUT] = sent
-        for (direction, port), before in self.before.items():
-            items[port] = items.get(port, 0) + before
-            came += before if direction == "in" else 0
-            singles += before if direction == "in" and spec.ports[port].type.form == "item" else 0
-        return items, came, sum(items.values()) - came, self.busy_seconds(singles, _FEW)
+    def totals(self, counts: Counts, most: int) -> Totals:
+        """Return the totals of these `counts`; *most* samples are taken into account for the busy seconds."""
+        items, came = {port: count for (_, port), count in counts.items()}, total(counts, "in")
+        singles = sum(
+            counts.get(("in", port.name), 0)
+            for port in self._spec.inputs
+            if port.type.form == "item" and not port.pulled
+        )
+        return Totals(items, came, sum(items.values()) - came, self._busy_seconds(singles, most))
 
     def disconnect(self) -> None:
         """Disconnect the counts of what follows the component, which has left."""
@@ -245,16 +239,16 @@ class ComponentMetrics:
 
         return call_timed
 
-    def busy_seconds(self, singles: int, most: int) -> float:
-        """The seconds in calls: exact for batches, estimated for *singles*, the calls with single items so far.
+    def _busy_seconds(self, singles: int, most: int) -> float:
+        """Return the seconds in calls: exact for batches, estimated for *singles*, the calls with single items so far.
 
-        The calls since the last look count with the median of the last samples, of *most* of them; it is called under
-        `READING`.
+        The calls since the last look count with the median of the last samples, of *most* of them.
         """
-        if (fresh := singles - self._seen) and "singles" in vars(self) and (last := self.singles):
-            self._seen, some = singles, sorted([last[-1 - n] for n in range(min(most, len(last)))])
-            self._estimated += fresh * some[len(some) // 2]
-        return max(0.0, self.busy + self._estimated)
+        with READING:
+            if (fresh := singles - self._seen) and "singles" in vars(self) and (last := self.singles):
+                self._seen, some = singles, sorted([last[-1 - n] for n in range(min(most, len(last)))])
+                self._estimated += fresh * some[len(some) // 2]
+            return max(0.0, self.busy + self._estimated)
 
     def capture(self) -> dict[str, Any]:
         """Return the counts as plain data, for a checkpoint; `restore` takes them back."""
@@ -266,28 +260,6 @@ class ComponentMetrics:
         self.before = {(direction, port): count for direction, port, count in held.get("items", ())}
         self.batches, self.errors, self.skipped = (held.get(name, 0) for name in _COUNTED)
         self.recovered = total(self.before, "in"), total(self.before, "out")
-
-
-def totals_of(metrics: Mapping[str, ComponentMetrics]) -> Iterator[tuple[str, dict[str, int], int, int, float]]:
-    """Yield, by the name of each component, its `ComponentMetrics.totals`; read in one pass."""
-    entered: dict[Flow, int] = {}
-    with READING:
-        for name, one in metrics.items():
-            yield name, *one.totals(entered)
-
-
-def _entered(tally: Tally, known: dict[Flow, int]) -> int:
-    """The items that have entered, as `Tally.entered`; of the flows in between each is read once."""
-    found = tally.received + tally.earlier
-    for source in tally.sources:
-        if isinstance(source, Tally):
-            before = known.get(source)
-            found += (_entered(source, known) if before is None else before) - source.stopped
-        else:
-            found += source.passed
-        found -= source._connected_at
-    known[tally] = found
-    return found
 
 
 def total(counts: Counts, direction: Direction) -> int:
