@@ -37,7 +37,7 @@ def serve(*, state: State = None, name: Name = None, load: Load = ()) -> int:
 
     With a state directory it starts again what ran there: a durable application continues from its checkpoint, any
     other starts from the beginning; the log says which. Ctrl-C (or SIGTERM) stops the platform, and the next one on
-    the directory does the same.
+    the directory does the same. As a service of systemd (`Type=notify`), it reports its status and feeds the watchdog.
 
     Example: `exop serve --name traffic --state /var/lib/exop --load apps/linear_road`
     """
