@@ -1,4 +1,4 @@
-"""The report of a run: what `app.run()` returns and `exop run --json` prints."""
+"""The report of a run, as `app.run()` returns and `exop run --json` prints it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from exop.pictures.notebook import Figures
 
 @dataclass(frozen=True)
 class Totals:
-    """An application in a few numbers.
+    """The totals of an application.
 
     Attributes:
-        items: Items that its sources have put out.
+        items: Items that its sources have emitted.
         recovered: Of those, the items from before a recovery.
-        errors, skipped: Of all slets, those included that were replaced or removed.
-        dead: Items that were set aside as dead letters, also those that were dropped beyond the bound.
-        queued: Items that wait in queues.
+        errors, skipped: Of all slets, replaced and removed ones included.
+        dead: Dead letters, including those dropped beyond the bound.
+        queued: Items in queues.
     """
 
     items: int
@@ -49,9 +49,9 @@ def run_report(status: Mapping[str, Any], outcome: str, error: Mapping[str, Any]
     """Report on a run from the last status of its application.
 
     Args:
-        status: What `Platform.status(application)` returns.
+        status: The result of `Platform.status(application)`.
         outcome: `finished`, `drained` (it was asked to end), `stopped`, `failed` or `removed`.
-        error: The error that it failed with.
+        error: The error that ended a failed run.
     """
     totals, seconds = Totals.of(status), status["running_s"]
     report = {
@@ -61,7 +61,7 @@ def run_report(status: Mapping[str, Any], outcome: str, error: Mapping[str, Any]
         **asdict(totals),
         "rate": round((totals.items - totals.recovered) / seconds, 1) if seconds else 0.0,
         **({"error": dict(error)} if error is not None else {}),
-        # The figures stand at the node, too: `app.run()["nodes"][NAME]["items_in"]` is an older promise.
+        # The node has its figures as well: earlier releases promise `app.run()["nodes"][NAME]["items_in"]`.
         "nodes": {name: {**facts["metrics"], **facts} for name, facts in status["nodes"].items()},
         **{part: status[part] for part in ("replaced", "channels", "inserted")},
     }

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from cyclopts import App, CycloptsError, Group, Parameter, UnknownOptionError, UnusedCliTokensError, ValidationError
 
 from exop.cli.overview import COMMANDS, EPILOGUE, FAMILIES, GROUPS, HELP, OF_PLUGINS, Command, discovered
-from exop.cli.report import DONE, INTERRUPTED, MISTAKE, say, tell
+from exop.cli.report import DONE, INTERRUPTED, MISTAKE, report_error, say
 
 if TYPE_CHECKING:
     from exop.hooks import Plugins
 
 _GROUPS: Final = {key: Group(title, sort_key=place) for place, (key, title) in enumerate(GROUPS.items())}
 
-#: Switches have no negative form; defaults stand in the help texts where they say something.
+#: Switches have no negative form; the help texts name defaults.
 PLAIN = Parameter(negative=(), show_default=False)
 
 Format = Literal["console", "json"]
@@ -31,7 +31,7 @@ class Session:
 
 
 def run_command_line(arguments: list[str]) -> int:
-    """Run one command and return its exit code; only a broken pipe raises, which `main` answers for all output."""
+    """Run one command and return its exit code; only a broken pipe raises, which `main` handles for all output."""
     session = Session(debug="--debug" in arguments)
     try:
         return _run(arguments, session)
@@ -44,12 +44,12 @@ def run_command_line(arguments: list[str]) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         raise
-    except Exception as error:  # noqa: BLE001 (the last resort of a program: it is told, and gives the exit code)
-        return tell(error, debug=session.debug)
+    except Exception as error:  # noqa: BLE001 (the last resort of a program)
+        return report_error(error, debug=session.debug)
 
 
 def make_app(arguments: Sequence[str] = ()) -> App:
-    """The built-in commands; only those that *arguments* may mean are imported at once, the others when asked for."""
+    """The built-in commands; only those that *arguments* may name are imported, the others on demand."""
     app = App(
         name="exop",
         help=HELP,
@@ -73,7 +73,7 @@ def make_app(arguments: Sequence[str] = ()) -> App:
 
 
 def _family(app: App, name: str, first: Command) -> App:
-    """The command that has others below it; made with the first of them."""
+    """The command that has others below it; it is made with the first of them."""
     if name not in app:
         group = _GROUPS[first.group]
         below = App(name=name, help=FAMILIES[name], group=group, default_parameter=PLAIN, result_action="return_value")
@@ -82,11 +82,9 @@ def _family(app: App, name: str, first: Command) -> App:
 
 
 def add_plugin_commands(app: App, plugins: Plugins, offers: Iterable[tuple[str, Any]]) -> dict[str, Callable[..., Any]]:
-    """Add the commands that plugins offer, and return them by name; one that cannot be added breaks its plugin alone.
+    """Add the commands that plugins offer, and return them by name; `plugins.broken` notes those that cannot be added.
 
     Args:
-        app: The command line.
-        plugins: Where a problem is noted, in `broken`.
         offers: The plugins, each with its answer to `register_commands`.
     """
     added: dict[str, Callable[..., Any]] = {}
@@ -94,7 +92,7 @@ def add_plugin_commands(app: App, plugins: Plugins, offers: Iterable[tuple[str, 
         try:
             for function in offered or ():
                 added[_add(app, function)] = function
-        except Exception as problem:  # noqa: BLE001 (whatever a plugin offers, the other commands work)
+        except Exception as problem:  # noqa: BLE001 (a bad command does not keep the others from working)
             plugins.note(plugin, problem)
     return added
 
@@ -120,7 +118,7 @@ def _check_levels(_: type, texts: tuple[str, ...]) -> None:
 
 
 def add_common_options(app: App, session: Session | None = None) -> None:
-    """Add the options that every command has; they may stand before or behind it."""
+    """Add the options that every command has; they may precede or follow it."""
     held = session or Session()
 
     def launch(
@@ -161,7 +159,7 @@ def _run(arguments: list[str], session: Session) -> int:
 
 
 def _names_built_in(app: App, arguments: list[str]) -> bool:
-    """Plugins are loaded for their commands only when one may be meant, or all are listed."""
+    """Whether the first word is a built-in command, so that plugins need not be loaded for their commands."""
     first = next((word for word in arguments if not word.startswith("-")), None)
     return first is not None and first in app
 

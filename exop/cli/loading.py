@@ -156,7 +156,7 @@ def _in_file(given: str, module: ModuleType, which: str) -> Target:
 def _imported(path: Path) -> ModuleType:
     """Import a file, so that it finds its neighbours."""
     path = path.resolve()
-    # A name of its own: `queue.py` of the user must not stand in for Python's.
+    # A different name: the user's `queue.py` must not replace that of Python.
     taken = path.stem in sys.modules or not path.stem.isidentifier() or path.stem in sys.stdlib_module_names
     name = f"exop_file_{path.stem}" if taken else path.stem
     found = importlib.util.spec_from_file_location(name, path)
@@ -164,7 +164,7 @@ def _imported(path: Path) -> ModuleType:
         raise BuilderError(f"{path} cannot be imported")
     module = importlib.util.module_from_spec(found)
     if str(path.parent) not in sys.path:
-        # At the end: a neighbour called `numbers.py` must not stand in for Python's either.
+        # At the end: a neighbour called `numbers.py` must not replace that of Python either.
         sys.path.append(str(path.parent))
     sys.modules[name] = module
     try:
@@ -300,8 +300,8 @@ def _from_environment(known: Sequence[str]) -> Iterator[tuple[str, Given]]:
         if variable.startswith(VARIABLE):
             name = variable.removeprefix(VARIABLE)
             # In lower case, so that the error can suggest the nearest known name.
-            meant = name if name in known else in_capitals.get(name, name.lower())
-            yield meant, Given(value, f"the environment variable {variable}")
+            parameter = name if name in known else in_capitals.get(name, name.lower())
+            yield parameter, Given(value, f"the environment variable {variable}")
 
 
 def _read(file: Path) -> dict[str, Any]:

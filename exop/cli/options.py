@@ -178,5 +178,5 @@ HERE: Final = Where()
 UNBOUND: Final = Bounds()
 SUCCEED: Final = Succession()
 NOW: Final = Trigger()
-#: A replacement that is made at once.
+#: A replacement without a proof.
 AT_ONCE: Final = Proof()

@@ -21,7 +21,7 @@ HELP: Final = (
     "ExoP virtualizes stream processing: running operators, in any engine, are replaced while the stream runs."
 )
 EPILOGUE: Final = (
-    "`exop COMMAND --help` tells more. Exit codes: 0 done, 1 failed while running, 2 your mistake, 3 dead letters left."
+    "`exop COMMAND --help` shows more. Exit codes: 0 done, 1 failed while running, 2 your mistake, 3 dead letters left."
 )
 #: The groups of commands in the order of the overview.
 GROUPS: Final = {
@@ -179,7 +179,7 @@ def _paragraphs(of_plugins: Mapping[str, str]) -> Iterator[str]:
         family, _, below = command.names[0].partition(" ")
         if not below:
             groups[GROUPS[command.group]][", ".join(command.names)] = command.summary
-        elif family in families:  # it stands where its first command belongs
+        elif family in families:  # listed with its first command
             groups[GROUPS[command.group]][family] = families.pop(family)
     groups[OF_PLUGINS] = dict(of_plugins)
     groups["Options of every command"] = {f"{name} {value}".rstrip(): text for name, (value, text) in COMMON.items()}

@@ -74,10 +74,10 @@ def say(text: str, **facts: object) -> None:
         print_stderr(re.sub(r"\n(?=\S)", "\n    ", clean(text)))
 
 
-def tell(error: BaseException, *, debug: bool = False) -> int:
+def report_error(error: BaseException, *, debug: bool = False) -> int:
     """Print *error* as one line, its place or notes as one further line, and return the exit code."""
     if isinstance(error, Failure):
-        tell(error.error, debug=debug)
+        report_error(error.error, debug=debug)
         return FAILED
     if is_json():
         shown = {"exc_info": error} if debug else {}

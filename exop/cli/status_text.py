@@ -143,8 +143,8 @@ def proof_lines(found: Facts) -> Iterator[str]:
         times = one.get("busy_ms", {})
         busy = ""
         if times.get("old") and times.get("new"):
-            told = "  ".join(f"{name} {times['old'][name]:g} → {times['new'][name]:g}" for name in times["old"])
-            busy = f"; ms per item, old → new: {told}"
+            parts = "  ".join(f"{name} {times['old'][name]:g} → {times['new'][name]:g}" for name in times["old"])
+            busy = f"; ms per item, old → new: {parts}"
         equal = "equal" if one["compared"] else "no difference"
         compared = f"{number(one['items'])} items, {number(one['compared'])} outputs compared"
         yield f"shadow {node}: {equal} on {compared} in {one['seconds']:.1f} s{busy}"

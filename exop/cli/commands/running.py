@@ -115,7 +115,7 @@ def _run(mesh: Mesh, catalog: Catalog, options: _Options, stopping: Stopping) ->
 
 
 def _ended(watch: Watch, mesh: Mesh, report: dict[str, Any], options: _Options) -> int:
-    """Report on a run that has ended, stop what is left of it, and return the exit code."""
+    """Report on a run that has ended, stop its application if it still runs, and return the exit code."""
     from exop.cli.view import print_summary
 
     if options.report is not None:
