@@ -53,7 +53,7 @@ def test_from_apply_to_remove(counting, tmp_path):
 
 
 def test_a_slet_of_the_file_that_runs_replaces_another(counting, tmp_path):
-    """`exop run FILE.py` knows the slets of the file, by the names that `exop describe FILE.py` prints."""
+    """`exop run FILE.py` knows the slets of the file, for edits and for topologies, by their described names."""
     text = (counting / "__init__.py").read_text().partition("@hookimpl")[0]
     (tmp_path / "own.py").write_text(
         f"{text}\n\n@slet\ndef third(item: int) -> float:\n    return item / 3\n", encoding="utf-8"
@@ -64,6 +64,8 @@ def test_a_slet_of_the_file_that_runs_replaces_another(counting, tmp_path):
         assert "replace half: own:half → own:third" in done.stdout, done.stderr
         wrong = exop("replace", "counting.half", "own:thrid")
         assert "did you mean 'own:third'?" in wrong.stderr
+        (tmp_path / "own.toml").write_text(answer_of("mesh", "counting", "--format", "toml").replace("0.001", "0.002"))
+        assert "configure numbers: pace: 0.001 → 0.002" in answer_of("apply", "own.toml")
 
 
 def test_wrong_names(served, capsys):

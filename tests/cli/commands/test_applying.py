@@ -8,7 +8,7 @@ import pytest
 from exop import Platform
 from exop.cli import main
 from tests.cli.line import PACKAGE
-from tests.cli.shell import answer_of, eventually, facts, running
+from tests.cli.shell import answer_of, eventually, facts
 
 
 @pytest.fixture
@@ -94,21 +94,3 @@ def test_a_change_of_what_a_channel_is(file):
         file.read_text().replace('[channels.numbers]\nkind = "direct"', '[channels.numbers]\nkind = "queue"')
     )
     assert "add a new channel and rewire to it" in answer_of("apply", file, code=2)
-
-
-def test_the_slets_of_a_single_file(tmp_path):
-    """What `exop run FILE.py` runs can be changed by its topology too: its slets are known where they run."""
-    (tmp_path / "single.py").write_text(
-        "import threading\nfrom collections.abc import Iterator\nfrom exop import Application, Memento, slet\n\n"
-        "PACE = threading.Event()\n\n"
-        "class Position(Memento):\n    number: int = 0\n\n"
-        "@slet\ndef one(position: Position, *, pace: float = 0.01) -> Iterator[int]:\n"
-        "    while True:\n        position.number += 1\n        yield 1\n        PACE.wait(pace)\n\n"
-        "app = Application('single')\napp.add('show', 'stock:show', item=app.add('one', one))\n"
-    )
-    with running("run", "single.py", "--quiet", stdout=None, stderr=None):
-        eventually(lambda: facts("ps"))
-        path = tmp_path / "single.toml"
-        path.write_text(answer_of("mesh", "single", "--format", "toml") + "\n[nodes.one.settings]\npace = 0.02\n")
-        assert "configure one: pace: 0.01 → 0.02" in answer_of("apply", path)
-        assert "revision 3 runs" in answer_of("configure", "single.one", "pace=0.03")

@@ -187,6 +187,7 @@ def test_bad_input(line):
         ("replace", "line.tag", "./nothing.py:shout"): "nothing.py does not exist",
         ("replace", "line.tag", "out.py"): "does not exist",
         ("replace", "line.tag", "line:forgetful"): "it keeps no state",
+        ("replace", "line.tag", "line:shout", "--rebuild", "log"): "the state cannot be rebuilt from a log",
         ("replace", "line.tag", "line:shout", "lable=B"): "has no setting 'lable'; did you mean 'label'?",
         ("replace", "line.tag", "line:shout", "lose_state=1"): "--lose-state",
         ("configure", "line.tag", "limit=many"): "the setting 'limit' does not fit: expected int, got 'many'",
@@ -230,24 +231,6 @@ def test_no_platform(tmp_path):
     """Without a platform the edit is refused, after what is wrong with the line itself."""
     assert "no platform is running" in answer_of("replace", "line.tag", "line:shout", code=2)
     assert "write NAME=VALUE" in answer_of("configure", "line.tag", "label", code=2)
-
-
-def test_a_state_is_made_out_of_a_log(line, tmp_path):
-    """`--rebuild log` makes the successor's state of what its log channel holds; without one it is refused."""
-    err = answer_of("replace", "line.tag", "line:shout", "--rebuild", "log", code=2)
-    assert "log" in err
-    topology = answer_of("mesh", "line", "--format", "toml")
-    answer_of("remove", "line")
-    head = "[channels.numbers]\nkind = "
-    (tmp_path / "line.toml").write_text(topology.replace(f'{head}"direct"', f'{head}"log"'))
-    answer_of("apply", tmp_path / "line.toml")
-    eventually(lambda: len(lines(line)) > 5)
-    answer_of("replace", "line.tag", "line:shout", "--rebuild", "log")
-    # The sink truncates the file of the first run when its first item comes.
-    eventually(lambda: "".join(lines(line)[-1:]).startswith("a!"))
-    found = [one.split() for one in lines(line)[:-1]]
-    assert [int(item) for _, item, _ in found] == list(range(1, len(found) + 1))
-    assert [int(count) for _, _, count in found] == list(range(1, len(found) + 1))
 
 
 def test_bad_proofs():
