@@ -1,4 +1,4 @@
-"""Channels in a change: new settings while they run, and contents that become values of a new version."""
+"""Channels in a change: new settings while they run, windows without punctuations, and the preview of a mesh."""
 
 from __future__ import annotations
 
@@ -100,9 +100,9 @@ def _awaited(graph: WiringGraph, edge: Edge) -> list[str] | None:
 
 
 def tell_unpunctuated(deployment: Deployment, region: Region) -> None:
-    """Let the windows by time follow the items of producers from which no punctuations come, with a warning.
+    """Let windows by time follow the items of producers that send no punctuations, with a warning.
 
-    Only the windows are looked at that depend on a channel in the region of a change.
+    This covers only windows that depend on a channel in the region of a change.
     """
     before, after, index = region.before.graph, region.after.graph, deployment.windows
     vertices = (one for graph in (before, after) for one in map(graph.nodes.get, region.nodes) if one is not None)
@@ -180,12 +180,12 @@ def preview(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> tuple[dict[str, s
     check(mesh, kinds)
     check_durable(mesh, has_state=True)
     check_channels(mesh, kinds)
-    graph = made(mesh, kinds)
+    graph = unopened_graph(mesh, kinds)
     return inserted_queues(graph), list(lacking(graph))
 
 
-def made(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> WiringGraph:
-    """Return the connections of a mesh that was checked; its components are made, but neither opened nor registered."""
+def unopened_graph(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> WiringGraph:
+    """Return the wiring graph of a mesh that was checked; its components are neither opened nor registered."""
     placed = {name: (Component(name, mesh.name, node, lambda _: None), node.ports) for name, node in mesh.nodes.items()}
     return WiringGraph().patched(placed, [make_channel(kinds, spec) for spec in mesh.channels.values()])
 

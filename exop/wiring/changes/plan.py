@@ -26,7 +26,7 @@ from exop.runtime.pause import PATIENCE
 from exop.runtime.supervision.budget import Opened
 from exop.runtime.supervision.interrupts import uninterrupted
 from exop.safe_repr import shown
-from exop.wiring.changes.channels import inserted_queues, lacking, made
+from exop.wiring.changes.channels import inserted_queues, lacking, unopened_graph
 from exop.wiring.changes.partitions import Move, moves
 from exop.wiring.graph.wiring_graph import WiringGraph
 
@@ -370,7 +370,11 @@ def remarks_on(
     components, channels, inserted = deployment.components, deployment.channels, deployment.inserted
 
     def remarks(plan: Plan) -> Iterator[str]:
-        graph = made(plan.after, kinds) if plan.changes.reconnects or plan.changes.channels_changed else WiringGraph()
+        graph = (
+            unopened_graph(plan.after, kinds)
+            if plan.changes.reconnects or plan.changes.channels_changed
+            else WiringGraph()
+        )
         for queue, reason in inserted_queues(graph).items():
             if queue not in inserted:
                 yield f"insert a queue at {queue}: {reason}"

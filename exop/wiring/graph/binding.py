@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.meshes.conditional_updates import ITEM, item_names
 from exop.model.slets.ports import PortType
-from exop.runtime.channels.base import Channel, ControlMerge, Outlet
+from exop.runtime.channels.base import ControlMerge, Outlet
 from exop.runtime.channels.partitioned import route
 from exop.runtime.channels.queue import Buffered, QueueChannel
 from exop.runtime.channels.window import WindowChannel, followed
@@ -44,8 +44,8 @@ class Compiler:
         self.graph = region.after.graph
         self.execution = region.after.execution
         self.queues: dict[str, Buffered] = {}
-        self._places: dict[str, Entry] = {}
-        self._channels: dict[str, Entry] = {}
+        self._entries: dict[str, Entry] = {}
+        self._into: dict[str, Entry] = {}
         self._merges: dict[str, ControlMerge] = {}
         self._bound: set[str] = set()
         self._later: list[Callable[[], object]] = []
@@ -68,13 +68,13 @@ class Compiler:
         while self._later:
             self._later.pop()()
         for component in region.components:
-            if component.pulled:  # the others expect what they always have
+            if component.pulled:  # the ports of other components stay
                 component.expect()
-        # A channel with one consumer is that consumer's port; its own name leads there too, whatever it was before.
-        found = {**{f"channel {name}": entry for name, entry in self._channels.items()}, **self._places}
-        for place in _places(region):
-            if place not in found:
-                self.deployment.entries.pop(place, None)
+        # The entry of a channel with one consumer is that of the port; the channel's endpoint leads there, too.
+        found = {**{f"channel {name}": entry for name, entry in self._into.items()}, **self._entries}
+        for endpoint in _former_endpoints(region):
+            if endpoint not in found:
+                self.deployment.entries.pop(endpoint, None)
         self.deployment.entries |= found
         return self.queues
 
@@ -91,7 +91,7 @@ class Compiler:
             return
         self._bound.add(node)
         vertex = self.graph.nodes[node]
-        for name, edge in vertex.inputs:  # first: a slet that waits for what it reads is shut
+        for name, edge in vertex.inputs:  # first: a slet that waits for an unfilled channel takes no items
             if edge.port.pulled and self.graph.channels[name].pull_mode == "read":
                 self._pulled(name, edge)
         if component.node.pending or component.trigger is not None:
@@ -99,19 +99,19 @@ class Compiler:
             updates = log.pending.get(component) or PendingUpdates(component, log)
             component.trigger = updates.trigger if component.node.pending else None
             log.track(component, updates if component.node.pending else None)
-        to = {edge.port.name: self._leaving(component, edge.port.name, name) for name, edge in vertex.outputs}
+        to = {edge.port.name: self._output_entry(component, edge.port.name, name) for name, edge in vertex.outputs}
         component.bind(to if component.tap is None else component.tap.outlets(to))
 
-    def _leaving(self, component: Component, port: str, channel: str) -> Entry:
+    def _output_entry(self, component: Component, port: str, channel: str) -> Entry:
         """The entry for an output port: that of its channel; the control items of several producers are merged."""
         entry, merge = self._channel(channel), self._merge(channel)
         me, kind = f"{component.node.name}.{port}", self.graph.channels[channel]
         if merge is not None:
-            entry = self._at(self._merged(me, entry, merge), me)
-        return self._at(followed(kind, me, entry), me) if isinstance(kind, WindowChannel) else entry
+            entry = self._name(self._merged(me, entry, merge), me)
+        return self._name(followed(kind, me, entry), me) if isinstance(kind, WindowChannel) else entry
 
     def _merged(self, me: str, entry: Entry, merge: ControlMerge) -> Entry:
-        """The way of one of several producers into a channel."""
+        """The entry of one of several producers into a channel, which merges their control items."""
 
         def control(mark: Punctuation | EndOfStream) -> None:
             try:
@@ -123,7 +123,7 @@ class Compiler:
         return _controlled(entry, control, {"probe": lambda: _controlled(entry.probe, control, {})})
 
     def _merge(self, channel: str) -> ControlMerge | None:
-        """The merge of a channel's producers; once made, it stays, since it notes which of them have ended."""
+        """The merge of a channel's producers; it stays once it is made, since it records which of them have ended."""
         edges = self.graph.producers[channel]
         if len(edges) < 2 and channel not in self.deployment.merges:
             return None
@@ -133,35 +133,34 @@ class Compiler:
             merge.expect(producers)
         return self._merges[channel]
 
-    def _at(self, entry: Entry, place: str) -> Entry:
-        """Name an entry after its place, so that unfinished work finds it again."""
-        if entry is NOWHERE:  # which all share
+    def _name(self, entry: Entry, endpoint: str) -> Entry:
+        """Register an entry under its endpoint, so that in-flight items find it again."""
+        if entry is NOWHERE:  # shared by all
             entry = Entry(entry.push, entry.push_batch, entry.control, store=entry.store)
         if not entry.endpoint:
-            entry.name_endpoint(place)
-        self._places[entry.endpoint] = entry
+            entry.name_endpoint(endpoint)
+        self._entries[entry.endpoint] = entry
         return entry
 
     def _channel(self, name: str) -> Entry:
         """The entry into a channel."""
-        if name in self._channels:
-            return self._channels[name]
+        if name in self._into:
+            return self._into[name]
         if name not in self.region.channels:
             return self.deployment.entries[f"channel {name}"]
         channel = self.graph.channels[name]
         if channel.buffered:
-            entry = self._channels[name] = self._at(channel.entry(()), f"channel {name}")
+            self._into[name] = self._name(channel.entry(()), f"channel {name}")
             self._later.append(lambda: channel.entry(self._outlets(name)))
-            return entry
-        if input_queue(name) in self.execution.inserted:
-            before = self._queue(input_queue(name))
-            entry = self._channels[name] = self._at(before.entry(()), f"channel {name}")
-            self._later.append(lambda: before.entry([Outlet(name, self._looking(name, self._into(channel, name)))]))
-            return entry
-        entry = self._channels[name] = self._looking(name, self._at(self._into(channel, name), f"channel {name}"))
-        return entry
+        elif input_queue(name) in self.execution.inserted:
+            queue = self._queue(input_queue(name))
+            self._into[name] = self._name(queue.entry(()), f"channel {name}")
+            self._later.append(lambda: queue.entry([Outlet(name, self._behind_trigger(name, self._own_entry(name)))]))
+        else:
+            self._into[name] = self._behind_trigger(name, self._name(self._own_entry(name), f"channel {name}"))
+        return self._into[name]
 
-    def _looking(self, name: str, entry: Entry) -> Entry:
+    def _behind_trigger(self, name: str, entry: Entry) -> Entry:
         """The entry into a channel, behind the trigger of its pending updates if there are any."""
         log, channel = self.deployment.update_log, self.graph.channels[name]
         if not channel.asked.pending:
@@ -172,33 +171,32 @@ class Compiler:
         updates = PendingUpdates(channel, log, item_names(name, subject))
         log.track(channel, updates)
         guarded = updates.trigger(ITEM, subject, lambda: entry)
-        return self._at(guarded, entry.endpoint) if entry.endpoint else guarded
+        return self._name(guarded, entry.endpoint) if entry.endpoint else guarded
 
-    def _into(self, channel: Channel, name: str) -> Entry:
+    def _own_entry(self, name: str) -> Entry:
         """The entry into a channel itself; an item that it refuses is the failure of its sender."""
+        channel, endpoint = self.graph.channels[name], channel_endpoint(name)
         entry = channel.entry(self._outlets(name))
-        self._places |= {one.endpoint: one for one in channel.port_entries}
+        self._entries |= {one.endpoint: one for one in channel.port_entries}
         if not channel.serial:
             return entry
         if not entry.endpoint:
-            entry.name_endpoint(channel_endpoint(name))  # an item that waits for the channel finds it again
-        guarded = self.graph.producers[name]
-        return self._at(
-            guarded_entry(channel, entry, channel_endpoint(name), self._producers(name)) if guarded else entry,
-            channel_endpoint(name),
-        )
+            entry.name_endpoint(endpoint)  # an item that waits for the channel finds it again
+        if self.graph.producers[name]:
+            entry = guarded_entry(channel, entry, endpoint, self._producers(name))
+        return self._name(entry, endpoint)
 
     def _producers(self, name: str) -> Producers:
         ports = [(edge.node, edge.port.name) for edge in self.graph.producers[name]]
         deployment = self.deployment
 
-        def producers() -> list[Producer]:  # a successor of one does not bind the channel anew
+        def producers() -> list[Producer]:  # looked up late: a successor of one does not bind the channel anew
             return [(deployment.components[node], port) for node, port in ports if node in deployment.components]
 
         return producers
 
     def _outlets(self, name: str) -> list[Outlet]:
-        """The ways out of a channel: into each port, and into the groups that share its partitions."""
+        """The outlets of a channel: to each port, and to the groups that share its partitions."""
         channel, edges = self.graph.channels[name], self.graph.consumers[name]
         channel.readers([edge.name for edge in edges if edge.port.pulled])
         found = {edge.name: outlet for edge in edges if (outlet := self._outlet(name, edge)) is not None}
@@ -207,27 +205,27 @@ class Compiler:
         ]
         if shares and channel.partitioning is not None:
             refuse = refusal_handler(channel, channel_endpoint(name), self._producers(name))
-            routed = self._at(route(channel.partitioning, shares, refuse), channel_endpoint(name))
+            routed = self._name(route(channel.partitioning, shares, refuse), channel_endpoint(name))
             found[routed.endpoint] = Outlet(routed.endpoint, routed)
         return [*found.values()]
 
     def _outlet(self, channel: str, edge: Edge) -> Outlet | None:
-        """The way from a channel to one port; none to a port that reads the contents of the channel."""
-        place = self.graph.queue_before(channel, edge) if edge.port.pulled else edge_queue(channel, edge)
-        if edge.node not in self.region.nodes and place in self.deployment.inserted:
-            there = self.deployment.entries.get(f"queue {place}")  # its worker runs meanwhile
-            if there is not None and (edge.port.pulled or place in self.execution.inserted):
-                return Outlet(edge.name, self._at(there, self._queue(place).name))
+        """The outlet of a channel to one port; none to a port that reads the contents of the channel."""
+        name = self.graph.queue_before(channel, edge) if edge.port.pulled else edge_queue(channel, edge)
+        if edge.node not in self.region.nodes and name in self.deployment.inserted:
+            there = self.deployment.entries.get(f"queue {name}")  # its worker is not parked
+            if there is not None and (edge.port.pulled or name in self.execution.inserted):
+                return Outlet(edge.name, self._name(there, self._queue(name).name))
         if edge.port.pulled:
             return self._pulled(channel, edge)
-        if place not in self.execution.inserted:
+        if name not in self.execution.inserted:
             self._bind(edge.component)
-            return Outlet(edge.name, self._way(channel, edge))
-        queue = self._queue(place)
+            return Outlet(edge.name, self._port_entry(channel, edge))
+        queue = self._queue(name)
         self._later.append(lambda: self._feed(queue, channel, edge))
-        return Outlet(edge.name, self._at(queue.entry(()), f"queue {queue.name}"))
+        return Outlet(edge.name, self._name(queue.entry(()), f"queue {name}"))
 
-    def _way(self, channel: str, edge: Edge) -> Entry:
+    def _port_entry(self, channel: str, edge: Edge) -> Entry:
         stays = edge.node not in self.region.nodes and not self.graph.channels[channel].asked.pending
         if stays and self.sharing is None:
             return self.deployment.entries[edge.name]
@@ -237,12 +235,12 @@ class Compiler:
             mates = {one.name for members in shared if edge in members for one in members if one is not edge}
             readers = [one for one in self.graph.consumers[channel] if one.name not in mates]
             entry = self.sharing.guard(edge, channel, self.graph.channels[channel].kind, readers, entry)
-        self._places[entry.endpoint] = entry
+        self._entries[entry.endpoint] = entry
         return entry
 
     def _feed(self, queue: Buffered, channel: str, edge: Edge) -> None:
         self._bind(edge.component)
-        queue.entry([Outlet(edge.name, self._way(channel, edge))])
+        queue.entry([Outlet(edge.name, self._port_entry(channel, edge))])
 
     def _pulled(self, name: str, edge: Edge) -> Outlet | None:
         port, channel = edge.component.pulled[edge.port.name], self.graph.channels[name]
@@ -251,17 +249,17 @@ class Compiler:
             if not channel.filled:
                 channel.awaited[edge.name] = edge.component.wake
             return None
-        place = self.graph.queue_before(name, edge)
-        if place == name and isinstance(channel, Buffered):
+        before = self.graph.queue_before(name, edge)
+        if before == name and isinstance(channel, Buffered):
             port.connect(channel, channel)
             return None
-        queue = self._queue(place)
+        queue = self._queue(before)
         port.connect(channel, queue)
-        return Outlet(edge.name, self._at(queue.entry(()), f"queue {queue.name}"))
+        return Outlet(edge.name, self._name(queue.entry(()), f"queue {queue.name}"))
 
 
-def _places(region: Region) -> Iterator[str]:
-    """The places that were in a region; a slet that is not bound anew keeps the entries of its ports."""
+def _former_endpoints(region: Region) -> Iterator[str]:
+    """The endpoints that were in a region; a slet that is not bound anew keeps the entries of its ports."""
     graph = region.before.graph
     for name, edge in graph.edges(region.channels):
         if edge.node in region.nodes:
@@ -272,7 +270,7 @@ def _places(region: Region) -> Iterator[str]:
 
 
 def _controlled(entry: Entry, control: Control, late: Late) -> Entry:
-    """The same entry with another way for control items; *late* has its probe."""
+    """The same entry with another method for control items; *late* has its probe."""
     made = LateEntry(control, {"push": lambda: entry.push, "push_batch": lambda: entry.push_batch, **late})
     made.behind = (entry,)
     return made

@@ -10,7 +10,7 @@ from exop.logs import logger
 from exop.runtime.channels import base as channel
 from exop.stock.event_time import Watermark
 from exop.wiring.changes import channels
-from exop.wiring.changes.channels import made, unpunctuated
+from exop.wiring.changes.channels import unopened_graph, unpunctuated
 from tests.rig import Gate, Two, collector, eventually, same, source_of
 
 
@@ -40,7 +40,7 @@ def times(window: list[Any]) -> list[int]:
 
 def missing(rig, app, window):
     """The producers of a window from which no punctuations come."""
-    return unpunctuated(made(app.build(), rig.manager.kinds), window.name)[0]
+    return unpunctuated(unopened_graph(app.build(), rig.manager.kinds), window.name)[0]
 
 
 @pytest.fixture
