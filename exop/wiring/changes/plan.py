@@ -6,9 +6,10 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from threading import TIMEOUT_MAX
 from types import CodeType, FunctionType
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 from exop.errors import PlanError, SettingError
 from exop.model.meshes.diff import Difference, SettingChange, difference, setting_changes
@@ -33,6 +34,8 @@ from exop.wiring.graph.wiring_graph import WiringGraph
 #: Seconds for which the hand-over of a state may stop the stream, by default.
 PAUSE: Final = 0.05
 
+#: The classes of channels, by kind.
+Kinds: TypeAlias = Mapping[str, type[Channel]]
 Verb = Literal["add", "remove", "replace", "configure", "arm", "suspend", "resume", "rewire", "adjust"]
 
 #: The actions of each verb, in order.
@@ -74,9 +77,9 @@ class Step:
     @property
     def settings(self) -> tuple[SettingChange, ...]:
         """The settings that change, and why."""
-        if self.before is None or self.after is None or self.verb not in ("replace", "configure", "adjust"):
-            return ()
-        return setting_changes(self.before, self.after)
+        if self.before is not None and self.after is not None and self.verb in ("replace", "configure", "adjust"):
+            return setting_changes(self.before, self.after)
+        return ()
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -262,7 +265,6 @@ def make_plan(before: Mesh, after: Mesh) -> Plan:
 
 
 def _channel_text(old: ChannelSpec, new: ChannelSpec) -> str:
-    """Describe the change of a channel that stays."""
     pairs = [(name, old.settings.get(name), new.settings.get(name)) for name in {**new.settings, **old.settings}]
     parts = [f"{name}: {before!r} → {after!r}" for name, before, after in pairs if before != after]
     if parts or new.close_windows:
@@ -360,9 +362,7 @@ def _check_tied(before: Mesh, after: Mesh) -> None:
         )
 
 
-def remarks_on(
-    deployment: Deployment, kinds: Mapping[str, type[Channel]], opened: Mapping[str, Opened]
-) -> Callable[[Plan], Iterator[str]]:
+def remarks_on(deployment: Deployment, kinds: Kinds, opened: Mapping[str, Opened]) -> Callable[[Plan], Iterator[str]]:
     """Return a function that describes losses, queues and slow steps of a plan for the mesh that runs now.
 
     *opened* has the last opening of each slet, by its identity.
@@ -390,10 +390,7 @@ def remarks_on(
 
 
 def _drained(
-    plan: Plan,
-    components: Mapping[str, Component],
-    channels: Mapping[str, Channel],
-    kinds: Mapping[str, type[Channel]],
+    plan: Plan, components: Mapping[str, Component], channels: Mapping[str, Channel], kinds: Kinds
 ) -> Iterator[str]:
     """Describe the queues that are drained before their removal, and those that no port reads any more."""
     for spec in plan.changes.channels_removed:
@@ -481,9 +478,8 @@ def imports_to_open(spec: SletSpec) -> list[str]:
 
 
 def _nested(code: CodeType) -> list[CodeType]:
-    """The code of a function and of those that it defines."""
-    inner = (one for one in code.co_consts if isinstance(one, CodeType))
-    return [code, *(found for one in inner for found in _nested(one))]
+    inner = (_nested(one) for one in code.co_consts if isinstance(one, CodeType))
+    return [code, *chain.from_iterable(inner)]
 
 
 def _imported(code: CodeType, package: str) -> Iterator[str]:
