@@ -11,7 +11,6 @@ from exop.wiring.changes import change as changing
 from tests.change.tools import (
     Sum,
     chain,
-    end,
     endless,
     grows,
     in_thread,
@@ -40,22 +39,14 @@ def keep(platform, successor, seconds=60.0, node="b", **how):
 @pytest.mark.parametrize("channel", ["direct", "queue"])
 def test_back_with_its_current_state(platform, channel):
     """To and fro under load: nothing is lost, doubled or reordered, and the state has seen every item once."""
-    seen: list[int] = []
-    app = Application("app")
-    first = app.channel("first", kind=channel)
-    app.add("a", endless, out=first)
-    app.add("b", summing, x=first)
-    app.add("c", writing(seen), x=app.output("b", "out"))
-    platform.apply(app.build())
-    for _ in range(3):
-        keep(platform, summing_too)
-        grows(seen)
-        mesh = platform.rollback("app", "b")
-        assert mesh.node("b").slet.name == "summing"
-        assert mesh.revision == platform.mesh("app").revision
-        grows(seen)
-    end(platform, "app")
-    whole(seen)
+    with stream(platform, summing, kind=channel) as seen:
+        for _ in range(3):
+            keep(platform, summing_too)
+            grows(seen)
+            mesh = platform.rollback("app", "b")
+            assert mesh.node("b").slet.name == "summing"
+            assert mesh.revision == platform.mesh("app").revision
+            grows(seen)
     state = platform.deployment("app").components["b"].state
     assert (state.count, state.total) == (len(seen), sum(seen))
 

@@ -67,20 +67,11 @@ def running(platform, node="b"):
 @pytest.mark.parametrize("channel", ["direct", "queue"])
 def test_an_equal_twin_takes_over_under_load(platform, channel):
     """Nothing is lost, doubled or reordered, and the twin goes on with the state that it has come to by itself."""
-    seen: list[int] = []
-    app = Application("app")
-    first = app.channel("first", kind=channel)
-    second = app.channel("second", kind=channel)
-    app.add("a", endless, out=first)
-    app.add("b", summing, x=first, out=second)
-    app.add("c", writing(seen), x=second)
-    platform.apply(app.build())
-    for other in (summing_too, summing) * 2:
-        replaced(platform, other, Shadow(items=300, seconds=20))
-        assert running(platform) == other.__name__
-        grows(seen)
-    end(platform, "app")
-    whole(seen)
+    with stream(platform, summing, kind=channel) as seen:
+        for other in (summing_too, summing) * 2:
+            replaced(platform, other, Shadow(items=300, seconds=20))
+            assert running(platform) == other.__name__
+            grows(seen)
     state = platform.deployment("app").components["b"].state
     assert (state.count, state.total) == (len(seen), sum(seen))
 
@@ -191,19 +182,9 @@ def raising(x: int) -> int:
 @pytest.mark.parametrize("channel", ["direct", "queue"])
 def test_planted_differences_are_refused(platform, successor, kind, channel):
     """Missing, extra, reordered, and an error that the old one did not have: each is found, and the old one stays."""
-    seen: list[int] = []
-    app = Application("app")
-    first = app.channel("first", kind=channel)
-    app.add("a", endless, out=first)
-    app.add("b", plain, x=first)
-    app.add("c", writing(seen), x=app.output("b", "out"))
-    platform.apply(app.build())
-    error = refused(platform, successor)
-    assert error.report["differences"][0]["kind"] == kind
-    assert running(platform) == "plain"
-    grows(seen)
-    end(platform, "app")
-    whole(seen)
+    with stream(platform, plain, kind=channel):
+        assert refused(platform, successor).report["differences"][0]["kind"] == kind
+        assert running(platform) == "plain"
 
 
 def test_what_is_held_back_at_the_cut_is_refused(platform):

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 from exop import Application, Memento, Platform, slet
@@ -191,10 +191,11 @@ def in_thread(work: Callable[[], Any]) -> Iterator["Future[Any]"]:
 
 
 @contextmanager
-def stream(platform: Platform, *slets: Any) -> Iterator[list[Any]]:
-    """Run `endless`, these slets and a sink as `app`; behind the block nothing is lost, doubled or reordered."""
+def stream(platform: Platform, *slets: Any, kind: str = "direct") -> Iterator[list[Any]]:
+    """Run `endless`, these slets and a sink as `app`; after the block nothing is lost, doubled or reordered."""
     seen: list[Any] = []
-    platform.apply(chain("app", endless, *slets, writing(seen)).build())
+    mesh = chain("app", endless, *slets, writing(seen)).build()
+    platform.apply(mesh.edited(channels={name: replace(one, kind=kind) for name, one in mesh.channels.items()}))
     yield seen
     grows(seen)
     end(platform, "app")
