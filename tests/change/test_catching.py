@@ -126,7 +126,7 @@ def completed(platform: Platform, seen: list[int]) -> None:
 
 
 def test_the_stream_goes_on_while_the_state_is_made(platform, seen):
-    """What comes meanwhile is worked off beside it; no call of `upgrade` is in the cut, and nothing is lost."""
+    """The successor processes the items that come meanwhile; no call of `upgrade` is in the cut, nothing is lost."""
     with in_thread(lambda: replaced(platform)):
         assert UPGRADE.waits.wait(PATIENCE)
         grows(seen, 1000)

@@ -114,7 +114,7 @@ def in_batches(position: Position, *, to: int = LAST, seed: int = 1) -> Iterator
 
 
 def expected(*steps: tuple[int, int], last: int = LAST) -> list[tuple[int, int]]:
-    """What comes out when from each number on the factor is another one."""
+    """Return the outputs if the factor changes at each of these numbers."""
     found, factor, rest = [], 1, list(steps)
     for number in range(1, last + 1):
         while rest and number >= rest[0][0]:
@@ -138,7 +138,7 @@ def on_trial(platform: Platform, node: str, successor: Any, items: int) -> Itera
 
 
 def pending(platform: Any, node: str, application: str = "app") -> list[str]:
-    """What the status says is pending."""
+    """Return the pending updates in the status."""
     return list(platform.status(application)["nodes"][node].get("pending", []))
 
 
@@ -374,7 +374,7 @@ def test_it_can_be_cancelled(platform, settings):
 
 
 def test_a_condition_that_raises(platform):
-    """The item is processed as if it did not hold, what was raised is told, and the update goes on waiting."""
+    """The item is processed as if it did not hold, the status shows the error, and the update stays pending."""
     with armed(platform, "1 / (x - 3) > 0", scale) as (tap, seen):
         tap.let(3)
         eventually(lambda: len(seen) == 3)
@@ -505,7 +505,7 @@ def test_it_does_not_fire_elsewhere_while_a_change_is_bound(platform, monkeypatc
 
 
 def test_a_change_that_fails_takes_nothing_back(platform):
-    """What has taken effect while a change was prepared stays, though the change is undone."""
+    """An update that took effect while a change was prepared stays, though the change is undone."""
     gate = Gate()
 
     def refused() -> None:
@@ -595,7 +595,7 @@ class Wide(Slet):
 
 
 def test_further_ports(platform):
-    """What a slet pushes by its further ports meets the point as well."""
+    """The outputs of further ports change at the point as well."""
     evens: list[Any] = []
     odds: list[Any] = []
     app = Application("app")
@@ -623,7 +623,7 @@ def test_what_takes_effect_is_logged(platform, capsys):
 
 
 def test_beside_a_successor_that_is_proven(platform):
-    """What takes effect in another node while a successor is on trial is no reason to give the proof up."""
+    """An update that takes effect in another node does not end a trial."""
 
     @slet
     def passing_too(x: tuple[int, int]) -> tuple[int, int]:
@@ -674,7 +674,7 @@ def test_it_fires_while_a_successor_is_opened_for_its_trial(platform, condition)
 
 
 def test_an_update_that_the_mesh_does_not_have(platform):
-    """It is told, and the driver that brought the item goes on."""
+    """It is logged, and the driver that brought the item goes on."""
     told: list[str] = []
     with tapped(platform, scale):
         before, log = platform.mesh("app"), platform.deployment("app").update_log

@@ -209,7 +209,7 @@ def test_it_is_seen_and_cancelled(platform):
 
 
 def test_while_a_change_is_prepared(platform):
-    """What took effect meanwhile is part of the change; an edit that takes the update away is outdated."""
+    """An update that took effect meanwhile is part of the change; an edit that removes it is outdated."""
     seen: list[Any] = []
     gate, tap = Gate(), Tap()
 

@@ -439,7 +439,7 @@ def test_the_members_of_a_group_are_alike():
 
 
 def test_a_port_that_pulls_is_in_no_group():
-    """What comes is pushed to a group."""
+    """Items are pushed to a group."""
 
     @slet
     def pulls(x: InputPort[int]) -> Iterator[int]:
@@ -559,7 +559,7 @@ def test_a_predecessor_that_is_kept_is_closed_when_partitions_move(platform):
 
 
 def test_a_move_of_too_many_keys_is_refused_unless_it_may_stop_the_stream(platform, monkeypatch):
-    """The time is told, and what to do; `stall=True` makes the change."""
+    """The error names the time and the cure; `stall=True` makes the change."""
     monkeypatch.setattr("exop.wiring.changes.partitions.PER_KEY", 1.0)
     with flowing(platform) as (tap, seen):
         tap.let(5)

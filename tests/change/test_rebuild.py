@@ -18,13 +18,13 @@ from tests.rig import eventually
 
 
 class Sum(Memento):
-    """What the predecessor keeps."""
+    """The state of the predecessor."""
 
     total: int = 0
 
 
 class Seen(Memento):
-    """What the successor keeps: nothing that could be made out of a sum."""
+    """The state of the successor, which cannot be made from a sum."""
 
     numbers: list[int] = field(default_factory=list)
 
@@ -115,7 +115,7 @@ def test_a_slet_may_rebuild_its_own_state(platform):
 
 
 def test_the_item_on_which_the_old_one_is_suspended_is_not_part_of_it(platform):
-    """What it has not taken is not replayed: the successor is given it."""
+    """An item that it has not processed is not replayed: the successor gets it."""
     seen: list[int] = []
 
     @slet
@@ -303,7 +303,7 @@ def remembered_alone(x: Reading, state: Windows) -> int:
 
 
 def between(app: Application, shape: str, kept: Any) -> Any:
-    """What stands between the log and the slet."""
+    """Add the slets and channels between the log and the slet."""
     if shape == "by time":
         windows = app.channel("windows", kind="window", seconds=10, slide=5, time="at")
         return app.add("timed", "stock:watermark", item=kept, time="at", delay=2, out=windows)
@@ -417,7 +417,7 @@ class Either(Slet):
 
 
 def test_several_inputs_from_one_log_in_the_order_in_which_they_came(platform):
-    """What comes to the ports by ways of their own has the order of the log, and of the ports for each payload."""
+    """Items that reach the ports on separate paths have the order of the log, and of the ports for each payload."""
     seen: list[int] = []
     app = Application("line")
     kept = app.channel("kept", kind="log", keep="all")

@@ -27,7 +27,7 @@ from tests.rig import Gate, eventually
 
 
 def kept(platform, node="b"):
-    """What is shown of the predecessor that is kept, if there is one."""
+    """Return the status of the kept predecessor, if there is one."""
     return platform.status("app").get("kept", {}).get(node)
 
 
@@ -134,7 +134,7 @@ def test_another_change_of_the_node_ends_it(platform):
 
 
 def test_back_to_where_the_node_is_now(platform):
-    """What was rewired or suspended meanwhile stays so."""
+    """Connections and a suspension made meanwhile stay."""
     with stream(platform, summing):
         keep(platform, summing_too)
         mesh = platform.mesh("app").rewire("b", out=ChannelSpec("other", "queue")).rewire("c", x="other")

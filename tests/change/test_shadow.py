@@ -152,7 +152,7 @@ def doubling(x: int) -> Iterator[int]:
 
 
 class Two(Memento):
-    """What is held back."""
+    """The items held back."""
 
     held: list[int] = dataclasses.field(default_factory=list)
 
@@ -215,7 +215,7 @@ def test_a_slow_one_is_refused_and_does_not_hold_the_stream(platform):
 
 
 def test_one_that_hangs_is_refused(platform, monkeypatch):
-    """A successor that does not come back from an item keeps nobody: the stream waits for it a moment at most."""
+    """A successor that hangs in an item does not stop the stream, which waits for a moment at most."""
     monkeypatch.setattr("exop.wiring.shadow.follower.PATIENCE", 0.05)
     gate = Gate()
 
@@ -360,7 +360,7 @@ def test_items_that_are_altered_are_copied(platform):
 
 
 def test_further_ports_and_control_items(platform):
-    """What leaves by further ports is compared too, and control items in their place among the others."""
+    """The outputs of further ports are compared too, and control items in their order among the others."""
 
     @slet
     def marked(position: Position) -> Iterator[int | Punctuation]:
@@ -480,7 +480,7 @@ def test_two_nodes_at_once(platform):
 
 
 def test_others_are_refused_while_a_successor_is_on_trial(platform):
-    """Whoever wants to change the application meanwhile is told so at once; `status` shows how far it has come."""
+    """Other changes are refused at once meanwhile; `status` shows the progress."""
     with tapped(platform, summing) as (tap, _):
         with in_thread(lambda: replaced(platform, summing_too)):
             on_trial(platform)
@@ -708,7 +708,7 @@ def test_several_inputs(platform):
 
 
 def test_the_plan_shows_the_shadow():
-    """What a proof adds stands in the plan before anything happens."""
+    """The plan shows the proof and the kept predecessor before anything happens."""
     from exop import Platform
 
     with Platform() as platform:

@@ -58,7 +58,7 @@ class Engine(Slet, own_driver=True):
         assert done.wait(20)
 
     def made(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """What it makes of rows."""
+        """Return the output for rows."""
         return batch
 
     def work(self) -> None:
@@ -168,7 +168,7 @@ def test_an_equal_twin_takes_over(platform, first, second, channel):
 
 
 def test_a_punctuation_that_the_engine_has_not_told(platform):
-    """What the successor has told while nobody heard it, and the engine not yet, is told before the next item."""
+    """A punctuation that only the successor has sent, and was dropped, is sent before the next item."""
 
     class Mute(Engine):
         @input_port

@@ -134,7 +134,7 @@ def test_or_none():
 
 
 def test_a_stale_plan_or_a_removed_application_stops_all():
-    """What was opened for the others is closed again."""
+    """The slets opened for the others are closed again."""
     with Platform() as platform:
         run(platform, "a", "b")
         made = plans(platform, "a", "b")
@@ -346,7 +346,7 @@ def test_an_interrupt_undoes_all(monkeypatch):
 
 @pytest.mark.parametrize("caller", ["a memento", "the store"])
 def test_a_change_from_within_a_change_is_refused(caller, monkeypatch, tmp_path: Path):
-    """Whoever calls `apply` from within what a change calls gets the reason at once; no driver runs that code."""
+    """`apply` within code that a change calls is refused at once; no driver runs that code."""
     refused: list[str] = []
     upgrade, update = Other.upgrade, Store.update
 

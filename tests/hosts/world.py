@@ -236,7 +236,7 @@ class World:
             self.act(host, host.machine.receive(Did(do.plan, do.step, handed, problem), self.now))
 
     def participate(self, host: Site, do: Do) -> Any:
-        """What a participant does; what a cut hands over."""
+        """Do the step of a participant; return the data that a cut hands over."""
         if do.step in ("hold", "restore"):
             host.held |= {node for _, node in do.change}
         elif do.step == "cut":

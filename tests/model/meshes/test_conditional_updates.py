@@ -1,4 +1,4 @@
-"""Conditions: what they mean is what Python means; what is none is told with the place."""
+"""Conditions mean the same as in Python; an error points at the place of a mistake."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Report:
 
     @property
     def fast(self) -> bool:
-        """What is computed from its fields."""
+        """A computed property."""
         return self.speed > 100
 
 
@@ -81,7 +81,7 @@ expressions = st.recursive(plain, _larger, max_leaves=12)
 
 
 def outcome(compute: Any) -> Any:
-    """What comes of it: the value, or the class of the error."""
+    """Return the value, or the class of the error."""
     try:
         found = compute()
     except Exception as error:  # noqa: BLE001 (whatever it is: both sides must raise the same)
@@ -196,7 +196,7 @@ def test_what_is_no_condition(text, at, told):
     ("carried", "known"), [(Pair, True), (Row, True), (dict, False), (Mapping, False), (Any, False)]
 )
 def test_which_types_tell_their_fields(carried, known):
-    """Where a type says which fields there are, a wrong one is told at once; otherwise when an item comes."""
+    """If the type declares its fields, a wrong one is an error at once; otherwise when an item comes."""
     names = ConditionNames("jams", {"x": PortType(carried)})
     read_condition("x.time == 1", names)
     if known:

@@ -54,7 +54,7 @@ def test_a_difference_is_never_missed(old, new):
 
 
 def test_missing_and_extra_are_told_by_the_item():
-    """Where both are called item by item, what is missing or too much is told, and the rest compared behind it."""
+    """If both are called item by item, missing and extra outputs are reported, and the rest is compared."""
     old = [(1, "a"), (2, "b"), (3, "c"), (5, "e")]
     new = [(1, "a"), (3, "c"), (4, "d"), (5, "e")]
     assert compared(old, new) == [("missing", 2, "'b'", ""), ("extra", 4, "", "'d'")]
