@@ -85,7 +85,7 @@ def state_directory(path: Path) -> Path:
     _make(path)
     if path.stat().st_mode & stat.S_IWOTH:
         raise AddressUnusable(
-            address=str(path), problem="everybody may write there", cure=f"chmod o-w {path}, or take another directory"
+            address=str(path), problem="every user may write there", cure=f"chmod o-w {path}, or take another directory"
         )
     return path
 
