@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from exop.errors import WiringError
 from exop.model.filter import where
 from exop.model.items import EndOfStream
-from exop.model.meshes.checks import unfit_join
+from exop.model.meshes.checks import join_mismatch
 from exop.model.properties import APPLICATION, CONNECTED_TO, KIND, ORIGIN
 from exop.model.slets.ports import node_at
 from exop.registry import ServiceRegistry
@@ -224,7 +224,7 @@ def _complete(
 def _check_types(graph: WiringGraph, channels: Iterable[str]) -> None:
     for name in channels:
         for producer, consumer in product(graph.producers.get(name, ()), graph.consumers.get(name, ())):
-            reason = unfit_join(type(graph.channels[name]), producer.port.type, consumer.port)
+            reason = join_mismatch(type(graph.channels[name]), producer.port.type, consumer.port)
             if reason:
                 raise WiringError(f"{producer.name} cannot feed {consumer.name} through {name!r}: {reason}")
 

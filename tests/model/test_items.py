@@ -12,14 +12,6 @@ from exop.model.values.decoding import decode
 from exop.model.values.encoding import encode
 
 
-def test_a_batch_is_a_list():
-    """A batch is made, compared and iterated as a list is."""
-    batch = Batch([1, 2])
-    assert batch == [1, 2]
-    assert isinstance(batch, list)
-    assert len(batch) == 2
-
-
 def test_control_items_are_values():
     """Control items compare by what they say, and cannot be changed."""
     assert Punctuation(5) == Punctuation(5.0)
@@ -34,6 +26,7 @@ def test_control_items_are_told_from_items():
     assert isinstance(Punctuation(1), CONTROL)
     assert isinstance(EndOfStream(), CONTROL)
     assert not isinstance(Batch(), CONTROL)
+    assert Batch([1, 2]) == [1, 2]
 
 
 def test_a_punctuation_that_an_older_release_has_stored():
@@ -42,13 +35,6 @@ def test_a_punctuation_that_an_older_release_has_stored():
     assert decode(bytes.fromhex(stored)).idle is None
     assert decode(encode(Punctuation(5, 3))).idle == 3
     assert Punctuation(5, 3) == Punctuation(5)
-
-
-def test_before_and_following():
-    """Nothing older than ten follows: it is complete up to a number below that, and ten is the next that may follow."""
-    assert Punctuation.before(10).time < 10
-    assert Punctuation.before(10).following == 10
-    assert Punctuation.before(10, 3).idle == 3
 
 
 @pytest.mark.parametrize("time", [float("nan"), None, "12:30", datetime(2026, 1, 1)])
@@ -63,3 +49,5 @@ def test_a_punctuation_before_a_large_integer_is_before_it():
     for time in (1_700_006_400 * 10**9 - 1, 2**53 + 1, 5, 0.1):
         assert Punctuation.before(time).time < time
         assert Punctuation.before(time).following <= time
+    assert Punctuation.before(10, 3).following == 10
+    assert Punctuation.before(10, 3).idle == 3

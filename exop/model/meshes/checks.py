@@ -123,7 +123,7 @@ def check_join(
         for consumer, port in consumers:
             if nodes is not None and producer.name not in nodes and consumer.name not in nodes:
                 continue
-            if reason := unfit_join(kind, pushed, consumer.slet.ports[port]):
+            if reason := join_mismatch(kind, pushed, consumer.slet.ports[port]):
                 raise WiringError(
                     f"{producer.name}.{out} cannot feed {consumer.name}.{port} through {channel!r}: {reason}; "
                     f"put a slet that converts between them"
@@ -175,7 +175,7 @@ def shared_ports(mesh: Mesh, node: Node) -> dict[str, str]:
     return {port: to for port, to in node.inputs().items() if mesh.channels[to].settings.get("by") is not None}
 
 
-def unfit_join(kind: type[KindLike], pushed: PortType, taken: PortSpec) -> str | None:
+def join_mismatch(kind: type[KindLike], pushed: PortType, taken: PortSpec) -> str | None:
     """Return why items *pushed* into a channel of this kind cannot enter a port, or `None`.
 
     A port that pulls from a window reads its items, not windows.

@@ -13,7 +13,7 @@ from exop.errors import MeshError, UnknownName
 from exop.model.meshes.entries import Entries
 from exop.model.slets.memento import Memento
 from exop.model.slets.ports import WINDOW, PortType
-from exop.model.slets.spec import DEAD, Policy, SletSpec, unfit_bounds
+from exop.model.slets.spec import DEAD, Policy, SletSpec, invalid_bounds
 
 T = TypeVar("T")
 DIRECT: Final = "direct"
@@ -118,7 +118,7 @@ class Node:
     def __post_init__(self) -> None:
         check_name("a node", self.name)
         check_name("a group", self.group or "none")
-        problem = unfit_bounds(self.timeout, self.dead_letters)
+        problem = invalid_bounds(self.timeout, self.dead_letters)
         if problem is not None:
             raise MeshError(f"{self.name}: {problem}")
         object.__setattr__(self, "settings", _frozen(self.settings))

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self, TypeAlias, TypeVar, dataclass_transform,
 from exop.model.slets.memento import as_dataclass
 from exop.model.slets.ports import OutputPort, PortType
 from exop.model.slets.signature import read_class, read_function, wrong
-from exop.model.slets.spec import DEAD_LETTERS, POLICIES, Policy, SletSpec, unfit_bounds
+from exop.model.slets.spec import DEAD_LETTERS, POLICIES, Policy, SletSpec, invalid_bounds
 from exop.model.slets.tie import Committed
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -194,6 +194,6 @@ def _check_care(name: str, care: Mapping[str, Any]) -> None:
     policy = care.get("on_error", "suspend")
     if policy not in POLICIES:
         raise wrong(name, f"on_error={policy!r} is no policy", f"use one of {', '.join(POLICIES)}")
-    problem = unfit_bounds(care.get("timeout"), care.get("dead_letters"))
+    problem = invalid_bounds(care.get("timeout"), care.get("dead_letters"))
     if problem is not None:
         raise wrong(name, *problem.split("; ", 1))

@@ -186,8 +186,8 @@ class SletSpec:
                 raise type(error)(**{**error.facts, "place": inner}) from None
             problem, cure = f"specialised raised {described(error)}", "correct the settings, or its `specialised`"
             raise SletError(slet=slet, what=what, problem=problem, cure=cure) from error
-        if unfit := _unfit_ports(made, self.settings):
-            raise SletError(slet=slet, what=what, problem=unfit, cure="choose other names, or correct `specialised`")
+        if invalid := _invalid_ports(made, self.settings):
+            raise SletError(slet=slet, what=what, problem=invalid, cure="choose other names, or correct `specialised`")
         return cast("SletSpec", made)
 
     def asked(self, place: str, given: Mapping[str, Any]) -> SletSpec:
@@ -322,7 +322,7 @@ class SletSpec:
         return self.factory, self.name, self.plugin, self.atomic, self.sets_aside, care
 
 
-def _unfit_ports(made: Any, settings: Mapping[str, Setting]) -> str | None:
+def _invalid_ports(made: Any, settings: Mapping[str, Setting]) -> str | None:
     """Return why the result of `specialised` is invalid, or `None`."""
     if not isinstance(made, SletSpec):
         return f"specialised returned {type(made).__name__}, not a SletSpec"
@@ -337,7 +337,7 @@ def _unfit_ports(made: Any, settings: Mapping[str, Setting]) -> str | None:
     return None
 
 
-def unfit_bounds(timeout: object, dead_letters: object) -> str | None:
+def invalid_bounds(timeout: object, dead_letters: object) -> str | None:
     """Return why a time-out per item or a number of dead letters is invalid, or `None`."""
     if timeout is not None and not (is_number(timeout) and 0 <= timeout < float("inf")):  # type: ignore[operator]
         return f"timeout={timeout!r} is no number of seconds; give one above 0, or 0 for none"
