@@ -34,7 +34,8 @@ html_show_copyright = False
 html_copy_source = False
 
 WIDTH, LINE, PAD = 860, 17, 10
-FLOORS = "<!-- picture: floors -->"
+#: Where the picture goes; it replaces the list of floors that stands there for other readers.
+FLOORS = re.compile(r"<!-- picture: floors -->(\n\n```text\n.*?```)?", re.DOTALL)
 
 
 def setup(app: Any) -> None:
@@ -46,7 +47,7 @@ def prepare(_app: Any, name: str, source: list[str]) -> None:
     """Add to a page what only the site has: the navigation, and the picture."""
     if name == "index":
         source[0] += "\n" + navigation(source[0])
-    source[0] = filled(source[0]).replace(FLOORS, floors())
+    source[0] = FLOORS.sub(lambda _: floors(), filled(source[0]))
 
 
 def navigation(text: str) -> str:
