@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -62,66 +62,38 @@ def run(
             get as well, and end with exit code 1. Slow: for tests.
     """
     from exop.cli.loading import load_mesh, slets_in
+    from exop.cli.view import choose_view, print_summary
+    from exop.cli.watch import Watch
+    from exop.platform import Platform
+    from exop.wiring.sharing import Sharing
 
+    attended = sys.stderr.isatty() and sys.stdin.isatty()
+    policy = on_failure or ("wait" if attended else "stop")
     with _json_only(json) as report:
         # All mistakes of the user are found before a platform starts.
         mesh, catalog, target = load_mesh(app, parameters, params, load)
         catalog.embed(slets_in(target, catalog).values())
-        attended = sys.stderr.isatty() and sys.stdin.isatty()
-        policy = on_failure or ("wait" if attended else "stop")
-        options = _Options(state, name, quiet, policy, report, drain_timeout, check_sharing)
-        with Stopping(patience=2) as stopping:
-            return _run(mesh, catalog, options, stopping)
+        mesh = mesh if state is None else _durable(mesh, catalog, state)
+        with (
+            Stopping(patience=2) as stopping,
+            closing(Platform(state=state, name=name, plugins=catalog.plugins, control=True)) as platform,
+            closing(choose_view(quiet=quiet)) as view,
+        ):
+            platform.catalog.embed(catalog.slets.values())  # `exop replace` finds the slets of a .py file
+            platform.wiring.sharing = Sharing() if check_sharing else None
+            watch = Watch(platform, mesh.name, view, stopping, policy, drain_timeout)
+            watch.bring_up(lambda: _bring_up(platform, mesh))
+            outcome = watch.until_the_end()
+            view.close()
+            if report is not None:
+                report.update(outcome)
+            elif not quiet:
+                print_summary(outcome)
+            return _ended(watch, mesh)
 
 
-@dataclass(frozen=True)
-class _Options:
-    """The options of a run; `report` is filled for JSON, and `None` if a summary is to be printed."""
-
-    state: Path | None
-    name: str | None
-    quiet: bool
-    policy: OnFailure
-    report: dict[str, Any] | None
-    drain_timeout: float
-    check_sharing: bool
-
-
-def _run(mesh: Mesh, catalog: Catalog, options: _Options, stopping: Stopping) -> int:
-    from exop.cli.view import choose_view
-    from exop.cli.watch import Watch
-    from exop.model.meshes.resolve import resolved
-    from exop.platform import Platform
-
-    if options.state is not None:
-        mesh = resolved(mesh, catalog.slets, durable=True)
-        _check_same(options.state, mesh)
-    platform = Platform(state=options.state, name=options.name, plugins=catalog.plugins, control=True)
-    platform.catalog.embed(catalog.slets.values())  # `exop replace` finds the slets of a .py file
-    if options.check_sharing:
-        from exop.wiring.sharing import Sharing
-
-        platform.wiring.sharing = Sharing()
-    view = choose_view(quiet=options.quiet)
-    watch = Watch(platform, mesh.name, view, stopping, options.policy, options.drain_timeout)
-    try:
-        watch.bring_up(lambda: _bring_up(platform, mesh))
-        report = watch.until_the_end()
-        view.close()
-        return _ended(watch, mesh, report, options)
-    finally:
-        view.close()
-        platform.close()
-
-
-def _ended(watch: Watch, mesh: Mesh, report: dict[str, Any], options: _Options) -> int:
-    """Report on a run that has ended, stop its application if it still runs, and return the exit code."""
-    from exop.cli.view import print_summary
-
-    if options.report is not None:
-        options.report.update(report)
-    elif not options.quiet:
-        print_summary(report)
+def _ended(watch: Watch, mesh: Mesh) -> int:
+    """Stop the application of a run that has ended, if it still runs, and return the exit code."""
     # A durable application keeps its checkpoint, with the item that failed, or those that wait for a suspended node.
     keeps = mesh.durable is not None and (watch.outcome == "failed" or watch.late)
     if watch.outcome in ("stopped", "failed") and not keeps:
@@ -154,26 +126,29 @@ def _bring_up(platform: Platform, mesh: Mesh) -> None:
         platform.apply(mesh)
 
 
-def _check_same(state: Path, mesh: Mesh) -> None:
-    """Check that the application that the state directory will start again is the one that is to run.
+def _durable(mesh: Mesh, catalog: Catalog, state: Path) -> Mesh:
+    """The mesh as the state directory keeps it; an application that it will start again must be the same.
 
     Raises:
         StateError: it is another one with the same name; it is not started, and nothing of it is lost.
     """
+    from exop.model.meshes.resolve import resolved
     from exop.runtime.durable.store import Store
 
+    mesh = resolved(mesh, catalog.slets, durable=True)
     if not os.path.exists(state / "platform.sqlite"):  # the start reports a directory that cannot be read
-        return
-    with contextlib.closing(Store(state)) as store:
+        return mesh
+    with closing(Store(state)) as store:
         stored = next((one for one in store.applications() if one.name == mesh.name and one.active), None)
     if stored is None:
-        return
+        return mesh
     if not _same(stored.topology, mesh):
         raise StateError(
             f"the state directory {state} will start {mesh.name!r} again with other settings or slets; continue that "
             f"one with `exop serve --state {state}`, or remove it with `exop remove {mesh.name} --state {state}`"
         )
     say(f"{mesh.name}: it ran in {state} and is started again")
+    return mesh
 
 
 def _same(topology: str, mesh: Mesh) -> bool:
@@ -195,7 +170,7 @@ def _same(topology: str, mesh: Mesh) -> bool:
     return comparable(stored) == comparable(mesh)
 
 
-@contextlib.contextmanager
+@contextmanager
 def _json_only(wanted: bool) -> Iterator[dict[str, Any] | None]:
     """Reserve stdout for one JSON object; slets, engines and their processes print to stderr meanwhile."""
     if not wanted:
