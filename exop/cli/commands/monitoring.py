@@ -80,18 +80,18 @@ def metrics(
     if app:
         with find_application(app, where) as found:
             platform, name = found.platform, found.application
-            looked = {name: platform.status(name) if table else platform.metrics(name, quantiles=True)}
+            figures = {name: platform.status(name) if table else platform.metrics(name, quantiles=True)}
     else:
         with the_platform(where) as platform:
-            looked = platform.status()["applications"] if table else platform.metrics(quantiles=True)
+            figures = platform.status()["applications"] if table else platform.metrics(quantiles=True)
     if prometheus:
-        print(prometheus_text(looked), end="")
+        print(prometheus_text(figures), end="")
         return DONE
-    if table:
-        tables = [f"{name}  {one['state']}\n{plain(Rates().section(one), RUN)}" for name, one in looked.items()]
-        print("\n".join(tables))
-        return DONE
-    return answer({name: figures_of(figures) for name, figures in looked.items()}, "", json=True)
+
+    def tables() -> str:
+        return "\n".join(f"{name}  {one['state']}\n{plain(Rates().section(one), RUN)}" for name, one in figures.items())
+
+    return answer(None if table else {name: figures_of(one) for name, one in figures.items()}, tables, json=json)
 
 
 def dead_drivers(status: Mapping[str, Any]) -> Iterator[str]:
