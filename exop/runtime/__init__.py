@@ -1,1 +1,1 @@
-"""The runtime: components, drivers, live ports, channels, the store."""
+"""The runtime, from below: dataflow, drivers, channels and logs, ports and components, compiler, deployment, pauses."""

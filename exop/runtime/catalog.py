@@ -1,4 +1,4 @@
-"""The contents of the plugins: slets by identity, channel kinds, builders."""
+"""`Catalog`: the slets, channel kinds, transports and builders that the plugins offer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from exop.safe_repr import RAISED, message
 
 
 class Catalog:
-    """The slets and channel kinds of one platform, from its plugins; `plugins.broken` notes the offers that are bad."""
+    """The slets and channel kinds of one platform, from its plugins; `plugins.broken` has the refused offers."""
 
     def __init__(self, plugins: Plugins) -> None:
         self.plugins = plugins

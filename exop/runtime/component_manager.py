@@ -1,4 +1,4 @@
-"""The ComponentManager: creates components and channels, and registers them as services (paper §4.2)."""
+"""`ComponentManager`: creates components and channels, and registers them as services (paper §4.2)."""
 
 from __future__ import annotations
 

@@ -307,7 +307,7 @@ class Deployment:
                 if names:
                     found[queue] = (
                         f"{reader.node.name} takes nothing before {names} is filled; what fills it waits for room in "
-                        f"the queue {queue.name!r}, which holds {queue.capacity} items: neither goes on. Put "
+                        f"the queue {queue.name!r}, which holds {queue.capacity} items: a deadlock. Put "
                         f"another queue before it, with room for all that comes until then, or fill {names} from "
                         f"another source"
                     )

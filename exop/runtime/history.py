@@ -93,7 +93,7 @@ class History:
             self._keep({"application": after.name, "what": "change", **_caller(), **found, "outcome": "done"})
 
     def forget(self, application: str) -> None:
-        """Forget what is in memory of an application that was removed; what is stored stays."""
+        """Drop the entries in memory of an application that was removed; those in the store stay."""
         self._kept.pop(application, None)
 
     def of(self, application: str) -> list[dict[str, Any]]:

@@ -73,7 +73,7 @@ TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
     (_S.ACTIVE, _E.END): _S.ENDED,
     (_S.ACTIVE, _E.STOP): _S.STOPPED,
     (_S.SUSPENDED, _E.RESUME): _S.ACTIVE,
-    (_S.SUSPENDED, _E.FAIL): _S.FAILED,  # an engine goes on working behind a suspended component
+    (_S.SUSPENDED, _E.FAIL): _S.FAILED,  # an engine continues behind a suspended component
     (_S.SUSPENDED, _E.END): _S.ENDED,
     (_S.SUSPENDED, _E.STOP): _S.STOPPED,
     (_S.FAILED, _E.RESUME): _S.ACTIVE,
@@ -260,7 +260,7 @@ class Lifecycle(Owner):
         except RAISED as error:
             problem = error.problem if isinstance(error, ComponentFailed) else described(error)
             problem += "; what it has buffered is not handed on: mend the cause and repeat, replace it with "
-            problem += "lose_state=True (which goes on without that), or remove it"
+            problem += "lose_state=True (which drops that), or remove it"
             raise ComponentFailed(node=self.node.name, phase="flushing", problem=problem) from error
 
     def settle(self, seconds: float) -> None:
@@ -311,7 +311,7 @@ class Lifecycle(Owner):
         return self.instance is not None and overrides(type(self.instance), "metrics")
 
     def own_figures(self) -> dict[str, Any]:
-        """Return the latest answer of the slet's `metrics()`; it says so if the call raises, or does not return."""
+        """Return the latest answer of the slet's `metrics()`, with a note if the call raises or does not return."""
         if not self.reports_figures:
             return {}
         with self._turn:

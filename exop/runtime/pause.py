@@ -1,4 +1,4 @@
-"""The only way to park drivers of an application while something is done.
+"""`Pause`: parks drivers of an application at their safe points while an action runs.
 
 The driver that parks last may do that in its own thread (`run`), and goes on at once: handing the interpreter to the
 thread that changes the mesh, and back, would cost the stream two waits for the interpreter's lock, which other busy
@@ -28,7 +28,7 @@ def _refused(problem: str, cure: str) -> ExopError:
 
 
 class Pause:
-    """Closes drivers, waits until they rest, and lets them go when it ends. Used once.
+    """Closes drivers, waits until they rest, and opens them at its end. Used once.
 
     One pause of an application at a time is under way. A context manager; `begin` and `end` do the same, and any thread
     may end it. All waits but `wait` raise `PlanError`, or what *refused* makes, where a driver does not come to its
@@ -92,7 +92,7 @@ class Pause:
         return self
 
     def end(self) -> None:
-        """Let all drivers go on; may be called several times."""
+        """Open all drivers; may be called several times."""
         with self._lock:
             self._release()
             if self._begun:
@@ -109,7 +109,7 @@ class Pause:
         self._drivers = list(drivers)
 
     def close(self, drivers: Iterable[Driver] | None = None) -> None:
-        """Ask these drivers, or all that are to be closed, to park; those that are closed already stay so."""
+        """Close these drivers, or all of the pause; those that are closed already stay so."""
         for driver in self.drivers if drivers is None else drivers:
             if driver not in self._closed:
                 self._closed[driver] = None
@@ -117,12 +117,12 @@ class Pause:
                 driver.close(self._look)
 
     def open(self, driver: Driver) -> None:
-        """Let one of them go on before the others."""
+        """Open one of them before the others."""
         del self._closed[driver]
         driver.open(self._look)
 
     def watch(self, driver: Driver) -> None:
-        """Look again at what is waited for whenever this driver rests."""
+        """Check the awaited condition, too, whenever this driver rests."""
         self._watched.append(driver)
         driver.watch(self._look)
 
@@ -140,7 +140,7 @@ class Pause:
             raise self._too_late()
 
     def parked(self) -> bool:
-        """Whether all that were closed are parked; asked once for each driver that rests, so it looks at few."""
+        """Whether all that were closed are parked; called for each driver that rests, so it checks few of them."""
         while self._unparked:
             if self._late(self._unparked[-1]):
                 return False
@@ -149,7 +149,7 @@ class Pause:
         return not self._unparked
 
     def wait(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Wait until *ready()* holds; it is asked again whenever a driver rests. Returns whether it does.
+        """Wait until *ready()* holds, which is checked whenever a driver rests; return whether it does.
 
         Raises:
             KeyboardInterrupt: an interrupt asks the change to give up.
@@ -164,7 +164,7 @@ class Pause:
             return ready()
 
     def run(self, *actions: Callable[[], None]) -> None:
-        """Do *actions* as soon as all that were closed are parked, in the thread of the last one; then let them go."""
+        """Run *actions* in the thread of the last driver that parks; then open all of them."""
         self._actions = actions
         self._look()
         with woken(self.wake), self._news:
@@ -179,7 +179,7 @@ class Pause:
             raise self._error
 
     def hold(self, action: Callable[[], None]) -> None:
-        """Do *action* in the calling thread when all that were closed are parked; they stay so until `end`."""
+        """Run *action* in the calling thread when all that were closed are parked; they stay so until `end`."""
         self.wait_parked()
         self._still_since = time.perf_counter()
         action()
@@ -193,7 +193,7 @@ class Pause:
             self._news.notify_all()
 
     def _look(self) -> None:
-        """Wake those that wait for a driver to rest, and act if it was the last one."""
+        """Wake the threads that wait for a driver to rest, and run the actions after the last one."""
         with self._news:
             self._news.notify_all()
             if not self._actions or not self.parked():

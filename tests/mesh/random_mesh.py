@@ -92,7 +92,7 @@ class RandomMesh:
         return made
 
     def _take(self) -> ChannelRef:
-        """A channel to connect an input to: one that nobody reads yet, or one that is read already."""
+        """A channel to connect an input to: one without a reader, or one that has readers."""
         chance = self._chance
         if self._used and (not self._free or chance.random() < 0.3):
             return chance.choice(self._used)
@@ -136,7 +136,7 @@ class RandomMesh:
         return {"puller": "one", "pulling_sink": "sink"}.get(kind, kind) if keeps else kind
 
     def _add_window(self) -> None:
-        """A window from which its slet evicts; its producer is a slet of its own, so that nobody else reads it."""
+        """A window from which its slet evicts; its producer is a slet of its own, without other readers."""
         window = self.app.channel(f"window-{len(self.app._mesh.channels)}", kind="window", evict=True)
         ports = {"item": self._take()}
         self._used.append(window)  # so that it is not offered to others
@@ -198,7 +198,7 @@ def wrong_figures(made: RandomMesh, deployment: Deployment) -> list[str]:
 
 
 def verdict(made: RandomMesh) -> list[str]:
-    """What is wrong with what the stations have seen, once everything has ended."""
+    """The errors in the items that the stations have seen, once everything has ended."""
     notes, found = made.notes, list(made.notes.wrong)
     for channel in made.mesh.channels:
         for producer, out in made.mesh.producers(channel):

@@ -23,7 +23,7 @@ PATIENCE = 20.0
 
 
 class Boom(Exception):
-    """What a station raises."""
+    """The error that a station raises."""
 
 
 class Count(Memento):
@@ -34,7 +34,7 @@ class Count(Memento):
 
 @dataclass
 class Notes:
-    """What all stations of one mesh have seen."""
+    """The items that all stations of one mesh have seen."""
 
     taken: dict[str, list[tuple[str, int]]] = field(default_factory=lambda: defaultdict(list))
     given: dict[str, int] = field(default_factory=lambda: defaultdict(int))

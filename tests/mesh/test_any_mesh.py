@@ -86,7 +86,7 @@ def disturb(platform, made, name, action, which):
 
 
 def heal(platform, name):
-    """Resume whoever is suspended until everything has ended."""
+    """Resume suspended slets until everything has ended."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
@@ -105,7 +105,7 @@ def heal(platform, name):
 
 
 def state_of(platform, name):
-    """Where everything stands."""
+    """The state of all drivers, queues and inlets, for a failure message."""
     import sys
 
     deployment = platform.deployment(name)

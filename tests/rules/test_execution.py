@@ -64,7 +64,7 @@ def test_rule_1_an_item_runs_to_completion_before_the_next_one_begins(rig):
     assert story == [(name, n) for n in range(3) for name in ("left", "end", "right", "other")]
 
 
-def test_rule_1_the_direct_path_takes_no_lock_and_asks_nobody(rig):
+def test_rule_1_the_direct_path_takes_no_lock(rig):
     """Per item nothing of the platform is called but the generated function: seen by a profiler of the thread."""
     calls = []
 
@@ -126,7 +126,7 @@ def test_rule_2_pausing_an_idle_application_is_prompt(rig):
 
 
 def test_rule_2_parked_nothing_is_in_flight(rig):
-    """What was sent is processed or waits in a queue: sent = received + waiting, at every pause."""
+    """Every item that was sent is processed or waits in a queue: sent = received + waiting, at every pause."""
     received = []
     app = Application("flight")
     queue = app.channel("q", kind="queue", capacity=5)
@@ -178,7 +178,7 @@ def test_rule_3_a_slet_is_never_run_by_two_threads(rig):
 # 4. Parking goes upstream first, and no queue keeps a driver from its safe point.
 
 
-def test_rule_4_a_full_queue_keeps_nobody_from_parking(rig):
+def test_rule_4_a_full_queue_keeps_no_driver_from_parking(rig):
     """The pusher waits for room behind a slet that is suspended: it parks all the same, and loses nothing."""
     seen = []
     app = Application("full")
@@ -197,7 +197,7 @@ def test_rule_4_a_full_queue_keeps_nobody_from_parking(rig):
 
 
 def test_rule_4_a_slet_that_emits_much_comes_to_its_safe_point(rig):
-    """What an item in hand emits enters beyond the capacity, so that the item can be finished."""
+    """The results of an item in flight enter beyond the capacity, so that the item can be finished."""
     seen, gate = [], Gate()
 
     @slet

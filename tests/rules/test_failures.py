@@ -170,7 +170,7 @@ def pulling_function(fault: Fault, **care: Any) -> Any:
 
 
 def own_driver(fault: Fault, **care: Any) -> Any:
-    """What it pushes leaves at once, so it pushes last."""
+    """Its pushes leave at once, so it pushes last."""
 
     class B(Slet, own_driver=True, **care):
         calls: Calls

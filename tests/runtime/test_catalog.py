@@ -1,4 +1,4 @@
-"""What plugins offer, gathered; what is wrong with one offer is told and keeps nothing else from being offered."""
+"""The offers of plugins: a bad one is reported, and the others stay available."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_names_mean_what_the_given_plugins_offer():
 
 
 def test_a_builder_is_run_with_the_catalog_that_found_it():
-    """What a loaded folder offers can be named by the application that the folder builds."""
+    """An application that a folder builds can name the slets of that folder."""
     with in_use(gathered(mine=plugin(register_channels=[MyKind]))):
         assert Application("named").channel("c", kind="mine").name == "c"
     with pytest.raises(UnknownName, match="no kind 'mine'"):

@@ -1,4 +1,4 @@
-"""The compiled ways into slets: every shape of result, items and batches, with a slet that raises in the middle."""
+"""The compiled entries of slets: every shape of result, items and batches, with a slet that raises in the middle."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -137,7 +137,7 @@ def running(rig, shape, policy, form, seen, once):
 
 
 def finish(deployment):
-    """Wait for the end; whoever is suspended is resumed, and counted."""
+    """Wait for the end; resume and count suspended slets."""
     resumed = 0
     while True:
         try:
@@ -281,7 +281,7 @@ def test_what_does_not_fit_columns_is_the_failure_of_that_slet(rig):
 
 
 class Times(Memento):
-    """What a slet has seen."""
+    """The items that a slet has seen."""
 
     seen: int = 0
 
@@ -343,7 +343,7 @@ def test_what_leaves_is_the_minimum_of_all_inputs(rig):
 
 
 def test_a_kept_item_is_shown_with_its_port_and_traceback(rig):
-    """Who looks at a suspended slet sees what it is suspended on, and why."""
+    """A suspended slet shows its item, and the error."""
     deployment = running(rig, "one", "suspend", "items", [], Once([3]))
     it = deployment.components["it"]
     eventually(lambda: it.status is State.FAILED)

@@ -51,7 +51,7 @@ def node(name="adder", **settings):
 
 
 def created(manager, name="adder", **settings):
-    """A component that nobody follows."""
+    """A component without listeners."""
     return manager.create("app", node(name, **settings), lambda _: None)
 
 
@@ -65,7 +65,7 @@ def test_every_instance_has_its_own_id_and_state(manager):
 
 
 def test_a_component_is_a_service_with_its_properties(manager, registry):
-    """Who looks into the registry sees what runs where, in which role and state."""
+    """The registry shows each slet with its host, role and state."""
     component = created(manager)
     (found,) = registry.find(SLET, "(node=adder)")
     assert found.service is component
@@ -269,7 +269,7 @@ def test_a_channel_that_hangs_while_it_opens_is_given_up(manager, registry):
 
 
 def test_an_inserted_queue_is_offered_once_and_marked(manager, registry):
-    """What the wiring puts in is seen, with its origin; doing so twice changes nothing."""
+    """An inserted queue is registered with its origin; doing so twice changes nothing."""
     queue = QueueChannel("a -> b.item")
     manager.adopt_channel("app", queue)
     manager.adopt_channel("app", queue)

@@ -185,7 +185,7 @@ def test_a_driver_that_meets_a_defect_keeps_its_item(monkeypatch, how, queued):
     assert counts == [(0, 5), (5, 5), (5, 0)]
 
 
-def test_a_cycle_that_cannot_take_what_it_makes_is_told_to_whoever_waits(rig, monkeypatch):
+def test_a_cycle_that_produces_more_than_it_consumes_ends_a_wait(rig, monkeypatch):
     """Rule 5: a worker that would fill its own queue without end stops, naming the cycle."""
     monkeypatch.setattr(module, "SPILL", 100)
 
@@ -320,7 +320,7 @@ def test_the_end_of_the_stream_waits_in_front_of_a_suspended_slet(rig):
 
 
 def test_a_mesh_that_cannot_be_is_not_deployed(rig):
-    """What the builder checks, the deployment checks too: meshes come from files as well."""
+    """A deployment checks meshes as the builder does, since meshes come from files, too."""
     mesh = line("unfit", numbers=count_up).build()
     with pytest.raises(PlanError, match="no connection"):
         rig.deploy(mesh.move("numbers", to="edge-2"))

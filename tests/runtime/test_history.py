@@ -114,7 +114,7 @@ def test_operations_on_bundles(platform: Platform, tmp_path: Path, capsys: pytes
 
 
 def test_the_oldest_entries_go(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So many are kept; their numbers go on."""
+    """The last ones are kept, under their numbers."""
     monkeypatch.setattr(history, "MOST", 2)
     for _ in range(3):
         platform.end("numbers")
@@ -122,7 +122,7 @@ def test_the_oldest_entries_go(platform: Platform, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_start_that_fails_again_and_again_has_one_entry() -> None:
-    """What a supervisor starts for ever does not push out what was done before."""
+    """Starts that fail for ever do not push other entries out."""
     kept = history.History(lambda name: True)
     for problem in ("no slet", "no slet", "no file", "no slet"):
         with pytest.raises(ExopError), kept.recorded("numbers", "start"):

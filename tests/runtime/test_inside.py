@@ -86,7 +86,7 @@ class Kept(logging.Handler):
 
 @pytest.fixture
 def kept() -> Iterator[Kept]:
-    """What the slets log."""
+    """The log records of the slets."""
     handler = Kept()
     LOG.addHandler(handler)
     yield handler

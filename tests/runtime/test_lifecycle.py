@@ -281,7 +281,7 @@ class Large(Slow):
 
 
 def test_large_figures_keep_no_platform_from_answering():
-    """What one slet says is bounded: the status of the platform, and so every command, depends on it."""
+    """The figures of one slet are bounded, since the status of the platform, and so every command, contains them."""
     large = of(Large)
     told: list[dict[str, Any]] = []
     eventually(

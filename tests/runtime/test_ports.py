@@ -1,4 +1,4 @@
-"""Live ports: what is pushed leaves after the method, what is pulled is taken in order and once."""
+"""The ports of running slets: pushed items leave after the method, pulled ones are taken in order and once."""
 
 import threading
 from collections.abc import Iterator
@@ -147,7 +147,7 @@ def test_a_pulling_slet_sees_control_items_that_its_type_names(rig):
 
 
 def test_a_punctuation_that_is_refused_downstream_does_not_break_the_slet_that_pulls(rig):
-    """What stands behind it may be suspended on the punctuation: the slet waits in its pull, and goes on."""
+    """The slet behind it may be suspended on the punctuation: it waits in its pull, and continues."""
     seen, bad = [], [Punctuation(1)]
 
     @slet
@@ -204,7 +204,7 @@ def test_a_slet_looks_things_up_in_a_channel_that_keeps_them(rig):
 
 
 def test_iterating_a_channel_that_keeps_things_reads_it_once(rig):
-    """What is kept is no stream: iterating the port gives what is there now, and comes to an end."""
+    """A content is no stream: iterating the port yields the items of now, and ends."""
     seen, ready = [], Gate()
 
     @slet
@@ -227,7 +227,7 @@ def test_iterating_a_channel_that_keeps_things_reads_it_once(rig):
 
 
 def test_a_slet_that_is_pushed_to_takes_from_another_port_without_waiting(rig):
-    """It takes what has come with each tick, and ends with what is pushed to it: nobody waits for room there then."""
+    """It takes the items there at each tick, and ends with the pushed stream: no driver waits for room there then."""
     seen = []
 
     class Ticked(Slet):
@@ -247,7 +247,7 @@ def test_a_slet_that_is_pushed_to_takes_from_another_port_without_waiting(rig):
 
 
 def test_a_slet_that_has_pulled_enough_lets_its_source_go_on(rig):
-    """A puller that ends early drops what comes after: nobody waits for ever for room in its queue."""
+    """A puller that ends early drops what comes after: no driver waits for room in its queue for ever."""
     seen = []
 
     @slet

@@ -1,4 +1,4 @@
-"""What a channel cannot take is the failure of the slet that has sent it, by its policy; no driver ends by that."""
+"""An item that a channel refuses is a failure of its sender, handled by the policy of that; no driver ends."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -311,7 +311,7 @@ class Call(InFlight):
 class Unwind(BaseException):
     """Takes a driver back to its safe point. Not an `Exception`: it passes through compiled frames, never a slet.
 
-    The driver waits until *ready()* holds, or for *patience* seconds. Then it hands on *first*, and all that the frames
+    The driver waits until *ready()* holds, or for *patience* seconds. Then it sends *first*, and all that the frames
     have added to `in_flight`. *where* is the reason, in words.
     """
 

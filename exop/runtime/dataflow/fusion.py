@@ -1,9 +1,9 @@
-"""Fusing a chain of directly joined slets into one function: a hop is then a call of the slet and nothing else.
+"""Fusion of a chain of directly connected slets into one function: a hop costs one call of the slet.
 
 A chain of objects or closures pays a second call per hop, and a batch a list per hop. Here the source of one function
 is written for the shapes of the slets in the chain, compiled once per sequence of shapes, and given the chain's own
 slets as globals. Each slet is called inside its own `try`, which costs nothing until it raises; then its handler
-(`stuck`) takes the item, and what a later try yields goes on by the ordinary way of the slet that follows (`send`).
+(`stuck`) takes the item, and the results of a later try enter the next slet by its entry (`resend`).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _item_code(shapes: tuple[Shape, ...], *, counted: bool) -> CodeType:
 
 
 def _step(number: int, shape: Shape, leave: str) -> list[str]:
-    """One slet of the item function: call it, and go on with the only item it gave; further ones are sent apart."""
+    """Return the lines for one slet: call it, and continue with its only result; several results are sent apart."""
     here, following = f"x{number}", f"x{number + 1}"
     failed = ["except BaseException as error:", f"    stuck{number}({here}, error, resend{number})", f"    {leave}"]
     if shape == "none":
@@ -112,7 +112,7 @@ def _step(number: int, shape: Shape, leave: str) -> list[str]:
 
 @lru_cache(maxsize=512)
 def _batch_code(shapes: tuple[Shape, ...]) -> CodeType:
-    """The batch function: item by item through slets that give exactly one, and a last one of any shape.
+    """Return the function for batches: item by item through slets with one result each, and a last one of any shape.
 
     The next place counts the batch that it receives. So all that the last slet has processed counts as stopped there
     (the whole batch, but for those items that have failed on the way), and its results as sent.

@@ -250,7 +250,7 @@ class Driver:
         return probe
 
     def stand_by(self) -> None:
-        """Park while closed, leave when halting, hand on the items in flight."""
+        """Park while closed, leave when halting, send the items in flight."""
         self._park()
         if not self._at_work and self.filled:
             self._catch_up()

@@ -28,7 +28,7 @@ def test_the_first_target_is_done_before_the_next():
     assert order == [("a", 1), ("b", 1), ("c", 1)]
 
 
-def test_what_nobody_reads_is_dropped():
+def test_items_of_an_output_without_readers_are_dropped():
     """No target: items are let go without a trace; the common NOWHERE has no place of its own."""
     entry = fan_out([])
     entry.push(1)
@@ -89,7 +89,7 @@ def test_what_is_left_of_several_payloads_is_kept_in_order():
 
 
 def test_work_goes_to_what_stands_at_its_place_by_then():
-    """What was left behind finds its place again after the wiring has changed; without one it goes as it was meant."""
+    """An in-flight item enters the entry that is compiled at its endpoint now; without an endpoint, its own entry."""
     before, after = Log(), Log()
     before.entry.endpoint = "node.port"
     InFlight(before.entry, "push", 1).do({"node.port": after.entry})

@@ -38,7 +38,7 @@ def pushes(*calls):
 
 
 def left(inlets, driver=ONE):
-    """What waits for a driver, in order."""
+    """The items that wait for a driver, in order."""
     return [(work.entry.endpoint, work.payload) for runner, work in inlets.waiting() if runner is driver]
 
 
@@ -77,7 +77,7 @@ def test_a_fan_out_is_no_place():
     spread.endpoint = "channel c"
     inlets.keep(ONE, [InFlight(spread, "push", number) for number in (1, 2)])
     assert left(inlets) == [("a.x", 1), ("b.x", 1), ("a.x", 2), ("b.x", 2)]
-    assert list(queue.entries) == [1, 2], "beyond its capacity: nobody waits on the way back"
+    assert list(queue.entries) == [1, 2], "beyond its capacity: a driver that unwinds does not wait"
 
 
 def test_a_look_at_what_comes_in_front_of_a_fan_out_is_not_passed_by():
@@ -124,7 +124,7 @@ def test_what_comes_from_one_driver_alone_keeps_its_order():
 
 
 def test_a_place_that_is_gone():
-    """What waited there goes to what stood behind it, control items excepted: another stream comes there now."""
+    """Its items go to the entries behind it, except for control items: another stream comes there now."""
     inlets = bound("a.x", "b.x")
     channel = fan_out([at("a.x"), at("b.x")])
     channel.endpoint = "channel gone"
@@ -134,7 +134,7 @@ def test_a_place_that_is_gone():
 
 
 def test_a_queue_that_is_gone():
-    """What was to enter it goes to its reader, if that is there."""
+    """Its items go to its reader, if there is one."""
     inlets, queue = bound("a.x"), QueueChannel("q")
     into = queue.entry([Outlet("a", at("a.x"))])
     into.endpoint = "queue q -> a.x"

@@ -191,7 +191,7 @@ def test_a_replacement_goes_on_counting(kind):
 
 
 def test_a_rebuilt_successor_counts_no_replay():
-    """What it replays from the log was counted by its predecessor."""
+    """The predecessor counted the items that it replays from the log."""
     app, seen = Application("app"), list[int]()
     kept = app.channel("kept", kind="log", keep="all")
     app.add("source", endless, out=kept)

@@ -1,4 +1,4 @@
-"""Safe points: parking and opening, nested and under race, holding, dozing, halting, work in hand."""
+"""Safe points: parking and opening, nested and under race, holding, dozing, halting, items in flight."""
 
 import threading
 from types import SimpleNamespace
@@ -56,7 +56,7 @@ class Stepper:
         finished(self.driver)
 
 
-def test_whoever_parks_a_driver_sees_no_half_done_item():
+def test_a_driver_parks_only_between_two_items():
     """Several threads park one driver at random: none of them ever finds it inside of an item."""
     seen = []
 
@@ -97,7 +97,7 @@ def test_it_goes_on_when_as_many_have_opened_as_have_closed():
 
 
 def test_waiting_for_a_driver_that_does_not_come_ends_in_time():
-    """A slet that takes long keeps nobody waiting longer than he wants to."""
+    """A slow slet holds no thread up for longer than its timeout."""
     gate = Gate()
 
     def work(driver):
@@ -136,8 +136,8 @@ def test_no_wake_up_is_lost():
     assert sorted(seen) == list(range(3000))
 
 
-def test_who_holds_is_parked_meanwhile_and_goes_on_when_it_can():
-    """Waiting inside an item for somebody's help is a safe point."""
+def test_a_driver_that_holds_is_parked_meanwhile_and_continues_when_it_can():
+    """Waiting inside an item for a repair is a safe point."""
     ready = []
 
     def work(driver):
@@ -158,7 +158,7 @@ def test_who_holds_is_parked_meanwhile_and_goes_on_when_it_can():
     assert driver.held_by is None
 
 
-def test_who_holds_never_moves_while_somebody_has_it_parked():
+def test_a_driver_that_holds_never_moves_while_it_is_parked():
     """The race of going on and being closed at the same moment: 300 times, none is won by both."""
     moved, wrong = [0], []
 
@@ -195,7 +195,7 @@ def test_who_holds_never_moves_while_somebody_has_it_parked():
 
 
 def test_a_hold_with_patience_ends_by_itself_but_not_while_parked():
-    """A back-off is over after its time, unless somebody wants the driver to stand still."""
+    """A back-off is over after its time, unless the driver is closed."""
     driver = driven(lambda driver: driver.hold("a while", lambda: False, timeout=0.01))
     finished(driver)
     waiting = Runs(lambda driver: driver.hold("a while", lambda: False, timeout=0.0))
@@ -254,8 +254,8 @@ def test_a_closed_driver_can_be_halted():
         assert stepper.driver.join(PATIENCE)
 
 
-def test_a_crash_is_kept_and_told():
-    """An error that is none of a slet's ends the driver loudly: kept, logged, and whoever waits is told."""
+def test_a_crash_is_kept_and_waiting_threads_are_woken():
+    """A defect ends the driver: the error is kept and logged, and waiting threads are woken."""
     told = []
 
     def work(driver):
@@ -291,7 +291,7 @@ def test_who_acts_for_a_driver_is_known():
 
 
 def test_the_first_items_are_measured_and_then_on_request():
-    """Short runs have figures too; later an item is measured when somebody asks."""
+    """Short runs have figures too; later an item is measured on request."""
     driver = Driver("measured")
     probes = 0
     for _ in range(100):
@@ -304,7 +304,7 @@ def test_the_first_items_are_measured_and_then_on_request():
     assert not driver.attention
 
 
-def test_work_in_hand_is_done_in_order_once_it_can_be():
+def test_in_flight_items_are_sent_in_order_once_they_can_be():
     """A driver that went back to its safe point waits there, and then does what was left."""
     log, ready = Log(), []
 
@@ -326,7 +326,7 @@ def test_work_in_hand_is_done_in_order_once_it_can_be():
 
 
 def test_work_may_unwind_again():
-    """What is refused once more is kept in its place, before what was behind it."""
+    """An item that is refused once more stays before those behind it."""
     log, refusals = Log(), [1, 1, 1]
 
     def push(item):

@@ -37,7 +37,7 @@ class Engine(Slet, own_driver=True):
             self.stopped = stopped
 
     def work(self) -> None:
-        """What the engine does."""
+        """The work of the engine."""
 
 
 def pushing(*payloads):
@@ -157,7 +157,7 @@ def test_an_application_can_end_an_engine_that_is_a_source(rig):
 
 
 def test_an_engine_that_never_pushes_can_be_ended_too(rig):
-    """Nobody has to wait for its next push."""
+    """Its end does not wait for a next push."""
     gate = Gate()
 
     class Silent(Engine, own_driver=True):
@@ -194,7 +194,7 @@ def test_an_engine_waits_in_its_push_while_the_slet_behind_it_is_suspended(rig):
 
 
 def test_several_threads_of_an_engine_push_one_at_a_time(rig):
-    """What they push is not mixed up: each thread's items stay in order, and one driver runs what follows."""
+    """Each thread's items stay in order, and one driver runs what follows."""
     seen = []
 
     class Crowd(Engine, own_driver=True):
@@ -282,7 +282,7 @@ def test_an_engine_that_waits_in_a_push_does_not_keep_a_failed_opening(rig):
 
 
 def test_an_engine_can_pull(rig):
-    """A pull waits for items, and tells the end; it is a safe point too, and nobody else runs the engine."""
+    """A pull waits for items or the end; it is a safe point, and no other driver runs the engine."""
     seen = []
 
     class Pulling(Engine, own_driver=True):

@@ -68,7 +68,7 @@ def test_what_an_earlier_release_had_in_hand_is_a_batch_now(yielded):
 
 
 def test_a_source_that_has_not_begun_can_be_parked():
-    """Whenever somebody parks it, also at its very beginning, it is told that the driver rests."""
+    """Parked at any moment, also at its beginning, the driver reports that it rests."""
     for _ in range(100):
         log, gate = Log(), Gate()
 
@@ -86,7 +86,7 @@ def test_a_source_that_has_not_begun_can_be_parked():
 
 
 def test_it_pushes_by_the_way_there_is_when_it_is_opened():
-    """What follows may be bound anew while the driver is parked, also while the slet is making the item."""
+    """Its entry may be replaced while the driver is parked, also while the slet is making the item."""
     gate, before, after = Gate(), Log(), Log()
 
     def iterate():
@@ -143,7 +143,7 @@ def test_what_raises_behind_a_source_is_not_taken_for_its_own_error():
 
 
 class At(Memento):
-    """Where a source stands."""
+    """The position of a source."""
 
     number: int = 0
 

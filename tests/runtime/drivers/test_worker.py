@@ -26,7 +26,7 @@ def worker():
 
 
 def test_the_queue_farthest_downstream_comes_first(worker):
-    """What is nearer to the end is finished before anything new is begun."""
+    """Items farther downstream are finished before new ones are begun."""
     order = []
     up, down = QueueChannel("up"), QueueChannel("down")
     into_up, into_down = joined(up, Log(lambda item: order.append(("up", item)))), None
@@ -89,7 +89,7 @@ def test_a_worker_sleeps_while_there_is_nothing_to_do_and_wakes_for_each_item(wo
 
 
 def test_a_retired_worker_leaves_when_its_queues_are_empty(worker):
-    """Who serves nothing any more goes; what it had is drained before."""
+    """A worker without queues leaves, once its items are drained."""
     queue, log = QueueChannel("q"), Log()
     entry = joined(queue, log)
     for number in range(10):
@@ -101,8 +101,8 @@ def test_a_retired_worker_leaves_when_its_queues_are_empty(worker):
     assert log.seen == list(range(10))
 
 
-def test_who_watches_for_idleness_is_asked_when_everything_is_empty(worker):
-    """What it returns is done by the worker, as an item of its own."""
+def test_idle_is_called_when_all_queues_are_empty(worker):
+    """The worker makes the returned call, as an item of its own."""
     queue, log, done = QueueChannel("q"), Log(), []
     entry = joined(queue, log)
     entry.push(1)
