@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, wraps
 from pathlib import Path
@@ -97,19 +97,12 @@ class RemotePlan:
             return self.platform.mesh(changed.application)
         return without_marks(self.mesh).at(changed.revision)
 
-    def carry_out(
-        self,
-        timeout: float | None = None,
-        *,
-        proof: Mapping[str, Any] | None = None,
-        on_wait: Callable[[], object] | None = None,
-        **bounds: Any,
-    ) -> Changed:
-        """Make the change; return its revision, and for how long it paused the stream.
+    def carry_out(self, **options: Any) -> Changed:
+        """Make the change as `apply`; return its revision, and for how long it paused the stream.
 
-        *on_wait* is called from time to time until it ends. Raises as `apply`.
+        The options are those of `RemotePlatform.carry_out`, and `proof`, a proof as plain data.
         """
-        return self.platform.carry_out(self.planned.plan, timeout, proof=proof, on_wait=on_wait, **bounds)
+        return self.platform.carry_out(self.planned.plan, **options)
 
 
 class RemoteBundles:
