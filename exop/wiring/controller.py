@@ -47,7 +47,7 @@ from exop.wiring.graph.wiring_graph import (
 if TYPE_CHECKING:
     from exop.wiring.sharing import Sharing
 
-#: Moves waiting items, given the parked drivers; called once, when the connections will not be taken back any more.
+#: Moves waiting items, given the parked drivers; called once, when the new connections are final.
 Complete: TypeAlias = Callable[[Parked], None]
 
 
@@ -241,7 +241,7 @@ class EndOfCycle:
     """Watches one cycle; a driver that has nothing to do calls it, and calls the function that it returns.
 
     Each member of a cycle waits for the end of the one before it. Once all that feeds the cycle has ended and nothing
-    moves inside, the end is sent into its queues; what its slets emit then does not go round once more.
+    moves inside, the end is sent into its queues; items that its slets emit then do not pass through it again.
     """
 
     def __init__(self, deployment: Deployment, graph: WiringGraph, cycle: tuple[str, ...]) -> None:

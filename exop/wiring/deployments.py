@@ -281,7 +281,7 @@ class Durability:
     def changed(self, deployment: Deployment) -> None:
         """Take a checkpoint of a changed application, or stop taking checkpoints if it is no longer durable.
 
-        If the checkpoint fails, the next one has the change; a restart before that makes the change once more.
+        If the checkpoint fails, the next one has the change; a restart before that makes the change again.
         """
         name = deployment.name
         if deployment.mesh.durable is not None:
@@ -328,7 +328,7 @@ class Durability:
         return False
 
     def _taker(self, deployment: Deployment) -> Checkpointer | None:
-        """The checkpointer of a durable application; `None` also for one that is removed or closed meanwhile."""
+        """The checkpointer of a durable application; `None` also if it is removed or closed."""
         if self.store is None or deployment.mesh.durable is None:
             return None
         # Imported lazily: only durable applications need the encoding.

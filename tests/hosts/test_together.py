@@ -143,7 +143,7 @@ def test_a_stale_plan_or_a_removed_application_stops_all():
             change_together(platform._applications, made)
         made = plans(platform, "a", "b")
         platform.remove("b")
-        with pytest.raises(PlanError, match="b was removed meanwhile"):
+        with pytest.raises(PlanError, match="b was removed: there is nothing"):
             change_together(platform._applications, made)
         assert platform.mesh("a").revision == 1
         assert len(platform.registry.find("Slet", "(node=check)")) == 1

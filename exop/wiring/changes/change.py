@@ -376,7 +376,7 @@ class Change:
         self.deployment.nudge()
 
     def close(self) -> None:
-        """Close the old slets within the time-out; other changes of the application may go on meanwhile."""
+        """Close the old slets within the time-out; other changes of the application may be made."""
         if self._leavers is not None:
             self._leavers.close(self.timeout)
 

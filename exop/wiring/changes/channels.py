@@ -106,19 +106,19 @@ def tell_unpunctuated(deployment: Deployment, region: Region) -> None:
     """
     before, after, index = region.before.graph, region.after.graph, deployment.windows
     vertices = (one for graph in (before, after) for one in map(graph.nodes.get, region.nodes) if one is not None)
-    places = {*region.channels, *(name for vertex in vertices for name, _ in vertex.outputs)}
-    for name in sorted({window for place in places for window in (place, *index.get(place, ()))}):
+    channels = {*region.channels, *(name for vertex in vertices for name, _ in vertex.outputs)}
+    for name in sorted({window for one in channels for window in (one, *index.get(one, ()))}):
         channel = after.channels.get(name) or before.channels.get(name)
         if not isinstance(channel, WindowChannel):
             continue
-        for place in channel.upstream:
-            index[place].discard(name)
-            if not index[place]:
-                del index[place]
+        for one in channel.upstream:
+            index[one].discard(name)
+            if not index[one]:
+                del index[one]
         lacking, upstream = unpunctuated(after, name) if name in after.channels else ((), ())
         channel.unpunctuated, channel.upstream = frozenset(lacking), frozenset(upstream)
-        for place in channel.upstream:
-            index.setdefault(place, set()).add(name)
+        for one in channel.upstream:
+            index.setdefault(one, set()).add(name)
         told, channel.warned = channel.warned, channel.unpunctuated if _timed(channel) else frozenset()
         if channel.warned - told:
             logger("exop.wiring").warning(_lack(channel, channel.warned), application=deployment.name)
@@ -176,7 +176,7 @@ def settle_channels(deployment: Deployment, mesh: Mesh, changes: Difference, und
 
 
 def preview(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> tuple[dict[str, str], list[str]]:
-    """Check a mesh and return the queues that the wiring would insert, the reasons by place, and warnings."""
+    """Check a mesh and return the queues that the wiring would insert, as reasons by id, and warnings."""
     check(mesh, kinds)
     check_durable(mesh, has_state=True)
     check_channels(mesh, kinds)
@@ -191,7 +191,7 @@ def unopened_graph(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> WiringGrap
 
 
 def inserted_queues(graph: WiringGraph) -> dict[str, str]:
-    """Return the queues that the wiring would insert: the reasons by place."""
+    """Return the queues that the wiring would insert, as reasons by id."""
     inserted = dict(plan_execution(graph).inserted)
     for name, edges in graph.consumers.items():
         channel = graph.channels[name]

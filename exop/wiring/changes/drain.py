@@ -82,7 +82,7 @@ class Drain:
                 self.pause.wait_parked()
                 stop()
             waiting.append(driver)
-        for _ in emptied[1:]:  # one that was emptied later may have filled another one
+        for _ in emptied[1:]:  # a queue that was emptied later may have filled another
             for worker in {queue.worker for queue, _ in emptied if queue.entries}:
                 if worker is not None and worker in self.pause.drivers:
                     self._drain(worker, [one for one in emptied if one[0].worker is worker])
@@ -336,12 +336,12 @@ def _give_input(component: Component, successor: Component, inlets: Inlets) -> N
         if any(isinstance(payload, EndOfStream) for payload in found):  # it has not come there yet
             successor.ended.discard(port.name)
             successor.merge.take_back_end(port.name)
-        place = next((one for one in successor.spec.inputs if one.name == port.name), None)
-        if found and place is not None:
-            entry = port_placeholder(successor, place)
+        there = next((one for one in successor.spec.inputs if one.name == port.name), None)
+        if found and there is not None:
+            entry = port_placeholder(successor, there)
             work = [InFlight(entry, method_for(payload, whole=port.type.form != "item"), payload) for payload in found]
             # Its predecessor has counted them.
-            successor.metrics.tallies[place.name].returned += sum(count_items(one.method, one.payload) for one in work)
+            successor.metrics.tallies[there.name].returned += sum(count_items(one.method, one.payload) for one in work)
             inlets.post(work, first=True)
 
 
@@ -385,8 +385,8 @@ class _Contents:
         deployment = self.deployment
         for name in self._channels & deployment.channels.keys():
             self._exchange(deployment.channels[name].exchange)
-        for place, queue in deployment.inserted.items():
-            if self._leads_to_them(f"queue {place}"):
+        for name, queue in deployment.inserted.items():
+            if self._leads_to_them(f"queue {name}"):
                 self._exchange(queue.exchange)
         fed = set()
         for component in deployment.components.values():
@@ -427,10 +427,10 @@ class _Contents:
         found = {name for name, package in slets if package is not None and package[1] == self._bundle}
         return bool(found) and found <= set(self.nodes)
 
-    def _leads_to_them(self, place: str) -> bool:
-        target = port_of_endpoint(place)
+    def _leads_to_them(self, endpoint: str) -> bool:
+        target = port_of_endpoint(endpoint)
         if not target:
-            return channel_of_endpoint(place) in self._channels
+            return channel_of_endpoint(endpoint) in self._channels
         name, port = node_at(target, self.mesh.nodes)
         node = self.mesh.nodes.get(name)
         if node is not None and port in node.outputs():

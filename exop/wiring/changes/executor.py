@@ -287,7 +287,7 @@ def finished(application: str) -> PlanError:
     """Return the error for a change of an application that has finished."""
     return PlanError(
         f"{application} has finished: there is nothing to change any more; "
-        f"to run it once more, apply a mesh that is newly built, or mesh.at(0)"
+        f"to run it again, apply a mesh that is newly built, or mesh.at(0)"
     )
 
 
@@ -329,4 +329,4 @@ def _stall(plan: Plan, step: Step, reason: PlanError) -> str:
 
 
 def _removed(application: str) -> PlanError:
-    return PlanError(f"{application} was removed meanwhile: there is nothing to change any more")
+    return PlanError(f"{application} was removed: there is nothing to change")

@@ -370,16 +370,18 @@ def check_order(graph: WiringGraph, execution: ExecutionPlan) -> None:
     it would lose some items, and take others twice.
     """
     for node, vertex in graph.nodes.items():
-        place = _merge(graph, execution, vertex.component) if isinstance(vertex.component.tie, DiskJournal) else None
-        if place is not None:
+        where = (
+            _find_merge(graph, execution, vertex.component) if isinstance(vertex.component.tie, DiskJournal) else None
+        )
+        if where is not None:
             raise WiringError(
                 f"{node} commits by itself, and recognizes items that are sent again after a crash by their number; "
-                f"but several threads meet at {place} before it, in another order each time; put the engine before "
+                f"but several threads meet at {where} before it, in another order each time; put the engine before "
                 f"that, one for each stream, or leave out app.durable()"
             )
 
 
-def _merge(graph: WiringGraph, execution: ExecutionPlan, engine: Component) -> str | None:
+def _find_merge(graph: WiringGraph, execution: ExecutionPlan, engine: Component) -> str | None:
     """Return the place before an engine where streams of several drivers meet."""
     todo, seen = [engine], {engine.id}
     while todo:

@@ -1,4 +1,4 @@
-"""The region of a change: the places that are bound anew, and the drivers that stand still; all others run on."""
+"""The region of a change: the nodes and channels to bind, and the drivers to park; all other drivers run on."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Wiring:
 
 @dataclass(frozen=True)
 class Region:
-    """The nodes and channels that are bound anew between two wirings, and the drivers that stand still meanwhile.
+    """The nodes and channels to bind between two wirings, and the drivers to park.
 
     Attributes:
         before, after: The connections and drivers before and after the change.
@@ -150,7 +150,7 @@ class Region:
         return [nodes[name].component for name in self.nodes if name in nodes]
 
     def drivers(self, deployment: Deployment) -> list[Driver]:
-        """The drivers that stand still while it is bound, from upstream to downstream.
+        """The drivers to park while it is bound, from upstream to downstream.
 
         They run what is bound anew, or what other drivers run before or after the change, or drain its queues.
         """
@@ -230,7 +230,7 @@ def _runner(deployment: Deployment, wiring: Wiring, endpoint: str) -> Driver | N
 
 
 def _first(deployment: Deployment, keys: Iterable[DriverKey]) -> Driver | None:
-    """Return the driver of the first key; several keys of one place are queues of one worker."""
+    """Return the driver of the first key; several keys of one vertex are queues of one worker."""
     return _driver(deployment, *min(keys, default=("source", "")))
 
 
