@@ -18,18 +18,20 @@ def filled(kind: Any, fields: Mapping[str, Any], *, defaults: bool = True) -> An
     Raises:
         StoredStateError: the class lacks a field, or a missing field has no default.
     """
-    known = {field.name: field for field in dataclasses.fields(kind)}
-    _check_known(kind, fields, known)
-    made = _maker(kind)(kind)
+    new, known = _layout(kind)
+    if not fields.keys() <= known.keys():
+        _check_known(kind, fields, known)
+    made = new(kind)
     for name, field in known.items():
         object.__setattr__(made, name, fields[name] if name in fields else _default(kind, field, defaults))
     return made
 
 
 @lru_cache(maxsize=1024)
-def _maker(kind: type) -> Callable[[type], Any]:
-    """The first built-in `__new__`, which calls no code of the class."""
-    return next(new for one in kind.__mro__ if isinstance(new := vars(one).get("__new__"), BuiltinFunctionType))
+def _layout(kind: Any) -> tuple[Callable[[type], Any], dict[str, dataclasses.Field[Any]]]:
+    """The first built-in `__new__`, which calls no code of the class, and the fields by name."""
+    new = next(new for one in kind.__mro__ if isinstance(new := vars(one).get("__new__"), BuiltinFunctionType))
+    return new, {field.name: field for field in dataclasses.fields(kind)}
 
 
 def _default(kind: Any, field: dataclasses.Field[Any], factories: bool) -> Any:
