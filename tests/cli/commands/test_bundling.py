@@ -30,6 +30,7 @@ def test_a_bundle_is_made_installed_started_and_removed(state, tmp_path):
     assert exop("bundle", "list", "--state", state).stdout.startswith("no bundle is installed")
     assert exop("bundle", "install", folder, "--state", state).stdout == "speeds@0.1.0: resolved\n"
     assert facts("bundle", "start", "speeds", "--state", state)["state"] == "started"
+    assert [one["slet"] for one in facts("slets", "add_up", "--state", state)] == ["speeds@0.1.0:add_up"]
     listed = exop("bundle", "list", "--state", state).stdout.splitlines()
     assert listed[1].split() == ["speeds@0.1.0", "started", "add_up", "-"]
     same = exop("bundle", "update", folder, "--state", state)
