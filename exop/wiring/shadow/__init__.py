@@ -1,1 +1,1 @@
-"""Proven change and rollback: components that run beside a mesh, on the same items."""
+"""Proven changes and rollback: successors on trial, and standbys, which follow a leader on copies of its items."""
