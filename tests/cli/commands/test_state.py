@@ -65,7 +65,7 @@ def test_damage_is_told_with_the_cure(state, capsys):
     log.write_bytes(data[: len(data) // 2] + b"?" + data[len(data) // 2 + 1 :])
     found = checked(state, capsys, code=1)
     assert [one["name"] for one in found["applications"]] == ["counts"]
-    assert "generation, which tells whether it is the newest, is missing" in found["damage"][0]
+    assert "may not be the newest state" in found["damage"][0]
     assert log.name in found["damage"][1]
 
 
