@@ -1,4 +1,4 @@
-"""The live view of running applications: rates between two statuses, as a table, as log lines, or not at all."""
+"""The live view of running applications (`top`, `run`): rates as a sorted table, as log lines, or nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The life cycle of a component: its states, and the hooks of its slet, each called under a time limit."""
+"""The life cycle of a component: its states, and the hooks of its slet: open, quiesce, flush, close."""
 
 from __future__ import annotations
 

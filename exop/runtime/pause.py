@@ -1,4 +1,4 @@
-"""`Pause`: parks drivers of an application at their safe points while an action runs.
+"""`Pause`: parks drivers of an application at their safe points while an action (a cut, a checkpoint) runs.
 
 The driver that parks last may do that in its own thread (`run`), and goes on at once: handing the interpreter to the
 thread that changes the mesh, and back, would cost the stream two waits for the interpreter's lock, which other busy

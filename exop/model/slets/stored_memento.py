@@ -1,4 +1,4 @@
-"""Mementos as they are stored, sent and exported: as msgpack, or as JSON that a person can edit.
+"""Stored and exported mementos: msgpack, or JSON that a person can edit; the check of class, version and fields.
 
 Class, version and field types precede the content. A stored memento is read as the class that the slet keeps today.
 """

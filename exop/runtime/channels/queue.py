@@ -1,4 +1,4 @@
-"""Channels in which entries wait until another driver takes them: the base of such kinds, and `queue`."""
+"""`queue`, and the base of the kinds in which items wait for another driver; a full one makes its pusher wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Driver`: pushes items, in one thread at a time, and can be parked at a safe point between two of them.
+"""`Driver`: pushes items in one thread at a time, and parks at a safe point; which driver waits for which.
 
 The hand-shake between a driver and its parker is Dekker's: each side writes its own flag first and reads the
 other's afterwards (`busy` and `attention`), so the running stream pays two attribute writes and one read per item and

@@ -1,4 +1,4 @@
-"""`DiskLog`: a log in segments on disk, whose batches survive a crash; `Replay`: the comparison after a crash."""
+"""`DiskLog`: a log in segments on disk; `Replay`: rows that come again after a crash are not appended twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of user code under a time limit, each in a daemon thread of its own, and abandoned at their deadline.
+"""Time limits of user code: each call runs in a daemon thread of its own, and is abandoned at its deadline.
 
 Python cannot end a thread: an abandoned call goes on until it returns, and its result is dropped. `status()` and
 `exop ps` show it.

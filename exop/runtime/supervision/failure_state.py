@@ -1,4 +1,4 @@
-"""The state of a slet's failures: the item on which it is suspended, its dead letters, the item that hangs."""
+"""The failures of a slet as data: the item on which it is suspended, kept dead letters, the item that hangs."""
 
 from __future__ import annotations
 

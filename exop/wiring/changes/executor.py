@@ -1,4 +1,4 @@
-"""Carries out plans, one at a time for each application; successors may run beside the mesh before."""
+"""Carries out plans, one at a time for each application; an `upgrade` of state is first tried on a copy."""
 
 from __future__ import annotations
 

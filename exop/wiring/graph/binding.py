@@ -1,4 +1,4 @@
-"""Compiling the wiring graph: each output port is bound straight to its followers; nothing is looked up per item.
+"""Binding: each output port is bound to the compiled entries behind it; nothing is looked up per item.
 
 Ports that are connected while the stream runs get catch-up events.
 """

@@ -1,4 +1,4 @@
-"""The execution plan: which driver runs which slet.
+"""The execution plan: which driver runs which slet, and where a queue is inserted.
 
 Two drivers may not run one slet: where they would meet, their queues share a worker, or the wiring inserts a queue.
 """
