@@ -35,13 +35,7 @@ class Archive:
 
 
 def read_archive(data: bytes, name: str) -> Archive:
-    """Read a zip archive with a `bundle.toml` at its top, or in its only folder. Errors refer to it by *name*.
-
-    Raises:
-        ArchiveRefused: it is too large or damaged, or holds absolute paths, paths that lead out of it, links, two files
-            of one name, encrypted or compiled files, or a bomb.
-        BundleError: its manifest is wrong, or names files that are not there.
-    """
+    """Read a zip archive with a `bundle.toml` at its top, or in its only folder. Errors refer to it by *name*."""
     if len(data) > LARGEST_ARCHIVE:
         _refuse(name, f"it has {len(data)} bytes, the bound is {LARGEST_ARCHIVE}")
     try:
@@ -58,11 +52,7 @@ def read_archive(data: bytes, name: str) -> Archive:
 
 
 def checked_archive(files: Mapping[str, bytes], name: str) -> Archive:
-    """Check the files of a bundle; those that its manifest does not name are left out.
-
-    Raises:
-        BundleError: the manifest is wrong, or names modules or files that do not exist.
-    """
+    """Check the files of a bundle; those that its manifest does not name are left out."""
     if len(files[MANIFEST]) > _LARGEST_MANIFEST:
         _refuse(name, f"its {MANIFEST} has {len(files[MANIFEST])} bytes, the bound is {_LARGEST_MANIFEST}")
     try:

@@ -337,10 +337,6 @@ def _replace_all(
 
     Returns the replaced nodes, each with the settings that changed with it, in words. There is one plan for each
     application; all of them are made, or none. Applications that have finished stay as they are.
-
-    Raises:
-        BundleError: a slet that runs is not offered any more.
-        MeshError, PlanError: the new slet cannot take a place; everything is as it was.
     """
     offered = {spec.name: spec for spec in context.slets_of(new).values()}
     plans = []

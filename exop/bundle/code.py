@@ -45,12 +45,7 @@ class Code:
 
 
 def load_code(manifest: Manifest, sources: Sources, wires: Mapping[str, str]) -> Code:
-    """Import the slets, channels and builders of a bundle; *wires* has the packages of other bundles that it imports.
-
-    Raises:
-        BundleBroken: a module raised, or lacks an attribute that the manifest names; nothing of it stays loaded.
-        BundleError: another platform of this process has loaded other sources as this version.
-    """
+    """Import what a bundle offers; *wires* has the packages of other bundles that it imports, by their names there."""
     name = package_name(manifest.package, str(manifest.version))
     aliases = {manifest.package: name, **wires}
     namespace = load(Namespace(name, sources, aliases, tuple(sorted(wires.values()))), manifest.key)
@@ -62,11 +57,7 @@ def load_code(manifest: Manifest, sources: Sources, wires: Mapping[str, str]) ->
 
 
 def load_offers(manifest: Manifest, namespace: Namespace) -> Code:
-    """Import the attributes that a manifest names from a loaded namespace.
-
-    Raises:
-        BundleBroken: a module raised, or lacks an attribute that the manifest names.
-    """
+    """Import the attributes that a manifest names from a loaded namespace."""
     offers = _Offers(manifest, namespace)
     slets, names = [], set[str]()
     for offer in manifest.slets:
@@ -89,11 +80,7 @@ def load_offers(manifest: Manifest, namespace: Namespace) -> Code:
 
 
 def import_module(bundle: str, namespace: Namespace, module: str) -> ModuleType:
-    """Import one module of a bundle (`""`: the package itself).
-
-    Raises:
-        BundleBroken: it raised; the error has the innermost line of the bundle.
-    """
+    """Import one module of a bundle (`""`: the package itself)."""
     try:
         return importlib.import_module(f"{namespace.name}.{module}" if module else namespace.name)
     except RAISED as problem:

@@ -96,11 +96,7 @@ class Development:
         self._current = self._built = None
 
     def _offer(self, generation: Generation | None) -> None:
-        """Register the slets of one generation under the plugin name of the folder, in place of those before.
-
-        Raises:
-            BundleBroken: one of its hooks raises, or returns something that is no slet.
-        """
+        """Register the slets of one generation under the plugin name of the folder, in place of those before."""
         plugins = self._context.plugins
         if self._offered:
             plugins.unregister(self._offered)

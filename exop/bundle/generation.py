@@ -49,13 +49,7 @@ class Generation:
 
 
 def load_generation(folder: Path, number: int, before: Generation | None, wire: Wire) -> Generation:
-    """Import a folder; definitions that have not changed since *before* are taken over from it.
-
-    Raises:
-        BundleError: it is neither a bundle nor a package with hooks.
-        BundleBroken: a module raised; nothing of it stays loaded.
-        RequirementMissing: a requirement is missing.
-    """
+    """Import a folder; definitions that have not changed since *before* are taken over from it."""
     files = {str(path): (folder / path).read_bytes() for path in files_of(folder)}
     modules = {path: content for path, content in files.items() if path.endswith(".py")}
     manifest: Manifest | None = None

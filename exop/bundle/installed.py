@@ -161,11 +161,7 @@ class Installed(dict[str, Bundle]):
         return found
 
     def find(self, name: str, host: str, *, started: bool = False, sole: bool = False) -> Bundle:
-        """The bundle called *name*: a version of it, or the highest one (of the started ones, if *started*).
-
-        Raises:
-            UnknownName: there is none, or there are several and *started* or *sole* asks for one.
-        """
+        """The bundle called *name*: a version of it, or the highest one (of the started ones, if *started*)."""
         if name in self:
             return self[name]
         versions = [one for one in self.in_order() if one.manifest.name == name]

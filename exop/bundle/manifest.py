@@ -84,11 +84,7 @@ class Manifest:
 
 
 def read_manifest(text: str, place: str) -> Manifest:
-    """Read a `bundle.toml`. Errors refer to it by *place*.
-
-    Raises:
-        BundleError: it is no TOML, a key is unknown, missing or of another kind, a version or requirement is invalid.
-    """
+    """Read a `bundle.toml`. Errors refer to it by *place*."""
     try:
         document = read_toml(text)
     except ValueError as problem:

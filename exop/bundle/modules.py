@@ -185,9 +185,6 @@ def load(namespace: Namespace, bundle: str) -> Namespace:
     """Make the modules of a bundle importable; return the loaded namespace.
 
     Platforms of one process share the modules of the same version with the same sources.
-
-    Raises:
-        BundleError: another platform of this process has loaded other sources as this version.
     """
     with _lock:
         known = _loaded.get(namespace.name)

@@ -51,11 +51,7 @@ def test_numbers_are_added_up():
 
 
 def make_skeleton(folder: Path, script: Path | None = None) -> Manifest:
-    """Make the folder of a new bundle, and return its manifest; with *script* it has the slets of that file.
-
-    Raises:
-        BundleError: the folder exists, its name is not valid, or the script has no slet.
-    """
+    """Make the folder of a new bundle, and return its manifest; with *script* it has the slets of that file."""
     name = name_from(folder.resolve().name)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise BundleError(bundle=name, problem=f"cannot be made: {folder} exists already", cure="name another folder")

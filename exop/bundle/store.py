@@ -37,11 +37,7 @@ class BundleStore:
                 shutil.rmtree(left, ignore_errors=True)
 
     def put(self, archive: Archive) -> Path:
-        """Store a bundle: completely when this returns, or not at all.
-
-        Raises:
-            StateError: it cannot be written.
-        """
+        """Store a bundle: completely when this returns, or not at all."""
         home = self.folder / archive.manifest.key
         with _written(self.folder):
             unfinished = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=self.folder))
@@ -61,11 +57,7 @@ class BundleStore:
         return home
 
     def remove(self, key: str) -> None:
-        """Remove a bundle.
-
-        Raises:
-            StateError: it cannot be removed.
-        """
+        """Remove a bundle."""
         with _written(self.folder):
             # Renamed first: after a crash in between, no half of a bundle is left.
             doomed = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=self.folder))
@@ -86,11 +78,7 @@ class BundleStore:
             yield archive, home
 
     def remember(self, started: Mapping[str, tuple[str, ...]]) -> None:
-        """Store which bundles are started, in order, each with the bundles that it imports from.
-
-        Raises:
-            StateError: it cannot be written.
-        """
+        """Store which bundles are started, in order, each with the bundles that it imports from."""
         if self._temporary:
             return
         with _written(self.folder):
@@ -100,11 +88,7 @@ class BundleStore:
             _sync(self.folder)
 
     def started(self) -> dict[str, tuple[str, ...]]:
-        """The bundles that were started when the platform closed, each with the bundles that it imported from.
-
-        Raises:
-            StateError: the stored list cannot be read.
-        """
+        """The bundles that were started when the platform closed, each with the bundles that it imported from."""
         try:
             found = json.loads((self.folder / _STARTED).read_text(encoding="utf-8"))
             return {str(key): tuple(str(wire) for wire in wires) for key, wires in found.items()}
@@ -135,11 +119,7 @@ def examined(folder: Path) -> tuple[list[str], list[str]]:
 
 
 def _read(home: Path) -> Archive:
-    """The bundle in a folder.
-
-    Raises:
-        BundleError: it is damaged.
-    """
+    """The bundle in a folder."""
     try:
         archive = checked_archive({str(path): (home / path).read_bytes() for path in files_of(home)}, home.name)
     except (KeyError, OSError) as problem:

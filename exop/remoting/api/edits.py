@@ -28,11 +28,7 @@ class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="e
     node: str
 
     def on(self, mesh: Mesh, known: Catalog) -> Mesh:
-        """The edited mesh.
-
-        Raises:
-            MeshError: an unknown name, a setting that does not fit, ports that cannot be joined.
-        """
+        """The edited mesh."""
         edit: Callable[[str], Mesh] = getattr(mesh, str(self.__struct_config__.tag))
         return edit(self.node)
 
@@ -113,11 +109,7 @@ class Rewire(Edit, frozen=True, tag="rewire"):
         return mesh
 
     def _fresh(self, known: Catalog) -> dict[str, ChannelSpec]:
-        """The new channels by name, with their settings converted.
-
-        Raises:
-            MeshError: two definitions of one channel differ, the kind is unknown, or a setting does not fit.
-        """
+        """The new channels by name, with their settings converted."""
         found: dict[str, ChannelSpec] = {}
         for to in self.ports.values():
             name, colon, rest = to.partition(":")
@@ -168,11 +160,7 @@ Edits: TypeAlias = Sequence[AnyEdit | Mapping[str, Any]]
 
 
 def edited(mesh: Mesh, edits: Edits, known: Catalog) -> Mesh:
-    """Apply edits to a mesh, one after the other.
-
-    Raises:
-        MeshError: one of them is invalid.
-    """
+    """Apply edits to a mesh, one after the other."""
     try:
         made = msgspec.convert(edits, list[AnyEdit])
     except msgspec.ValidationError as problem:

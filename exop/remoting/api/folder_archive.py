@@ -28,9 +28,6 @@ def archive_of(path: Path) -> bytes:
     """The archive of a folder, or a zip file as it is; the same content gives the same bytes.
 
     Of a folder with a `bundle.toml`, the archive holds that file, the modules, and its `files`, but no hidden files.
-
-    Raises:
-        ArchiveRefused: the path does not exist, cannot be read, holds a symbolic link, or is too large.
     """
     try:
         if path.is_dir():
@@ -47,11 +44,7 @@ def archive_of(path: Path) -> bytes:
 
 
 def files_of(folder: Path) -> Iterator[PurePosixPath]:
-    """The files of a folder that belong to it, in a fixed order, relative to it.
-
-    Raises:
-        ArchiveRefused: one is a symbolic link.
-    """
+    """The files of a folder that belong to it, in a fixed order, relative to it."""
     wanted = _patterns(folder)
     for root, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name != _CACHE)

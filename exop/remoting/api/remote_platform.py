@@ -334,11 +334,7 @@ def _operation(name: str) -> Operation:
 
 
 def as_memento(data: bytes, place: str) -> Memento:
-    """Decode a memento that was sent; only the plugins that are installed here are loaded for it.
-
-    Raises:
-        StoredStateError: its class is not known here, or is no memento.
-    """
+    """Decode a memento that was sent; only the plugins that are installed here are loaded for it."""
     # Imported lazily: only this needs the encoding.
     from exop.model.slets.stored_memento import declared_by, header, load_memento
     from exop.model.values.class_names import Declared, class_named

@@ -84,11 +84,7 @@ class Numbered(Generic[T]):
             return list(self._values.items())
 
     def get(self, number: str) -> T:
-        """The value under a number.
-
-        Raises:
-            PlanError: there is none (any more).
-        """
+        """The value under a number."""
         with self.lock:
             if number not in self._values:
                 raise PlanError(self._missing.format(number))
@@ -112,11 +108,7 @@ class Tasks:
         )
 
     def begin(self, work: Callable[[], object]) -> str:
-        """Begin *work* in a thread of its own; return its number.
-
-        Raises:
-            PlatformBusy: too many tasks are under way.
-        """
+        """Begin *work* in a thread of its own; return its number."""
         future: Future[Any] = Future()
         with self._futures.lock:
             running = sum(not one.done() for _, one in self._futures.items())
@@ -135,12 +127,7 @@ class Tasks:
         return number
 
     def result(self, number: str, patience: float | None = None) -> Any:
-        """Return the result of a task, once; `None` while it runs.
-
-        Raises:
-            PlanError: there is no task of this number (any more).
-            Exception: the error that the work has raised.
-        """
+        """Return the result of a task, once; `None` while it runs."""
         future = self._futures.get(number)
         try:
             future.exception(PATIENCE if patience is None else patience)
@@ -159,12 +146,7 @@ class Chunks:
         )
 
     def put(self, data: bytes, number: str = "") -> str:
-        """Keep bytes, or append them to those under *number*; return the number.
-
-        Raises:
-            MessageTooLarge: it would be longer than the bound.
-            PlanError: there is nothing under this number (any more).
-        """
+        """Keep bytes, or append them to those under *number*; return the number."""
         with self._values.lock:
             value = self._values.get(number) if number else bytearray()
             check_size(len(value) + len(data))

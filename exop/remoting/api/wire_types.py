@@ -95,11 +95,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     @staticmethod
     def sent(mesh: Mesh, keep: Callable[[bytes], Blob]) -> Topology:
-        """A mesh with its marks, for another platform; *keep* sends the mementos there.
-
-        Raises:
-            MeshError: a slet belongs to no plugin, so the other platform could not find its code.
-        """
+        """A mesh with its marks, for another platform; *keep* sends the mementos there."""
         if any(node.slet.plugin is None for node in mesh.nodes.values()):
             mesh = resolved(mesh, known_slets().slets, travels=True)
         marks = {}
@@ -237,11 +233,7 @@ class Proof(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     folder: str = ""
 
     def of(self, plan: Plan) -> Plan:
-        """The plan with this proof before it.
-
-        Raises:
-            PlanError: something in it cannot run beside the mesh.
-        """
+        """The plan with this proof before it."""
         shadow = None
         if self.items is not None or self.seconds is not None:
             given = {name: getattr(self, name) for name in _SHADOW}
@@ -267,11 +259,7 @@ _SHADOW: Final = ("items", "seconds", "slower", "copy", "allow_no_output")
 
 
 def as_proof(shadow: Shadow | None, keep: float | None) -> dict[str, Any] | None:
-    """Encode the conditions of a proof for sending.
-
-    Raises:
-        PlanError: the shadow has a comparison, which is code.
-    """
+    """Encode the conditions of a proof for sending."""
     if shadow is None:
         return None if keep is None else {"keep": keep}
     if as_shadow(shadow).compare is not None:

@@ -242,12 +242,7 @@ class _Link:
         return bool(self.channel.stream.readable())
 
     def ask(self, operation: str, payload: bytes, deadline: float) -> Message:
-        """Send one request and wait for its answer.
-
-        Raises:
-            TimeoutError: it did not come in time.
-            EOFError: the connection ended, or a message broke the profile.
-        """
+        """Send one request and wait for its answer."""
         from exop.remoting.transport.frames import REQUEST, Message
 
         channel, number = self.channel, self._number

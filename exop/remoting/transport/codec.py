@@ -75,11 +75,6 @@ def encode_message(value: object, *, exactly: bool = False) -> bytes:
 
     Integers of more than 64 bits and text that is not Unicode, which msgpack cannot hold, are sent as text that shows
     them, unless *exactly* is set: a single setting of that kind must not keep a platform from answering.
-
-    Raises:
-        OverflowError, UnicodeError: msgpack cannot hold the value *exactly*.
-        TypeError, RecursionError: something in *value* has no plain form.
-        TooDeep: it is nested too deeply.
     """
     plain = msgspec.to_builtins(value, builtin_types=(bytes, bytearray), enc_hook=_path_text)
     lenient: dict[str, Any] = {} if exactly else {"default": _digits, "unicode_errors": "backslashreplace"}
@@ -89,11 +84,7 @@ def encode_message(value: object, *, exactly: bool = False) -> bytes:
 
 
 def decode_message(data: bytes, kind: type[T]) -> T:
-    """Decode *data* as a *kind*.
-
-    Raises:
-        BadMessage: it is something else, has more bytes, or is nested too deeply.
-    """
+    """Decode *data* as a *kind*, or raise `BadMessage`."""
     try:
         check_nesting(data, DEPTH + AROUND)
         value: T = _decoder(cast(Hashable, kind)).decode(data)

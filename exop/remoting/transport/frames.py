@@ -68,11 +68,7 @@ class Message(NamedTuple):
 
 
 def parse_message(frame: bytes | bytearray | memoryview, accepted: frozenset[int]) -> Message:
-    """Parse *frame* as one of the *accepted* messages.
-
-    Raises:
-        FrameRefused: it is anything else.
-    """
+    """Parse *frame* as one of the *accepted* messages."""
     reader = _Reader(frame)
     try:
         kind = frame[0]

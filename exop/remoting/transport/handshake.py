@@ -53,12 +53,7 @@ class Refused(Exception):
 
 
 def accept(channel: BoundedChannel, welcome: Welcome, deadline: float) -> None:
-    """The platform's side: receive the peer's greeting and accept it.
-
-    Raises:
-        Refused: it is no ExoP client, or has another protocol (the answer says so).
-        EOFError: it disconnected, or took too long.
-    """
+    """The platform's side: receive the peer's greeting and accept it."""
     try:
         hello = decode_message(channel.receive_greeting(deadline), Hello)
     except BadMessage:
@@ -74,11 +69,7 @@ def accept(channel: BoundedChannel, welcome: Welcome, deadline: float) -> None:
 
 
 def greet(channel: BoundedChannel, address: str, deadline: float) -> Welcome:
-    """The peer's side: greet the platform and be accepted.
-
-    Raises:
-        PeerRefused, ProtocolMismatch, PeerUnreachable: the platform did not accept.
-    """
+    """The peer's side: greet the platform and be accepted."""
     try:
         answer = decode_message(_exchange(channel, deadline), Welcome | Declined)  # type: ignore[arg-type]
     except (BadMessage, FrameRefused):

@@ -74,11 +74,7 @@ class Budget:
         return self._left
 
     def take(self, size: int, deadline: float) -> int:
-        """Wait for *size* bytes until *deadline* (of `time.monotonic`); return the number to give back.
-
-        Raises:
-            TimeoutError: other messages held the budget for too long.
-        """
+        """Wait for *size* bytes until *deadline* (of `time.monotonic`); return the number to give back."""
         if size <= self._free_up_to:
             return 0
         size = min(size, self._total)

@@ -44,11 +44,7 @@ def socket_path(address: str | Path) -> Path:
 
 
 def run_directory() -> Path:
-    """The run directory of this user; it is made if it is missing.
-
-    Raises:
-        AddressUnusable: it belongs to another user.
-    """
+    """The run directory of this user; it is made if it is missing."""
     owner = os.geteuid()
     given = os.environ.get("XDG_RUNTIME_DIR", "")
     # After su or sudo, the variable may still name the directory of the other user.
@@ -58,11 +54,7 @@ def run_directory() -> Path:
 
 
 def private_directory(path: Path) -> Path:
-    """Make *path* a directory that only its owner can enter.
-
-    Raises:
-        AddressUnusable: it belongs to another user, or is no directory.
-    """
+    """Make *path* a directory that only its owner can enter."""
     _make(path)
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
@@ -77,11 +69,7 @@ def private_directory(path: Path) -> Path:
 
 
 def state_directory(path: Path) -> Path:
-    """Make *path* for its owner only, or accept an existing directory, which the user may have shared.
-
-    Raises:
-        AddressUnusable: every user could replace the socket.
-    """
+    """Make *path* for its owner only, or accept an existing directory, which the user may have shared."""
     _make(path)
     if path.stat().st_mode & stat.S_IWOTH:
         raise AddressUnusable(
@@ -91,11 +79,7 @@ def state_directory(path: Path) -> Path:
 
 
 def claim(address: Path | None) -> tuple[Listener, Callable[[], None]]:
-    """Listen at *address*, or at a free name in the run directory; return the listener and what removes its entry.
-
-    Raises:
-        AddressInUse, AddressUnusable: see `sockets.listen`.
-    """
+    """Listen at *address*, or at a free name in the run directory; return the listener and what removes its entry."""
     if address is None:
         return _first_free(run_directory(), listen), lambda: None
     state_directory(address.parent)

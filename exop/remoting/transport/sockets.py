@@ -70,12 +70,7 @@ def peer_of(sock: socket.socket) -> Peer:
 
 
 def listen(path: Path) -> Listener:
-    """Listen at *path*; the socket of a dead process there is replaced.
-
-    Raises:
-        AddressInUse: a running process listens there.
-        AddressUnusable: there is another kind of file, or no socket can be made.
-    """
+    """Listen at *path*; the socket of a dead process there is replaced."""
     if not hasattr(socket, "SO_PEERCRED"):
         problem = "this system does not report the process at the other end"
         raise AddressUnusable(address=str(path), problem=problem, cure="run it on Linux")
@@ -101,11 +96,7 @@ def listen(path: Path) -> Listener:
 
 
 def dial(path: Path, timeout: float) -> socket.socket:
-    """Connect to the socket at *path*; the connection is in blocking mode.
-
-    Raises:
-        OSError: of the kernel (`BlockingIOError`: the queue of the socket was full all the time).
-    """
+    """Connect to the socket at *path*; the connection is in blocking mode."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         # A non-blocking connect does not wait for room in the queue of a Unix socket; a send timeout bounds the wait.
@@ -119,11 +110,7 @@ def dial(path: Path, timeout: float) -> socket.socket:
 
 
 def holder(path: Path) -> Peer | None:
-    """Return the process that listens at *path*; `None` if there is none.
-
-    Raises:
-        OSError: it cannot be determined.
-    """
+    """Return the process that listens at *path*; `None` if there is none."""
     try:
         with dial(path, _PROBE_TIME) as sock:
             peer = peer_of(sock)
@@ -137,12 +124,7 @@ def holder(path: Path) -> Peer | None:
 
 
 def refuse_if_taken(path: Path) -> None:
-    """Raise unless *path* is free or the socket of a dead process; call it under `locked`.
-
-    Raises:
-        AddressInUse: a running process listens there.
-        AddressUnusable: there is a file that is no socket.
-    """
+    """Raise unless *path* is free or the socket of a dead process; call it under `locked`."""
     if path.exists() and not path.is_socket():
         raise AddressUnusable(address=str(path), problem="it is no socket", cure="move it away")
     try:

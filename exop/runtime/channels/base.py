@@ -388,12 +388,7 @@ _SETTINGS: Final[WeakKeyDictionary[type[Channel], dict[str, Setting]]] = WeakKey
 
 
 def channel_settings(kind: type[Channel], spec: ChannelSpec) -> dict[str, Any]:
-    """Return the settings of a channel, complete and converted; the kind may still refuse their combination.
-
-    Raises:
-        UnknownName: no such setting.
-        SettingError: a setting does not fit its type, or is missing.
-    """
+    """Return the settings of a channel, complete and converted; the kind may still refuse their combination."""
     known = _SETTINGS.get(kind)
     if known is None:
         known = _SETTINGS[kind] = read_settings(kind)

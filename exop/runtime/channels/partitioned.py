@@ -37,9 +37,6 @@ class Partitioning:
     """The partitions of a channel: the field of the items that is their key, and their number.
 
     They are equal if they assign each key alike, whatever the channel.
-
-    Raises:
-        MeshError: the number of partitions is out of bounds, or the field has no name.
     """
 
     channel: str = field(compare=False)

@@ -95,14 +95,7 @@ class Checkpointer:
             self._thread.join(PATIENCE)
 
     def take(self, patience: float = PATIENCE, *, last: bool = False) -> None:
-        """Take a checkpoint now; it is written when this returns. With *last*, all drivers stop after it.
-
-        Raises:
-            CheckpointError: a driver did not reach a safe point within *patience* seconds.
-            NotStorable: a value is of a type that cannot be stored.
-            StateError: it could not be written.
-            NotCommitted: it is written, and a sink could not emit the output that belongs to it.
-        """
+        """Take a checkpoint now; it is written when this returns. With *last*, all drivers stop after it."""
         seconds = min(patience, COMMITTING) if last else COMMITTING
         self._carry_out(partial(self._captured, patience, last=last), patience if last else PATIENCE, seconds)
 

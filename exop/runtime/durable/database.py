@@ -149,9 +149,6 @@ class Database:
 
     Attributes:
         damaged: Applications whose rows are damaged: kept as they are until they are forgotten.
-
-    Raises:
-        StateError: it is damaged, older than the generation file, or of another version; nothing was changed.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -250,11 +247,7 @@ class Inspected(NamedTuple):
 
 
 def inspect(directory: Path) -> Inspected | None:
-    """Check whether the database of a directory may be used; return `None` if the directory is new.
-
-    Raises:
-        StateError: it is damaged, older than the generation file, or of another version.
-    """
+    """Check whether the database of a directory may be used; return `None` if the directory is new."""
     path, noted = directory / FILE, GenerationFile(directory).read()
     found = contents_of(path)
     told = "" if noted is None else f"the generation {noted.number} was {'committed' if noted.committed else 'begun'}"

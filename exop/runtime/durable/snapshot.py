@@ -59,10 +59,6 @@ def capture(
     """Take a snapshot while every driver stands still; *topology* is that of the deployment's mesh.
 
     The call in progress is attributed to each slet, and to the *owner* of each channel, in turn.
-
-    Raises:
-        NotStorable: a memento, or a waiting item, is of a type that cannot be stored.
-        CheckpointError: an in-flight item waits at an endpoint without a name.
     """
     failpoint("memento-before")
     components, application = deployment.components, deployment.name

@@ -61,11 +61,7 @@ class Checkpoints:
         self._written: dict[str, dict[Key, bytes]] = {}
 
     def write(self, snapshot: Snapshot) -> int:
-        """Replace the last checkpoint of an application, in one transaction; return the bytes that were written.
-
-        Raises:
-            StateError: it cannot be written; the last checkpoint stays valid.
-        """
+        """Replace the last checkpoint of an application, in one transaction; return the bytes that were written."""
         name, parts = snapshot.application, snapshot.parts
         digests = {key: blake2b(content, digest_size=16).digest() for key, content in parts.items()}
         try:
@@ -92,11 +88,7 @@ class Checkpoints:
         return sum(len(row[-1]) for row in changed)
 
     def read(self, application: str) -> Snapshot | None:
-        """Return the last checkpoint of an application, or `None`.
-
-        Raises:
-            StoredStateError: it is damaged.
-        """
+        """Return the last checkpoint of an application, or `None`."""
         what = f"the checkpoint of {application}"
         cure = "restore the whole state directory from one copy, or remove the application"
         if application in self._database.damaged:
@@ -140,12 +132,7 @@ class Checkpoints:
 
 
 class Store:
-    """The state directory of one platform, locked while the platform runs.
-
-    Raises:
-        StateError: the directory cannot be created, read or written, is of another version, accessible to other users,
-            or in use by another platform.
-    """
+    """The state directory of one platform, locked while the platform runs."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -182,11 +169,7 @@ class Store:
             self.engines.discard(mesh.name)
 
     def update(self, *meshes: Mesh) -> None:
-        """Store the changes of applications in one transaction; those that were removed stay removed.
-
-        Raises:
-            StateError: they cannot be written; nothing has changed.
-        """
+        """Store the changes of applications in one transaction; those that were removed stay removed."""
         names = [mesh.name for mesh in meshes]
         with self._writing:
             with self.database.transaction(*names) as database:
@@ -300,12 +283,7 @@ class Store:
 
 
 def check_private(directory: Path) -> None:
-    """Refuse a state directory to which another user could have written: its content decides which code runs.
-
-    Raises:
-        StateError: it belongs to another user, a group or everybody may write there, or a pipe or device is in the way.
-        OSError: it cannot be read.
-    """
+    """Refuse a state directory to which another user could have written: its content decides which code runs."""
     entered = directory.stat().st_mode & (stat.S_IXGRP | stat.S_IXOTH)
     for path in (directory, *(directory / name for name in _READ)):
         try:
@@ -331,11 +309,7 @@ def check_private(directory: Path) -> None:
 
 
 def read_history(directory: Path, application: str) -> dict[int, dict[str, Any]]:
-    """Return the history of an application in a directory that no platform uses.
-
-    Raises:
-        StateError: there is no database, or it cannot be read.
-    """
+    """Return the history of an application in a directory that no platform uses."""
     path = directory / FILE
     try:
         check(path)

@@ -52,10 +52,6 @@ class DiskLog(EventLog):
 
     Attributes:
         hold: Rows from this offset on are kept whatever the retention is.
-
-    Raises:
-        StateError: another process has it open, or the folder cannot be used.
-        StoredStateError: it is damaged, or of another release.
     """
 
     def __init__(
@@ -115,11 +111,7 @@ class DiskLog(EventLog):
         return settled(self.folder, self._files)
 
     def append(self, payload: Any, *, key: Key | None = None) -> int:
-        """Add a list, a record batch, or a control item, once for each key; return the offset of the next row.
-
-        Raises:
-            NotStorable, StateError: it cannot be stored, or written (a full disk); it may be tried again.
-        """
+        """Add a list, a record batch, or a control item, once for each key; return the offset of the next row."""
         mark = isinstance(payload, CONTROL)
         rows = 0 if mark else weight(payload)
         body = b"" if mark else encode(payload, levels=LEVELS)
@@ -166,12 +158,7 @@ class DiskLog(EventLog):
                 self._drop_oldest()
 
     def cut(self, place: int | Position) -> None:
-        """Remove the events from *place* on, and forget the keys.
-
-        Raises:
-            MeshError: *place* is not kept, or in a batch with a key.
-            StateError: a file cannot be written; the log ends behind *place*.
-        """
+        """Remove the events from *place* on, and forget the keys; after an error, the log may end behind *place*."""
         place = Position.at(place)
         offset = place.offset
         with self._turn:

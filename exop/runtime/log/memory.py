@@ -97,11 +97,7 @@ class EventLog(ABC):
 
     @abstractmethod
     def events(self, start: int | Position, end: int | Position) -> list[Any]:
-        """Return the events from *start* up to *end*, rows as slices of their batches.
-
-        Raises:
-            MeshError: they are no longer kept, or not yet appended.
-        """
+        """Return the events from *start* up to *end*, rows as slices of their batches."""
 
     def read(self, start: int, end: int) -> list[Any]:
         """Return the rows from *start* up to *end* as slices of their batches."""

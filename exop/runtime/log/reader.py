@@ -39,11 +39,7 @@ class _ReadOnly(Files):
 
 
 class LogReader:
-    """Reads rows from any offset, up to the last checkpoint of the writer, or the last whole frame.
-
-    Raises:
-        StateError: the folder holds no log.
-    """
+    """Reads rows from any offset, up to the last checkpoint of the writer, or the last whole frame."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -82,12 +78,7 @@ class LogReader:
         return [one for one in flat(self.events(Position(offset), most)[0]) if not isinstance(one, CONTROL)][:most]
 
     def events(self, place: Position, most: int) -> tuple[list[Any], Position]:
-        """Return the events from *place* on in whole batches, until they are *most* or more, and the place behind them.
-
-        Raises:
-            MeshError: events from *place* on are no longer kept.
-            StoredStateError: the log is damaged, or of another release.
-        """
+        """Return the events from *place* on in whole batches, until they are *most* or more, and the place behind."""
         found: list[Frame] = []
         start, bound, count = place.offset, self.committed, 0
         if (place, bound) != self._next:  # rows behind a checkpoint may have been taken back since

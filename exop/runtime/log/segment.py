@@ -355,9 +355,6 @@ class Segment:
         """Return the bytes behind the end, which a crash may have left.
 
         Behind the position *counted* by a checkpoint, a power failure may also have left whole frames behind a gap.
-
-        Raises:
-            StoredStateError: the end is before *counted*, or, without that, a whole frame follows it.
         """
         rest = self.rest(self.size)
         if counted is None and (behind := _whole_frame_in(rest)) is not None:

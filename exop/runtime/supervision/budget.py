@@ -100,13 +100,7 @@ class UserCall(Generic[T]):
             return self.over
 
     def result(self, seconds: float | None, *, interruptible: bool = False) -> T:
-        """Return the result of the call; abandon it when *seconds* have passed.
-
-        Raises:
-            ComponentFailed: it has not returned in time.
-            BaseException: the exception of the call.
-            KeyboardInterrupt: an interrupt cancels the calling change.
-        """
+        """Return the result of the call; abandon it when *seconds* have passed."""
         try:
             done = self.wait(seconds, interruptible=interruptible)
             if interruptible and not done:

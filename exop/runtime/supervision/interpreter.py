@@ -23,11 +23,7 @@ _LOCK: Final = threading.Lock()
 
 
 def check_lock() -> None:
-    """Refuse an interpreter without a global lock: the safe points of drivers rely on its order of memory accesses.
-
-    Raises:
-        PlanError: this is a free-threaded Python whose lock is off.
-    """
+    """Refuse an interpreter without a global lock: the safe points of drivers rely on its order of memory accesses."""
     enabled = getattr(sys, "_is_gil_enabled", None)  # from Python 3.13 on
     if enabled is not None and not enabled():
         raise PlanError(
