@@ -180,8 +180,7 @@ class Rig:
             self.manager.create_channel(mesh.name, spec)
         for node in mesh.nodes.values():
             component = self.manager.create(mesh.name, node, lambda _: None)
-            for port, channel in node.ports.items():
-                self.wiring.connect(component, port, channel)
+            self.manager.connect(component, node.ports)
         return self.wiring.graph(mesh.name)
 
     def suspend(self, deployment: Deployment, node: str) -> None:

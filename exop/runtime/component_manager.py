@@ -44,7 +44,7 @@ class LivePort:
 class ComponentManager:
     """Creates and destroys the components and channels of one platform, which are services, as are the ports.
 
-    `exop services` shows their properties. The WiringController sets the `connected-to` property of a port.
+    `exop services` shows their properties. The WiringController follows the `connected-to` properties of the ports.
 
     Attributes:
         kinds: The channel kinds by name.
@@ -172,9 +172,11 @@ class ComponentManager:
         if channel_id(application, channel.name) not in self._services:
             self._register_channel(application, channel, WIRING)
 
-    def port(self, component: Component, port: str) -> Registration:
-        """Return the registration of a port, for its `connected-to` property."""
-        return self._services[component.id][port]
+    def connect(self, component: Component, ports: Mapping[str, str | None]) -> None:
+        """Set `connected-to` of these ports to channels of the application, by name; `None` disconnects a port."""
+        for port, channel in ports.items():
+            target = None if channel is None else channel_id(component.application, channel)
+            self._services[component.id][port].update({names.CONNECTED_TO: target})
 
     def destroy(self, component: Component) -> None:
         """Take a component out of the registry; it has to be stopped."""

@@ -42,7 +42,7 @@ class Pause:
         refused: Makes the error from a problem and a cure when a driver is late.
 
     Attributes:
-        deployment, timeout: As given.
+        deployment, timeout, drivers: As given.
         seconds: How long the drivers stood still.
     """
 
@@ -58,7 +58,8 @@ class Pause:
         self.seconds = 0.0
         self.deployment = deployment
         self.timeout = timeout
-        self._drivers = None if drivers is None else list(drivers)
+        self.drivers = list(drivers or ())
+        self._of_all = drivers is None
         self._outside = set(outside)
         self._refused = refused
         self._closed: dict[Driver, None] = {}
@@ -89,6 +90,8 @@ class Pause:
             raise self._refused(problem, "do it from another thread")
         acquire(self.deployment.parking)
         self._begun = True
+        if self._of_all:
+            self.drivers = self.deployment.drivers()
         return self
 
     def end(self) -> None:
@@ -98,15 +101,6 @@ class Pause:
             if self._begun:
                 self._begun = False
                 self.deployment.parking.release()
-
-    @property
-    def drivers(self) -> list[Driver]:
-        """The drivers to close, upstream first."""
-        return self.deployment.drivers() if self._drivers is None else self._drivers
-
-    def restrict(self, drivers: Iterable[Driver]) -> None:
-        """Close only these drivers; none is closed yet."""
-        self._drivers = list(drivers)
 
     def close(self, drivers: Iterable[Driver] | None = None) -> None:
         """Close these drivers, or all of the pause; those that are closed already stay so."""

@@ -14,12 +14,12 @@ from exop.errors import WiringError
 from exop.model.filter import where
 from exop.model.items import EndOfStream
 from exop.model.meshes.checks import join_mismatch
-from exop.model.properties import APPLICATION, CONNECTED_TO, KIND, ORIGIN
+from exop.model.properties import APPLICATION, KIND, ORIGIN
 from exop.model.slets.ports import node_at
 from exop.registry import ServiceRegistry
 from exop.runtime.channels.queue import Buffered
 from exop.runtime.component import Component
-from exop.runtime.component_manager import CHANNEL, WIRING, ComponentManager, channel_id
+from exop.runtime.component_manager import CHANNEL, WIRING, ComponentManager
 from exop.runtime.dataflow.inlets import Parked
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import current_driver
@@ -64,11 +64,6 @@ class WiringController:
         self._manager = manager
         self._bound: WeakKeyDictionary[Deployment, Wiring] = WeakKeyDictionary()
         self._ports = registry.track(None, where({KIND: "port"}))
-
-    def connect(self, component: Component, port: str, channel: str | None) -> None:
-        """Connect one port to a channel of its application, its only target from then on; `None` disconnects it."""
-        target = None if channel is None else channel_id(component.application, channel)
-        self._manager.port(component, port).update({CONNECTED_TO: target})
 
     def graph(self, application: str) -> WiringGraph:
         """Read the current connections of an application from the registry."""

@@ -164,8 +164,7 @@ class Deployments:
             component = self._manager.create(mesh.name, node, deployment.changed, durable=durable, timeout=timeout)
             components[node.name] = component
             undo.callback(discard, deployment, self._manager, component)
-            for port, channel in node.ports.items():
-                self._wiring.connect(component, port, channel)
+            self._manager.connect(component, node.ports)
         deployment.place(components, components)
 
     def _destroy_channels(self, deployment: Deployment) -> None:

@@ -77,7 +77,7 @@ def test_a_component_is_a_service_with_its_properties(manager, registry):
 
 
 def test_ports_are_services_too(manager, registry):
-    """Each port with its direction and type; `connected-to` is the wiring's to set."""
+    """Each port with its direction and type; `connected-to` is set when they are connected."""
     created(manager)
     (into,) = registry.find(INPUT_PORT, "(node=adder)")
     (out,) = registry.find(OUTPUT_PORT, "(node=adder)")

@@ -53,17 +53,16 @@ def test_a_port_has_one_target(rig):
     """Connecting it elsewhere takes the place of what was there; disconnecting leaves nothing."""
     deployment = rig.deploy(chain())
     sink = deployment.components["sink"]
-    rig.wiring.connect(sink, "item", "numbers")
+    rig.manager.connect(sink, {"item": "numbers"})
     assert connected(rig, "sink", "item") == "chain/numbers"
-    rig.wiring.connect(sink, "item", None)
+    rig.manager.connect(sink, {"item": None})
     assert connected(rig, "sink", "item") is None
 
 
-def test_a_connection_that_somebody_else_has_set_is_followed(rig):
-    """The tracker sees every change, also one made in the registry by others; it holds from the next settling on."""
+def test_a_connection_that_is_set_in_the_registry_is_followed(rig):
+    """The graph shows it at once; it is bound by the next binding."""
     deployment = rig.deploy(chain())
-    registration = rig.manager.port(deployment.components["sink"], "item")
-    registration.update({"connected-to": "chain/numbers"})
+    rig.manager.connect(deployment.components["sink"], {"item": "numbers"})
     (edge,) = [one for one in rig.wiring.graph("chain").consumers["numbers"] if one.name == "sink.item"]
     assert edge.component is deployment.components["sink"]
     assert rig.wiring.graph("other").channels == {}
@@ -79,11 +78,11 @@ def test_types_that_do_not_fit_are_refused_and_nothing_is_bound(rig):
     app.add("texts", texts, item=app.add("words", words))
     app.add("sink", collector(seen), item=app.output("numbers"))
     deployment = rig.deploy(app)
-    rig.wiring.connect(deployment.components["texts"], "item", "numbers")
+    rig.manager.connect(deployment.components["texts"], {"item": "numbers"})
     with pytest.raises(WiringError, match=r"texts\.item through 'numbers': items are int, expected str"):
         rig.wiring.rebind(deployment, timeout=PATIENCE)
     deployment.end_sources()
-    rig.wiring.connect(deployment.components["texts"], "item", "words")
+    rig.manager.connect(deployment.components["texts"], {"item": "words"})
     rig.wiring.rebind(deployment, timeout=PATIENCE)
     assert deployment.wait(PATIENCE)
     assert seen == list(range(len(seen)))
@@ -97,10 +96,10 @@ def test_a_direct_cycle_made_at_run_time_is_refused(rig):
     app.add("a", numbers, item=start)
     app.add("b", numbers, item=app.output("a"))
     deployment = rig.deploy(app)
-    rig.wiring.connect(deployment.components["a"], "item", "b")
+    rig.manager.connect(deployment.components["a"], {"item": "b"})
     with pytest.raises(WiringError, match="contains no queue"):
         rig.wiring.rebind(deployment, timeout=PATIENCE)
-    rig.wiring.connect(deployment.components["a"], "item", "start")
+    rig.manager.connect(deployment.components["a"], {"item": "start"})
     rig.wiring.rebind(deployment, timeout=PATIENCE)
 
 

@@ -113,13 +113,14 @@ _CHANNEL: Final = "channel "
 
 def marks_of(mesh: Mesh) -> dict[str, dict[str, Any]]:
     """The marks of a mesh by node; those of channels under `channel NAME`."""
-    places: list[tuple[str, Any, Mapping[str, Any]]] = [(name, node, MARKS) for name, node in mesh.nodes.items()]
+    places: list[tuple[str, Node | ChannelSpec, Mapping[str, Any]]]
+    places = [(name, node, MARKS) for name, node in mesh.nodes.items()]
     places += [(_CHANNEL + name, channel, _CHANNEL_MARKS) for name, channel in mesh.channels.items()]
-    found = {
-        name: {mark: made for mark, plain in marks.items() if (made := getattr(there, mark)) != plain}
-        for name, there, marks in places
-    }
-    return {name: marks for name, marks in found.items() if marks}
+    return {name: found for name, there, marks in places if (found := _marks_on(there, marks))}
+
+
+def _marks_on(there: Node | ChannelSpec, marks: Mapping[str, Any]) -> dict[str, Any]:
+    return {mark: found for mark, plain in marks.items() if (found := getattr(there, mark)) != plain}
 
 
 def marked(mesh: Mesh, marks: Mapping[str, Mapping[str, Any]]) -> Mesh:
@@ -141,12 +142,11 @@ def marked(mesh: Mesh, marks: Mapping[str, Mapping[str, Any]]) -> Mesh:
 
 def without_marks(mesh: Mesh) -> Mesh:
     """The mesh without any marks, as it runs after a change."""
-    return unmarked(mesh, mesh.nodes, mesh.channels)
+    return unmarked(mesh, mesh.nodes.values(), mesh.channels.values())
 
 
-def unmarked(mesh: Mesh, nodes: Iterable[str], channels: Iterable[str]) -> Mesh:
-    """The mesh without the marks of these nodes and channels."""
-    return mesh.edited(
-        {name: replace(mesh.nodes[name], **MARKS) for name in nodes},
-        {name: replace(mesh.channels[name], **_CHANNEL_MARKS) for name in channels},
-    )
+def unmarked(mesh: Mesh, nodes: Iterable[Node], channels: Iterable[ChannelSpec]) -> Mesh:
+    """The mesh without the marks of these of its nodes and channels."""
+    plain = {one.name: replace(one, **MARKS) for one in nodes if _marks_on(one, MARKS)}
+    plain_channels = {one.name: replace(one, **_CHANNEL_MARKS) for one in channels if _marks_on(one, _CHANNEL_MARKS)}
+    return mesh.edited(plain, plain_channels) if plain or plain_channels else mesh

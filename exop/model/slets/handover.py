@@ -12,7 +12,7 @@ from exop.model.meshes.mesh import Node
 from exop.model.slets.memento import Memento, upgraded
 from exop.model.types.description import type_of
 from exop.model.types.evolution import changes
-from exop.model.values.versions import Mover, NoVersion, package_of, same_class
+from exop.model.values.versions import Mover, NoVersion, new_version, same_class
 
 Take: TypeAlias = Callable[[Memento | None], Memento | None]
 
@@ -51,7 +51,7 @@ def hand_over(before: Node, after: Node, *, lose_state: bool) -> HandOver:
     way = _lost(before, after) if lose_state and not given else _way(before, after)
     if way.take is _rebuilt:
         return way
-    package = new_version(before, after)
+    package = new_version(before.slet.factory, after.slet.factory)
     if package is None or after.slet.state is None:
         return way
     new = after.slet.state[1]
@@ -136,12 +136,6 @@ def field_changes(before: Node, after: Node) -> Iterator[str]:
 def _rebuilt(memento: Memento | None) -> Memento | None:
     """The take function of a successor that builds its own state from the log."""
     return None
-
-
-def new_version(before: Node, after: Node) -> str | None:
-    """The package of the new version, if the slets are of two versions of one bundle."""
-    old, new = (package_of(one.slet.factory.__module__) for one in (before, after))
-    return new[0] if old is not None and new is not None and old[1] == new[1] and old != new else None
 
 
 def _moving(node: str, new: type[Memento], package: str, take: Take) -> Take:

@@ -39,6 +39,12 @@ def package_of(module: str) -> tuple[str, str] | None:
     return head, bundle
 
 
+def new_version(old: Any, new: Any) -> str | None:
+    """Return the package of *new*, a class or function, if it and *old* are of two versions of one bundle."""
+    before, after = package_of(old.__module__), package_of(new.__module__)
+    return after[0] if before and after and before[1] == after[1] and before != after else None
+
+
 def same_class(old: type, new: type) -> bool:
     """Whether two classes are versions of one class of a bundle."""
     names = {unversioned(f"{one.__module__}:{one.__qualname__}") for one in (old, new)}

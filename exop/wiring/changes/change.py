@@ -17,7 +17,7 @@ from functools import partial, wraps
 
 from exop.errors import PlanError
 from exop.model.meshes.mesh import Mesh
-from exop.model.slets.handover import new_version
+from exop.model.values.versions import new_version
 from exop.runtime.channels.base import Channel
 from exop.runtime.component import Component
 from exop.runtime.component_manager import ComponentManager
@@ -99,7 +99,7 @@ class Change:
         leaving = (step.node for step in self.plan.steps if step.verb in ("replace", "remove"))
         self._old = old = [self.deployment.components[node] for node in leaving]
         outside = [one.driver for one in (*old, *self._restarted()) if isinstance(one.driver, SourceDriver)]
-        self.pause = Pause(self.deployment, self.timeout, outside=outside)
+        self.pause = Pause(self.deployment, self.timeout, drivers=(), outside=outside)
 
     @property
     def made(self) -> bool:
@@ -127,7 +127,7 @@ class Change:
         pause = self.pause.begin()
         # Conditional updates would alter the mesh, too.
         drivers = dict.fromkeys([*region.drivers(self.deployment), *applying_drivers(self.deployment, self.wiring)])
-        pause.restrict(sorted(drivers, key=lambda driver: driver.rank))
+        pause.drivers = sorted(drivers, key=lambda driver: driver.rank)
         Drain(pause, self._old, region, partial(self._successors.open_late, pause), self._undo).stage()
 
     @_leads(Phase.STAGED, Phase.HELD)
@@ -204,14 +204,13 @@ class Change:
             elif step.verb in ("replace", "add", "rewire") and step.after is not None and target is not None:
                 ports = step.before.ports if step.before is not None and target is current else {}
                 placed[step.node] = target, step.after.ports
-                for port in {**ports, **step.after.ports}:
-                    self.wiring.connect(target, port, step.after.ports.get(port))
-                    self._undo.append(partial(self.wiring.connect, target, port, ports.get(port)))
+                self._undo.append(partial(self.manager.connect, target, {**dict.fromkeys(step.after.ports), **ports}))
+                self.manager.connect(target, {**dict.fromkeys(ports), **step.after.ports})
         new, gone = self._successors.channels, [spec.name for spec in changes.channels_removed]
         graph = self.wiring.current(self.deployment).graph.patched(placed, new.values(), gone)
         channels = {*gone, *new, *(channel.name for _, channel in changes.channels_changed)}
         for before, after in changes.changed:  # no producer pushes into a channel whose contents are moved in the cut
-            if new_version(before, after):
+            if new_version(before.slet.factory, after.slet.factory):
                 channels.update(after.inputs().values())
         channels.update(*(rebuild.channels for rebuild in self._successors.rebuilds.values()))
         return self.wiring.region(self.deployment, graph, {step.node for step in self.plan.steps}, channels)

@@ -16,10 +16,9 @@ from exop.errors import PlanError
 from exop.logs import logger
 from exop.model.items import CONTROL, EndOfStream
 from exop.model.meshes.mesh import Mesh
-from exop.model.slets.handover import new_version
 from exop.model.slets.ports import node_at
 from exop.model.values.columns import is_columns
-from exop.model.values.versions import Mover, NoVersion, package_of
+from exop.model.values.versions import Mover, NoVersion, new_version, package_of
 from exop.runtime.channels.queue import Buffered
 from exop.runtime.component import Component
 from exop.runtime.dataflow.entry import InFlight, count_items, method_for
@@ -353,10 +352,12 @@ def move_contents(deployment: Deployment, plan: Plan, drivers: Collection[Driver
     nodes: dict[str, set[str]] = {}
     types: dict[str, list[Any]] = {}
     for step in plan.steps:
-        if step.before is not None and step.after is not None and (package := new_version(step.before, step.after)):
+        if step.before is None or step.after is None:
+            continue
+        old, new = step.before.slet, step.after.slet
+        if package := new_version(old.factory, new.factory):
             nodes.setdefault(package, set()).add(step.node)
-            ports = (*step.before.slet.inputs, *step.after.slet.inputs)
-            types.setdefault(package, []).extend(port.type.item for port in ports)
+            types.setdefault(package, []).extend(port.type.item for port in (*old.inputs, *new.inputs))
     for package, replaced in nodes.items():
         mover = Mover(package)
         if any(map(mover.concerns, types[package])):

@@ -205,9 +205,8 @@ class Changes:
         if not plan:
             return None
         followers = self.shadows.followers(plan, run, back)
-        nodes, channels = plan.changes.nodes, plan.changes.channels
-        after = unmarked(plan.after, [one.name for one in nodes], [one.name for one in channels])
-        after = after.at(plan.before.revision + 1)
+        nodes = plan.changes.nodes
+        after = unmarked(plan.after, nodes, plan.changes.channels).at(plan.before.revision + 1)
         check_durable(
             after, has_state=self._running.store is not None, nodes=None if plan.before.durable is None else nodes
         )

@@ -146,7 +146,7 @@ def test_what_waits_in_front_of_a_port_goes_with_it(rig):
     gate.somebody_waits()
     before = deployment.inserted["a -> slow.left"]
     eventually(lambda: before.depth == 50)
-    rig.wiring.connect(deployment.components["slow"], "left", "c")
+    rig.manager.connect(deployment.components["slow"], {"left": "c"})
     gate.open()
     rig.wiring.rebind(deployment, timeout=PATIENCE)
     assert deployment.wait(PATIENCE)
@@ -171,7 +171,7 @@ def test_a_consumer_that_comes_after_the_end_is_told_so(rig):
     app.add("other", collector([]), item=app.output("waiting"))
     deployment = rig.deploy(app)
     eventually(lambda: str(deployment.components["numbers"].status) == "ended")
-    rig.wiring.connect(deployment.components["late"], "item", "numbers")
+    rig.manager.connect(deployment.components["late"], {"item": "numbers"})
     rig.wiring.rebind(deployment, timeout=PATIENCE)
     eventually(lambda: str(deployment.components["late"].status) == "ended")
     gate.open()
@@ -213,7 +213,7 @@ def test_a_consumer_that_comes_late_first_gets_what_its_channel_keeps(rig, chann
     app.add("late", both, item=app.output("nothing"))
     deployment = rig.deploy(app.build().suspend("late"))
     gate.somebody_waits()
-    rig.wiring.connect(deployment.components["late"], "item", "kept")
+    rig.manager.connect(deployment.components["late"], {"item": "kept"})
     rig.resume(deployment, "late")
     gate.open()
     assert deployment.wait(PATIENCE)
@@ -245,7 +245,7 @@ def test_a_producer_that_leaves_holds_nobody_back(rig):
     app.add("sink", sink, item=joined)
     deployment = rig.deploy(app)
     eventually(lambda: str(deployment.components["one"].status) == "ended")
-    rig.wiring.connect(deployment.components["endless"], "out", None)
+    rig.manager.connect(deployment.components["endless"], {"out": None})
     rig.wiring.rebind(deployment, timeout=PATIENCE)
     eventually(lambda: seen == [1, EndOfStream()] or seen == [1, Punctuation(1), EndOfStream()])
     gate.open()
@@ -265,7 +265,7 @@ def test_workers_come_and_go_with_their_queues(rig):
     assert deployment.workers == {}
     gate.somebody_waits()
     gate.somebody_waits()  # both
-    rig.wiring.connect(deployment.components["both"], "right", "b")
+    rig.manager.connect(deployment.components["both"], {"right": "b"})
     rig.wiring.rebind(deployment, timeout=PATIENCE)
     assert len(deployment.workers) == 1
     assert all(worker.alive for worker in deployment.workers.values())
@@ -287,7 +287,7 @@ def test_a_held_item_goes_on_by_the_way_there_is_then(rig):
     deployment = rig.deploy(app)
     it = deployment.components["careful"]
     eventually(lambda: str(it.status) == "failed")
-    rig.wiring.connect(it, "out", "other")
+    rig.manager.connect(it, {"out": "other"})
     rig.wiring.rebind(deployment, timeout=PATIENCE)
     it.resume()
     eventually(lambda: after == [1, 2])
@@ -308,7 +308,7 @@ def test_a_worker_that_leaves_hands_its_work_to_the_one_that_has_its_queues_then
     app.add("sink", collector(seen), item=app.output("both"))
     deployment = rig.deploy(app)
     eventually(lambda: len(deployment.failures()) == 2)
-    rig.wiring.connect(deployment.components["both"], "right", "s2")
+    rig.manager.connect(deployment.components["both"], {"right": "s2"})
     rig.wiring.rebind(deployment, timeout=PATIENCE)
     (worker,) = deployment.workers.values()
     assert [runner for runner, _ in deployment.inlets.waiting()] == [worker, worker]
