@@ -70,16 +70,11 @@ def checked_archive(files: Mapping[str, bytes], name: str) -> Archive:
         if not any(matches(pattern, file) for file in files):
             problem = f"names the files {pattern!r}, but has none"
             raise BundleError(bundle=manifest.key, problem=problem, cure=f"add them, or correct its {MANIFEST}")
-    return Archive(manifest, files, digest_of(files))
-
-
-def digest_of(files: Mapping[str, bytes]) -> str:
-    """A digest of names and contents, in any order."""
-    total = sha256()
+    digest = sha256()
     for path in sorted(files):
-        total.update(f"{len(path.encode())}:{path}:{len(files[path])}:".encode())
-        total.update(files[path])
-    return total.hexdigest()
+        digest.update(f"{len(path.encode())}:{path}:{len(files[path])}:".encode())
+        digest.update(files[path])
+    return Archive(manifest, files, digest.hexdigest())
 
 
 def _read(name: str, archive: zipfile.ZipFile) -> dict[str, bytes]:

@@ -15,7 +15,7 @@ from exop.bundle.dev import Build, Development
 from exop.bundle.installed import Bundle, BundleContext, Installed
 from exop.bundle.manifest import Manifest, best, missing_requirements
 from exop.bundle.modules import unload
-from exop.bundle.store import BundleStore
+from exop.bundle.store import BundleStore, stored_bundles
 from exop.errors import BundleError, BundleInUse, ExopError, RequirementMissing
 from exop.hosts.together import change_together
 from exop.logs import logger
@@ -46,6 +46,9 @@ class Bundles:
         context: The services of the platform.
         admission: Called before a bundle is stored: the place to check signatures or rights.
 
+    Attributes:
+        broken: The bundles in the state directory that can no longer be read, with the reason.
+
     Raises:
         StateError: the state directory cannot be used.
     """
@@ -56,13 +59,9 @@ class Bundles:
         self._lock = threading.RLock()
         self._store = BundleStore(context.state / "bundles" if context.state is not None else None)
         self._known = Installed()
-        for archive, folder in self._store.read():
+        whole, self.broken = stored_bundles(self._store.folder)
+        for folder, archive in whole.items():
             self._known[archive.manifest.key] = Bundle(archive, folder)
-
-    @property
-    def broken(self) -> dict[str, BundleError]:
-        """The bundles in the state directory that can no longer be read, with the reason."""
-        return self._store.broken
 
     def install(self, path: str | os.PathLike[str]) -> Facts:
         """Store the bundle of a folder, or of a zip archive, without importing its code. Returns its facts.
@@ -87,7 +86,7 @@ class Bundles:
                     self._admission(archive.manifest, archive.digest)
                 known = Bundle(archive, self._store.put(archive))
                 self._known[known.key] = known
-                self._store.broken.pop(known.key, None)
+                self.broken.pop(known.key, None)
             return self._facts(known)
 
     def start(self, name: str) -> Facts:
@@ -247,9 +246,9 @@ class Bundles:
         wires, packages = self._wired(one.manifest, wanted, above)
         one.code, one.wires, one.problem = load_code(one.manifest, one.sources, packages), wires, ""
         try:
-            self._context.plugins.register(one.key, one.code)
+            self._context.catalog.plugins.register(one.key, one.code)
             self._context.gather()
-            broken = self._context.plugins.broken.get(one.key)
+            broken = self._context.catalog.plugins.broken.get(one.key)
             if broken is not None:
                 raise BundleError(
                     bundle=one.key, problem=f"could not be registered: {broken.problem}", cure="correct it"
@@ -303,7 +302,7 @@ class Bundles:
         one.services = []
         if one.code is None:
             return
-        self._context.plugins.unregister(one.key)
+        self._context.catalog.plugins.unregister(one.key)
         self._context.gather()
         unload(one.code.namespace)
         one.code, one.wires = None, {}

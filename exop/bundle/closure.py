@@ -40,20 +40,16 @@ def needed(statements: Iterable[Statement], names: Iterable[str]) -> list[Statem
     A statement that only uses a name (`app.add("average", average)`) is not needed for it. Imports from `__future__`
     hold for the whole module.
     """
-    known = list(statements)
-    wanted, chosen = set(names), set[int]()
-    while True:
-        more = [
-            number
-            for number, statement in enumerate(known)
-            if number not in chosen
-            and (statement.binds & wanted or statement.changes & wanted or _is_future(statement.node))
-        ]
-        if not more:
-            return [known[number] for number in sorted(chosen)]
+    known, wanted = list(statements), set(names)
+    chosen = {number for number, one in enumerate(known) if getattr(one.node, "module", None) == "__future__"}
+    while more := [
+        number
+        for number, one in enumerate(known)
+        if number not in chosen and (one.binds & wanted or one.changes & wanted)
+    ]:
         chosen.update(more)
-        for number in more:
-            wanted |= known[number].uses
+        wanted.update(*(known[number].uses for number in more))
+    return [known[number] for number in sorted(chosen)]
 
 
 def slet_names(tree: ast.Module) -> list[str]:
@@ -143,10 +139,6 @@ class Fingerprints:
             return self._of_names(target, [name])
         # A whole module: any definition in it may be used.
         return self._of_names(below, {each for statement in self.statements(below) for each in statement.binds})
-
-
-def _is_future(node: ast.stmt) -> bool:
-    return isinstance(node, ast.ImportFrom) and node.module == "__future__"
 
 
 def _last(node: ast.expr) -> str:

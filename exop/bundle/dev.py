@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from exop.bundle.code import place_of
-from exop.bundle.generation import Generation, Wire, load_generation, unload_generation
+from exop.bundle.generation import Generation, Wire, load_generation
 from exop.bundle.installed import BundleContext
+from exop.bundle.modules import unload
 from exop.errors import BundleBroken, StaleMesh
 from exop.model.meshes.mesh import Mesh
 from exop.safe_repr import RAISED
@@ -20,6 +21,7 @@ Build = Callable[[Generation], Mesh]
 #: How often a change is retried when the application is changed concurrently.
 _TRIES: Final = 3
 _SUFFIXES: Final = (".py", ".toml")
+_UNSET: Final = object()
 #: Of each file: when it was written, its size, and its inode (editors write a new file and rename it).
 _Files: TypeAlias = dict[str, tuple[int, int, int]]
 
@@ -82,7 +84,7 @@ class Development:
         except RAISED as error:
             if made is not None:
                 self._offer(self._current)
-                unload_generation(made)
+                unload(made.namespace)
             return Outcome("refused", self.application, error=error)
         self._current, self._built = made, mesh
         self._loaded.append(made)
@@ -92,12 +94,12 @@ class Development:
         """Withdraw the slets of the folder, and remove its modules from Python; nothing of it runs any more."""
         self._offer(None)
         while self._loaded:
-            unload_generation(self._loaded.pop())
+            unload(self._loaded.pop().namespace)
         self._current = self._built = None
 
     def _offer(self, generation: Generation | None) -> None:
         """Register the slets of one generation under the plugin name of the folder, in place of those before."""
-        plugins = self._context.plugins
+        plugins = self._context.catalog.plugins
         if self._offered:
             plugins.unregister(self._offered)
             self._offered = ""
@@ -141,8 +143,12 @@ class Development:
             if was is None or now is None:
                 nodes[name] = node
                 continue
-            settings = _merged_settings(was.set_settings(), now.set_settings(), node.set_settings())
-            known = {key: value for key, value in settings.items() if key in node.slet.settings}
+            before, current, edited = was.set_settings(), now.set_settings(), node.set_settings()
+            known = {}
+            for key in node.slet.settings:
+                same = edited.get(key, _UNSET) == before.get(key, _UNSET)
+                if (value := (current if same else edited).get(key, _UNSET)) is not _UNSET:
+                    known[key] = value
             complete = node.slet.configured(name, known)
             nodes[name] = dataclasses.replace(node, settings=complete, given=frozenset(known), suspended=now.suspended)
         return dataclasses.replace(mesh, nodes=nodes, revision=running.revision)
@@ -181,16 +187,6 @@ class WatchedFolder:
                 continue
             found[str(path)] = state.st_mtime_ns, state.st_size, state.st_ino
         return found
-
-
-def _merged_settings(was: Mapping[str, Any], now: Mapping[str, Any], built: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that were set: those that the builder has changed, else those that run now."""
-    unset = object()
-    merged = {
-        key: (now if built.get(key, unset) == was.get(key, unset) else built).get(key, unset)
-        for key in {**was, **now, **built}
-    }
-    return {key: value for key, value in merged.items() if value is not unset}
 
 
 def _steps(plan: Plan) -> tuple[str, ...]:

@@ -7,14 +7,14 @@ import ast
 import dataclasses
 import importlib
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from exop.bundle.archive import checked_archive
-from exop.bundle.closure import Fingerprints, Statement
+from exop.bundle.closure import Fingerprints
 from exop.bundle.code import import_module, load_offers
 from exop.bundle.manifest import MANIFEST, Manifest
 from exop.bundle.modules import Namespace, Sources, load, unload
@@ -71,27 +71,16 @@ def load_generation(folder: Path, number: int, before: Generation | None, wire: 
     if before is not None:
         namespace.execute = Reuse(namespace, before.namespace).execute
     known = before.modules() if before is not None else []
-    return Generation(name, *_imported(name, load(namespace, name), manifest, known))
-
-
-def unload_generation(generation: Generation) -> None:
-    """Remove a generation that is not used from Python."""
-    unload(generation.namespace)
-
-
-def _imported(
-    name: str, namespace: Namespace, manifest: Manifest | None, known: Iterable[str]
-) -> tuple[Namespace, Any]:
-    """Import what is offered, and the modules that were imported before: a mistake in any of them counts."""
+    namespace = load(namespace, name)
     try:
         plugin = load_offers(manifest, namespace) if manifest is not None else import_module(name, namespace, "")
-        for module in known:
+        for module in known:  # a mistake in any module that was imported before counts
             if namespace.sources.find(module) is not None:
                 import_module(name, namespace, module)
-        return namespace, plugin
     except BaseException:
         unload(namespace)
         raise
+    return Generation(name, namespace, plugin)
 
 
 def _names(folder: Path) -> tuple[str, str]:
@@ -127,7 +116,7 @@ class Reuse:
         )
         flags = _flags(tree)
         for statement in self._new.statements(name):
-            if known is not None and self._new.of(name, statement) in old and _has(known, statement):
+            if known is not None and self._new.of(name, statement) in old and statement.binds <= vars(known).keys():
                 vars(module).update({each: vars(known)[each] for each in statement.binds})
             else:
                 code = compile(ast.Module([statement.node], []), file, "exec", flags=flags, dont_inherit=True)
@@ -153,10 +142,6 @@ def _fingerprints(namespace: Namespace) -> Fingerprints:
         return target[len(namespace.name) + 1 :]
 
     return Fingerprints(namespace.sources, resolve)
-
-
-def _has(module: ModuleType, statement: Statement) -> bool:
-    return all(name in vars(module) for name in statement.binds)
 
 
 def _flags(tree: ast.Module) -> int:

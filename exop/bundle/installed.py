@@ -12,7 +12,6 @@ from exop.bundle.code import Code
 from exop.bundle.manifest import Manifest
 from exop.bundle.modules import Sources
 from exop.errors import UnknownName
-from exop.hooks import Plugins
 from exop.model.filter import where
 from exop.model.properties import APPLICATION, CHANNEL_KIND, HOST, KIND, NAME, NODE, ORIGIN, ROLE, SLET, VERSION
 from exop.model.slets.slet import spec_of
@@ -44,11 +43,6 @@ class BundleContext:
     catalog: Catalog
     applications: Applications
     gather: Callable[[], None]
-
-    @property
-    def plugins(self) -> Plugins:
-        """The plugins: a started bundle is one of them."""
-        return self.catalog.plugins
 
     def slets_of(self, bundle: str) -> dict[str, SletSpec]:
         """The slets of a started bundle, by identity."""

@@ -21,15 +21,10 @@ _STARTED: Final = "started.json"
 
 
 class BundleStore:
-    """The bundles in a folder of the state directory, or in a temporary folder that `close` removes.
-
-    Attributes:
-        broken: The bundles that can no longer be read, with the reason.
-    """
+    """The bundles in a folder of the state directory, or in a temporary folder that `close` removes."""
 
     def __init__(self, folder: Path | None) -> None:
         self._temporary = folder is None
-        self.broken: dict[str, BundleError] = {}
         with _written(folder or "the directory for temporary files"):
             self.folder = Path(tempfile.mkdtemp(prefix="exop-bundles-")) if folder is None else folder.resolve()
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -65,18 +60,6 @@ class BundleStore:
             _digest(self.folder / key).unlink(missing_ok=True)
         shutil.rmtree(doomed, ignore_errors=True)
 
-    def read(self) -> Iterator[tuple[Archive, Path]]:
-        """The stored bundles; `broken` gets those that cannot be read."""
-        for home in sorted(self.folder.iterdir()):
-            if not home.is_dir() or home.name.startswith("."):
-                continue
-            try:
-                archive = _read(home)
-            except BundleError as problem:
-                self.broken[home.name] = problem
-                continue
-            yield archive, home
-
     def remember(self, started: Mapping[str, tuple[str, ...]]) -> None:
         """Store which bundles are started, in order, each with the bundles that it imports from."""
         if self._temporary:
@@ -105,16 +88,16 @@ class BundleStore:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def examined(folder: Path) -> tuple[list[str], list[str]]:
-    """The bundles in the folder of a platform that does not run, and the errors of the damaged ones; read only."""
-    whole, broken = [], []
+def stored_bundles(folder: Path) -> tuple[dict[Path, Archive], dict[str, BundleError]]:
+    """Read the bundles in a folder: the whole ones by their folders, and the errors of the damaged ones by name."""
+    whole: dict[Path, Archive] = {}
+    broken: dict[str, BundleError] = {}
     for home in sorted(folder.iterdir()) if folder.is_dir() else ():
         if home.is_dir() and not home.name.startswith("."):
             try:
-                _read(home)
-                whole.append(home.name)
+                whole[home] = _read(home)
             except BundleError as problem:
-                broken.append(str(problem))
+                broken[home.name] = problem
     return whole, broken
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from exop.bundle.archive import read_archive
-from exop.bundle.store import BundleStore
+from exop.bundle.store import BundleStore, stored_bundles
 from exop.errors import StateError
 from tests.bundle.folders import GOOD, zipped
 
@@ -21,11 +21,11 @@ def test_what_is_put_is_read_back(tmp_path: Path):
     assert home == tmp_path / "bundles" / "speeds@1.0.0"
     store.remember({"b@1": (), "a@1": ("b@1",)})
     again = BundleStore(tmp_path / "bundles")
-    ((found, folder),) = again.read()
+    ((folder, found),) = stored_bundles(again.folder)[0].items()
     assert (found.digest, folder) == (archive.digest, home)
     assert list(again.started().items()) == [("b@1", ()), ("a@1", ("b@1",))]
     again.remove("speeds@1.0.0")
-    assert list(again.read()) == []
+    assert stored_bundles(again.folder) == ({}, {})
 
 
 def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -44,7 +44,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.undo()
     assert store.started() == {"a@1": ()}
     assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == ["started.json"]
-    assert list(store.read()) == []
+    assert stored_bundles(store.folder) == ({}, {})
 
 
 def test_a_temporary_shelf_goes(tmp_path: Path):

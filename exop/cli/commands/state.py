@@ -34,11 +34,11 @@ def check_state(directory: Path, /, *, json: Json = False) -> int:
     Args:
         directory: The state directory: the argument of `--state DIR`.
     """
-    from exop.bundle.store import examined
+    from exop.bundle.store import stored_bundles
 
     found = examine(directory)
-    bundles, broken = examined(directory / "bundles")
-    found |= {"bundles": bundles, "damage": [*found["damage"], *broken]}
+    bundles, broken = stored_bundles(directory / "bundles")
+    found |= {"bundles": [home.name for home in bundles], "damage": [*found["damage"], *map(str, broken.values())]}
     answer(found, lambda: _as_text(found), json=json)
     return FAILED if found["damage"] else DONE
 

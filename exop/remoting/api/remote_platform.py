@@ -110,7 +110,8 @@ class RemoteBundles:
 
     def __init__(self, platform: RemotePlatform) -> None:
         self._platform = platform
-        self.list = platform.list_bundles
+        self.list, self.start = platform.list_bundles, platform.start_bundle
+        self.stop, self.uninstall = platform.stop_bundle, platform.uninstall_bundle
 
     def install(self, path: str | os.PathLike[str]) -> dict[str, Any]:
         """Send the bundle of a folder, or of a zip archive, and install it there. Returns its facts."""
@@ -119,18 +120,6 @@ class RemoteBundles:
     def update(self, path: str | os.PathLike[str], **bounds: Any) -> dict[str, Any]:
         """Send a new version of a bundle, which replaces the started versions there; these are stopped."""
         return self._platform.update_bundle(_archive_of(path), str(path), **bounds)
-
-    def start(self, name: str) -> dict[str, Any]:
-        """As `Platform.bundles.start`."""
-        return self._platform.start_bundle(name)
-
-    def stop(self, name: str) -> dict[str, Any]:
-        """As `Platform.bundles.stop`."""
-        return self._platform.stop_bundle(name)
-
-    def uninstall(self, name: str) -> dict[str, Any]:
-        """As `Platform.bundles.uninstall`."""
-        return self._platform.uninstall_bundle(name)
 
 
 class RemotePlatform(Management[RemotePlan]):

@@ -52,14 +52,14 @@ def find_platforms(timeout: float = _PATIENCE) -> list[RunningPlatform]:
     The entries of dead processes are removed from the run directory on the way.
     """
     found = []
-    for entry in find_entries():
+    for address, pid in find_entries().items():
         try:
-            with ControlClient(entry.address, timeout=timeout) as client:
+            with ControlClient(address, timeout=timeout) as client:
                 welcome = client.platform()
         except RemotingError as error:
-            found.append(RunningPlatform(entry.pid, entry.address, problem=str(error)))
+            found.append(RunningPlatform(pid, address, problem=str(error)))
         else:
-            found.append(RunningPlatform(welcome.pid, entry.address, welcome.name, welcome.exop))
+            found.append(RunningPlatform(welcome.pid, address, welcome.name, welcome.exop))
     return found
 
 

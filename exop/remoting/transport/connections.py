@@ -76,7 +76,7 @@ class Connections:
         self._limits = limits
         self._lock = threading.Lock()
         self._open: set[Connection] = set()
-        self._closing = threading.Event()
+        self.closing = threading.Event()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -114,13 +114,9 @@ class Connections:
                 longest.hang_up()
                 # Its thread is waited for: connections and threads never exceed their bound, not even in a flood.
                 self._join([longest], deadline)
-            if time.monotonic() >= deadline or (not idle and self._closing.wait(patience / 10)):
+            if time.monotonic() >= deadline or (not idle and self.closing.wait(patience / 10)):
                 return len(self._all()) < self._limits.connections
         return True
-
-    def begin_closing(self) -> None:
-        """Wake the thread that waits for room: no connection is accepted any more."""
-        self._closing.set()
 
     def close(self) -> list[str]:
         """End all connections except that of the calling thread; return the operations that did not end in time.

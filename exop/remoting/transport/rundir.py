@@ -12,7 +12,6 @@ import os
 import stat
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,14 +21,6 @@ from exop.remoting.transport.sockets import Listener, holder, listen, locked
 SOCKET_NAME = "control.sock"
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class RunEntry:
-    """A platform in the run directory: its process and its address."""
-
-    pid: int
-    address: Path
 
 
 def control_address(state: Path) -> Path:
@@ -109,27 +100,24 @@ def announce(address: Path) -> Callable[[], None]:
     return lambda: entry.unlink(missing_ok=True) if os.getpid() == owner else None
 
 
-def find_entries() -> list[RunEntry]:
-    """The platforms of this user that listen; the entries of dead processes are removed.
+def find_entries() -> dict[Path, int]:
+    """The addresses of this user's platforms that listen, with their processes; the entries of dead ones are removed.
 
     The link of a killed platform leads to its successor, once there is one in its state directory: of several links to
     one socket the newest counts.
     """
     directory = run_directory()
-    found: dict[Path, tuple[int, RunEntry]] = {}
-    for name in sorted(directory.glob("*.sock"), key=lambda name: (len(name.name), name.name)):
+    found: dict[Path, int] = {}
+    for name in sorted(directory.glob("*.sock"), key=_made):
         if _alive(name):
             pid, _, _ = name.stem.partition("-")
-            entry = RunEntry(int(pid) if pid.isdecimal() else 0, _target(name))
-            made = _made(name)
-            if entry.address not in found or found[entry.address][0] < made:
-                found[entry.address] = made, entry
+            found[_target(name)] = int(pid) if pid.isdecimal() else 0
         else:
             with locked(directory):
                 # Tested again under the lock: a new process may have taken the name meanwhile.
                 if not _alive(name):
                     name.unlink(missing_ok=True)
-    return [entry for _, entry in found.values()]
+    return found
 
 
 def _first_free(directory: Path, take: Callable[[Path], T]) -> T:

@@ -114,7 +114,7 @@ class ControlServer:
         if not self._listener.is_ours:
             self._listener.close()
             return
-        self._connections.begin_closing()
+        self._connections.closing.set()
         self._listener.sock.shutdown(socket.SHUT_RDWR)
         self._acceptor.join()
         self._undo_entry()

@@ -75,7 +75,7 @@ def listen(path: Path) -> Listener:
         problem = "this system does not report the process at the other end"
         raise AddressUnusable(address=str(path), problem=problem, cure="run it on Linux")
     with locked(path.parent):
-        refuse_if_taken(path)
+        _refuse_if_taken(path)
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         # The socket gets its final name only when it listens and has the mode of its owner: a client may therefore
         # take a socket that refuses it for dead.
@@ -123,8 +123,8 @@ def holder(path: Path) -> Peer | None:
         return Peer(0, os.geteuid())
 
 
-def refuse_if_taken(path: Path) -> None:
-    """Raise unless *path* is free or the socket of a dead process; call it under `locked`."""
+def _refuse_if_taken(path: Path) -> None:
+    """Raise unless *path* is free or the socket of a dead process; called under `locked`."""
     if path.exists() and not path.is_socket():
         raise AddressUnusable(address=str(path), problem="it is no socket", cure="move it away")
     try:

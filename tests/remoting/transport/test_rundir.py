@@ -129,7 +129,7 @@ def test_link_to_a_successor(desk: Desk, tmp_path: Path) -> None:
     address = control_address(tmp_path / "state")
     (run_directory() / "111.sock").symlink_to(address)
     with ControlServer(operations(desk), address):
-        assert [entry.pid for entry in find_entries()] == [os.getpid()]
+        assert [*find_entries().values()] == [os.getpid()]
 
 
 def test_killed_platform(tmp_path: Path) -> None:
@@ -205,5 +205,5 @@ def test_find_entries_keeps_what_it_cannot_judge(tmp_path: Path, monkeypatch: py
         raise OSError(24, "Too many open files")
 
     monkeypatch.setattr(rundir, "holder", fail)
-    assert [entry.pid for entry in find_entries()] == [111]
+    assert [*find_entries().values()] == [111]
     assert (runs / "111.sock").exists()

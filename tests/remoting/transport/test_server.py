@@ -407,7 +407,7 @@ def test_a_forked_child_leaves_the_socket_to_its_parent(tmp_path: Path) -> None:
         "            stop()\n"
         "            os._exit(0)\n"
         "        print(os.waitpid(child, 0)[1])\n"
-        "    print([entry.pid == os.getpid() for entry in find_entries()])\n"
+        "    print([pid == os.getpid() for pid in find_entries().values()])\n"
         "    with connect(sys.argv[1]) as remote:\n"
         "        print(remote.name, remote.status()['applications'])\n"
         "print(os.path.exists(sys.argv[1] + '/control.sock'))\n"
