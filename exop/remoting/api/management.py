@@ -18,7 +18,7 @@ from exop.remoting.transport.limits import MIB
 from exop.remoting.transport.operation import LONG, operation
 from exop.runtime.history import recorded
 
-# The methods import lazily what carries an operation out: a client only needs the signatures.
+# The methods import the implementation lazily, because a client needs only the signatures.
 if TYPE_CHECKING:
     from exop.registry import ServiceRegistry
     from exop.remoting.api.edits import Edits
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 AnyPlan = TypeVar("AnyPlan")
-#: The mesh that runs after a change; only its revision and the pause cross.
+#: The mesh that runs after a change. Only its revision and the pause are sent to a client.
 Made: TypeAlias = Mesh
 #: The number of dead letters that are listed.
 LISTED: Final = 100
-#: Seconds that a client waits where drivers come to their safe points.
+#: Seconds that a client waits for an operation in which drivers must reach their safe points.
 STOP: Final = 60.0
 #: Bytes of a request with a topology.
 TOPOLOGY: Final = MIB
@@ -55,50 +55,54 @@ class Management(Generic[AnyPlan]):
     _applications: Applications
 
     def _check_running(self) -> None:
-        """Raise `PlanError` unless the platform was started, and is not closed."""
+        """Raise `PlanError` unless the platform is running."""
         raise NotImplementedError
 
     def _planned(self, mesh: Mesh) -> AnyPlan:
-        """Plan that *mesh* runs."""
+        """Return the plan for a change to *mesh*."""
         raise NotImplementedError
 
     @operation(role="observe")
     def status(self, application: str | None = None) -> dict[str, Any]:
-        """Return the status as plain data: of the platform, or of one application with its components and channels."""
+        """Return the status of the platform, or of one application with its components and channels, as plain data."""
         raise NotImplementedError
 
     @operation(role="observe")
     def metrics(self, application: str | None = None, *, quantiles: bool = False) -> dict[str, Any]:
-        """The figures of the components and channels of one application, or of all, by name.
+        """Return the metrics of the components and channels of one application, or of all applications, by name.
 
-        They are cheap; *quantiles* of times cost more, and come with the slet and the ports of each node.
+        With *quantiles*, return the quantiles of times as well, and the slet and the ports of each node. Computing the
+        quantiles takes several times as long as all other metrics.
         """
         raise NotImplementedError
 
     @operation(role="observe")
     def applications(self) -> list[str]:
-        """The names of the applications that are deployed."""
+        """Return the names of the deployed applications."""
         return self._applications.names()
 
     def deployment(self, application: str) -> Deployment:
-        """The running form of an application."""
+        """Return the deployment of an application."""
         return self._applications.get(application)
 
     @operation(role="observe")
     def mesh(self, application: str) -> Mesh:
-        """The mesh of a running application, as it is now; slets without code here are in it as descriptions."""
+        """Return the current mesh of a running application.
+
+        A slet whose code the caller lacks is represented by its role, ports and settings.
+        """
         return self.deployment(application).mesh
 
     @operation(role="observe")
     def topology(self, application: str) -> str:
-        """The mesh of a running application, as TOML."""
+        """Return the mesh of a running application as TOML."""
         return self.mesh(application).to_toml()
 
     @operation(role="observe")
     def described(self, application: str) -> dict[str, Any]:
-        """The descriptions of the slets of a running application, by identity.
+        """Return the roles, ports and settings of the slets of a running application, by identity.
 
-        If the ports of a slet depend on settings, its description has the ports of all its nodes.
+        If the ports of a slet depend on its settings, the result lists the ports of all nodes with this slet.
         """
         from exop.model.slets.described import describe
 
@@ -114,13 +118,13 @@ class Management(Generic[AnyPlan]):
 
     @operation(role="observe")
     def slet_summaries(self) -> list[dict[str, Any]]:
-        """The slets that applications can use: role, first line of the docstring, ports and settings."""
+        """Return the role, first line of the docstring, ports and settings of each slet that applications can use."""
         from exop.model.slets.described import summary
 
         return [summary(spec) for spec in self.catalog.slets.values()]
 
     def services(self, query: str = "") -> Iterable[dict[str, Any]]:
-        """The services that match a filter: `id`, `interfaces`, `properties`."""
+        """Yield the `id`, `interfaces` and `properties` of each service that matches a filter."""
         from exop.model.filter import as_filter
 
         for one in self.registry.find(None, as_filter(query or None)):
@@ -130,10 +134,10 @@ class Management(Generic[AnyPlan]):
             yield {"id": one.id, "interfaces": list(one.interfaces), "properties": properties}
 
     def memento(self, application: str, node: str) -> Memento:
-        """A copy of a node's state as it is now, between two items.
+        """Return a copy of a node's state between two items.
 
         Raises:
-            MeshError: its slet keeps no memento.
+            MeshError: the slet of the node has no memento.
             PlanError: a driver did not reach a safe point in time.
         """
         from exop.wiring.changes.successors import capture
@@ -144,9 +148,10 @@ class Management(Generic[AnyPlan]):
     def export_memento(
         self, application: str, node: str, form: Literal["json", "msgpack", "shown"] | None = None
     ) -> tuple[str, bytes]:
-        """A node's state as the content of a file, and its form: `json` if that can hold it, else `msgpack`.
+        """Return a node's memento as the content of a file, and the format of the file.
 
-        `shown` is JSON for people, which cannot be imported.
+        The format is *form*, or by default `json` if JSON can represent the memento, and otherwise `msgpack`. The form
+        `shown` is JSON for reading, which cannot be imported.
         """
         from exop.model.slets.stored_memento import export_memento, json_document
         from exop.safe_repr import json_text
@@ -157,21 +162,25 @@ class Management(Generic[AnyPlan]):
         return export_memento(memento, place, form)
 
     def kept_item(self, application: str, node: str) -> FailedItem | None:
-        """The item that a node is suspended on, with its memento, settings and traceback; `None` if it is not.
+        """Return the item on which a node is suspended, with the memento, settings and traceback.
 
-        `to_bytes()` of it is a file for `exop.testing.replay`.
+        Return `None` if the node is not suspended on an item. The method `to_bytes()` of the result returns the content
+        of a file for `exop.testing.replay`.
         """
         from exop.runtime.supervision.failure_policy import kept_item
 
         return kept_item(self.deployment(application).component(node))
 
     def dead_letters(self, application: str, node: str) -> list[FailedItem]:
-        """The items that a node has set aside (`on_error="dead-letter"`), the oldest first."""
+        """Return the items that a node has set aside (`on_error="dead-letter"`), beginning with the oldest."""
         return list(self.deployment(application).component(node).trouble.dead)
 
     @operation(role="observe")
     def failed_items(self, application: str, node: str) -> dict[str, Any]:
-        """The kept item and the first dead letters of a node, as text, and their number."""
+        """Return the item on which a node is suspended and its dead letters, as text.
+
+        At most 100 dead letters are returned, with the total number.
+        """
         from exop.model.slets.spec import DEAD
         from exop.runtime.supervision.failure_policy import kept_item
 
@@ -187,11 +196,11 @@ class Management(Generic[AnyPlan]):
 
     @operation(role="observe")
     def export_item(self, application: str, node: str, dead_letter: int | None = None) -> bytes:
-        """The kept item of a node, or one of its dead letters, as the content of a file for `exop.testing.replay`.
+        """Return the item on which a node is suspended, or a dead letter, as a file for `exop.testing.replay`.
 
         Raises:
             NoSuchItem: there is no such item.
-            NotStorable: it is of a type that cannot be stored.
+            NotStorable: the item is of a type that cannot be stored.
         """
         from exop.runtime.supervision.failure_policy import failed_item
 
@@ -199,9 +208,10 @@ class Management(Generic[AnyPlan]):
 
     @operation(role="observe")
     def history(self, application: str = "") -> list[dict[str, Any]]:
-        """The operations on an application, the oldest first: who, what, revisions, proof, pause, outcome.
+        """Return the operations on an application, beginning with the oldest.
 
-        Without a name, those on the platform itself: on its bundles.
+        Each entry contains the user, the operation, the revisions before and after, the result of a trial, the pause
+        and the outcome. Without a name, return the operations on the bundles of the platform.
         """
         found = self._applications.history.of(application)
         if application and not found:
@@ -209,20 +219,22 @@ class Management(Generic[AnyPlan]):
         return found
 
     def wait(self, application: str, timeout: float | None = None) -> bool:
-        """Wait until an application has finished; return `False` after *timeout* seconds.
+        """Wait until an application has finished; return `False` if it is still running after *timeout* seconds.
 
         Raises:
-            ComponentFailed: a slet is suspended on an item, or an engine broke, and it has not been repaired.
+            ComponentFailed: a slet is suspended on an item, or an engine has failed, and has not been repaired.
         """
         _check_seconds("wait", timeout, -TIMEOUT_MAX)  # the rest of a time-out may be negative
         return self._applications.wait(application, timeout)
 
     @operation(role="operate", patience=LONG, max_request=TOPOLOGY)
     def plan(self, mesh: Mesh) -> AnyPlan:
-        """Plan `apply` for a running application; print the plan, or `apply()` it. Nothing happens yet.
+        """Return the plan by which `apply` would change a running application to *mesh*, without changing it.
+
+        Call `apply()` on the plan to carry it out.
 
         Raises:
-            StaleMesh: the mesh is not of the revision that runs.
+            StaleMesh: the mesh is not based on the current revision.
             MeshError, PlanError: the mesh is invalid, or the change is impossible.
         """
         self._check_running()
@@ -231,7 +243,10 @@ class Management(Generic[AnyPlan]):
 
     @operation(role="operate", patience=LONG, max_request=TOPOLOGY)
     def plan_topology(self, toml: str, *, proof: ProofLike | None = None, folder: str = "") -> AnyPlan:
-        """Plan the change of a running application to a topology file; relative paths start at *folder*."""
+        """Plan a change of a running application to match a topology file.
+
+        Relative paths in the file are relative to *folder*.
+        """
         from exop.remoting.api.wire_types import Topology, proven
 
         return proven(self._planned(Topology(toml, None, folder=folder).read(self)), proof)
@@ -240,7 +255,10 @@ class Management(Generic[AnyPlan]):
     def plan_edits(
         self, application: str, edits: Edits, *, proof: ProofLike | None = None, folder: str = ""
     ) -> AnyPlan:
-        """Plan edits that are written as text (`exop.remoting.api.edits`); relative paths start at *folder*."""
+        """Plan the edits of a mesh that a command describes as text (`exop.remoting.api.edits`).
+
+        Relative paths in the settings are relative to *folder*.
+        """
         from exop.model.meshes.resolve import with_full_paths
         from exop.remoting.api.edits import edited
         from exop.remoting.api.wire_types import proven
@@ -251,11 +269,11 @@ class Management(Generic[AnyPlan]):
 
     @operation(role="operate", patience=LONG)
     def import_memento(self, application: str, node: str, data: bytes) -> AnyPlan:
-        """Plan that a node continues from the state in a file, which may have been edited.
+        """Plan a change after which a node continues from the memento in a file. The file may be edited first.
 
         Raises:
-            MeshError: the slet keeps no memento.
-            StoredStateError: the file is damaged, newer, of another class, or a value in it does not fit.
+            MeshError: the slet has no memento.
+            StoredStateError: the file is damaged, or contains a newer version, another class or an invalid value.
         """
         from exop.model.slets.stored_memento import import_memento
 
@@ -265,10 +283,10 @@ class Management(Generic[AnyPlan]):
 
     @operation(role="operate", patience=LONG)
     def plan_reverse(self, application: str, number: int) -> AnyPlan:
-        """Plan to undo the change with this number in the history: its nodes and channels become as before.
+        """Plan a change that undoes change *number* of the history and restores the affected nodes and channels.
 
         Raises:
-            PlanError: there is no such entry, or it has no stored change.
+            PlanError: the history has no entry *number*, or the entry has no stored change.
         """
         toml, notes = self._applications.history.reverse(self.mesh(application), number)
         return cast("AnyPlan", cast("Plan", self.plan_topology(toml)).noting(notes))
@@ -277,15 +295,16 @@ class Management(Generic[AnyPlan]):
     def apply(
         self, mesh: Mesh, *, timeout: float | None = None, pause: float | None = None, stall: bool = False
     ) -> Made:
-        """Deploy *mesh* as a new application, or change the running one to it; return it with its revision.
+        """Deploy *mesh* as a new application, or change the running application to *mesh*.
 
-        A change is given up if the drivers need longer than *timeout* seconds (10 by default) to reach their safe
-        points: a slet that hangs does not block the others. *pause* and *stall* as for `Plan.apply`.
+        Return the mesh with its new revision. If the drivers do not reach their safe points within *timeout* seconds
+        (10 by default), the change is undone, so that a slet that hangs does not block the others. Handing over a state
+        may stop the stream for *pause* seconds (0.05 by default), or with *stall* for as long as necessary.
 
         Raises:
-            MeshError: the mesh is invalid, or *timeout* is no number of seconds; nothing has happened.
-            PlanError: the change could not be made; everything is as before.
-            StaleMesh: another change was applied meanwhile.
+            MeshError: the mesh is invalid, or *timeout* is not a number of seconds; the application is not changed.
+            PlanError: the change failed and was undone.
+            StaleMesh: another change was applied after the mesh was read.
         """
         self._check_running()
         _check_mesh("apply", mesh)
@@ -295,62 +314,69 @@ class Management(Generic[AnyPlan]):
 
     @operation(role="operate", patience=LONG, max_request=TOPOLOGY, long=True)
     def apply_topology(self, toml: str, revision: int = 0, *, folder: str = "") -> str:
-        """Deploy or change an application to a topology file; return its name. Relative paths start at *folder*."""
+        """Deploy the application in a topology file, or change the running one to match the file.
+
+        Return the application's name. Relative paths in the file are relative to *folder*.
+        """
         from exop.remoting.api.wire_types import Topology
 
         return self.apply(Topology(toml, revision, folder=folder).read(self)).name
 
     def restore(self, application: str, node: str, memento: Memento) -> Mesh:
-        """Let a node continue from another state, by a change like any other. Returns the new mesh.
+        """Replace the state of a node by *memento*, as a change of the application. Return the new mesh.
 
         Raises:
-            MeshError: its slet keeps no memento, or one of another class.
-            StoredStateError: a value in it is not of its field's type.
-            PlanError: the change could not be made; everything is as before.
+            MeshError: the slet has no memento, or a memento of another class.
+            StoredStateError: a value in the memento is not of its field's type.
+            PlanError: the change failed and was undone.
         """
         return self.apply(self.mesh(application).restore(node, memento))
 
     @operation(role="operate", patience=LONG, long=True)
     @recorded
     def rollback(self, application: str, node: str) -> Made:
-        """Let the predecessor of a node, kept by `plan.apply(keep=…)`, take over again with its own, current state.
+        """Switch a node back to its previous slet, which `plan.apply(keep=…)` kept running.
+
+        The state of the previous slet is up to date. Return the new mesh.
 
         Raises:
-            PlanError: there is no predecessor; or the change could not be made, and everything is as before.
+            PlanError: no previous slet is running; or the change failed and was undone.
         """
         return _uninterrupted(self._applications.changes.rollback, application, node, self._applications.plan)
 
     @operation(role="operate")
     @recorded
     def abandon_proof(self, application: str) -> bool:
-        """Cancel the proof of a change: the old slets stay. Returns `False` if none is under way."""
+        """Cancel the trial of a change; the old slets keep running. Return `False` if no trial is running."""
         self.deployment(application)
         return _uninterrupted(self._applications.changes.shadows.abandon, application, "it was given up")
 
     @operation(role="operate")
     @recorded
     def resume(self, application: str, node: str) -> None:
-        """Let items into a suspended or failed node again; the item that it is suspended on comes first.
+        """Resume a suspended or failed node, beginning with the item on which it was suspended.
 
         Raises:
-            LifecycleError: it is not suspended.
+            LifecycleError: the node is not suspended.
         """
         _uninterrupted(self._applications.resume, application, node)
 
     @operation(role="operate")
     def restart(self, application: str) -> None:
-        """Try again to start an application that could not be started again with the platform.
+        """Start an application that failed to restart when the platform was started.
 
         Raises:
-            UnknownName: there is no such application here.
-            ExopError: the start has failed again.
+            UnknownName: no application of this name failed to restart.
+            ExopError: the application has failed to restart once more.
         """
         raise NotImplementedError
 
     @operation(role="operate", patience=STOP)
     @recorded
     def retry_dead_letters(self, application: str, node: str) -> int:
-        """Process all dead letters of a node again, in order, after the items in flight; return their number.
+        """Process all dead letters of a node once more, in order, after the items in flight.
+
+        Return the number of dead letters.
 
         Raises:
             PlanError: the stream of the node has ended.
@@ -362,40 +388,43 @@ class Management(Generic[AnyPlan]):
     @operation(role="operate", patience=STOP)
     @recorded
     def checkpoint(self, application: str) -> None:
-        """Take a checkpoint of a durable application now; it is written when this returns.
+        """Take a checkpoint of a durable application, and return when the checkpoint is written.
 
         Raises:
             CheckpointError: the application is not durable, or a driver did not reach a safe point in time.
-            NotStorable, StateError: the checkpoint cannot be stored or written; the one before stays valid.
+            NotStorable, StateError: the checkpoint cannot be stored or written; the previous checkpoint remains valid.
         """
         _uninterrupted(self._applications.checkpoints.take, self._applications.get(application))
 
     @operation(role="operate")
     @recorded
     def end(self, application: str) -> None:
-        """Ask the sources of an application to end; the items in flight are still processed."""
+        """End the sources of an application; the items in flight are still processed."""
         self.deployment(application).end_sources()
 
     @operation(role="operate", patience=STOP)
     @recorded
     def remove(self, application: str, timeout: float = 5.0) -> bool:
-        """Stop an application at its safe points and undeploy it; return whether all its threads ended in time."""
+        """Stop an application at its safe points and undeploy it.
+
+        Return whether all threads of the application ended within *timeout* seconds.
+        """
         _check_seconds("remove", timeout, -TIMEOUT_MAX)
         return _uninterrupted(self._applications.remove, application, timeout)
 
     @property
     def bundles(self) -> Any:
-        """The bundles: installed, started, updated, stopped and uninstalled while the platform runs."""
+        """The methods that install, start, update, stop and uninstall bundles while the platform runs."""
         raise NotImplementedError
 
     @operation(patience=LONG)
     def install_bundle(self, archive: bytes, name: str) -> dict[str, Any]:
-        """Keep a bundle without importing its code. Errors refer to it by *name*."""
+        """Store a bundle on the platform without importing its code. Errors refer to the archive by *name*."""
         return dict(self.bundles.install_archive(archive, name))
 
     @operation(patience=LONG)
     def start_bundle(self, bundle: str) -> dict[str, Any]:
-        """Import a bundle, and offer its slets and channels."""
+        """Import the code of a bundle, and register its slets and channel kinds."""
         return dict(self.bundles.start(bundle))
 
     @operation(patience=LONG)
@@ -408,12 +437,12 @@ class Management(Generic[AnyPlan]):
         pause: float | None = None,
         stall: bool = False,
     ) -> dict[str, Any]:
-        """Replace the started versions of a bundle by a new one, in all applications or in none."""
+        """Replace the started versions of a bundle by the version in *archive*, in all applications or in none."""
         return dict(self.bundles.update_archive(archive, name, timeout=timeout, pause=pause, stall=stall))
 
     @operation
     def stop_bundle(self, bundle: str) -> dict[str, Any]:
-        """Withdraw the slets and channels of a bundle."""
+        """Unregister the slets and channel kinds of a bundle."""
         return dict(self.bundles.stop(bundle))
 
     @operation
