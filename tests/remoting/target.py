@@ -94,11 +94,15 @@ class RawPeer:
         """Send one frame."""
         self.send(HEADER.pack(len(body), compressed) + body + b"\n")
 
+    def send_message(self, kind: int, *content: Any) -> None:
+        """Send one rpyc message, packed by rpyc's own brine."""
+        from rpyc.core import brine
+
+        self.send_frame(bytes([kind]) + brine.dump(content))
+
     def ask(self, operation: str, payload: bytes, number: int = 0) -> None:
         """Send one well-formed request."""
-        from exop.remoting.transport.frames import REQUEST, Message
-
-        self.send_frame(Message(REQUEST, number, payload, operation).packed())
+        self.send_message(1, number, (100, (1, (operation, payload))))
 
     def frame(self) -> bytes:
         """Read one frame."""

@@ -18,8 +18,6 @@ from rpyc.core.stream import SocketStream
 
 from exop.errors import ExopError
 from exop.remoting import ControlClient
-from exop.remoting.transport import frames
-from exop.remoting.transport.frames import Message
 from tests.remoting.target import HEADER, SHORT, RawPeer, Target, wait_until
 
 FRAME = 4 * 1024 * 1024
@@ -47,21 +45,78 @@ def is_refused(target: Target, attack: Callable[[RawPeer], object]) -> bool:
         return peer.ended()
 
 
-REQUEST = Message(frames.REQUEST, 0, b"\x80", "ready").packed()
+RPYC_REQUESTS: dict[str, tuple[int, tuple[object, ...]]] = {
+    "a string times a billion": (consts.HANDLE_CALLATTR, ("A", "__mul__", (10**9,), ())),
+    "a format of a gigabyte": (consts.HANDLE_CALLATTR, ("x", "__format__", (">1000000000",), ())),
+    "a power that holds the interpreter": (consts.HANDLE_CALLATTR, (7, "__pow__", (6_000_000,), ())),
+    "the root object": (consts.HANDLE_GETROOT, ()),
+    "an attribute": (consts.HANDLE_GETATTR, ("x", "__class__")),
+    "setting an attribute": (consts.HANDLE_SETATTR, ("x", "y", 1)),
+    "deleting an attribute": (consts.HANDLE_DELATTR, ("x", "y")),
+    "a call": (consts.HANDLE_CALL, ("x", (), ())),
+    "the names of an object": (consts.HANDLE_DIR, ("x",)),
+    "the text of an object": (consts.HANDLE_REPR, ("x",)),
+    "the methods of a class": (consts.HANDLE_INSPECT, (("builtins.str", 1, 0),)),
+    "a pickle": (consts.HANDLE_PICKLE, ("x", 2)),
+    "an iterator": (consts.HANDLE_BUFFITER, ("x", 1000)),
+    "a comparison": (consts.HANDLE_CMP, ("x", "y", "__lt__")),
+    "a release of references": (consts.HANDLE_DEL, ("x", 100)),
+    "a ping with a large echo": (consts.HANDLE_PING, ("x" * 3_000_000,)),
+    "the closing": (consts.HANDLE_CLOSE, ()),
+    "a handler that does not exist": (77, ()),
+}
+
+
+@pytest.mark.parametrize("name", RPYC_REQUESTS)
+def test_rpyc_requests(target: Target, name: str) -> None:
+    """Of rpyc's own requests none is there, whatever it asks."""
+    handler, arguments = RPYC_REQUESTS[name]
+    assert is_refused(target, lambda peer: peer.send_message(1, 0, (handler, (consts.LABEL_VALUE, arguments))))
+
+
+BOXED: dict[str, tuple[int, object]] = {
+    "a reference that claims to be bytes": (consts.LABEL_REMOTE_REF, ("builtins.bytes", 1, 2)),
+    "a reference to a local object": (consts.LABEL_LOCAL_REF, ("builtins.object", 1, 2)),
+    "a boxed tuple": (consts.LABEL_TUPLE, ((consts.LABEL_VALUE, "echo"), (consts.LABEL_VALUE, b""))),
+    "a tuple with a reference": (
+        consts.LABEL_TUPLE,
+        ((consts.LABEL_VALUE, "echo"), (consts.LABEL_REMOTE_REF, ("builtins.bytes", 1, 2))),
+    ),
+    "a text for bytes": (consts.LABEL_VALUE, ("echo", "text")),
+    "bytes for the name": (consts.LABEL_VALUE, (b"echo", b"")),
+    "no payload": (consts.LABEL_VALUE, ("echo",)),
+    "one value more": (consts.LABEL_VALUE, ("echo", b"", b"")),
+    "a number": (consts.LABEL_VALUE, ("echo", 7)),
+    "a very long name": (consts.LABEL_VALUE, ("e" * 1_000_000, b"")),
+}
+
+
+@pytest.mark.parametrize("name", BOXED)
+def test_arguments(target: Target, name: str) -> None:
+    """The one request takes a name and bytes, by value; references and everything else end the connection."""
+    assert is_refused(target, lambda peer: peer.send_message(1, 0, (100, BOXED[name])))
+
+
+def _nested(depth: int) -> bytes:
+    return b"\x10" * depth + b"\x00"
+
+
 FRAMES: dict[str, bytes] = {
     "nothing": b"",
-    "a reply": Message(frames.REPLY, 0, b"x").packed(),
-    "a foreign exception": Message(frames.FAULT, 0, b"x").packed(),
-    "an unknown kind": bytes([9]) + REQUEST[1:],
-    "half a head": REQUEST[:5],
-    "half a name": REQUEST[:-3],
-    "a name that is no text": REQUEST.replace(b"ready", b"re\xff\xff\xff"),
-    "rpyc's request for an attribute": bytes([1]) + brine.dump((0, (consts.HANDLE_GETATTR, (1, ("x", "__class__"))))),
-    "rpyc's request for a gigabyte": bytes([1])
-    + brine.dump((0, (consts.HANDLE_CALLATTR, (1, ("x", "__format__", (">1000000000",), ()))))),
-    "rpyc's frozensets, 72 times their bytes": bytes([1, 0x11, 0x50, 0x15])
+    "a reply": bytes([2]) + brine.dump((0, (1, b"x"))),
+    "a foreign exception": bytes([3]) + brine.dump((0, (("os", "system"), ("true",), (), "traceback"))),
+    "an unknown kind": bytes([9]) + brine.dump((0, (100, (1, ("ready", b"\x80"))))),
+    "nested tuples": bytes([1]) + _nested(500_000),
+    "frozensets, 72 times their bytes": bytes([1, 0x11, 0x50, 0x15])
     + (1_390_000).to_bytes(4, "big")
     + b"\x1a\x10P" * 1_390_000,
+    "slices": bytes([1, 0x11, 0x50, 0x15]) + (800_000).to_bytes(4, "big") + b"\x19\x12\x00\x00\x00" * 800_000,
+    "an announced tuple of 4 G": bytes([1, 0x11, 0x50, 0x15]) + b"\xff" * 4,
+    "an announced text of 4 G": bytes([1, 0x11, 0x50, 0x11, 0xB4, 0x11, 0x51, 0x11, 0x08, 0x0F]) + b"\xff" * 4,
+    "a number of 4 million digits": bytes([1, 0x11, 0x17]) + (4_000_000).to_bytes(4, "big") + b"9" * 4_000_000,
+    "no digits in a number": bytes([1, 0x11, 0x16, 3]) + b"1_0",
+    "trailing bytes": bytes([1]) + brine.dump((0, (100, (1, ("ready", b"\x80"))))) + b"x",
+    "cut short": (bytes([1]) + brine.dump((0, (100, (1, ("ready", b"\x80"))))))[:-1],
     "noise": bytes(range(256)) * 4000,
 }
 
@@ -144,9 +199,9 @@ def test_payloads(target: Target, name: str) -> None:
     """A payload that is not of the declared type gets an error, and the connection lives on."""
     with RawPeer(target.path) as peer:
         peer.ask("echo", PAYLOADS[name])
-        assert peer.frame()[0] == frames.FAULT
+        assert peer.frame()[0] == consts.MSG_EXCEPTION
         peer.ask("ready", b"\x80", number=1)
-        assert peer.frame() == Message(frames.REPLY, 1, b"\xc3").packed()
+        assert peer.frame() == bytes([consts.MSG_REPLY]) + brine.dump((1, (1, b"\xc3")))
 
 
 @pytest.mark.parametrize("name", ["nope", "", "__class__", "exposed_echo", "échø", "echo\x00"])
@@ -155,8 +210,14 @@ def test_unknown_operations(target: Target, name: str) -> None:
     with RawPeer(target.path) as peer:
         peer.ask(name, b"\x80")
         answer = peer.frame()
-        assert answer[0] == frames.FAULT
+        assert answer[0] == consts.MSG_EXCEPTION
         assert b"UnknownOperation" in answer
+
+
+def test_name_that_is_no_text(target: Target) -> None:
+    """A name that is no UTF-8 ends the connection."""
+    message = bytes([1]) + brine.dump((0, (100, (1, ("echo", b""))))).replace(b"echo", b"ec\xff\xff")
+    assert is_refused(target, lambda peer: peer.send_frame(message))
 
 
 def test_stock_rpyc_client(target: Target) -> None:
@@ -205,12 +266,12 @@ def test_half_frame_flood(target: Target) -> None:
 
 def test_large_requests_at_once(target: Target) -> None:
     """Many of the largest requests at a time wait for the budget, instead of adding up."""
-    body = Message(frames.REQUEST, 0, msgpack.packb({"data": bytes(3_990_000)}), "upload").packed()
+    body = bytes([1]) + brine.dump((0, (100, (1, ("upload", msgpack.packb({"data": bytes(3_990_000)}))))))
     peers = [RawPeer(target.path) for _ in range(12)]
     for peer in peers:
         peer.send_frame(body)
     answers = [peer.frame() for peer in peers]
-    assert all(answer[0] == frames.REPLY for answer in answers)
+    assert all(answer[0] == consts.MSG_REPLY for answer in answers)
     for peer in peers:
         peer.close()
 
@@ -247,7 +308,7 @@ def test_pipelining_is_not_queued(target: Target) -> None:
     """Requests sent ahead wait in the socket: what the platform holds does not grow, and the sender is slowed."""
     with RawPeer(target.path) as peer:
         peer.sock.setblocking(False)
-        one = Message(frames.REQUEST, 0, msgpack.packb({"size": 1_000_000}), "fill").packed()
+        one = bytes([1]) + brine.dump((0, (100, (1, ("fill", msgpack.packb({"size": 1_000_000}))))))
         frame = HEADER.pack(len(one), 0) + one + b"\n"
         sent = 0
         try:

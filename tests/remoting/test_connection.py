@@ -1,15 +1,16 @@
-"""Of rpyc only the stream and the channel are used, and of these what is there to use."""
+"""Of rpyc only the stream, the channel and the format of messages are used, and of these what is there to use."""
 
 import ast
 from pathlib import Path
 
+from rpyc.core import brine
 from rpyc.core.channel import Channel
 from rpyc.core.stream import SocketStream
 
 import exop
 from exop.remoting.transport.frames import BoundedChannel, DeadlineStream
 
-PARTS = {"rpyc", "rpyc.core.channel.Channel", "rpyc.core.stream.SocketStream"}
+PARTS = {"rpyc", "rpyc.core.brine", "rpyc.core.channel.Channel", "rpyc.core.stream.SocketStream"}
 
 
 def test_nothing_else_of_rpyc_is_used() -> None:
@@ -28,4 +29,4 @@ def test_no_method_of_rpyc_is_overridden() -> None:
     """A release of rpyc that renames what it calls itself changes nothing here; the names that are used are there."""
     for ours, theirs in ((BoundedChannel, Channel), (DeadlineStream, SocketStream)):
         assert {name for name in vars(ours) if not name.startswith("__") and hasattr(theirs, name)} == set()
-    assert (Channel.FRAME_HEADER.format, Channel.FLUSHER) == ("!LB", b"\n")
+    assert (Channel.FRAME_HEADER.format, Channel.FLUSHER, callable(brine.dump)) == ("!LB", b"\n", True)

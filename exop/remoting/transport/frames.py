@@ -1,32 +1,43 @@
-"""The messages of the control connection: over rpyc's stream and channel, with deadlines and bounds.
+"""The messages of the control connection: rpyc's stream, channel and format, with deadlines and bounds.
 
 The stream and channel of rpyc read a frame of any length, decompress it, and wait for its end for ever; its loader
 builds any value that a peer describes: three bytes make a frozenset of 216 bytes, so a frame of 4 MiB takes 300 MB.
-Here, a frame is the handshake or one of three messages, or the connection ends:
+Here, a frame is one of three messages, read byte by byte, or the connection ends:
 
-    kind (1 byte), number (8), length of the name (2), the name of the operation (requests only), the payload
+    request    1  (number, (OPERATION, (1, (text, bytes))))
+    reply      2  (number, (1, bytes))
+    fault      3  (number, bytes)
 
-rpyc's format of values and its connection, with objects, references, attributes and exceptions, are not used.
+rpyc's connection, with its objects, references, attributes and exceptions, is not used.
 """
 
 from __future__ import annotations
 
 import select
 import socket
-import struct
 import time
 from typing import Final, NamedTuple
 
 import rpyc  # noqa: F401 (first: threads that import different modules of it would wait for each other)
+from rpyc.core import brine
 from rpyc.core.channel import Channel
 from rpyc.core.stream import SocketStream
 
 from exop.remoting.transport.limits import Budget, Limits
 
-#: The kinds of messages: none of rpyc's own, which are 1 to 3.
-REQUEST, REPLY, FAULT = 11, 12, 13
-_HEAD: Final = struct.Struct("!BQH")
+REQUEST, REPLY, FAULT = 1, 2, 3
+OPERATION: Final = 100
+"""The one handler number; rpyc's own are 1 to 20."""
+BY_VALUE: Final = 1
 _CHUNK: Final = 256 * 1024
+_PAIR: Final = 0x11
+_EMPTY, _ONE, _FOUR = 0x01, 0x0A, 0x0D
+_SHORT, _LONG = 0x0E, 0x0F
+_TEXT: Final = 0x08
+_DIGITS: Final = 0x16
+_SMALL_FIRST, _SMALL_LAST, _SMALL_ZERO = 0x20, 0xEF, 0x50
+_NAME_LENGTH: Final = 100
+_MOST_DIGITS: Final = 19
 
 
 class FrameRefused(EOFError):
@@ -46,22 +57,80 @@ class Message(NamedTuple):
     operation: str = ""
 
     def packed(self) -> bytes:
-        """The bytes of the message."""
-        name = self.operation.encode()
-        return b"".join((_HEAD.pack(self.kind, self.number, len(name)), name, self.payload))
+        """The bytes of the message, in rpyc's format."""
+        content: object = self.payload
+        if self.kind == REQUEST:
+            content = OPERATION, (BY_VALUE, (self.operation, self.payload))
+        elif self.kind == REPLY:
+            content = BY_VALUE, self.payload
+        data: bytes = bytes([self.kind]) + brine.dump((self.number, content))
+        return data
 
 
 def parse_message(frame: bytes | bytearray | memoryview, accepted: frozenset[int]) -> Message:
-    """Parse *frame* as one of the *accepted* messages, or raise `FrameRefused`."""
+    """Parse *frame* as one of the *accepted* messages."""
+    reader = _Reader(frame)
     try:
-        kind, number, length = _HEAD.unpack_from(frame)
-        begin = _HEAD.size + length
-        name = bytes(frame[_HEAD.size : begin]).decode()
-    except (struct.error, UnicodeDecodeError) as problem:
+        kind = frame[0]
+        if kind not in accepted:
+            raise FrameRefused(f"message kind {kind} is not accepted here")
+        reader.expect(_PAIR)
+        number, operation = reader.number(), ""
+        if kind == REQUEST:
+            reader.expect(_PAIR, _SMALL_ZERO + OPERATION, _PAIR, _SMALL_ZERO + BY_VALUE, _PAIR, _TEXT)
+            operation = reader.data(_NAME_LENGTH).decode()
+        elif kind == REPLY:
+            reader.expect(_PAIR, _SMALL_ZERO + BY_VALUE)
+        payload = reader.data(len(frame))
+    except (IndexError, UnicodeDecodeError, ValueError) as problem:
         raise FrameRefused(f"the message is no message of the profile ({problem})") from None
-    if kind not in accepted or len(frame) < begin or (name and kind != REQUEST):
-        raise FrameRefused(f"a message of kind {kind} and {len(frame)} bytes is not accepted here")
-    return Message(kind, number, bytes(frame[begin:]), name)
+    if reader.at != len(frame):
+        raise FrameRefused("the message has another length than it says")
+    return Message(kind, number, payload, operation)
+
+
+class _Reader:
+    """Reads values in rpyc's format from a frame."""
+
+    def __init__(self, frame: bytes | bytearray | memoryview) -> None:
+        self._frame = frame
+        self.at = 1
+
+    def expect(self, *tags: int) -> None:
+        """Read these bytes and no others."""
+        for tag in tags:
+            if self._frame[self.at] != tag:
+                raise FrameRefused(f"unexpected {self._frame[self.at]:#x} at byte {self.at}")
+            self.at += 1
+
+    def number(self) -> int:
+        """Read a number that is not negative."""
+        tag = self._frame[self.at]
+        self.at += 1
+        if _SMALL_FIRST <= tag <= _SMALL_LAST:
+            return tag - _SMALL_ZERO
+        length = self._frame[self.at]
+        self.at += 1 + length
+        digits = bytes(self._frame[self.at - length : self.at])
+        if tag != _DIGITS or not 0 < length <= _MOST_DIGITS or not digits.isdigit():
+            raise FrameRefused(f"no number before byte {self.at}")
+        return int(digits)
+
+    def data(self, most: int) -> bytes:
+        """Read a byte string of at most *most* bytes, in any of its forms."""
+        tag, head, length = self._frame[self.at], 1, 0
+        if _ONE <= tag <= _FOUR:
+            length = 1 + tag - _ONE
+        elif tag == _SHORT:
+            head, length = 2, self._frame[self.at + 1]
+        elif tag == _LONG:
+            head, length = 5, int.from_bytes(self._frame[self.at + 1 : self.at + 5], "big")
+        elif tag != _EMPTY:
+            raise FrameRefused(f"no byte string at byte {self.at}")
+        begin, self.at = self.at + head, self.at + head + length
+        if length > most or self.at > len(self._frame):
+            raise FrameRefused(f"a byte string of {length} bytes at byte {begin} is too long")
+        return bytes(self._frame[begin : self.at])
 
 
 class DeadlineStream(SocketStream):  # type: ignore[misc]

@@ -18,7 +18,7 @@ from exop.remoting.transport.codec import BadMessage, decode_message, encode_mes
 from exop.remoting.transport.frames import BoundedChannel, FrameRefused, TooLate
 from exop.safe_repr import clean
 
-PROTOCOL = 3
+PROTOCOL = 2
 _SHOWN = 40
 """Characters of the other side's release that are shown."""
 _log = logging.getLogger("exop.remoting")

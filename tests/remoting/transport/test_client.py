@@ -13,20 +13,19 @@ from typing import Any
 
 import msgpack
 import pytest
+from rpyc.core import brine
 
 from exop import __version__
 from exop.errors import CallTimeout, ConnectionLost, PeerRefused, PeerUnreachable, ProtocolMismatch, RemotingError
 from exop.remoting import ControlClient, ControlServer, find_platforms
 from exop.remoting.transport import client as client_module
-from exop.remoting.transport import frames
 from exop.remoting.transport.codec import encode_message
-from exop.remoting.transport.frames import Message
 from exop.remoting.transport.handshake import PROTOCOL, Declined, Welcome
 from exop.remoting.transport.sockets import Peer
 from tests.remoting.target import HEADER, SHORT, RawPeer
 
 WELCOME = encode_message(Welcome(name="fake", pid=1))
-REPLY = Message(frames.REPLY, 0, msgpack.packb("fine")).packed()
+REPLY = bytes([2]) + brine.dump((0, (1, msgpack.packb("fine"))))
 
 
 def frame(body: bytes, compressed: int = 0) -> bytes:
@@ -69,9 +68,11 @@ def test_fake_server_answers(fake: Callable[..., ControlClient]) -> None:
 
 
 HOSTILE: dict[str, bytes] = {
-    "a request to the client": frame(Message(frames.REQUEST, 0, b"\x80", "ready").packed()),
-    "a reply with a name": frame(Message(frames.REPLY, 0, b"\x80", "ready").packed()),
-    "a reply of rpyc": frame(bytes([2]) + b"\x11\x50\x11\x51\x06fine"),
+    "a request to the client": frame(bytes([1]) + brine.dump((0, (100, (1, ("ready", b"\x80")))))),
+    "a request for its root object": frame(bytes([1]) + brine.dump((0, (3, (1, ()))))),
+    "a foreign exception": frame(bytes([3]) + brine.dump((0, (("os", "system"), ("true",), (), "text")))),
+    "a reference": frame(bytes([2]) + brine.dump((0, (4, ("builtins.bytes", 1, 2))))),
+    "a text": frame(bytes([2]) + brine.dump((0, (1, "text")))),
     "compressed": frame(REPLY, 1),
     "over the bound": HEADER.pack(0xFFFFFFFF, 0) + bytes(1000),
     "noise": bytes(range(256)),
@@ -102,7 +103,7 @@ def test_no_reply(fake: Callable[..., ControlClient]) -> None:
 
 def test_answer_to_nobody(fake: Callable[..., ControlClient]) -> None:
     """A reply with another number is not taken for the one that is waited for."""
-    other = Message(frames.REPLY, 55, msgpack.packb("wrong")).packed()
+    other = bytes([2]) + brine.dump((55, (1, msgpack.packb("wrong"))))
     assert fake(frame(WELCOME), frame(other) + frame(REPLY)).call("ready") == "fine"
 
 
@@ -120,7 +121,7 @@ FAULTS: dict[str, tuple[object, str]] = {
 def test_faults(fake: Callable[..., ControlClient], name: str) -> None:
     """An error of whatever form becomes an error of ours, its text made harmless."""
     fault, text = FAULTS[name]
-    body = Message(frames.FAULT, 0, msgpack.packb(fault)).packed()
+    body = bytes([3]) + brine.dump((0, msgpack.packb(fault)))
     with pytest.raises(RemotingError, match=text):
         fake(frame(WELCOME), frame(body)).call("ready")
 
