@@ -10,25 +10,27 @@ in reverse, and the old mesh runs on. A failure after the commit (an old slet th
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial, wraps
 
 from exop.errors import PlanError
-from exop.model.meshes.mesh import Mesh
+from exop.logs import logger
 from exop.model.values.versions import new_version
 from exop.runtime.channels.base import Channel
 from exop.runtime.component import Component
 from exop.runtime.component_manager import ComponentManager
 from exop.runtime.dataflow.entry import NOWHERE, Call, Entry, InFlight
 from exop.runtime.dataflow.inlets import Inlets
-from exop.runtime.deployment import Deployment
+from exop.runtime.deployment import HOLDING, Deployment
 from exop.runtime.drivers.source import EngineDriver, SourceDriver, ThreadDriver
 from exop.runtime.drivers.worker import Worker
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.lifecycle import Event, State
 from exop.runtime.pause import Pause
+from exop.runtime.supervision.budget import UserCall
 from exop.runtime.supervision.interpreter import collect_young, yield_gil
 from exop.runtime.supervision.interrupts import check_interrupt
 from exop.safe_repr import add_note, described
@@ -46,7 +48,7 @@ from exop.wiring.changes.drain import (
 )
 from exop.wiring.changes.partitions import move_keys
 from exop.wiring.changes.plan import Plan, Step
-from exop.wiring.changes.successors import Leavers, Successors, report
+from exop.wiring.changes.successors import Successors, discard
 from exop.wiring.controller import WiringController
 from exop.wiring.graph.region import Region
 from exop.wiring.graph.wiring_graph import channel_endpoint
@@ -90,7 +92,7 @@ class Change:
     _removed: list[Channel] = field(default_factory=list)
     _closed: set[str] = field(default_factory=set)
     _muted: list[Component] = field(default_factory=list)
-    _leavers: Leavers | None = None
+    _closing: list[tuple[Component, UserCall[None] | None]] | None = None
 
     def __post_init__(self) -> None:
         self.name, self.target, self.timeout = self.deployment.name, self.plan.after, self.plan.patience
@@ -229,7 +231,10 @@ class Change:
             self._successors.states |= {node: one.take_over(undo) for node, one in self.followers.ready.items()}
             move_contents(self.deployment, self.plan, drivers, undo)
             self._swap(region)
-            mesh = self._caught_up()
+            since = self.plan.before.revision
+            _, mesh = caught_up(self.plan.after, since, self.deployment)  # with the updates applied since then
+            mesh = settle_updates(self.deployment, self.followers.ready.values(), since, mesh, undo)
+            self._closed = settle_channels(self.deployment, mesh, self.plan.changes, undo)
             check_ends(region)
             failpoint("rebind-before")
             self._complete = self.wiring.bind(self.deployment, region)
@@ -248,14 +253,6 @@ class Change:
         self._complete({*self.pause.drivers, *began})
         self._forward_unsent()
         self.deployment.mesh = self.target
-
-    def _caught_up(self) -> Mesh:
-        """Return the target mesh with the conditional updates that were applied since the plan was made."""
-        since, undo = self.plan.before.revision, self._undo_cut
-        _, mesh = caught_up(self.plan.after, since, self.deployment)
-        mesh = settle_updates(self.deployment, self.followers.ready.values(), since, mesh, undo)
-        self._closed = settle_channels(self.deployment, mesh, self.plan.changes, undo)
-        return mesh
 
     def _swap(self, region: Region) -> None:
         """Put the successors in place, with their states; give the other components their new settings."""
@@ -355,29 +352,42 @@ class Change:
     def finish(self) -> None:
         """Stop the old slets and start the new ones; does nothing unless the change is committed."""
         with self._turn:
-            if self.made and self._leavers is None:
-                self._finish()
+            if not self.made or self._closing is not None:
+                return
+            yield_gil()
+            for component in self._old:
+                if isinstance(component.driver, ThreadDriver) and not component.driver.join(self.timeout):
+                    _report(component, f"its thread has not left within {self.timeout:g} s")
+            for component in self._successors.made.values():
+                component.begin()
+            self.deployment.settle_workers(self.timeout)
+            self._unmute()
+            leaving = [one for one in self._old if one.node.name not in self.followers.keep]
+            self._closing = [(one, one.begin_exit()) for one in leaving]
+            self.close(HOLDING, give_up=False)  # the quick ones
+            for channel in self._removed:
+                self.manager.destroy_channel(self.deployment.name, channel)
+            self.deployment.check_finished()
+            self.deployment.nudge()
 
-    def _finish(self) -> None:
-        yield_gil()
-        for component in self._old:
-            if isinstance(component.driver, ThreadDriver) and not component.driver.join(self.timeout):
-                report(component, f"its thread has not left within {self.timeout:g} s")
-        for component in self._successors.made.values():
-            component.begin()
-        self.deployment.settle_workers(self.timeout)
-        self._unmute()
-        leaving = [one for one in self._old if one.node.name not in self.followers.keep]
-        self._leavers = Leavers(self.deployment, self.manager, leaving)
-        for channel in self._removed:
-            self.manager.destroy_channel(self.deployment.name, channel)
-        self.deployment.check_finished()
-        self.deployment.nudge()
-
-    def close(self) -> None:
+    def close(self, seconds: float | None = None, *, give_up: bool = True) -> None:
         """Close the old slets within the time-out; other changes of the application may be made."""
-        if self._leavers is not None:
-            self._leavers.close(self.timeout)
+        if self._closing is None:
+            return
+        until = time.monotonic() + (self.timeout if seconds is None else seconds)
+        waiting, self._closing = self._closing, []
+        for component, call in waiting:
+            if not (call is None or call.wait(max(0.0, until - time.monotonic())) or give_up):
+                self._closing.append((component, call))
+                continue
+            try:
+                discard(self.deployment, self.manager, component, call)
+            except Exception as error:  # noqa: BLE001 (whatever a slet does when it closes: the change is made)
+                _report(component, described(error))
+
+
+def _report(component: Component, problem: str) -> None:
+    logger("exop.wiring").error("the change is made, but the old slet does not close", node=component.id, error=problem)
 
 
 def _undo(steps: list[Undo], error: BaseException) -> None:

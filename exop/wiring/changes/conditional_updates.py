@@ -158,15 +158,10 @@ class UpdateFollowUp:
             event, facts = deployment.update_log.news.popleft()
             logger("exop.updates").info(event, **facts)
         with deployment.changing:
-            if not deployment.finished.is_set():
-                self._compile_out()
-
-    def _compile_out(self) -> None:
-        """Bind the places anew at which no update is pending any more."""
-        deployment = self._deployment
-        nodes, channels = deployment.update_log.places(pending=False)
-        try:
-            if nodes or channels:
+            nodes, channels = deployment.update_log.places(pending=False)
+            if deployment.finished.is_set() or not (nodes or channels):
+                return
+            try:
                 self._wiring.rebind(deployment, timeout=BRIEF, nodes=nodes, channels=channels)
-        except ExopError as problem:  # a driver that does not park in time: the trigger stays until the next change
-            logger("exop.updates").debug("a trigger stays", application=deployment.name, problem=str(problem))
+            except ExopError as problem:  # a driver does not park in time: the trigger stays until the next change
+                logger("exop.updates").debug("a trigger stays", application=deployment.name, problem=str(problem))

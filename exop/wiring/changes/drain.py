@@ -93,11 +93,8 @@ class Drain:
             there = {edge.name for edge in after.consumers.get(name, ())}
             leaving = [edge for edge in before.consumers.get(name, ()) if edge.name not in there]
             removed = [edge for edge in leaving if edge.node not in after.nodes]
-            gone, channel, shared = (
-                name not in after.channels,
-                before.channels.get(name),
-                regrouped(before, after, name),
-            )
+            gone, channel = name not in after.channels, before.channels.get(name)
+            shared = regrouped(before, after, name)
             if isinstance(channel, Buffered) and leaving and (gone or len(removed) < len(leaving) or not there):
                 yield channel, leaving
             self._sharing |= {edge.name for edge in shared}
@@ -316,22 +313,14 @@ def hand_over_input(component: Component, successor: Component, inlets: Inlets, 
 
     This is input that a port has pulled, if that of the successor does not pull, or that is inside an engine.
     """
-    _give_input(component, successor, inlets)
-    if component.driver is not None and successor.driver is None and successor.pusher is not None:
-        # One driver has both: the output that was posted, and the input.
-        inlets.put_in_order(wiring.depth, successor.pusher)
-
-
-def _give_input(component: Component, successor: Component, inlets: Inlets) -> None:
     for port in successor.spec.inputs:
         if port.name in component.pulled and not port.pulled:
             entry, pulled = port_placeholder(successor, port), component.pulled[port.name]
             successor.metrics.tallies[port.name].returned += sum(not isinstance(one, CONTROL) for one in pulled.taken)
             inlets.post([InFlight(entry, method, payload) for method, payload in pulled.take_in_flight()])
-    if component.tie is None or not isinstance(component.driver, EngineDriver):
-        return
+    tie = component.tie if isinstance(component.driver, EngineDriver) else None
     for port in component.spec.inputs:
-        found = [payload for _, payload in component.tie.events(port.name)]
+        found = [payload for _, payload in tie.events(port.name)] if tie is not None else []
         if any(isinstance(payload, EndOfStream) for payload in found):  # it has not come there yet
             successor.ended.discard(port.name)
             successor.merge.take_back_end(port.name)
@@ -342,13 +331,13 @@ def _give_input(component: Component, successor: Component, inlets: Inlets) -> N
             # Its predecessor has counted them.
             successor.metrics.tallies[there.name].returned += sum(count_items(one.method, one.payload) for one in work)
             inlets.post(work, first=True)
+    if component.driver is not None and successor.driver is None and successor.pusher is not None:
+        # One driver has both: the output that was posted, and the input.
+        inlets.put_in_order(wiring.depth, successor.pusher)
 
 
 def move_contents(deployment: Deployment, plan: Plan, drivers: Collection[Driver], undo: list[Undo]) -> None:
-    """Turn the items on their way to slets of a new version into its classes, while *drivers* are parked.
-
-    Each step adds its undo. Raises `PlanError` if an item is of a class that the new version does not have.
-    """
+    """Turn the items on their way to slets of a new version into its classes, while *drivers* are parked."""
     nodes: dict[str, set[str]] = {}
     types: dict[str, list[Any]] = {}
     for step in plan.steps:
@@ -392,7 +381,11 @@ class _Contents:
         fed = set()
         for component in deployment.components.values():
             if component.node.name in self.nodes:
-                self._move_component(component)
+                for port in component.pulled.values():
+                    self._exchange(port.exchange)
+                if (kept := component.trouble.kept) is not None:
+                    self.undo.append(partial(setattr, component.trouble, "kept", kept))
+                    component.trouble.kept = replace(kept, item=self.mover.move(kept.item))
             if not self._channels.isdisjoint(component.node.outputs().values()):
                 fed.add(component.driver)
         self._exchange(partial(deployment.inlets.exchange, self._leads_to_them, drivers))
@@ -413,14 +406,6 @@ class _Contents:
 
         self.undo.append(lambda: exchange(lambda item: was.get(id(item), (item,))[0]))
         exchange(move)
-
-    def _move_component(self, component: Component) -> None:
-        for port in component.pulled.values():
-            self._exchange(port.exchange)
-        kept = component.trouble.kept
-        if kept is not None:
-            self.undo.append(partial(setattr, component.trouble, "kept", kept))
-            component.trouble.kept = replace(kept, item=self.mover.move(kept.item))
 
     def _is_theirs(self, channel: str) -> bool:
         """Whether a channel has consumers of the bundle, and all of these are replaced."""

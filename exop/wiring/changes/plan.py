@@ -6,9 +6,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
 from threading import TIMEOUT_MAX
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Final, Literal, TypeAlias
 
 from exop.errors import PlanError, SettingError
@@ -247,15 +246,18 @@ def check_seconds(place: str, timeout: object, least: float = 0.0, setting: str 
 
 
 def make_plan(before: Mesh, after: Mesh) -> Plan:
-    """Compare two meshes of one application and return the plan that leads from one to the other.
-
-    Raises `MementoError` or another `PlanError` for a state or channel that cannot become what it is to be.
-    """
+    """Compare two meshes of one application and return the plan that leads from one to the other."""
     changes = difference(before, after)
     others = ", ".join(old.name for old, new in changes.channels_changed if old.kind != new.kind)
     if others:
         raise PlanError(f"{others} cannot change their kind while they run; add a new channel and rewire to it")
-    _check_tied(before, after)
+    if (before.durable is None) != (after.durable is None):  # an engine is tied to checkpoints when it is opened
+        running = [name for name, node in before.nodes.items() if node.slet.tie and after.nodes.get(name) == node]
+        if running:
+            raise PlanError(
+                f"{', '.join(running)} drives itself, and cannot become durable, or stop being so, while it runs; "
+                f"remove the application and deploy it anew"
+            )
     steps = [
         *(Step("add", node.name, node.slet.identity, after=node) for node in changes.added),
         *(Step("remove", node.name, node.slet.identity, before=node) for node in changes.removed),
@@ -350,31 +352,13 @@ def _check_stop(old: Node, new: Node) -> None:
         )
 
 
-def _check_tied(before: Mesh, after: Mesh) -> None:
-    """Refuse to let an application become durable while an engine runs: it is tied to checkpoints when it is opened."""
-    if (before.durable is None) == (after.durable is None):
-        return
-    running = [name for name, node in before.nodes.items() if node.slet.tie and after.nodes.get(name) == node]
-    if running:
-        raise PlanError(
-            f"{', '.join(running)} drives itself, and cannot become durable, or stop being so, while it runs; "
-            f"remove the application and deploy it anew"
-        )
-
-
 def remarks_on(deployment: Deployment, kinds: Kinds, opened: Mapping[str, Opened]) -> Callable[[Plan], Iterator[str]]:
-    """Return a function that describes losses, queues and slow steps of a plan for the mesh that runs now.
-
-    *opened* has the last opening of each slet, by its identity.
-    """
+    """Return a function that describes losses, queues and slow steps of a plan; *opened* is by identity of slets."""
     components, channels, inserted = deployment.components, deployment.channels, deployment.inserted
 
     def remarks(plan: Plan) -> Iterator[str]:
-        graph = (
-            unopened_graph(plan.after, kinds)
-            if plan.changes.reconnects or plan.changes.channels_changed
-            else WiringGraph()
-        )
+        connects = plan.changes.reconnects or plan.changes.channels_changed
+        graph = unopened_graph(plan.after, kinds) if connects else WiringGraph()
         for queue, reason in inserted_queues(graph).items():
             if queue not in inserted:
                 yield f"insert a queue at {queue}: {reason}"
@@ -461,37 +445,16 @@ def _of_opening(node: str, spec: SletSpec, last: Opened | None) -> str:
 
 
 def imports_to_open(spec: SletSpec) -> list[str]:
-    """List the modules not imported yet that `__enter__` imports, also through calls in its own class and module."""
-    found: dict[str, None] = {}
-    todo, seen = [getattr(spec.factory, "__enter__", None)], set[CodeType]()
-    while todo:
-        function = todo.pop()
-        if not isinstance(function, FunctionType) or function.__code__ in seen:
-            continue
-        seen.add(function.__code__)
-        for code in _nested(function.__code__):
-            found |= dict.fromkeys(_imported(code, function.__globals__.get("__package__") or ""))
-            todo += [getattr(spec.factory, name, None) for name in code.co_names]
-            near = [function.__globals__.get(name) for name in code.co_names]
-            todo += [one for one in near if getattr(one, "__module__", None) == function.__module__]
-    return [name for name in found if name not in sys.modules]
-
-
-def _nested(code: CodeType) -> list[CodeType]:
-    inner = (_nested(one) for one in code.co_consts if isinstance(one, CodeType))
-    return [code, *chain.from_iterable(inner)]
-
-
-def _imported(code: CodeType, package: str) -> Iterator[str]:
-    """The modules that the import statements in *code* name, in full."""
+    """List the modules not imported yet that `__enter__` imports."""
     # Imported lazily: only plans that open a class need it.
     import dis
     from importlib.util import resolve_name
 
-    instructions = list(dis.get_instructions(code))
-    for place, one in enumerate(instructions):
-        if one.opname == "IMPORT_NAME":
-            level = instructions[place - 2].argval
-            name = "." * level + one.argval if isinstance(level, int) else one.argval
-            if package or not name.startswith("."):
-                yield resolve_name(name, package)
+    function = getattr(spec.factory, "__enter__", None)
+    if not isinstance(function, FunctionType):
+        return []
+    instructions, package = list(dis.get_instructions(function)), function.__globals__.get("__package__") or ""
+    imports = [place for place, one in enumerate(instructions) if one.opname == "IMPORT_NAME"]
+    names = ["." * instructions[place - 2].argval + instructions[place].argval for place in imports]
+    full = [resolve_name(name, package) for name in names if package or not name.startswith(".")]
+    return [name for name in dict.fromkeys(full) if name not in sys.modules]

@@ -60,25 +60,23 @@ class Hop:
 def check_rebuilds(plan: Plan, deployment: Deployment) -> None:
     """Raise `NotRebuildable` if the log cannot give the state of a successor."""
     for step in plan.steps:
-        if step.verb == "replace" and step.after is not None and step.after.rebuild is not None:
-            _check_slet(step.after)
-            _log_of(step, deployment)
-
-
-def _check_slet(node: Node) -> None:
-    spec = node.slet
-    if spec.state is None:
-        raise _refused(node, f"{spec.name} keeps no state", "leave rebuild out")
-    if spec.iterated or spec.own_driver or not spec.inputs:
-        raise _refused(node, f"{spec.name} drives itself", "replace it by a slet that items are pushed to")
-    if spec.has_effects:
-        problem = f"{spec.name} acts on something outside of the mesh, which would happen again for every item"
-        raise _refused(node, problem, "mark it effects=False if it does not, or give its state an upgrade")
-    if node.suspended:
-        raise _refused(node, "the node is suspended", "resume it first")
-    if node.group is not None:
-        problem = f"the log has the items of all members of the group {node.group!r}"
-        raise _refused(node, problem, OTHERWISE)
+        node = step.after
+        if step.verb != "replace" or node is None or node.rebuild is None:
+            continue
+        spec = node.slet
+        if spec.state is None:
+            raise _refused(node, f"{spec.name} keeps no state", "leave rebuild out")
+        if spec.iterated or spec.own_driver or not spec.inputs:
+            raise _refused(node, f"{spec.name} drives itself", "replace it by a slet that items are pushed to")
+        if spec.has_effects:
+            problem = f"{spec.name} acts on something outside of the mesh, which would happen again for every item"
+            raise _refused(node, problem, "mark it effects=False if it does not, or give its state an upgrade")
+        if node.suspended:
+            raise _refused(node, "the node is suspended", "resume it first")
+        if node.group is not None:
+            problem = f"the log has the items of all members of the group {node.group!r}"
+            raise _refused(node, problem, OTHERWISE)
+        _log_of(step, deployment)
 
 
 def _log_of(step: Step, deployment: Deployment) -> tuple[LogChannel, list[list[Hop]]]:
@@ -251,15 +249,11 @@ class Rebuild:
         stages: list[ReplayBuffer] = []
         for hop in reversed(path):
             channel, edge = self._deployment.channels[hop.channel], f"{hop.channel} -> {hop.to}"
-            front = [
-                hop.source,
-                f"channel {hop.channel}",
-                channel_endpoint(hop.channel),
-                f"window {hop.channel} | {hop.to}",
-            ]
-            queues = [hop.channel, input_queue(hop.channel)]
-            if not hop.source:
-                front, queues = [], []
+            front, queues = list[str](), list[str]()
+            if hop.source:
+                window = f"window {hop.channel} | {hop.to}"
+                front = [hop.source, f"channel {hop.channel}", channel_endpoint(hop.channel), window]
+                queues = [hop.channel, input_queue(hop.channel)]
             if isinstance(channel, WindowChannel):
                 stages.insert(0, ReplayBuffer(self._deployment, entry, [hop.to], [edge]))
                 fresh = type(channel)(channel.name, **channel_settings(type(channel), channel.asked))
@@ -303,10 +297,6 @@ class Rebuild:
         kept = max(stages[0].waiting() for stages in self._stages) + max(MARGIN, 2 * self._largest)
         return end.offset - self.position.offset + self._stages[0][0].count - kept, end, kept
 
-    def _till(self, end: Position, rows: int) -> Position:
-        """Return the position up to which to read at a time: several ports must not get a batch in two parts."""
-        return end if len(self._stages) > 1 else min(end, Position(self.position.offset + rows))
-
     def _replay(
         self, end: Position, kept: int, waiting: list[list[int]] | None = None, most: int | None = None
     ) -> None:
@@ -314,7 +304,9 @@ class Rebuild:
         try:
             while True:
                 check_interrupt()
-                till = self._till(end, most or BATCH)
+                till = end  # several ports must not get a batch in two parts
+                if len(self._stages) == 1:
+                    till = min(end, Position(self.position.offset + (most or BATCH)))
                 events = self.log.events(self.position, till)
                 rows = (weight(payload) for payload in events if not isinstance(payload, CONTROL))
                 self._largest = max(self._largest, *rows, 0)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -16,7 +15,7 @@ from exop.model.slets.memento import Memento
 from exop.runtime.channels.base import Channel
 from exop.runtime.component import Component
 from exop.runtime.component_manager import ComponentManager
-from exop.runtime.deployment import HOLDING, Deployment
+from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.source import EngineDriver, SourceDriver
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.lifecycle import Event, State
@@ -94,7 +93,12 @@ class Successors:
         pause.wait_parked()
         successor = self.made[step.node]
         if inside:
-            _inherit(successor, old, self.plan.patience)
+            inherit = partial(successor.instance.inherit, old.instance)
+            try:
+                successor.user.run(successor, "taking over", inherit, self.plan.patience)
+            except RAISED as error:
+                problem = f"it cannot go on with the state inside {old.spec.name}: {message(error) or described(error)}"
+                raise ComponentFailed(node=step.node, phase="taking over", problem=problem) from error
             return
         # It may begin at once, in a thread of its own: the old one, which goes on if the change is aborted, must not
         # see its changes of the state.
@@ -107,8 +111,13 @@ class Successors:
         """Put a successor in the place of its predecessor, with its state and position in the stream."""
         successor = self.made[step.node]
         if predecessor is not None and step.state is not None:
-            needed = not (step.after is not None and step.after.lose_state)
-            _flush(predecessor, self.plan.patience, needed=needed)
+            try:
+                predecessor.flush(self.plan.patience)  # the memento counts buffered output as sent
+            except ComponentFailed as error:
+                if step.after is None or not step.after.lose_state:
+                    raise
+                problem = "buffered output is lost with the state"
+                logger("exop.wiring").warning(problem, node=predecessor.id, error=str(error))
             if step.node in self.rebuilds:
                 self.states[step.node] = self.rebuilds[step.node].completed()
             failpoint("memento-before")
@@ -147,10 +156,7 @@ def taken(
     copy: bool = False,
     interruptible: bool = False,
 ) -> Memento | None:
-    """Return the state with which a successor begins, made within so many seconds; with *copy* from a copy of *state*.
-
-    Raises `MementoError` if it cannot take the state, `ComponentFailed` if user code has not returned in time.
-    """
+    """Return the state with which a successor begins, made within so many seconds; with *copy* from a copy."""
 
     def take() -> Memento | None:
         return way.take(state.copied() if copy and state is not None else state)
@@ -158,25 +164,6 @@ def taken(
     if way.calls is None and not copy:
         return take()
     return successor.user.run(successor, "taking over the state", take, seconds, interruptible=interruptible)
-
-
-def _flush(predecessor: Component, seconds: float, *, needed: bool) -> None:
-    """Flush buffered output, which the memento counts as sent; if the state is lost anyway, failing is no error."""
-    try:
-        predecessor.flush(seconds)
-    except ComponentFailed as error:
-        if needed:
-            raise
-        logger("exop.wiring").warning("buffered output is lost with the state", node=predecessor.id, error=str(error))
-
-
-def _inherit(successor: Component, old: Component, seconds: float) -> None:
-    """Let an engine go on with the state inside its predecessor, which has quiesced."""
-    try:
-        successor.user.run(successor, "taking over", partial(successor.instance.inherit, old.instance), seconds)
-    except RAISED as error:
-        problem = f"it cannot go on with the state inside {old.spec.name}: {message(error) or described(error)}"
-        raise ComponentFailed(node=successor.node.name, phase="taking over", problem=problem) from error
 
 
 def _opens_late(step: Step) -> bool:
@@ -235,10 +222,7 @@ def copied(component: Component, timeout: float) -> Callable[[], Memento]:
 def discard(
     deployment: Deployment, manager: ComponentManager, component: Component, closing: UserCall[None] | None = None
 ) -> None:
-    """Close a component that is no longer used, unless *closing* has begun that, and unregister it.
-
-    It is unregistered also if closing raises `ComponentFailed`, because it takes too long.
-    """
+    """Close a component that is no longer used, unless *closing* has begun that; unregister it even if that fails."""
     try:
         if closing is not None:
             component.end_exit(closing, 0.0)
@@ -250,30 +234,3 @@ def discard(
         manager.destroy(component)
         if component.tie is not None and component.tie.place is not None:
             deployment.retired.append(component.tie.place)
-
-
-class Leavers:
-    """Closes the old slets of a change that is committed; the quick ones at once."""
-
-    def __init__(self, deployment: Deployment, manager: ComponentManager, components: Iterable[Component]) -> None:
-        self._deployment = deployment
-        self._manager = manager
-        self._closing = [(one, one.begin_exit()) for one in components]
-        self.close(HOLDING, give_up=False)
-
-    def close(self, seconds: float, *, give_up: bool = True) -> None:
-        """Wait so many seconds for those that have not closed; with *give_up*, discard them then."""
-        until, waiting, self._closing = time.monotonic() + seconds, self._closing, []
-        for component, call in waiting:
-            if not (call is None or call.wait(max(0.0, until - time.monotonic())) or give_up):
-                self._closing.append((component, call))
-                continue
-            try:
-                discard(self._deployment, self._manager, component, call)
-            except Exception as error:  # noqa: BLE001 (whatever a slet does when it closes: the change is made)
-                report(component, described(error))
-
-
-def report(component: Component, problem: str) -> None:
-    """Log that an old slet does not close."""
-    logger("exop.wiring").error("the change is made, but the old slet does not close", node=component.id, error=problem)

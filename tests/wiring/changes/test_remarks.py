@@ -13,28 +13,18 @@ from exop.runtime.supervision.budget import Opened
 from exop.wiring.changes.plan import _of_opening, imports_to_open
 
 
-def helper() -> None:
-    """Import what nobody else does."""
-    import this_module_is_not_there.at_all  # noqa: F401
-
-
 class Importing(Slet):
     """Imports in many ways when it is opened."""
 
     def __enter__(self) -> Self:
         import json  # noqa: F401
 
+        import this_module_is_not_there.at_all  # noqa: F401
         from another_that_is_not_there import something  # noqa: F401
 
-        def later() -> None:
-            import one_more_that_is_not_there  # noqa: F401
-
-        self._prepare()
-        helper()
-        return self
-
-    def _prepare(self) -> None:
         from .siblings_not_there import anything  # noqa: F401
+
+        return self
 
     @input_port
     def item(self, item: int) -> None:
@@ -86,7 +76,7 @@ def test_nothing_is_said_of_what_opens_nothing():
         (Opens, Opened(6.0, 5.0), "which took 6 s the last time: 5 s of that it computed, sharing the interpreter"),
         (Heavy, None, "it declares a heavy opening"),
         (Heavy, Opened(6.0, 0.0), "and cost the stream nothing"),
-        (Importing, None, "it imports another_that_is_not_there"),
+        (Importing, None, "it imports this_module_is_not_there.at_all, another_that_is_not_there"),
     ],
 )
 def test_a_plan_says_what_an_opening_takes(thing, last, expected):
@@ -132,10 +122,9 @@ def test_queues_are_looked_for_only_where_connections_may_differ():
 
 
 def test_what_opening_will_import_is_read_from_its_code():
-    """Imports of `__enter__`, of its own methods and of functions beside it, in full, unless they are there already."""
+    """Imports of `__enter__`, in full, unless they are there already."""
     assert sorted(imports_to_open(Importing.__slet__)) == [
         "another_that_is_not_there",
-        "one_more_that_is_not_there",
         "tests.wiring.changes.siblings_not_there",
         "this_module_is_not_there.at_all",
     ]
