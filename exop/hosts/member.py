@@ -117,10 +117,8 @@ class Member:
         """Process a message of the home or of another member, or a report of the caller."""
         actions, part = self.timeout(now), self._part
         if isinstance(message, Ask):
-            settled = self._settled.get(message.plan)
-            if (
-                settled is not None and not settled.by_hand
-            ):  # an undecided plan is no answer: this member may still vote yes
+            settled = self._settled.get(message.plan)  # an undecided plan is no answer: this member may still vote yes
+            if settled is not None and not settled.by_hand:
                 actions.append(Send(message.sender, Decision(message.plan, self.name, settled.commit)))
             return actions
         if part is None or part.proposal.plan != message.plan:

@@ -119,7 +119,11 @@ class _Together:
     def _go_on(self) -> None:
         """Pass the next message to its state machine, or let time pass."""
         if self._ended is None:
-            self._check_interrupt()
+            try:
+                check_interrupt()
+            except KeyboardInterrupt as interrupt:
+                self._error = interrupt
+                self._act(HOME, self._home.receive(Refuse(PLAN, HOME, "it was interrupted"), time.monotonic()))
         due = min((one.due for one in self._machines.values() if one.due is not None), default=math.inf)
         try:
             mail = self._mail.get(timeout=None if due == math.inf else max(0.0, due - time.monotonic()))
@@ -129,13 +133,6 @@ class _Together:
         else:
             if mail is not None:
                 self._act(mail.to, self._machines[mail.to].receive(mail.message, time.monotonic()))
-
-    def _check_interrupt(self) -> None:
-        try:
-            check_interrupt()
-        except KeyboardInterrupt as interrupt:
-            self._error = interrupt
-            self._act(HOME, self._home.receive(Refuse(PLAN, HOME, "it was interrupted"), time.monotonic()))
 
     def _act(self, name: str, actions: Sequence[Action]) -> None:
         for action in actions:

@@ -81,9 +81,8 @@ class Deployments:
         if (found := self.deployed.get(application)) is not None:
             return found
         if application in self.lost:
-            raise self._down(
-                f"the application {application!r} is down, because it could not be started again", application
-            )
+            problem = f"the application {application!r} is down, because it could not be started again"
+            raise self._down(problem, application)
         place = f"the platform {self._host!r}"
         raise UnknownName(place=place, kind="application", name=application, known=self.names())
 

@@ -273,7 +273,7 @@ def test_one_that_hangs_holds_the_others_until_the_deadline_only(monkeypatch):
 @pytest.mark.parametrize("names", ["abc", "b"])
 def test_an_error_after_the_decision_is_raised_when_all_are_made(names, monkeypatch, tmp_path: Path):
     """The old slets of one application cannot leave: the changes stand and are stored, and the caller learns of it."""
-    finish = Change._finish
+    finish = Change.finish
 
     def finished(self: Change) -> None:
         finish(self)
@@ -283,7 +283,7 @@ def test_an_error_after_the_decision_is_raised_when_all_are_made(names, monkeypa
     with stored(tmp_path) as platform:
         deployments = run(platform, *names)
         with monkeypatch.context() as patch:
-            patch.setattr(Change, "_finish", finished)
+            patch.setattr(Change, "finish", finished)
             with pytest.raises(PlanError, match="not now"):
                 change_together(platform._applications, plans(platform, *names))
         for one in deployments:

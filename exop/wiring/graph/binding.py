@@ -355,20 +355,16 @@ def _first_entries(deployment: Deployment, graph: WiringGraph, name: str, edge: 
         return []
     kept = () if edge.port.pulled else channel.kept_for(edge.name)
     entries = [("control" if isinstance(one, CONTROL) else "item", one) for one in kept]
-    ended = producers and all(producer.component.status is State.ENDED for producer in producers)
-    if ended and not _end_comes(deployment, graph, name):
+    if not producers or any(producer.component.status is not State.ENDED for producer in producers):
+        return entries
+    # The end of the stream may still be in front of the channel: in a queue, or in flight at a driver.
+    queues = [one for one in (channel, deployment.inserted.get(input_queue(name))) if isinstance(one, Buffered)]
+    waiting = [payload for queue in queues for _, payload in queue.capture()["entries"]]
+    endpoints = {f"channel {name}", channel_endpoint(name), *(edge.name for edge in producers)}
+    waiting += [work.payload for one in endpoints for work in deployment.inlets.at(one)]
+    if not any(isinstance(one, EndOfStream) for one in waiting):
         entries.append(("control", EndOfStream()))
     return entries
-
-
-def _end_comes(deployment: Deployment, graph: WiringGraph, name: str) -> bool:
-    """Whether the end of the stream is still in front of the channel: in a queue, or in flight at a driver."""
-    channel, before = graph.channels[name], deployment.inserted.get(input_queue(name))
-    queues = [one for one in (channel, before) if isinstance(one, Buffered)]
-    if any(("control", EndOfStream()) in queue.capture()["entries"] for queue in queues):
-        return True
-    endpoints = {f"channel {name}", channel_endpoint(name), *(edge.name for edge in graph.producers[name])}
-    return any(isinstance(work.payload, EndOfStream) for one in endpoints for work in deployment.inlets.at(one))
 
 
 def _without_edge(deployment: Deployment, graph: WiringGraph) -> Iterator[tuple[QueueChannel, str]]:

@@ -6,7 +6,7 @@ Two drivers may not run one slet: where they would meet, their queues share a wo
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Collection, Iterable, KeysView, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import Final, Literal, TypeAlias, TypeVar
@@ -91,7 +91,10 @@ def _plan_part(
     workers = _Workers()
     while not _Walk(graph, vertices, execution, workers).is_complete():
         pass
-    queues = _worker_queues(graph, vertices, execution)
+    buffered = (name for name in graph.split(vertices)[1] if graph.channels[name].buffered)
+    pulls = {name: [edge.port.pulled for edge in graph.consumers[name]] for name in buffered}
+    # A buffered channel whose only consumer pulls is drained by that one.
+    queues = [*(name for name, ports in pulls.items() if ports != [True]), *execution.inserted]
     known = set(queues)
     for cycle in cycles:
         workers.unite(known.intersection(inner_queues(graph, cycle)))
@@ -134,8 +137,13 @@ class Replanning:
         fits = bool(execution.order) and in_cycles.isdisjoint(self.vertices)
         for vertex in self.vertices if fits else ():
             fits = fits and (vertex in self._order or self._fit(connected((after,), [vertex], kept)))
-        if not fits:
-            self._begin_anew(connected(graphs, starts))
+        if not fits:  # all that is connected, and with no others
+            self.vertices = connected(graphs, starts)
+            part = after.part(self.vertices)
+            order = part.ordered()
+            self._order = _numbered(order)
+            elsewhere = (cycle for cycle in self._cycles if cycle[0] not in self.vertices)
+            self._cycles = [*elsewhere, *find_cycles(part, order)]
         self.queues = {queue for one in graphs for vertex in self.vertices for queue in one.queues(vertex)}
         self.ranked: list[DriverKey] = [("queue", queue) for queue in self.queues]
         self.ranked += [("source", vertex) for vertex in self.vertices]
@@ -152,14 +160,6 @@ class Replanning:
         step = (end - top) / (len(here) + 1)
         self._order |= {vertex: top + step * number for number, vertex in enumerate(here, 1)}
         return step > NARROW and not find_cycles(graph, [*above, *here])
-
-    def _begin_anew(self, vertices: KeysView[str]) -> None:
-        """Number all these vertices, which are connected with no others."""
-        part = self._after.part(vertices)
-        order = part.ordered()
-        self.vertices, self._order = vertices, _numbered(order)
-        elsewhere = (cycle for cycle in self._cycles if cycle[0] not in self.vertices)
-        self._cycles = [*elsewhere, *find_cycles(part, order)]
 
     def insertable(self, queues: Mapping[str, str]) -> dict[str, str]:
         """Those of these queues that can stand in the part."""
@@ -356,13 +356,6 @@ def _in_order(graph: WiringGraph, nodes: Iterable[str], inserted: Mapping[str, s
         ) from None
 
 
-def _worker_queues(graph: WiringGraph, vertices: Collection[str], execution: ExecutionPlan) -> list[str]:
-    """The queues that a worker drains; a buffered channel whose only consumer pulls is drained by that one."""
-    buffered = (name for name in graph.split(vertices)[1] if graph.channels[name].buffered)
-    pulls = {name: [edge.port.pulled for edge in graph.consumers[name]] for name in buffered}
-    return [*(name for name, ports in pulls.items() if ports != [True]), *execution.inserted]
-
-
 def check_order(graph: WiringGraph, execution: ExecutionPlan) -> None:
     """Raise `WiringError` if the streams of several threads merge before an engine of a durable application.
 
@@ -370,10 +363,8 @@ def check_order(graph: WiringGraph, execution: ExecutionPlan) -> None:
     it would lose some items, and take others twice.
     """
     for node, vertex in graph.nodes.items():
-        where = (
-            _find_merge(graph, execution, vertex.component) if isinstance(vertex.component.tie, DiskJournal) else None
-        )
-        if where is not None:
+        durable = isinstance(vertex.component.tie, DiskJournal)
+        if durable and (where := _find_merge(graph, execution, vertex.component)) is not None:
             raise WiringError(
                 f"{node} commits by itself, and recognizes items that are sent again after a crash by their number; "
                 f"but several threads meet at {where} before it, in another order each time; put the engine before "

@@ -217,10 +217,8 @@ class WiringGraph:
 
     def insertable(self, vertices: Container[str], queues: Mapping[str, str]) -> dict[str, str]:
         """Return those of these queues (reasons by id) that the wiring can insert in front of one of these vertices."""
-        here, possible = (
-            {queue: why for queue, why in queues.items() if vertex_behind(queue, vertices) in vertices},
-            set(),
-        )
+        here = {queue: why for queue, why in queues.items() if vertex_behind(queue, vertices) in vertices}
+        possible = set[str]()
         for name in {channel_of_queue(queue) for queue in here} & self.channels.keys():
             possible |= {edge_queue(name, edge) for edge in self.consumers[name] if not edge.port.pulled}
             possible |= set() if self.channels[name].buffered else {input_queue(name)}
@@ -259,15 +257,14 @@ def changed_channels(before: WiringGraph, after: WiringGraph, node: str) -> set[
     There is none if a successor has the same ports, and runs in the same way as its predecessor.
     """
     old, new = before.nodes.get(node), after.nodes.get(node)
-    if old is None or new is None or not _is_alike(old.component, new.component):
+    if old is not None and new is not None:
+        was, now = old.component, new.component
+        driven = now.spec.iterated or now.spec.own_driver
+        alike = was is now or (not driven and was.spec.shape == now.spec.shape)
+    if old is None or new is None or not alike:
         return {name for one in (old, new) if one is not None for name in one.ports.values()}
     ports = (port for port in {**old.ports, **new.ports} if old.ports.get(port) != new.ports.get(port))
     return {name for port in ports for name in (old.ports.get(port), new.ports.get(port)) if name is not None}
-
-
-def _is_alike(old: Component, new: Component) -> bool:
-    driven = new.spec.iterated or new.spec.own_driver
-    return old is new or (not driven and old.spec.shape == new.spec.shape)
 
 
 def connected(

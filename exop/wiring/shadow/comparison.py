@@ -99,9 +99,8 @@ class PortStreams:
         old, new = self.sides["old"], self.sides["new"]
         while old and new:
             mine, other = old[0].payload, new[0].payload
-            if (
-                self._given is None and type(mine) in PLAIN and type(mine) is type(other) and mine == other
-            ):  # the common case, quickly
+            plain = self._given is None and type(mine) in PLAIN and type(mine) is type(other)
+            if plain and mine == other:  # the common case, quickly
                 self.compared += not isinstance(mine, CONTROL)
                 self.matched += 1
                 old.popleft()
@@ -272,9 +271,16 @@ def same(old: Any, new: Any) -> bool:
     if isinstance(old, float) and isinstance(new, float) and old != old and new != new:
         return True
     if is_columns(old) and is_columns(new):
-        return same_columns(old, new)
+        if old.num_rows != new.num_rows or not same_kind(old, new):
+            return False
+        pairs = [(old.column(name), new.column(name)) for name in old.schema.names]
+        # Arrow's NaN is not equal to NaN.
+        return all(mine.equals(other) or same(mine.to_pylist(), other.to_pylist()) for mine, other in pairs)
     if hasattr(old, "dtype") and hasattr(new, "dtype"):
-        return _same_arrays(old, new)
+        if old.dtype != new.dtype or getattr(old, "shape", ()) != getattr(new, "shape", ()):
+            return False
+        equal = (old == new) | ((old != old) & (new != new))
+        return bool(equal.all()) if hasattr(equal, "all") else bool(equal)
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         return old.keys() == new.keys() and all(same(value, new[key]) for key, value in old.items())
     if isinstance(old, (list, tuple)) and isinstance(new, (list, tuple)):
@@ -288,25 +294,9 @@ def same(old: Any, new: Any) -> bool:
         return False
 
 
-def same_columns(old: Any, new: Any) -> bool:
-    """Return whether two record batches hold the same rows in columns of the same names and types."""
-    if old.num_rows != new.num_rows or not same_kind(old, new):
-        return False
-    pairs = [(old.column(name), new.column(name)) for name in old.schema.names]
-    # Arrow's NaN is not equal to NaN.
-    return all(mine.equals(other) or same(mine.to_pylist(), other.to_pylist()) for mine, other in pairs)
-
-
 def same_kind(old: Any, new: Any) -> bool:
     """Return whether columns have the same names and types, in any order."""
     return {one.name: one.type for one in old.schema} == {one.name: one.type for one in new.schema}
-
-
-def _same_arrays(old: Any, new: Any) -> bool:
-    if old.dtype != new.dtype or getattr(old, "shape", ()) != getattr(new, "shape", ()):
-        return False
-    equal = (old == new) | ((old != old) & (new != new))
-    return bool(equal.all()) if hasattr(equal, "all") else bool(equal)
 
 
 def _same_fields(old: Any, new: Any) -> bool:

@@ -56,7 +56,7 @@ class Follower(ThreadDriver):
     """Runs one component as the follower of another one, in a thread of its own.
 
     Attributes:
-        lost: The reason why it has stopped following; `None` while it follows.
+        lost: The reason why it has stopped following.
         items: The number of processed items.
         held: Seconds for which the leader had to wait.
         throttling: The leader waits for a moment at a time, and then puts half as many items as were processed
@@ -193,9 +193,19 @@ class Follower(ThreadDriver):
 
     def take_over(self, undo: list[Undo]) -> Memento | None:
         """Process the last items and get ready for the leader's place; everything is parked. Returns the state."""
-        if self.calls:
-            self._do_rest()
         component = self.component
+
+        def rest() -> None:
+            with acting_as(self):
+                while self.calls:
+                    self._do_next()
+
+        if self.calls:
+            try:
+                component.user.run(component, "catching up", rest, self.seconds)
+            except ComponentFailed as error:
+                self.give_up(error.problem)
+                raise
         node, status, restore = component.node, component.status, _restoring(component)
 
         def back() -> None:
@@ -210,18 +220,6 @@ class Follower(ThreadDriver):
         component.tap, component.left = None, False
         component.reset_metrics()  # calls of a follower do not count
         return component.state
-
-    def _do_rest(self) -> None:
-        def rest() -> None:
-            with acting_as(self):
-                while self.calls:
-                    self._do_next()
-
-        try:
-            self.component.user.run(self.component, "catching up", rest, self.seconds)
-        except ComponentFailed as error:
-            self.give_up(error.problem)
-            raise
 
     def _do_next(self) -> None:
         try:
@@ -338,14 +336,15 @@ class Standby(Follower):
 
     def run_on(self, seconds: float) -> None:
         """Run on for *seconds*."""
+
+        def wait() -> None:
+            self._ended.wait(seconds)
+            self._over(self)
+
         self.until = time.time() + seconds
         self.component.proceed()  # it has put out everything in order to be replaced
         self.start()
-        threading.Thread(target=self._wait, args=(seconds,), name=f"exop {self.name} until", daemon=True).start()
-
-    def _wait(self, seconds: float) -> None:
-        self._ended.wait(seconds)
-        self._over(self)
+        threading.Thread(target=wait, name=f"exop {self.name} until", daemon=True).start()
 
     def give_up(self, problem: str) -> None:
         """Stop following."""

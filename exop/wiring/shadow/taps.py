@@ -95,10 +95,8 @@ class LeaderTap(Tap):
                 raise
             took = clock() - begin
             self._stuck = False
-            outputs: list[Output] = []
-            outputs += [
-                (name, one, method == "push_batch") for name, output in buffers for method, one in output.capture()
-            ]
+            captured = ((name, *one) for name, output in buffers for one in output.capture())
+            outputs: list[Output] = [(name, one, method == "push_batch") for name, method, one in captured]
             if not leader.spec.own_driver:
                 outputs += [(OUT, one, whole) for one in (found if lazy else (found,))]
             self._called(port, item, took, None, *(outputs if self._left is not None else ()))
