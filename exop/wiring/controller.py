@@ -84,8 +84,7 @@ class WiringController:
         """Park the drivers, do *action*, and bind the connections that the registry has by then.
 
         With *nodes* and *channels*, this parks and binds only their direct callers, and their connections stay. The
-        *engines* emit all their output before, and proceed afterwards. Raises `WiringError` if connected ports do not
-        fit, `PlanError` if a driver does not park, or an engine does not emit its output, in time.
+        *engines* emit all their output before, and proceed afterwards.
         """
         region = self.whole_region(deployment) if nodes is None else self.region(deployment, None, nodes, channels)
         undo: list[Callable[[], object]] = []
@@ -115,7 +114,6 @@ class WiringController:
         """Return the region to bind when *graph* replaces the connections that are bound now; `None`: these stay.
 
         The *nodes* get another component, settings, or connections; the *channels* come, go, or get other settings.
-        Raises `WiringError` if connected ports do not fit, or streams merge before an engine that is durable.
         """
         before = self.current(deployment)
         graph = graph or before.graph

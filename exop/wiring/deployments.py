@@ -73,10 +73,7 @@ class Deployments:
         return sorted(self.deployed)
 
     def get(self, application: str) -> Deployment:
-        """The running form of an application.
-
-        Raises `UnknownName` or `StillOpening` if it does not run here, or not yet, `StateError` if it is down.
-        """
+        """The running form of an application."""
         self._check_open(application)
         if (found := self.deployed.get(application)) is not None:
             return found

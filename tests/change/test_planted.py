@@ -63,7 +63,7 @@ def retry_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def bound_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """The successors have the states, but items flow again before the new connections are bound."""
-    bind, cut, forward, finish = WiringController.bind, Change._cut, Change._forward_unsent, Change._finish
+    bind, cut, forward, finish = WiringController.bind, Change._cut, Change._forward_unsent, Change.finish
 
     def binding(self: WiringController, deployment: Any, region: Any) -> Any:
         deployment.late = [lambda: bind(self, deployment, region)(deployment.drivers())]
@@ -75,16 +75,17 @@ def bound_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
             cut(self, *arguments)
 
     def finishing(self: Change) -> None:
-        with parked(self.deployment):
-            for step in self.deployment.late:
-                step()
+        if self.made:
+            with parked(self.deployment):
+                for step in self.deployment.late:
+                    step()
         finish(self)
 
     monkeypatch.setattr(Change, "_cut", cutting)
     monkeypatch.setattr(
         Change, "_forward_unsent", lambda self, *given: self.deployment.late.append(partial(forward, self, *given))
     )
-    monkeypatch.setattr(Change, "_finish", finishing)
+    monkeypatch.setattr(Change, "finish", finishing)
 
 
 def stale_memento(monkeypatch: pytest.MonkeyPatch) -> None:

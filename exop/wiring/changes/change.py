@@ -154,10 +154,7 @@ class Change:
             self.pause.end()
 
     def abort(self, error: BaseException | None = None) -> None:
-        """Undo everything in reverse: the old mesh runs on. Failures of the undoing are noted on *error*.
-
-        Raises `PlanError` if the change is committed.
-        """
+        """Undo everything in reverse: the old mesh runs on. Failures of the undoing are noted on *error*."""
         with self._turn:
             if self.made:
                 raise PlanError(f"the change of {self.name} is committed; to go back, make another change")

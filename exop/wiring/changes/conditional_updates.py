@@ -26,10 +26,7 @@ BRIEF: Final = 0.1
 
 
 def caught_up(mesh: Mesh, since: int, deployment: Deployment) -> tuple[Mesh, Mesh]:
-    """Return the mesh that runs, and an edited one with the updates that have taken effect since it was read.
-
-    Raises `StaleMesh` if something else has happened meanwhile, or the edit removes or replaces what took effect.
-    """
+    """Return the mesh that runs, and an edited one with the updates that have taken effect since it was read."""
     running, updates = deployment.update_log.since(since)
     if not updates and updates is not None:
         return running, mesh

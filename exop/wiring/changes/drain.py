@@ -200,8 +200,7 @@ def check_ends(region: Region) -> None:
 def quiesce(pause: Pause, component: Component, driver: Driver, *, then_proceed: bool = False) -> None:
     """Let a slet with a driver of its own process all its input, in a separate thread; no more input comes.
 
-    With *then_proceed*, it goes on as soon as its driver does: it is not replaced. Raises `PlanError` if it is late, or
-    waits for a slet that has to be repaired or resumed first.
+    With *then_proceed*, it goes on as soon as its driver does: it is not replaced.
     """
 
     def stuck() -> bool:

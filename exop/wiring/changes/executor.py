@@ -72,8 +72,7 @@ class Changes:
     def followed(self, plans: Sequence[Plan]) -> Iterator[Mapping[str, Trials]]:
         """Let successors that are on trial, or need long to make their states, run beside the old slets.
 
-        Yields the runs by application; until the block ends, these applications accept no other change. Raises
-        `PlanError` if a hand-over would stop the stream for longer than allowed, or a successor may not take over.
+        Yields the runs by application; until the block ends, these applications accept no other change.
         """
         runs: dict[str, Trials] = {}
         for plan in plans:
@@ -161,10 +160,7 @@ class Changes:
 
     @contextmanager
     def turn(self, application: str) -> Iterator[None]:
-        """Hold the turn of an application, so that no other thread changes it.
-
-        Raises `PlanError` if a change or a slet of the application calls this, and would wait for itself.
-        """
+        """Hold the turn of an application, so that no other thread changes it."""
         self._check_caller(application)
         with held(self.turns[application]):
             yield
@@ -181,10 +177,7 @@ class Changes:
 
     @contextmanager
     def turns_of(self, *applications: str, runs: Mapping[str, Trials] | None = None) -> Iterator[None]:
-        """Hold the turns of applications, in one order for all callers, which prevents deadlocks.
-
-        Raises `PlanError` as `turn` does, or if a successor runs beside one of them, and not in *runs*.
-        """
+        """Hold the turns of applications, in one order for all callers, which prevents deadlocks."""
         with ExitStack() as turns:
             for name in sorted(applications):
                 turns.enter_context(self.turn(name))
@@ -192,10 +185,7 @@ class Changes:
             yield
 
     def change(self, plan: Plan, run: Trials | None = None, back: Standby | None = None) -> Change | None:
-        """Return the change of a plan, in the caller's turn; `None` if there is nothing to do.
-
-        Raises `StaleMesh` or `PlanError` if the application was changed or removed, or has finished.
-        """
+        """Return the change of a plan, in the caller's turn; `None` if there is nothing to do."""
         running = self._running.deployed.get(plan.after.name)
         if running is None:
             raise _removed(plan.after.name)

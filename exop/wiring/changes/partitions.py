@@ -39,10 +39,7 @@ class Move:
 
 
 def moves(before: Mesh, after: Mesh, changes: Difference) -> tuple[Move, ...]:
-    """Return the moves of a change.
-
-    Raises `PlanError` if a running slet would change its group, or a member has a state that cannot be split.
-    """
+    """Return the moves of a change."""
     for old, new in changes.changed:
         if old.group != new.group:
             raise PlanError(
@@ -119,10 +116,7 @@ def _check_compatible(group: str, source: Node, target: Node) -> None:
 def move_keys(
     move: Move, before: Mapping[str, Component], after: Mapping[str, Component], undo: list[Callable[[], object]]
 ) -> None:
-    """Move the state of keys to their new owners, while nothing is in flight in front of any member.
-
-    Raises `PlanError` if a member has the state of a key that it does not own.
-    """
+    """Move the state of keys to their new owners, while nothing is in flight in front of any member."""
     owners = [name for name, part in move.after.items() for _ in part]
     contents = {name: dict(_keyed(after[name].state)) for name in move.after}
     found: list[tuple[str, str, Any, Any, str]] = []

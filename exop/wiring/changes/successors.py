@@ -173,10 +173,7 @@ def _opens_late(step: Step) -> bool:
 
 
 def capture(deployment: Deployment, node: str, timeout: float = PATIENCE) -> Memento:
-    """Return a copy of a node's memento as it is between two items; also of one that is suspended on an item.
-
-    Raises `UnknownName` or `MeshError` if there is no such memento, `PlanError` if a driver does not park in time.
-    """
+    """Return a copy of a node's memento as it is between two items; also of one that is suspended on an item."""
     found: list[Callable[[], Memento]] = []
     with deployment.changing:
         deployment.mesh.node(node).slet.memento_class(f"{deployment.name}.{node}")

@@ -74,8 +74,7 @@ class ExecutionPlan:
 def plan_execution(graph: WiringGraph, kept: Mapping[str, str] | None = None) -> ExecutionPlan:
     """Assign drivers; insert queues and let queues share workers until no two drivers meet.
 
-    The inserted queues in *kept* (reasons by id) stay as long as their edges do: they may hold items. Raises
-    `WiringError` for slets that call each other in a cycle with no queue in it.
+    The inserted queues in *kept* (reasons by id) stay as long as their edges do: they may hold items.
     """
     vertices = graph.ordered()
     execution = _plan_part(graph, vertices, find_cycles(graph, vertices), kept or {})

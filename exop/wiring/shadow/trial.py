@@ -227,10 +227,7 @@ class Trials:
     _progress: threading.Event = field(default_factory=threading.Event)
 
     def prove(self) -> None:
-        """Return when all successors have caught up, and those with a shadow are proven.
-
-        Raises `ShadowFailed` or another `PlanError` if one cannot take over, or the trials were aborted.
-        """
+        """Return when all successors have caught up, and those with a shadow are proven."""
         shadow = self.plan.shadow
         for step in self.plan.replacements:
             if shadow is not None or step.node in self.slow:
