@@ -14,6 +14,7 @@ from typing import Final
 from exop.bundle.archive import Archive, checked_archive
 from exop.errors import ArchiveRefused, BundleError, StateError
 from exop.remoting.api.folder_archive import files_of
+from exop.runtime.log.segment import DISK, replace_file
 
 #: The prefix of folders that are being written or removed; after a crash they are removed when the store is opened.
 _UNFINISHED: Final = ".unfinished-"
@@ -42,10 +43,10 @@ class BundleStore:
                     place.parent.mkdir(parents=True, exist_ok=True)
                     _write(place, content)
                 for root, _, _ in os.walk(unfinished):
-                    _sync(Path(root))
+                    DISK.sync(Path(root))
                 _write(_digest(home), archive.digest.encode())
                 unfinished.rename(home)
-                _sync(self.folder)
+                DISK.sync(self.folder)
             except BaseException:
                 shutil.rmtree(unfinished, ignore_errors=True)
                 raise
@@ -65,10 +66,7 @@ class BundleStore:
         if self._temporary:
             return
         with _written(self.folder):
-            unfinished = self.folder / f".{_STARTED}"
-            _write(unfinished, json.dumps({key: list(wires) for key, wires in started.items()}, indent=2).encode())
-            unfinished.rename(self.folder / _STARTED)
-            _sync(self.folder)
+            replace_file(DISK, self.folder / _STARTED, json.dumps(dict(started), indent=2).encode())
 
     def started(self) -> dict[str, tuple[str, ...]]:
         """The bundles that were started when the platform closed, each with the bundles that it imported from."""
@@ -136,12 +134,3 @@ def _write(place: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    """Write the names in a folder to the disk, so that they survive a power failure."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

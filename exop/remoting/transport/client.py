@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from exop.errors import (
@@ -155,9 +154,7 @@ class ControlClient:
         self.platform()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def _exchange(self, operation: str, payload: bytes, deadline: float, seconds: float) -> bytes:

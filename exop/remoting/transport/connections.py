@@ -6,25 +6,18 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from enum import Enum
-from typing import NamedTuple
+from contextlib import suppress
+from typing import Literal, NamedTuple, TypeAlias
 
 from exop.remoting.transport.limits import Limits
 
-
-class ConnectionPhase(Enum):
-    """The phase of a connection."""
-
-    GREETING = "greeting"
-    IDLE = "idle"
-    RUNNING = "running"
-    REPLYING = "replying"
+Phase: TypeAlias = Literal["greeting", "idle", "running", "replying"]
 
 
 class Activity(NamedTuple):
     """The phase of a connection, since when (`time.monotonic`), and the operation that runs or ran last."""
 
-    phase: ConnectionPhase
+    phase: Phase
     since: float
     operation: str = ""
 
@@ -37,31 +30,25 @@ class Connection:
         # number of a closed one.
         self._handle = sock.dup()
         self._lock = threading.Lock()
-        self.activity = Activity(ConnectionPhase.GREETING, time.monotonic())
+        self.activity = Activity("greeting", time.monotonic())
         self.thread: threading.Thread | None = None
 
-    def enter(self, phase: ConnectionPhase, operation: str = "") -> None:
+    def enter(self, phase: Phase, operation: str = "") -> None:
         """Note the phase that begins now."""
         self.activity = Activity(phase, time.monotonic(), operation)
 
     def is_idle(self, patience: float) -> bool:
         """Whether it can be closed to make room: it never greeted, or runs nothing for longer than *patience*."""
         phase, since, _ = self.activity
-        if phase in (ConnectionPhase.GREETING, ConnectionPhase.RUNNING):
-            return phase is ConnectionPhase.GREETING
-        return time.monotonic() - since > patience
+        return phase == "greeting" or (phase != "running" and time.monotonic() - since > patience)
 
     def hang_up(self, how: int = socket.SHUT_RDWR) -> None:
         """End the connection from another thread; its own thread wakes and leaves.
 
         With `SHUT_RD` a reply under way still goes out.
         """
-        with self._lock:
-            try:
-                self._handle.shutdown(how)
-            except OSError:
-                # It has ended by itself meanwhile.
-                return
+        with self._lock, suppress(OSError):  # it has ended by itself meanwhile
+            self._handle.shutdown(how)
 
     def close(self) -> None:
         """Give the descriptor back: the last action of the connection's thread."""
@@ -109,7 +96,7 @@ class Connections:
         while len(connections := self._all()) >= self._limits.connections:
             idle = [one for one in connections if one.is_idle(patience)]
             if idle:
-                silent = [one for one in idle if one.activity.phase is ConnectionPhase.GREETING]
+                silent = [one for one in idle if one.activity.phase == "greeting"]
                 longest = min(silent or idle, key=lambda one: one.activity.since)
                 longest.hang_up()
                 # Its thread is waited for: connections and threads never exceed their bound, not even in a flood.

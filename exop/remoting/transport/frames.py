@@ -14,8 +14,8 @@ rpyc's connection, with its objects, references, attributes and exceptions, is n
 from __future__ import annotations
 
 import select
-import socket
 import time
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import rpyc  # noqa: F401 (first: threads that import different modules of it would wait for each other)
@@ -138,50 +138,37 @@ class DeadlineStream(SocketStream):  # type: ignore[misc]
 
     __slots__ = ()
 
-    def __init__(self, sock: socket.socket) -> None:
-        sock.setblocking(False)
-        super().__init__(sock)
-
     def readable(self, seconds: float = 0.0) -> bool:
         """Wait until something can be read, or the peer has closed; `False` when the time is over."""
-        return self._polled(select.POLLIN, seconds)
+        poll = select.poll()
+        poll.register(self.sock, select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
 
     def read_until(self, count: int, deadline: float) -> memoryview:
-        """Read exactly *count* bytes, or raise EOFError when the peer ends or *deadline* passes before."""
+        """Read exactly *count* bytes, or raise `EOFError` when the peer ends or *deadline* passes before."""
         data = memoryview(bytearray(count))
         filled = 0
         while filled < count:
-            try:
-                received = self.sock.recv_into(data[filled:])
-            except BlockingIOError:
-                self._wait(select.POLLIN, deadline)
-                continue
-            except OSError as problem:
-                raise EOFError(str(problem)) from problem
+            received = self._within(deadline, self.sock.recv_into, data[filled:])
             if not received:
                 raise EOFError("the peer has closed the connection")
             filled += received
         return data
 
     def write_until(self, data: bytes, deadline: float) -> None:
-        """Write all of *data*, or raise EOFError when the peer ends or *deadline* passes before."""
+        """Write all of *data*, or raise `EOFError` when the peer ends or *deadline* passes before."""
         rest = memoryview(data)
         while rest:
-            try:
-                rest = rest[self.sock.send(rest[:_CHUNK]) :]
-            except BlockingIOError:
-                self._wait(select.POLLOUT, deadline)
-            except OSError as problem:
-                raise EOFError(str(problem)) from problem
+            rest = rest[self._within(deadline, self.sock.send, rest[:_CHUNK]) :]
 
-    def _wait(self, event: int, deadline: float) -> None:
-        if not self._polled(event, max(0.0, deadline - time.monotonic())):
-            raise TooLate("a message was not complete in time")
-
-    def _polled(self, event: int, seconds: float) -> bool:
-        poll = select.poll()
-        poll.register(self.sock, event)
-        return bool(poll.poll(seconds * 1000))
+    def _within(self, deadline: float, work: Callable[[memoryview], int], data: memoryview) -> int:
+        self.sock.settimeout(max(0.0, deadline - time.monotonic()))
+        try:
+            return work(data)
+        except (BlockingIOError, TimeoutError):
+            raise TooLate("a message was not complete in time") from None
+        except OSError as problem:
+            raise EOFError(str(problem)) from problem
 
 
 class BoundedChannel(Channel):  # type: ignore[misc]

@@ -24,7 +24,7 @@ from exop.errors import (
 )
 from exop.remoting.transport import handshake
 from exop.remoting.transport.codec import BadMessage, Request, decode_message, encode_error, encode_message
-from exop.remoting.transport.connections import Connection, ConnectionPhase
+from exop.remoting.transport.connections import Connection
 from exop.remoting.transport.frames import (
     FAULT,
     REPLY,
@@ -65,7 +65,7 @@ class Sessions:
         try:
             handshake.accept(channel, self._welcome, time.monotonic() + self._limits.greeting_time)
             while True:
-                connection.enter(ConnectionPhase.IDLE)
+                connection.enter("idle")
                 if not channel.stream.readable(self._limits.idle_time):
                     return "idle"
                 self._exchange(channel, connection)
@@ -98,7 +98,7 @@ class Sessions:
         """Receive a request and answer it. A function of its own, so that an idle connection holds no message."""
         request, held = channel.receive(), 0
         name = request.operation
-        connection.enter(ConnectionPhase.RUNNING, name)
+        connection.enter("running", name)
         try:
             kind, payload = self._answer(name, request.payload)
             try:
@@ -107,7 +107,7 @@ class Sessions:
             except TimeoutError:
                 busy = PlatformBusy(operation=name, problem="too many large replies are being sent")
                 kind, payload = FAULT, encode_error(busy, self._limits.fault)
-            connection.enter(ConnectionPhase.REPLYING, name)
+            connection.enter("replying", name)
             channel.transmit(Message(kind, request.number, payload))
         finally:
             self._outgoing.give(held)

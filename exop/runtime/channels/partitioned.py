@@ -59,10 +59,6 @@ class Partitioning:
         attribute = f" if type(item) is dict else item.{self.by}"
         return f"item[{self.by!r}]" + (attribute if self.by.isidentifier() and not iskeyword(self.by) else "")
 
-    def key_of(self) -> Callable[[Any], Any]:
-        """Return a function that reads the key of any item; its error names the fields that the item has."""
-        return key_reader(self.by)
-
 
 def key_reader(fields: str | Sequence[str] | None) -> Callable[[Any], Any]:
     """Return a function that reads the key of an item: one field, several (a tuple), or none (one key for all)."""
@@ -104,7 +100,8 @@ def _reader(name: str) -> Callable[[Any], Any]:
             return get(item)
         except (LookupError, AttributeError, TypeError) as error:
             kind = type(item)
-            known = item if isinstance(item, Mapping) else [one for one in dir(item) if _is_field(kind, one)]
+            fields = [one for one in dir(item) if not (one.startswith("_") or callable(getattr(kind, one, None)))]
+            known = item if isinstance(item, Mapping) else fields
             names = [*(range(len(item)) if isinstance(item, (tuple, list)) else ()), *known]
             raise LookupError(
                 f"the item has no field {name!r}; it has {', '.join(map(str, names)) or 'none'}"
@@ -117,10 +114,6 @@ def _getter(kind: type, name: str) -> Callable[[Any], Any]:
     if issubclass(kind, Mapping):
         return itemgetter(name)
     return itemgetter(int(name)) if name.isdigit() else attrgetter(name)
-
-
-def _is_field(kind: type, name: str) -> bool:
-    return not (name.startswith("_") or callable(getattr(kind, name, None)))
 
 
 class _Owners(dict[Any, Any]):
@@ -145,7 +138,7 @@ def route(partitioning: Partitioning, groups: Sequence[Members], refuse: Refuse,
     A batch is split; the items of one partition stay in order. The rest of a batch that is left over when the driver
     unwinds is assigned anew when it goes on.
     """
-    table, key_of = _table(partitioning, groups), partitioning.key_of()
+    table, key_of = _table(partitioning, groups), key_reader(partitioning.by)
     owners, fast = _Owners(table), eval(f"lambda item: {partitioning.key}")
 
     def push_other(item: Any, error: BaseException) -> None:

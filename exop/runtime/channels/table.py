@@ -54,17 +54,14 @@ class LatchChannel(KeepingChannel):
             pass_on = entry.control
 
             def control(mark: Punctuation | EndOfStream) -> None:
-                self._fill()
+                self.filled = True
+                awaited, self.awaited = self.awaited, {}
+                for wake in awaited.values():
+                    wake()
                 pass_on(mark)
 
             entry.control = entry.probe.control = control
         return entry
-
-    def _fill(self) -> None:
-        self.filled, awaited = True, self.awaited
-        self.awaited = {}
-        for wake in awaited.values():
-            wake()
 
     def kept_for(self, port: str) -> list[Any]:
         """Return the content, if `replay` is set."""

@@ -30,6 +30,7 @@ class WindowChannel(Channel):
     A pull reads the items in the port's window.
 
     Attributes:
+        windows: The windows of each port.
         upstream: The channels through which punctuations come.
         warned: The producers of which a warning was logged.
         unpunctuated: The producers (`node.port`) that send no punctuations. Each of their items is followed by a
@@ -55,7 +56,7 @@ class WindowChannel(Channel):
         super().__init__(name)
         self._sizes = {"count": count, "seconds": seconds, "slide": slide, "time": time, "evict": evict}
         self._per_port = ports or {}
-        self._windows: dict[str, PortWindow] = {}
+        self.windows: dict[str, PortWindow] = {}
         self._taken: defaultdict[str, int] = defaultdict(int)
         self._targets: dict[str, Entry] = {}
         self._readers: tuple[str, ...] = ()
@@ -86,60 +87,60 @@ class WindowChannel(Channel):
 
     def entry(self, outlets: Sequence[Outlet]) -> Entry:
         """Bind each port behind its window; a port that stays connected keeps its items."""
-        known, ports = dict(self._windows), (*self._readers, *(outlet.port for outlet in outlets))
+        known, ports = dict(self.windows), (*self._readers, *(outlet.port for outlet in outlets))
         # In place: in-flight items may return by entries that were compiled before.
-        self._windows.clear()
-        self._windows.update({port: known.get(port) or self._window(port) for port in ports})
+        self.windows.clear()
+        self.windows.update({port: known.get(port) or self._window(port) for port in ports})
         self._targets.update(dict.fromkeys(ports, NOWHERE) | {outlet.port: outlet.entry for outlet in outlets})
-        self.port_entries = [self._way(port) for port in self._windows]
+        self.port_entries = [self._way(port) for port in self.windows]
         return fan_out(self.port_entries)
 
     def bound_back(self) -> Callable[[], None]:
         """Return a function that restores the windows of disconnected ports."""
-        return partial(self._windows.update, dict(self._windows))
+        return partial(self.windows.update, dict(self.windows))
 
     def reconfigure(self, settings: Mapping[str, Any], *, close: bool) -> Callable[[], None]:
         """Let the open windows of changed ports run to their end, or close them to leave with the next item."""
         fresh = WindowChannel(self.name, **settings)
-        before, kept = (self._sizes, self._per_port), dict(self._windows)
+        before, kept = (self._sizes, self._per_port), dict(self.windows)
         self._sizes, self._per_port = fresh._sizes, fresh._per_port
         for port, windows in kept.items():
             new = self._window(port)
             if close or windows.sizes != new.sizes:
-                self._windows[port] = windows.succeeded(new, close=close)
+                self.windows[port] = windows.succeeded(new, close=close)
 
         def undo() -> None:
             self._sizes, self._per_port = before
-            self._windows.update(kept)
+            self.windows.update(kept)
 
         return undo
 
     def send_closed(self) -> None:
         """Send the closed windows."""
-        for port, windows in self._windows.items():
+        for port, windows in self.windows.items():
             _deliver(self._targets[port], windows.take_closed())
 
     def read(self, port: str) -> list[Any]:
         """Return the items in the port's window."""
-        window = self._windows.get(port)
+        window = self.windows.get(port)
         return list(window.held()) if window else []
 
     def metrics(self) -> dict[str, int | float | str]:
         """Return, over all ports, the items held, late, taken and evicted (delivered for the last time)."""
-        windows = self._windows.values()
+        windows = self.windows.values()
         held, late = sum(len(window.held()) for window in windows), sum(window.all_late() for window in windows)
-        taken = sum(self._taken[port] for port in self._windows)
+        taken = sum(self._taken[port] for port in self.windows)
         return {"items": held, "late": late, "taken": taken, "evicted": taken - late - held}
 
     def capture(self) -> Mapping[str, Any]:
         """Return the open windows by port."""
-        return {port: {**windows.capture(), "taken": self._taken[port]} for port, windows in self._windows.items()}
+        return {port: {**windows.capture(), "taken": self._taken[port]} for port, windows in self.windows.items()}
 
     def restore(self, held: Mapping[str, Any]) -> None:
         """Restore the open windows."""
         for port, state in held.items():
             self._taken[port] = state.get("taken", len(state["items"]) + state["late"])
-            self._windows[port] = windows = self._window(port)
+            self.windows[port] = windows = self._window(port)
             windows.restore(state, partial(self._make, port))
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
@@ -149,7 +150,7 @@ class WindowChannel(Channel):
         def replaced(item: Any) -> Any:
             return done.setdefault(id(item), (item, None if id(item) in done else replace(item)))[1]
 
-        for windows in self._windows.values():
+        for windows in self.windows.values():
             windows.exchange(replaced)
             done.clear()
 
@@ -176,7 +177,7 @@ class WindowChannel(Channel):
         return PortWindow(sizes, size, slide, time_reader(time) if seconds else None)
 
     def _way(self, port: str, *, probing: bool = False) -> Entry:
-        all_windows, targets, taken = self._windows, self._targets, self._taken
+        all_windows, targets, taken = self.windows, self._targets, self._taken
 
         def into() -> Entry:  # read each time: in-flight items may return after the port was bound anew
             return targets[port].probe if probing else targets[port]
@@ -227,19 +228,9 @@ def _deliver(entry: Entry, due: Iterable[Any], method: Method = "push") -> None:
             raise unwound  # noqa: B904 (it may be the error itself)
 
 
-def port_of(channel: WindowChannel, window: object) -> str | None:
-    """Return the port whose open window, from which its slet evicts, is this object."""
-    return next((port for port, one in channel._windows.items() if one.items is window), None)
-
-
-def open_window(channel: WindowChannel, port: str) -> list[Any]:
-    """Return the open window of a port itself, not a copy."""
-    return channel._windows[port].items
-
-
 def timed_by(channel: WindowChannel) -> str | None:
     """Return the field with the time of an item; `None` if no window is by time."""
-    for windows in channel._windows.values():
+    for windows in channel.windows.values():
         if (field := windows.timed_by) is not None:
             return field
     given = (channel._sizes, *channel._per_port.values())
@@ -279,7 +270,7 @@ def _told(channel: WindowChannel, producer: str, items: Sequence[Any]) -> list[P
     field = timed_by(channel)
     if field is None:
         return []
-    times = [windows.now for windows in channel._windows.values() if windows.now is not None]
+    times = [windows.now for windows in channel.windows.values() if windows.now is not None]
     before = channel._told.get(producer, max(times, default=-inf))
     with suppress(LookupError, ValueError):  # the window itself refuses such an item
         moment = max(map(time_reader(field), items))

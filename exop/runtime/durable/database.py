@@ -213,7 +213,12 @@ class Database:
                     raise StateError(f"{self.path} could not be written: {problem}") from problem
                 raise
             if sealed:
-                self._note_committed(generation)
+                failpoint("generation-committed")
+                try:
+                    self._noted.write(generation._replace(committed=True))
+                except OSError as error:  # a start cannot tell a loss of this transaction from a crash then
+                    path = str(self._noted.path)
+                    logger("exop.runtime").error("the generation file was not written", path=path, error=str(error))
             for application in applications:
                 self.damaged.pop(application, None)
 
@@ -222,14 +227,6 @@ class Database:
         with self._turn:
             self.connection.close()
             self._noted.close()
-
-    def _note_committed(self, generation: Generation) -> None:
-        failpoint("generation-committed")
-        try:
-            self._noted.write(generation._replace(committed=True))
-        except OSError as error:  # a start cannot tell a loss of this transaction from a crash then
-            path = str(self._noted.path)
-            logger("exop.runtime").error("the generation file was not written", path=path, error=str(error))
 
 
 class Inspected(NamedTuple):

@@ -17,7 +17,7 @@ from exop.model.values.decoding import decode
 from exop.model.values.depth import AROUND, DEPTH
 from exop.model.values.encoding import encode_each
 from exop.runtime.channels.base import Channel, ControlMerge
-from exop.runtime.channels.window import WindowChannel, open_window, port_of
+from exop.runtime.channels.window import WindowChannel
 from exop.runtime.component import Component
 from exop.runtime.dataflow.entry import NOWHERE, Call, InFlight, Method
 from exop.runtime.deployment import Deployment
@@ -131,9 +131,9 @@ def _referred(deployment: Deployment, payload: Any) -> Any:
     """Replace a window that belongs to a channel by a reference."""
     if isinstance(payload, Window):
         for name, channel in deployment.channels.items():
-            port = port_of(channel, payload) if isinstance(channel, WindowChannel) else None
-            if port is not None:
-                return WindowOf(name, port)
+            for port, windows in channel.windows.items() if isinstance(channel, WindowChannel) else ():
+                if windows.items is payload:
+                    return WindowOf(name, port)
     return payload
 
 
@@ -219,7 +219,7 @@ def _found(deployment: Deployment, payload: Any) -> Any:
     channel = deployment.channels.get(payload.channel)
     if not isinstance(channel, WindowChannel):
         raise _strange(deployment, f"the window {payload.channel!r}")
-    return open_window(channel, payload.port)
+    return channel.windows[payload.port].items
 
 
 def _strange(deployment: Deployment, what: str) -> StoredStateError:

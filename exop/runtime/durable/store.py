@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from exop.errors import StateError, StoredStateError
 from exop.logs import logger
@@ -25,6 +25,7 @@ from exop.runtime.durable.database import FILE, GENERATION, Database, check, che
 from exop.runtime.durable.engine_journal import EngineFolders
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.durable.snapshot import Key, Snapshot, engine_positions
+from exop.runtime.log.segment import DISK
 
 #: The files read from a state directory; others, such as `lost+found`, are ignored.
 _READ: Final = (FILE, f"{FILE}-wal", GENERATION, "lock", "engines", "channels", "bundles")
@@ -142,7 +143,16 @@ class Store:
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             check_private(directory)
-            self._lock = self._locked(directory / "lock")
+            self._lock = DISK.lock(directory / "lock")
+            if self._lock is None:
+                holder = (directory / "lock").read_text().strip() or "unknown"
+                raise StateError(
+                    f"the state directory {directory} is in use by the platform with process id {holder}; "
+                    f"stop that one, or give another one, --state DIR"
+                )
+            os.fchmod(self._lock.number, 0o600)  # no other user can open, and so lock, the file
+            self._lock.truncate(0)
+            self._lock.write(0, str(os.getpid()).encode())
         except OSError as problem:
             raise StateError(
                 f"the state directory {directory} cannot be used: {problem.strerror}; give another one, --state DIR"
@@ -259,27 +269,10 @@ class Store:
         except StateError as problem:
             logger("exop.runtime").error("a change was not stored", applications=[*self._unwritten], error=str(problem))
         self.database.close()
-        if not self._lock.closed:
-            fcntl.flock(self._lock, fcntl.LOCK_UN)  # a forked child holds the file open, too
+        if self._lock is not None:
+            fcntl.flock(self._lock.number, fcntl.LOCK_UN)  # a forked child holds the file open, too
             self._lock.close()
-
-    def _locked(self, path: Path) -> IO[str]:
-        """Lock the directory until the process ends. Only its owner can read, and so lock, the file."""
-        lock = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
-        try:
-            os.fchmod(lock.fileno(), 0o600)
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = lock.read().strip() or "unknown"
-            lock.close()
-            raise StateError(
-                f"the state directory {self.directory} is in use by the platform with process id {holder}; "
-                f"stop that one, or give another one, --state DIR"
-            ) from None
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
-        return lock
+            self._lock = None
 
 
 def check_private(directory: Path) -> None:

@@ -84,10 +84,6 @@ class File:
         """Force the content to the disk."""
         os.fdatasync(self.number)
 
-    def is_at(self, path: Path) -> bool:
-        """Whether *path* is this file, not a later one of the same name."""
-        return os.path.samestat(os.fstat(self.number), os.stat(path))
-
     def close(self) -> None:
         """Close the file, and release a lock on it."""
         os.close(self.number)
@@ -392,7 +388,7 @@ class Segment:
     @property
     def replaced(self) -> bool:
         """Whether another file has its name now: a cut inside a batch rewrites the file."""
-        return not self._opened().is_at(self.path)
+        return not os.path.samestat(os.fstat(self._opened().number), os.stat(self.path))
 
     def close(self) -> None:
         """Close the file; the next access opens it again."""

@@ -19,6 +19,7 @@ from exop.model.meshes.partitions import partition_of, ranges
 from exop.model.slets.ports import PortSpec, node_at
 from exop.model.slets.spec import DEAD
 from exop.runtime.channels.base import Channel
+from exop.runtime.channels.partitioned import key_reader
 from exop.runtime.component import Component, put_back
 from exop.runtime.dataflow.batches import to_items, weight
 from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Method, Push, Unwind, in_order, in_turn, placeholder
@@ -322,7 +323,7 @@ def _to_owners(deployment: Deployment, component: Component, work: InFlight, por
         return
     members = (node.name for node in deployment.mesh.nodes.values() if node.group == group)
     owners = [name for name, part in ranges(members, partitioning.partitions).items() for _ in part]
-    key_of = partitioning.key_of()
+    key_of = key_reader(partitioning.by)
     for item in [work.payload] if work.method == "push" else to_items(work.payload, port.type.item):
         owner = owners[partition_of(key_of(item), partitioning.partitions)]
         yield replace(

@@ -87,7 +87,7 @@ def test_somebody_elses_database_is_refused(directory):
 def test_a_closed_directory_is_free_though_a_child_lives_on(directory):
     """A child that was forked holds every file that was open then."""
     store = Store(directory)
-    kept = os.dup(store._lock.fileno())
+    kept = os.dup(store._lock.number)
     store.close()
     Store(directory).close()
     os.close(kept)
