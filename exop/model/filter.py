@@ -317,11 +317,7 @@ def _any_value(name: str, one: Callable[[Any], bool]) -> Test:
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Filter:
-    """Parse a filter; equal texts return the same object.
-
-    Raises:
-        FilterSyntaxError: *text* is invalid; the error has the position.
-    """
+    """Parse a filter; equal texts return the same object."""
     reader, depth = _Parser(text), 0
     for found in re.finditer(r"[()]", text):
         depth += 1 if found[0] == "(" else -1

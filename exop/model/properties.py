@@ -53,9 +53,6 @@ def freeze(properties: Mapping[str, Given]) -> dict[str, Value]:
     """Return an immutable copy of *properties*: lists become tuples.
 
     The registry calls it for every service that is registered or modified.
-
-    Raises:
-        RegistryError: a value is of a type that filters cannot compare.
     """
     found: dict[str, Value] = {}
     for name, value in properties.items():

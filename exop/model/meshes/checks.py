@@ -37,10 +37,6 @@ def check(mesh: Mesh, kinds: Mapping[str, type[KindLike]], changes: Difference |
     """Refuse a mesh that cannot run; *kinds* are the known channel kinds.
 
     With *changes*, made to a running mesh, only what they affect is checked.
-
-    Raises:
-        MeshError: an unknown port or kind, an unconnected input, no slet at all.
-        WiringError: two ports of different types, or a cycle without a queue.
     """
     if not mesh.nodes:
         raise MeshError(f"the application {mesh.name!r} has no slet; add one with app.add(name, slet)")
@@ -106,12 +102,7 @@ def check_durable(mesh: Mesh, *, has_state: bool, nodes: Iterable[Node] | None =
 def check_join(
     mesh: Mesh, channel: str, kinds: Mapping[str, type[KindLike]], nodes: Collection[str] | None = None
 ) -> None:
-    """Compare the types of all ports at a channel; with *nodes*, those of these nodes with all others.
-
-    Raises:
-        WiringError: the type of an output is not that of an input.
-        SettingError: the channel's settings name a field that its items lack.
-    """
+    """Compare the types of all ports at a channel; with *nodes*, those of these nodes with all others."""
     spec = mesh.channels[channel]
     kind, consumers = kinds[spec.kind], mesh.consumers(channel)
     for producer, out in mesh.producers(channel):
@@ -131,12 +122,7 @@ def check_join(
 
 
 def check_group(mesh: Mesh, group: str, *, alike: bool = True) -> None:
-    """Refuse nodes of a group that cannot share partitions; with *alike*, also different slets and settings.
-
-    Raises:
-        MeshError: they read no partitioned channel, or different ones; or the slets differ.
-        WiringError: one of them pulls its items.
-    """
+    """Refuse nodes of a group that cannot share partitions; with *alike*, also different slets and settings."""
     first, *others = members = [node for node in mesh.nodes.values() if node.group == group]
     for node in members:
         if not (ports := shared_ports(mesh, node)):

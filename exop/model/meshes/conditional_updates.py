@@ -8,10 +8,8 @@ ones, and only then it is compiled, with the settings as its only globals. The i
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -88,12 +86,11 @@ class Condition:
     text: str
     subject: str
     fields: tuple[str, ...] | None
-    _tree: ast.expr = field(repr=False, compare=False)
     _known: Type = field(repr=False, compare=False)
 
     def test(self, settings: Mapping[str, Any]) -> Callable[[Any], Any]:
         """Return the condition as a function of an item, with these *settings*."""
-        body = _Reading(self.subject, self._known).visit(copy.deepcopy(self._tree))
+        body = _Reading(self.subject, self._known).visit(ast.parse(self.text, mode="eval").body)
         arguments = ast.arguments([], [ast.arg(self.subject)], None, [], [], None, [])
         tree = ast.fix_missing_locations(ast.Expression(ast.Lambda(arguments, body)))
         names = {**settings, "__builtins__": {}, _FIELD: field_of}
@@ -107,11 +104,7 @@ def field_of(value: Any, name: str) -> Any:
 
 
 def read_condition(text: str, names: ConditionNames) -> Condition:
-    """Read a condition.
-
-    Raises:
-        ConditionError: the text is no condition, or uses an unknown name; the error points at the place.
-    """
+    """Read a condition."""
     return _Reader(" ".join(str(text).splitlines()).strip(), names).read()
 
 
@@ -131,15 +124,18 @@ class _Reader:
         subject = self._subject(tree)
         carried = self.names.subjects.get(subject)
         known = ANY if carried is None else carried.items
-        for node in _in_order(tree):
-            self._check_field(node, subject, known)
-        return Condition(self.text, subject, _needed(tree, subject), tree, known)
+        for node in _in_order(tree) if known.kind != "union" else ():
+            if (name := _field_name(node, subject)) is None or (problem := missing_field(known, name)) is None:
+                continue
+            at = self._end(node) - len(name) if isinstance(node, ast.Attribute) else self._at(node.slice)  # type: ignore[attr-defined]
+            self._fail(at, f"{problem}{self.names.subjects[subject].sent_by}")
+        return Condition(self.text, subject, _needed(tree, subject), known)
 
     def _parsed(self) -> ast.expr:
         if len(self.text) > LONGEST:
             self._fail(LONGEST, f"a condition has at most {LONGEST} characters")
         try:
-            return _parsed(self.text)
+            return ast.parse(self.text, mode="eval").body
         except SyntaxError as problem:
             self._fail(max(0, (problem.offset or 1) - 1), f"no expression: {problem.msg}")
         except (RecursionError, MemoryError, ValueError):
@@ -174,13 +170,6 @@ class _Reader:
             self._fail(0, f"it looks at no item; name one of {', '.join(possible)}")
         return found
 
-    def _check_field(self, node: ast.AST, subject: str, known: Type) -> None:
-        name = _field_name(node, subject)
-        if name is None or known.kind == "union" or (problem := missing_field(known, name)) is None:
-            return
-        at = self._end(node) - len(name) if isinstance(node, ast.Attribute) else self._at(node.slice)  # type: ignore[attr-defined]
-        self._fail(at, f"{problem}{self.names.subjects[subject].sent_by}")
-
     def _at(self, node: ast.AST, where: str = "col_offset") -> int:
         """Python counts bytes; people count letters."""
         return len(self.text.encode()[: getattr(node, where, 0)].decode(errors="ignore"))
@@ -192,11 +181,6 @@ class _Reader:
         raise ConditionError(
             place=self.names.place, condition=self.text, position=min(position, len(self.text)), problem=problem
         )
-
-
-@lru_cache(maxsize=256)
-def _parsed(text: str) -> ast.expr:
-    return ast.parse(text, mode="eval").body
 
 
 def _in_order(tree: ast.expr) -> Iterator[ast.AST]:
@@ -263,9 +247,6 @@ def node_names(place: str, spec: SletSpec, types: Mapping[str, PortType] = Mappi
     """Return the names allowed in a condition on a node: the ports into which items are pushed, and the settings.
 
     A port without a declared type has that of *types*, the types of the items that come.
-
-    Raises:
-        MeshError: the platform does not push into the slet.
     """
     pushed = [port for port in spec.inputs if not port.pulled]
     named = {port.name: port.type for port in pushed if not port.member}
@@ -289,13 +270,7 @@ def item_names(channel: str, carried: PortType) -> ConditionNames:
 def conditional_update(
     node: Node, when: str, settings: Mapping[str, Any], types: Mapping[str, PortType] = MappingProxyType({})
 ) -> ConditionalUpdate:
-    """Return a checked update for a node; *types* are those of the items that come.
-
-    Raises:
-        ConditionError: *when* is no condition on its items.
-        UnknownName, SettingError: the settings do not fit.
-        MeshError: nothing is to change, or items are not pushed into the slet.
-    """
+    """Return a checked update for a node; *types* are those of the items that come."""
     if not settings:
         raise MeshError(f"{node.name}: nothing is to change when {when}; name a setting, {node.name}(…, NAME=VALUE)")
     condition = read_condition(when, node_names(node.name, node.slet, types))

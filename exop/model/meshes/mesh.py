@@ -108,9 +108,6 @@ class Mesh(Graph):
         """Replace the node *before* by *after*, whose ports may depend on its settings.
 
         A new output gets its own channel; an output that no longer exists is disconnected.
-
-        Raises:
-            MeshError: a port that no longer exists is in use, or the channel of a new one exists.
         """
         if not after.slet.specialises:
             return self._with(after)
@@ -221,9 +218,6 @@ class Mesh(Graph):
 
         All edits use this method. Unchanged entries are shared, so that differences are found by identity. Ports that
         depend on the types of inputs are updated, unless *alone*.
-
-        Raises:
-            MeshError: a slet refuses its settings or inputs.
         """
         fields["nodes"] = cast("Entries[Node]", self.nodes).edited(nodes)
         fields["channels"] = cast("Entries[ChannelSpec]", self.channels).edited(channels)

@@ -13,6 +13,7 @@ from exop.errors import MeshError, UnknownName
 from exop.model.meshes.entries import Entries
 from exop.model.slets.memento import Memento
 from exop.model.slets.ports import WINDOW, PortType
+from exop.model.slets.settings import copied
 from exop.model.slets.spec import DEAD, Policy, SletSpec, invalid_bounds
 
 T = TypeVar("T")
@@ -46,11 +47,7 @@ class ConditionalUpdate:
 
 
 def check_name(what: str, name: object) -> None:
-    """Refuse a name that is invalid in identifiers (`application/node#1`, `node.port`) or topology files.
-
-    Raises:
-        MeshError: it is empty, or has other characters than letters, digits, '-', '_' and '.'.
-    """
+    """Refuse a name that is invalid in identifiers (`application/node#1`, `node.port`) or topology files."""
     if not isinstance(name, str) or not name or not all(letter.isalnum() or letter in "-_." for letter in name):
         raise MeshError(f"{name!r} is no name for {what}; use letters, digits, '-', '_' and '.'")
 
@@ -165,8 +162,11 @@ class Node:
         return {name: value for name, value in self.settings.items() if name in self.given}
 
     def private_settings(self) -> dict[str, Any]:
-        """The settings for one running instance, copied so that it cannot modify the mesh."""
-        return {name: self.slet.settings[name].private(value) for name, value in self.settings.items()}
+        """The settings for one instance, copied so that it cannot modify the mesh; those of any type by reference."""
+        known = self.slet.settings
+        return {
+            name: value if known[name].type in (Any, object) else copied(value) for name, value in self.settings.items()
+        }
 
     def inputs(self) -> dict[str, str]:
         """The channel of each input port."""

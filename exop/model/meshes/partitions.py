@@ -52,9 +52,6 @@ def keyed_fields(kind: type) -> list[str]:
 def partition_of(key: Any, partitions: int = PARTITIONS) -> int:
     """Return the partition of a key.
 
-    Raises:
-        TypeError: a key of this type has no partition.
-
     >>> partition_of(7) == partition_of(7.0)
     True
     """
@@ -111,11 +108,7 @@ def _residue_of_decimal(key: Decimal) -> int:
 
 
 def partitions_of_column(column: Any, partitions: int = PARTITIONS) -> Any:
-    """Return the partition of each value of a column (an Arrow or NumPy array), as a NumPy array.
-
-    Raises:
-        TypeError: a key of this type has no partition.
-    """
+    """Return the partition of each value of a column (an Arrow or NumPy array), as a NumPy array."""
     # Optional: a platform without columns runs without NumPy and pyarrow.
     import numpy as np
 

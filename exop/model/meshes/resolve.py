@@ -36,9 +36,6 @@ def resolved(
             and paths are made absolute.
         travels: The mesh is sent to another process; requires the same.
         running: The running mesh: entries that both share are resolved already.
-
-    Raises:
-        MeshError: *durable* or *travels*, and a slet is in no plugin (but in a script or a notebook).
     """
     by_factory = {spec.factory: spec for spec in slets.values()}
     names = mesh.nodes if running is None else touched(running.nodes, mesh.nodes)

@@ -13,6 +13,8 @@ from exop.model.types.conversion import to_toml_value
 from exop.model.values.depth import read_toml
 from exop.safe_repr import json_text
 
+#: The fields of a node with keys of the same name.
+_CARE: Final = ("host", "group", "suspended", "on_error", "timeout", "dead_letters")
 _CHANNEL: Final[dict[str, Any]] = {"kind": str, "unset": list[str], "pending": list[dict[str, Any]]}
 _NODE: Final[dict[str, Any]] = {
     **dict.fromkeys(("slet", "host", "group", "on_error"), str),
@@ -133,14 +135,13 @@ def _node(name: str, table: Mapping[str, Any], catalog: Mapping[str, SletSpec]) 
     _known(f"{place}: the platform", "slet", [identity], catalog)
     _known(place, "policy", [policy] if policy is not None else (), POLICIES)
     given = {**table.get("settings", {}), **dict.fromkeys(table.get("unset", ()))}
-    keys = ("host", "group", "suspended", "on_error", "timeout", "dead_letters")
     return Node(
         name,
         catalog[identity],
         catalog[identity].configured(name, given),
         ports,
         given=frozenset(given),
-        **{key: table[key] for key in keys if key in table},
+        **{key: table[key] for key in _CARE if key in table},
     )
 
 
@@ -180,8 +181,7 @@ def _check(place: str, table: Mapping[str, Any], types: Mapping[str, Any]) -> No
     """Refuse unknown keys, and values of the wrong type."""
     _known(place, "key", table, types)
     for key, value in table.items():
-        problem = value_mismatch(value, types[key], key)
-        if problem is not None:
+        if problem := value_mismatch(value, types[key], key):
             raise MeshError(f"{place}: {problem}")
 
 
@@ -191,9 +191,7 @@ def _channel_table(mesh: Graph, channel: ChannelSpec) -> dict[str, Any]:
 
 
 def _node_table(mesh: Graph, node: Node) -> dict[str, Any]:
-    keys = ("host", "group", "suspended", "on_error", "timeout", "dead_letters")
-    found = {key: getattr(node, key) for key in keys}
-    care = {key: value for key, value in found.items() if value is not None and value is not False}
+    care = {key: value for key in _CARE if (value := getattr(node, key)) is not None and value is not False}
     settings = _settings(mesh, node.name, node.set_settings())
     # In TOML, tables follow plain values.
     unset = {"unset": settings.pop("unset")} if "unset" in settings else {}

@@ -51,23 +51,20 @@ def hand_over(before: Node, after: Node, *, lose_state: bool) -> HandOver:
     way = _lost(before, after) if lose_state and not given else _way(before, after)
     if way.take is _rebuilt:
         return way
-    package = new_version(before.slet.factory, after.slet.factory)
-    if package is None or after.slet.state is None:
+    package, new = new_version(before.slet.factory, after.slet.factory), after.slet.memento
+    if package is None or new is None:
         return way
-    new = after.slet.state[1]
-    kinds = {new, before.slet.state[1]} if before.slet.state else {new}
+    kinds = {new, before.slet.memento or new}
     if not any(Mover(package).concerns(one.type) for kind in kinds for one in type_of(kind).fields.values()):
         return way
     return HandOver(way.text, _moving(before.name, new, package, way.take), calls=way.calls or new.__name__)
 
 
 def _lost(before: Node, after: Node) -> HandOver:
-    new = after.slet.state[1] if after.slet.state else None
-    what = (
-        f"the state ({before.slet.state[1].__name__})" if before.slet.state else f"the state inside {before.slet.name}"
-    )
-    if before.slet.state is None and not keeps_own_state(before):
+    old, new = before.slet.memento, after.slet.memento
+    if old is None and not keeps_own_state(before):
         return _way(before, after)
+    what = f"the state ({old.__name__})" if old else f"the state inside {before.slet.name}"
     try:
         possible = f", though it could be handed over: {_way(before, after).text}"
     except MementoError:
@@ -76,8 +73,7 @@ def _lost(before: Node, after: Node) -> HandOver:
 
 
 def _way(before: Node, after: Node) -> HandOver:
-    old = before.slet.state[1] if before.slet.state else None
-    new = after.slet.state[1] if after.slet.state else None
+    old, new = before.slet.memento, after.slet.memento
     if after.memento is not None:
         given = after.memento.copied()
         return HandOver(f"the state ({type(given).__name__}) as it is given", lambda _: given)
@@ -128,9 +124,9 @@ def field_changes(before: Node, after: Node) -> Iterator[str]:
         if name in new.ports and port.type.form == new.ports[name].type.form:
             for change in changes(port.type.items, new.ports[name].type.items):
                 yield f"port {name}: {change}"
-    if old.state is not None and new.state is not None:
-        for change in changes(type_of(old.state[1]), type_of(new.state[1])):
-            yield f"memento {new.state[1].__qualname__}: {change}"
+    if old.memento is not None and new.memento is not None:
+        for change in changes(type_of(old.memento), type_of(new.memento)):
+            yield f"memento {new.memento.__qualname__}: {change}"
 
 
 def _rebuilt(memento: Memento | None) -> Memento | None:

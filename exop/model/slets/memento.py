@@ -72,11 +72,7 @@ def upgraded(kind: type[M], old: Any, refuse: Callable[[str], Exception]) -> M:
 
 
 def as_dataclass(cls: type, what: str, **options: bool) -> None:
-    """Make a subclass of `Memento` or `Slet` a dataclass with keyword-only fields; it keeps its own docstring.
-
-    Raises:
-        SletError: a default that instances would share, or a field without a type.
-    """
+    """Make a subclass of `Memento` or `Slet` a dataclass with keyword-only fields; it keeps its own docstring."""
     own = vars(cls)
     typed = own.get("__annotations__", {})
     inherited = {
@@ -111,11 +107,7 @@ def refused(place: str, problem: str, cure: str) -> StoredStateError:
 
 
 def check_fields(fields: Mapping[str, Any], kind: type[Memento], place: str) -> None:
-    """Compare values with the annotations of a memento class.
-
-    Raises:
-        StoredStateError: an unknown field, or a value of another type.
-    """
+    """Compare values with the annotations of a memento class."""
     known = type_of(kind).fields
     for name, value in fields.items():
         if name not in known:
@@ -129,11 +121,7 @@ def check_fields(fields: Mapping[str, Any], kind: type[Memento], place: str) -> 
 
 
 def check_parts(value: Any, place: str) -> None:
-    """Compare every dataclass and named tuple in *value* with the annotations of its fields.
-
-    Raises:
-        StoredStateError: a value of another type.
-    """
+    """Compare every dataclass and named tuple in *value* with the annotations of its fields."""
     open_ = [value]
     while open_:
         one = open_.pop()

@@ -74,11 +74,7 @@ def to_json(memento: Memento) -> tuple[dict[str, Any], list[str]]:
 
 
 def from_json(fields: Mapping[str, Any], kind: type[Memento], place: str) -> Memento:
-    """Create a memento from its fields as JSON; missing ones have their defaults.
-
-    Raises:
-        StoredStateError: an unknown field, or a value of the wrong type; with its place.
-    """
+    """Create a memento from its fields as JSON; missing ones have their defaults."""
     reader = _Reader(place, kind)
     try:
         values = reader.fields(fields, type_of(kind), "")

@@ -35,13 +35,6 @@ class Setting:
         changeable = isinstance(self.default, (list, dict, set)) or dataclasses.is_dataclass(self.default)
         return copy.deepcopy(self.default) if changeable else self.default
 
-    def private(self, value: Any) -> Any:
-        """A value for one instance: collections are copied, so that a slet cannot modify the mesh.
-
-        Values of settings of any type (`Any`, `object`) are passed by reference.
-        """
-        return value if self.type in (Any, object) else _copied(value)
-
     def converted(self, place: str, value: Any) -> Any:
         """Convert *value* to the type of the setting."""
         try:
@@ -50,12 +43,12 @@ class Setting:
             raise SettingError(place=place, setting=self.name, problem=str(problem)) from None
 
 
-def _copied(value: Any) -> Any:
+def copied(value: Any) -> Any:
     """Copy the collections in a value, but not their elements."""
     if type(value) is list:
-        return [_copied(one) for one in value]
+        return [copied(one) for one in value]
     if type(value) is dict:
-        return {key: _copied(one) for key, one in value.items()}
+        return {key: copied(one) for key, one in value.items()}
     return set(value) if type(value) is set else value
 
 

@@ -14,7 +14,6 @@ from exop.model.slets.spec import DEAD_LETTERS, POLICIES, Policy, SletSpec, inva
 from exop.model.slets.tie import Committed
 
 F = TypeVar("F", bound=Callable[..., Any])
-M = TypeVar("M", bound=Callable[..., Any])
 Specialised: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, PortType]], SletSpec]
 
 
@@ -67,7 +66,7 @@ def slet(
     return mark if function is None else mark(function)
 
 
-def input_port(method: M) -> M:
+def input_port(method: F) -> F:
     """Make a method of a `Slet` class an input port with the name of the method."""
     method.__input_port__ = True  # type: ignore[attr-defined]
     return method
@@ -188,12 +187,10 @@ _CARE = ("atomic", "on_error", "timeout", "dead_letters", "effects")
 
 
 def _check_care(name: str, care: Mapping[str, Any]) -> None:
-    strange = [key for key in care if key not in _CARE]
-    if strange:
+    if strange := [key for key in care if key not in _CARE]:
         raise wrong(name, f"@slet has no option {', '.join(strange)}", f"use name, {', '.join(_CARE)}")
     policy = care.get("on_error", "suspend")
     if policy not in POLICIES:
         raise wrong(name, f"on_error={policy!r} is no policy", f"use one of {', '.join(POLICIES)}")
-    problem = invalid_bounds(care.get("timeout"), care.get("dead_letters"))
-    if problem is not None:
+    if problem := invalid_bounds(care.get("timeout"), care.get("dead_letters")):
         raise wrong(name, *problem.split("; ", 1))

@@ -39,11 +39,7 @@ class Absent:
     code: str
 
     def __call__(self, *_: Any, **__: Any) -> Any:
-        """Refuse to run.
-
-        Raises:
-            MeshError: always, with what to install.
-        """
+        """Refuse to run."""
         raise MeshError(self.refusal)
 
     @property
@@ -191,12 +187,7 @@ class SletSpec:
         return cast("SletSpec", made)
 
     def asked(self, place: str, given: Mapping[str, Any]) -> SletSpec:
-        """Return the slet with the ports that it has for the settings among *given* ports and settings.
-
-        Raises:
-            SettingError: a value of the wrong type, or a required one that is missing.
-            ConditionError, SletError: as `specialised`.
-        """
+        """Return the slet with the ports that it has for the settings among *given* ports and settings."""
         if not self.specialises:
             return self
         own = {name: value for name, value in given.items() if name in self.settings}
@@ -234,25 +225,21 @@ class SletSpec:
         plain = self.setting_aside(False).connected(())
         return replace(plain, outputs=plain._declared)
 
-    def memento_class(self, place: str) -> type[Memento]:
-        """The class of the state that the slet keeps.
+    @property
+    def memento(self) -> type[Memento] | None:
+        """The class of the state; `None` if the slet keeps none."""
+        return self.state and self.state[1]
 
-        Raises:
-            MeshError: it keeps none; *place* is named.
-        """
-        if self.state is None:
+    def memento_class(self, place: str) -> type[Memento]:
+        """The class of the state; refused if the slet keeps none."""
+        if self.memento is None:
             own = getattr(self.factory, "keeps_own_state", False)
             why = "; the platform cannot read the state that its engine keeps" if own else ""
             raise MeshError(f"{place}: {self.name} keeps no memento{why}")
-        return self.state[1]
+        return self.memento
 
     def check_memento(self, place: str, memento: Memento) -> None:
-        """Refuse a state that the slet cannot work with.
-
-        Raises:
-            MeshError: it keeps none, or one of another class.
-            StoredStateError: a value in it is not of the type of its field.
-        """
+        """Refuse a state that the slet cannot work with."""
         kind = self.memento_class(place)
         if not isinstance(memento, kind):
             given = type(memento).__qualname__

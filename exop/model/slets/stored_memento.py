@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final, Literal, TypeAlias
-from weakref import WeakKeyDictionary
 
 from exop.errors import NotStorable, StoredStateError
 from exop.model.slets.memento import Memento, check_fields, check_parts, refused, upgraded
@@ -31,10 +29,6 @@ FORMAT: Final = 1
 KIND: Final = "exop memento"
 #: The first bytes of a list in msgpack; no text begins with one of them.
 _LISTS: Final = frozenset(bytes([first]) for first in (*range(0x90, 0xA0), 0xDC, 0xDD))
-#: By class: its version, the bytes that precede the content, and the names of the fields.
-_HEADS: Final[WeakKeyDictionary[type[Memento], tuple[int, bytes, Sequence[str]]]] = WeakKeyDictionary()
-#: The prefix of bytes in msgpack; their length follows in four bytes.
-_BYTES: Final = b"\xc6"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,20 +45,12 @@ class StoredMemento:
 
 
 def dump_memento(memento: Memento, place: str) -> bytes:
-    """Encode a memento; *place* is named in errors.
-
-    Raises:
-        NotStorable: a field has a value that cannot be stored.
-    """
+    """Encode a memento; *place* is named in errors."""
     kind = type(memento)
     try:
-        version, head, names = _HEADS.get(kind, (None, b"", ()))
-        if version != kind.__memento_version__:
-            version, names = kind.__memento_version__, tuple(type_of(kind).fields)
-            head = encode([FORMAT, name_of(kind), version, type_of(kind).shape, b""]).removesuffix(b"\xc4\x00")
-            _HEADS[kind] = version, head, names
-        body = encode({name: getattr(memento, name) for name in names})
-        return b"".join((head, _BYTES, len(body).to_bytes(4, "big"), body))
+        shape = type_of(kind).shape
+        body = encode({name: getattr(memento, name) for name in shape})
+        return encode([FORMAT, name_of(kind), kind.__memento_version__, shape, body])
     except NotStorable as problem:
         raise NotStorable(**{**problem.facts, "place": place}) from problem
 
@@ -77,14 +63,10 @@ def header(data: bytes, place: str) -> StoredMemento:
     if found[0] != FORMAT:
         problem = f"it is written in the form {found[0]}, this release reads {FORMAT}"
         raise refused(place, problem, "use the release that wrote it")
-    try:
-        kind, version, fields, body = found[1:]
-    except ValueError:
-        kind, version, fields, body = None, None, None, None
-    wanted = ((kind, str), (version, int), (fields, dict), (body, bytes))
-    if not all(isinstance(one, sort) for one, sort in wanted):
+    parts = found[1:]
+    if len(parts) != 4 or not all(map(isinstance, parts, (str, int, dict, bytes))):
         raise refused(place, "its parts are none of a memento", "take an older copy")
-    return StoredMemento(kind, version, fields, body)
+    return StoredMemento(*parts)
 
 
 def declared_by(kind: type[Memento]) -> Declared:
@@ -96,9 +78,6 @@ def load_memento(data: bytes, kind: type[Memento], place: str, *, declared: Decl
     """Read a memento as an instance of *kind*, through its `upgrade` if the stored one is older.
 
     *declared* is given for data from an untrusted source: `declared_by(kind)`.
-
-    Raises:
-        StoredStateError: it is damaged, of a newer version or another class, or its fields do not match.
     """
     stored = header(data, place)
     fields = decode(stored.body, declared=declared)
@@ -125,8 +104,7 @@ def _upgraded(
     """Call the `upgrade` of the class; without one, fill in the fields that it still has."""
     if callable(getattr(kind, "upgrade", None)):
         cure = f"mend {kind.__qualname__}.upgrade, or use the code that wrote it"
-        refuse = partial(refused, place, cure=cure)
-        return upgraded(kind, _old(stored, fields, declared), refuse)
+        return upgraded(kind, _old(stored, fields, declared), partial(refused, place, cure=cure))
     if stored.kind.rpartition(":")[2] != kind.__qualname__:
         problem = f"it is a {stored.kind.rpartition(':')[2]}, and {kind.__qualname__} has no upgrade for it"
         cure = "give the memento a `@classmethod def upgrade(cls, old)`"
@@ -177,11 +155,7 @@ def json_document(memento: Memento, place: str) -> tuple[dict[str, Any], list[st
 
 
 def export_memento(memento: Memento, place: str, form: Form | None = None) -> tuple[Form, bytes]:
-    """Encode a memento for a file: as JSON if that can represent all of it, else as msgpack; or as *form* says.
-
-    Raises:
-        NotStorable: the form cannot represent a value; *place* is named.
-    """
+    """Encode a memento for a file: as JSON if that can represent all of it, else as msgpack; or as *form* says."""
     if form == "msgpack":
         return "msgpack", dump_memento(memento, place)
     found, opaque = json_document(memento, place)
@@ -189,9 +163,8 @@ def export_memento(memento: Memento, place: str, form: Form | None = None) -> tu
         return "json", (json_text(found) + "\n").encode()
     if form is None:
         return "msgpack", dump_memento(memento, place)
-    raise NotStorable(
-        value=opaque[0], problem="JSON has no form for it", cure="export it as msgpack", place=f"{place} as JSON"
-    )
+    cure = "export it as msgpack"
+    raise NotStorable(value=opaque[0], problem="JSON has no form for it", cure=cure, place=f"{place} as JSON")
 
 
 def import_memento(data: bytes, kind: type[Memento], place: str) -> Memento:

@@ -236,11 +236,7 @@ _BY_KIND: Final[dict[str, Callable[[Any, Type], Any]]] = {
 
 
 def to_toml_value(place: str, value: Any) -> Any:
-    """Convert *value* to types of TOML, from which `convert` restores it.
-
-    Raises:
-        MeshError: TOML cannot hold it, or it is nested too deeply; *place* says where it is.
-    """
+    """Convert *value* to types of TOML, from which `convert` restores it."""
     deep = deep_place(value)
     if deep is not None:
         raise MeshError(

@@ -6,7 +6,7 @@ A platform that lacks a class can still read, show and compare its description.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, NotRequired, TypedDict
 
@@ -72,14 +72,13 @@ def from_data(data: Any) -> Type:
         )
         for node in nodes
     ]
-    referred = [place for node in nodes for place in (*node.get("arguments", ()), *(one[1] for one in _fields(node)))]
-    if not all(0 <= place < len(found) for place in referred):
-        _refuse("it refers to a type that it does not have")
     for one, node in zip(found, nodes, strict=True):
-        vars(one)["arguments"] = tuple(found[place] for place in node.get("arguments", ()))
+        arguments, fields = node.get("arguments", []), node.get("fields", [])
+        if not all(0 <= place < len(found) for place in (*arguments, *(field[1] for field in fields))):
+            _refuse("it refers to a type that it does not have")
+        vars(one)["arguments"] = tuple(found[place] for place in arguments)
         vars(one)["fields"] = {
-            name: Field(name, found[place], required, written=written)
-            for name, place, required, written in _fields(node)
+            name: Field(name, found[place], required, written=written) for name, place, required, written in fields
         }
     # Names that refer to themselves, or to nothing, are refused.
     left = {id(one): one for one in found if one.kind in _NAMES}
@@ -90,10 +89,6 @@ def from_data(data: Any) -> Type:
         for one in ended:
             del left[id(one)]
     return found[0]
-
-
-def _fields(node: _Node) -> Sequence[tuple[str, int, bool, str]]:
-    return node.get("fields", ())
 
 
 def _refuse(problem: str) -> NoReturn:

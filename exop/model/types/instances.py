@@ -13,11 +13,7 @@ from exop.model.types.description import type_of
 
 
 def filled(kind: Any, fields: Mapping[str, Any], *, defaults: bool = True) -> Any:
-    """Create an instance of a dataclass with these fields; missing ones have their *defaults*, or `None` if nullable.
-
-    Raises:
-        StoredStateError: the class lacks a field, or a missing field has no default.
-    """
+    """Create a dataclass instance with these fields; missing ones have their *defaults*, or `None` if nullable."""
     new, known = _layout(kind)
     if not fields.keys() <= known.keys():
         _check_known(kind, fields, known)

@@ -17,7 +17,7 @@ from typing import Any, Final
 from exop.errors import NotStorable, StoredStateError
 from exop.model.items import EndOfStream, Punctuation
 from exop.model.types import description
-from exop.model.types.description import Type, is_named_tuple, type_of
+from exop.model.types.description import is_named_tuple, type_of
 from exop.model.values.versions import ROOT, find_version
 
 _names: Final[dict[Any, str]] = {}
@@ -84,7 +84,9 @@ class Declared:
         self._open = False
         self._reached: set[type] = {Punctuation, EndOfStream}
         for one in (reached for annotation in annotations for reached in type_of(annotation).reached()):
-            self._open |= _admits_all(one)
+            # `Any`, a variable without a bound, a bare collection.
+            bare = one.annotation is one.cls and one.cls in _COLLECTIONS
+            self._open |= not one.arguments if one.kind in ("any", "variable") else bare
             if isinstance(one.cls, type) and _package(one.cls.__module__) not in _GENERAL:
                 self._reached.add(one.cls)
 
@@ -96,13 +98,6 @@ class Declared:
         # Not by `issubclass`, which a class can override.
         near = self._package and f"{kind.__module__}.".startswith(f"{self._package}.")
         return bool(near) or not self._reached.isdisjoint(kind.__mro__)
-
-
-def _admits_all(one: Type) -> bool:
-    """Whether it permits values of any type: `Any`, a bare collection, a variable without a bound."""
-    if one.kind in ("any", "variable"):
-        return not one.arguments
-    return one.annotation is one.cls and one.cls in _COLLECTIONS
 
 
 #: Packages of bases that are too general to permit their subclasses: `object`, `Enum`, `Protocol`, `Memento`.
@@ -132,14 +127,11 @@ def factory_named(name: str, declared: Declared | None) -> Any:
     """Return the factory of a `defaultdict`: a built-in collection or number, or a declared class of data."""
     if name in _FACTORIES or declared is None:
         return _FACTORIES.get(name) or named(name)
-    return class_named(name, "factory of a defaultdict", _is_data, declared)
+    fits = lambda kind: dataclasses.is_dataclass(kind) or is_named_tuple(kind)  # noqa: E731
+    return class_named(name, "factory of a defaultdict", fits, declared)
 
 
 _FACTORIES: Final[dict[str, type]] = {
     f"{one.__module__}:{one.__qualname__}": one
     for one in (bool, int, float, complex, str, bytes, Decimal, *_COLLECTIONS[:-1])
 }
-
-
-def _is_data(kind: type) -> bool:
-    return dataclasses.is_dataclass(kind) or is_named_tuple(kind)

@@ -43,9 +43,6 @@ def decode(data: bytes, *, levels: int = DEPTH, declared: Declared | None = None
     """Decode what `encode` wrote, if it is nested at most *levels* deep.
 
     Data from an untrusted source may name only the *declared* classes.
-
-    Raises:
-        StoredStateError: it is damaged, or names a class or a field that is missing or not declared.
     """
     try:
         return (_OWN if declared is None else _Decoder(declared)).read(data, levels)
@@ -189,9 +186,6 @@ def watched(entries: Iterable[Any]) -> Iterator[Any]:
 
     Keys that were chosen to collide take time quadratic in their number. Garbage collection also causes slow steps, but
     fewer.
-
-    Raises:
-        ValueError: too many steps were slow.
     """
     begun, slow = clock.thread_time(), 0
     for number, entry in enumerate(entries, 1):
@@ -223,11 +217,6 @@ def _read_record(content: list[Any], reader: _Decoder, what: str, fits: Callable
     return filled(kind, fields, defaults=reader.declared is None or reader.declared.names(kind))
 
 
-def _read_default_dict(content: list[Any], reader: _Decoder) -> Any:
-    made = content[0] and factory_named(content[0], reader.declared)
-    return defaultdict(made, reader.table(content[1:]))
-
-
 def _only(make: Callable[[Any], Any]) -> Callable[[list[Any], Any], Any]:
     def read(content: list[Any], reader: _Decoder) -> Any:
         (one,) = content
@@ -256,7 +245,7 @@ READERS: Final[dict[Tag, Callable[[list[Any], Any], Any]]] = {
     Tag.RECORD_BATCH: lambda v, reader: columns.read_arrow(v[0], table=False, foreign=reader.declared is not None),
     Tag.TABLE: lambda v, reader: columns.read_arrow(v[0], table=True, foreign=reader.declared is not None),
     Tag.COMPLEX: lambda v, _: complex(*v),
-    Tag.DEFAULTDICT: _read_default_dict,
+    Tag.DEFAULTDICT: lambda v, reader: defaultdict(v[0] and factory_named(v[0], reader.declared), reader.table(v[1:])),
     Tag.ORDERED: lambda v, reader: OrderedDict(reader.table(v)),
     Tag.COUNTER: lambda v, reader: Counter(dict(reader.table(v))),
     Tag.BATCH: lambda v, _: Batch(v),

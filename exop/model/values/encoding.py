@@ -39,8 +39,6 @@ _COUNTED: Final = 4096
 _READ: Final = 2**16
 #: Bytes; a packer whose buffer has grown beyond this is not kept.
 _LARGE: Final = 2**20
-
-
 K = TypeVar("K")
 
 
@@ -75,11 +73,7 @@ class Tag(enum.IntEnum):
 
 
 def encode(value: Any, *, levels: int = DEPTH) -> bytes:
-    """Encode a value.
-
-    Raises:
-        NotStorable: a part of it is of an unknown type, refers to itself, or is nested more deeply than *levels*.
-    """
+    """Encode a value."""
     try:
         packer = _packers.pop()
     except IndexError:  # a check beforehand would race with other threads
