@@ -28,13 +28,7 @@ _Files: TypeAlias = dict[str, tuple[int, int, int]]
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """The result of saving a folder: it runs, has changed the running application, changes nothing, or is refused.
-
-    Attributes:
-        steps: The steps of the change, one line for each node, and the notes of the plan.
-        paused: For how many seconds the stream was paused.
-        error: Why it was refused; the application runs on unchanged.
-    """
+    """The result of saving a folder: the steps of the change, the seconds that it paused the stream, or the error."""
 
     verb: Literal["runs", "changed", "unchanged", "refused"]
     application: str = ""
@@ -44,14 +38,7 @@ class Outcome:
 
 
 class Development:
-    """One folder that is being edited, and the application that it describes.
-
-    Args:
-        context: The services of the platform.
-        folder: A package with hooks, or a bundle's folder.
-        build: Makes the mesh, as `exop run` would.
-        wire: Starts the bundles that the folder requires.
-    """
+    """One folder that is being edited (a package with hooks, or a bundle), and the application that it describes."""
 
     def __init__(self, context: BundleContext, folder: Path, build: Build, wire: Wire) -> None:
         self._context = context

@@ -31,12 +31,7 @@ _FEATURES = {name: getattr(__future__, name).compiler_flag for name in __future_
 
 @dataclasses.dataclass(frozen=True)
 class Generation:
-    """The slets and builders of a folder, as they were when it was loaded.
-
-    Attributes:
-        name: The plugin name of its slets, the same for all generations.
-        plugin: The object, or the package, with its hooks.
-    """
+    """The slets and builders of a folder as it was loaded: *plugin* has the hooks, all generations have one *name*."""
 
     name: str
     namespace: Namespace
@@ -94,9 +89,6 @@ class Reuse:
 
     A class that was not edited stays the same class, for `isinstance` and for its mementos; a slet that was not edited
     stays the same function, and is not replaced; objects that a module makes when it is imported are not made twice.
-
-    Args:
-        before: The namespace that was loaded before; its modules stay loaded.
     """
 
     def __init__(self, namespace: Namespace, before: Namespace) -> None:

@@ -29,13 +29,7 @@ CHANNEL_OFFER: Final = "ChannelOffer"
 
 @dataclass(frozen=True)
 class BundleContext:
-    """The services of the platform that its bundles use.
-
-    Attributes:
-        name: The name of the platform.
-        state: Its state directory, if it has one.
-        gather: Collects again what the plugins offer.
-    """
+    """The services of the platform that its bundles use; `gather` collects again what the plugins offer."""
 
     name: str
     state: Path | None

@@ -15,36 +15,22 @@ if TYPE_CHECKING:
     from exop.remoting.transport.rundir import control_address
     from exop.remoting.transport.server import ControlServer
 
+__all__ = ["ControlClient", "ControlServer", "Limits", "NoRequest", "Operation", "Page", "PageRequest", "Request"]
+__all__ += ["RunningPlatform", "control_address", "find_platforms", "operation", "operations", "page"]
+
 #: The public names by their modules, which are imported when a name is first used.
 _MODULES = {
-    "transport.client": ("ControlClient", "RunningPlatform", "find_platforms"),
-    "transport.codec": ("NoRequest", "Page", "PageRequest", "Request", "page"),
-    "transport.limits": ("Limits",),
-    "transport.operation": ("Operation", "operation", "operations"),
-    "transport.rundir": ("control_address",),
-    "transport.server": ("ControlServer",),
+    "client": ("ControlClient", "RunningPlatform", "find_platforms"),
+    "codec": ("NoRequest", "Page", "PageRequest", "Request", "page"),
+    "limits": ("Limits",),
+    "operation": ("Operation", "operation", "operations"),
+    "rundir": ("control_address",),
+    "server": ("ControlServer",),
 }
-
-__all__ = [
-    "ControlClient",
-    "ControlServer",
-    "Limits",
-    "NoRequest",
-    "Operation",
-    "Page",
-    "PageRequest",
-    "Request",
-    "RunningPlatform",
-    "control_address",
-    "find_platforms",
-    "operation",
-    "operations",
-    "page",
-]
 
 
 def __getattr__(name: str) -> Any:
     for module, names in _MODULES.items():
         if name in names:
-            return getattr(import_module(f"exop.remoting.{module}"), name)
+            return getattr(import_module(f"exop.remoting.transport.{module}"), name)
     raise AttributeError(f"module 'exop.remoting' has no attribute {name!r}")

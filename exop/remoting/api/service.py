@@ -52,13 +52,7 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, le=3600)]
 
 
 class Numbered(Generic[T]):
-    """Values that clients refer to by number.
-
-    Args:
-        missing: The message of the error about an unknown number.
-        is_full: Whether there are too many values; then the oldest makes room.
-        may_go: Whether a value may make room.
-    """
+    """Values that clients refer to by number. While *is_full* holds, the oldest one that *may_go* makes room."""
 
     def __init__(
         self, missing: str, is_full: Callable[[Collection[T]], bool], may_go: Callable[[T], bool] = lambda _: True

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import socket
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -58,8 +57,8 @@ class Listener:
         self.sock.close()
         if not self.is_ours or not self.path.parent.is_dir():
             return
-        with locked(self.path.parent):
-            if _inode(self.path) == self.inode:
+        with locked(self.path.parent), suppress(FileNotFoundError):
+            if self.path.lstat().st_ino == self.inode:
                 self.path.unlink()
 
 
@@ -92,7 +91,7 @@ def listen(path: Path) -> Listener:
             raise AddressUnusable(
                 address=str(path), problem=problem.strerror, cure="take a directory that can hold a socket"
             ) from None
-        return Listener(path, sock, _inode(path))
+        return Listener(path, sock, path.lstat().st_ino)
 
 
 def dial(path: Path, timeout: float) -> socket.socket:
@@ -171,12 +170,3 @@ def _runs(pid: int) -> bool:
     except PermissionError:
         return True
     return True
-
-
-def _inode(path: Path) -> int:
-    try:
-        return path.lstat().st_ino
-    except OSError as problem:
-        if problem.errno == errno.ENOENT:
-            return 0
-        raise

@@ -65,10 +65,7 @@ class Figures:
 class Checkpointer:
     """Takes checkpoints of one deployment, in a thread of its own at the interval of the mesh.
 
-    Args:
-        deployment: The application.
-        checkpoints: The store to which they are written.
-        hold: Blocks the input of a slet that has exceeded the time of a call.
+    *hold* blocks the input of a slet that has exceeded the time of a call.
     """
 
     def __init__(self, deployment: Deployment, checkpoints: Checkpoints, hold: Hold | None = None) -> None:

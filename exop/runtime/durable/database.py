@@ -75,13 +75,7 @@ _NAMES: Final = (
 
 
 class Generation(NamedTuple):
-    """A transaction of the database.
-
-    Attributes:
-        number: Transactions are numbered from 1.
-        digest: Over the content of the database after it.
-        committed: It is known to be committed; otherwise the process may have died before.
-    """
+    """A transaction: its number, the digest of the database after it, and whether it is known to be committed."""
 
     number: int
     digest: str
@@ -230,13 +224,7 @@ class Database:
 
 
 class Inspected(NamedTuple):
-    """A database that may be used.
-
-    Attributes:
-        generation: Of its last transaction.
-        damaged: Applications whose rows do not fit to their digest, each with the error that says so.
-        version: Of its tables.
-    """
+    """A database that may be used: its last transaction, the errors of damaged applications, its version."""
 
     generation: Generation
     damaged: dict[str, str]

@@ -44,11 +44,8 @@ Key = tuple[str, int]
 class DiskLog(EventLog):
     """A log in a folder, which survives the process.
 
-    A torn batch at the end, left by a crash, is removed and logged; damage before that is an error.
-
-    Args:
-        folder: Its own folder; one process at a time has it open.
-        retention: The rows to keep, and when they are forced to the disk.
+    One process at a time has it open. A torn batch at the end, left by a crash, is removed and logged; damage before
+    that is an error.
 
     Attributes:
         hold: Rows from this offset on are kept whatever the retention is.
@@ -360,15 +357,12 @@ class Replay:
             self.next = Position(self.next.offset, self.next.marks + 1) if mark else Position(self.next.offset + 1)
         if known == (1 if mark else weight(payload)):
             return None
-        self._remove_rest()
-        return payload if mark else cut(payload, known, weight(payload))
-
-    def _remove_rest(self) -> None:
         if not self.over:
             removed = self._log.end - self.next.offset
             facts = {"log": str(self._log.folder), "offset": self.next.offset, "removed": removed}
             logger("exop.log").warning("the stream differs from the log: the rest of the log is removed", **facts)
             self._log.cut(self.next)
+        return payload if mark else cut(payload, known, weight(payload))
 
     def return_to(self, place: Position) -> None:
         """Begin at *place* again, where the same payload will come again."""

@@ -55,8 +55,7 @@ class UserCall(Generic[T]):
 
     Attributes:
         phase: The purpose of the call, as a present participle: `opening`, `committing a checkpoint`.
-        abandoned: The platform no longer waits for it.
-        over: The call has returned, or raised.
+        abandoned, over: The platform no longer waits for it; it has returned, or raised.
     """
 
     def __init__(
