@@ -113,11 +113,13 @@ class History:
         rows = self._rows(mesh.name)
         entry = rows.get(number)
         if entry is None or not entry.get("undo"):
-            why = "has changed no mesh that was kept" if entry is not None else "is not there"
-            raise PlanError(
-                f"the entry {number} of {mesh.name} {why}; see `exop history {mesh.name}`, and note that a platform "
-                f"without a state directory keeps no former meshes"
-            )
+            if entry is None:
+                why = "does not exist"
+            elif self.store is None and entry.get("from"):
+                why = "has no former mesh: a platform keeps former meshes only in a state directory (--state DIR)"
+            else:
+                why = f"({entry['what']}) has not changed a running mesh, so there is nothing to take back"
+            raise PlanError(f"the entry {number} of {mesh.name} {why}; see `exop history {mesh.name}`")
         texts = {f"{kind}/{name}": section_text(mesh, kind, name) for kind, name in sections(mesh)}
         notes = []
         for later, row in rows.items():
@@ -139,7 +141,7 @@ class History:
             elif name == PLATFORM or self._knows(name):  # it was made, and not removed meanwhile
                 self._kept[name].append(entry)
         except ExopError as problem:
-            logger("exop.runtime").error("an entry of the history was not stored", error=str(problem))
+            logger("exop.runtime").error("an entry of the history is not stored yet", error=str(problem))
 
     def _rows(self, application: str) -> Mapping[int, dict[str, Any]]:
         if self.store is not None:

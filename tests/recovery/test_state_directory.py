@@ -187,10 +187,14 @@ def test_a_change_that_cannot_be_stored_is_made_all_the_same(tmp_path: Path) -> 
             running.apply(running.mesh("app").configure("passes", add=1000))
         assert running.mesh("app").node("passes").settings["add"] == 1000
         assert running.mesh("app").revision == 2
+        assert [one["to"] for one in running.history("app")] == [1, 2], "the history has it at once"
         grows(running)
         refusing(running, yes=False)
     with platform(tmp_path) as running:
         assert running.mesh("app").node("passes").settings["add"] == 1000
+        *stored, started = running.history("app")
+        assert [(one["number"], one["to"]) for one in stored] == [(1, 1), (2, 2)]
+        assert (started["number"], started["what"]) == (3, "start")
 
 
 def test_an_application_that_cannot_be_forgotten_runs_on(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import stat
 import threading
 import time
 import zlib
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -36,6 +37,8 @@ _PUT: Final = (
     "ON CONFLICT (application, kind, name) DO UPDATE SET content = excluded.content"
 )
 _NUMBER: Final = "SELECT coalesce(max(number), 0) FROM checkpoints WHERE application = ?"
+#: Entries of the history that wait until they can be written.
+_MOST_WAITING: Final = 1000
 #: Rows of the history over all applications, those included that were removed.
 _MOST_ENTRIES: Final = 100_000
 _OLD_ENTRIES: Final = (
@@ -140,6 +143,7 @@ class Store:
         self._writing = threading.RLock()
         self._stored: dict[str, Mesh] = {}
         self._unwritten: dict[str, Mesh] = {}
+        self._entries: deque[tuple[str, str, int]] = deque(maxlen=_MOST_WAITING)
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             check_private(directory)
@@ -251,23 +255,44 @@ class Store:
         return [found[name] for name in sorted(found)]
 
     def record(self, application: str, entry: Mapping[str, Any], most: int) -> None:
-        """Append an entry to the history of an application; the *most* newest are kept."""
-        with self.database.transaction(sealed=False) as database:
-            query = "SELECT coalesce(max(number), 0) + 1 FROM history WHERE application = ?"
-            ((number,),) = database.execute(query, (application,)).fetchall()
-            database.execute("INSERT INTO history VALUES (?, ?, ?)", (application, number, json.dumps(entry)))
-            database.execute(_OLD_ENTRIES, (application, number - most, _MOST_ENTRIES))
+        """Append an entry to the history of an application; the *most* newest are kept.
+
+        An entry that cannot be written waits until the next one is written, or until the directory is closed.
+        """
+        with self._writing:
+            self._entries.append((application, json.dumps(entry), most))
+            self._write_entries()
+
+    def _write_entries(self) -> None:
+        with self._writing:
+            if not self._entries:
+                return
+            with self.database.transaction(sealed=False) as database:
+                for application, content, most in self._entries:
+                    query = "SELECT coalesce(max(number), 0) + 1 FROM history WHERE application = ?"
+                    ((number,),) = database.execute(query, (application,)).fetchall()
+                    database.execute("INSERT INTO history VALUES (?, ?, ?)", (application, number, content))
+                    database.execute(_OLD_ENTRIES, (application, number - most, _MOST_ENTRIES))
+            self._entries.clear()
 
     def history(self, application: str) -> dict[int, dict[str, Any]]:
         """Return the history of an application by number, the oldest first; it outlives the application."""
-        return {number: json.loads(content) for number, content in self.database.rows(_ENTRIES, application)}
+        with self._writing:
+            found = {number: json.loads(content) for number, content in self.database.rows(_ENTRIES, application)}
+            waiting = [json.loads(content) for name, content, _ in self._entries if name == application]
+            return found | dict(enumerate(waiting, max(found, default=0) + 1))
 
     def close(self) -> None:
         """Write pending changes if possible, close the database, and unlock the directory."""
         try:
             self.catch_up()
+            self._write_entries()
         except StateError as problem:
-            logger("exop.runtime").error("a change was not stored", applications=[*self._unwritten], error=str(problem))
+            names = [*self._unwritten]
+            entries = len(self._entries)
+            logger("exop.runtime").error(
+                "a change was not stored", applications=names, history_entries=entries, error=str(problem)
+            )
         self.database.close()
         if self._lock is not None:
             fcntl.flock(self._lock.number, fcntl.LOCK_UN)  # a forked child holds the file open, too

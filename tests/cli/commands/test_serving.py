@@ -11,6 +11,7 @@ import pytest
 
 from exop import Application
 from exop.cli import main
+from exop.cli.commands import serving
 from exop.cli.commands.looking import ps
 from exop.cli.commands.serving import Keeper, Supervisor
 from exop.cli.loading import load_mesh
@@ -18,7 +19,7 @@ from exop.cli.report import Stopping
 from exop.logs import set_up
 from exop.platform import Platform
 from exop.runtime.durable.store import Store
-from exop.stock.slets import count_up
+from exop.stock.slets import count_up, pass_on
 from tests.cli.shell import answer_of, eventually, running
 
 
@@ -64,6 +65,18 @@ def test_finished_applications_rest(counting, tmp_path, capsys):
         assert capsys.readouterr().err == ""
     with Platform(state=tmp_path / "state", control=False) as again:
         assert again.applications() == []
+
+
+def test_watching_a_quiet_platform_is_cheap(monkeypatch):
+    """As long as no application changes its state, no status is put together: that of a large one takes long."""
+    app = Application("counting")
+    app.add("passes", pass_on, item=app.add("numbers", count_up))
+    with kept_up(Platform(control=False)) as keeper:
+        keeper.start([])
+        keeper.platform.apply(app.build())
+        keeper.look()
+        monkeypatch.setattr(serving, "application_status", None)
+        keeper.look()
 
 
 def test_failures_are_told_with_the_cure(counting, tmp_path, capsys):
