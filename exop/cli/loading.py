@@ -205,7 +205,9 @@ def _installed(given: str, catalog: Catalog, running: Iterable[str] | None) -> T
         problem += ", and no such application runs"
     elif running is not None:
         problem += ", and no application runs (start one with `exop run APP`, or by `exop serve` and `exop apply APP`)"
-    raise BuilderError(f"{problem}; {suggest(given, known + names, 'builder')}")
+    known += [*names, *get_close_matches(given, _beside(Path()), n=1)]
+    cure = suggest(given, known) if known else "name a package folder, a .py file or a .toml topology"
+    raise BuilderError(f"{problem}; {cure}")
 
 
 def text_of(path: Path) -> str:
@@ -228,11 +230,14 @@ def _near(path: Path) -> str:
     """The cure for a path that does not exist: the most similar neighbour, if there is one."""
     if not path.parent.is_dir():
         return f"there is no folder {path.parent} either"
-    beside = [one.name for one in path.parent.iterdir() if one.is_dir() or one.suffix in (".py", ".toml")]
-    near = get_close_matches(path.name, beside, n=1)
+    near = get_close_matches(path.name, _beside(path.parent), n=1)
     if near:
         return f"did you mean {path.with_name(near[0])}?"
     return "name a package folder, a .py file or a .toml topology"
+
+
+def _beside(folder: Path) -> list[str]:
+    return [one.name for one in folder.iterdir() if one.is_dir() or one.suffix in (".py", ".toml")]
 
 
 class Given(NamedTuple):

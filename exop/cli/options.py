@@ -55,7 +55,7 @@ class Where:
     on: Annotated[
         str | None, Parameter(help="A running platform: its process id, name, socket or state directory.")
     ] = None
-    state: Annotated[Path | None, Parameter(help="The state directory of a running platform.")] = None
+    state: Annotated[Path | None, Parameter(help="The state directory of a platform.")] = None
 
 
 @Parameter(name="*")

@@ -81,6 +81,10 @@ def test_it_is_kept_and_taken_back(platform: Platform, tmp_path: Path, capsys: p
         entries = again.history("numbers")
     assert main(["history", "numbers", "--state", str(tmp_path / "state"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == entries, "a platform that is down"
+    assert main(["history", "numbrs", "--state", str(tmp_path / "state")]) == 2
+    assert "no application 'numbrs'; did you mean 'numbers'?" in capsys.readouterr().err
+    assert main(["history", "--state", str(tmp_path / "state")]) == 0
+    assert capsys.readouterr().out == "no operation on a bundle is recorded\n"
     assert main(["history", "numbers", "--state", str(tmp_path)]) == 2
     assert "platform.sqlite could not be read" in capsys.readouterr().err
 

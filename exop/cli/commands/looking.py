@@ -115,7 +115,8 @@ def history(
             return show_and_make(plan, dry_run=not make, json=json)
     entries = _history(app, where)
     head = ("", "at", "by", "operation", "revision", "pause", "outcome")
-    return answer(entries, lambda: columns(head, map(_entry, entries)), json=json)
+    nothing = "no operation on a bundle is recorded"
+    return answer(entries, lambda: columns(head, map(_entry, entries)) if entries else nothing, json=json)
 
 
 def _history(app: str, where: Where) -> list[dict[str, Any]]:
@@ -137,12 +138,14 @@ def _history(app: str, where: Where) -> list[dict[str, Any]]:
 
 
 def _entry(one: dict[str, Any]) -> tuple[object, ...]:
-    outcome = [*one.get("steps", ()), *([one["how"]] if "how" in one else ()), one["outcome"].split("\n")[0]]
+    operation = f"{one['what']} {one.get('node', '')}".strip()
+    steps = [step for step in one.get("steps", ()) if step != operation]
+    outcome = [*steps, *([one["how"]] if "how" in one else ()), one["outcome"].split("\n")[0]]
     return (
         one["number"],
         one["at"],
         one["who"],
-        f"{one['what']} {one.get('node', '')}".strip(),
+        operation,
         f"{one['from']} → {one['to']}" if "to" in one else "-",
         pause(one["paused_ms"]) if "paused_ms" in one else "-",
         "; ".join(outcome),

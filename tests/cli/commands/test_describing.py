@@ -98,6 +98,7 @@ def test_a_file(tmp_path):
         ("stock:cuont_up", "did you mean 'stock:count_up'?"),
         ("./counting:hlaf", "has no builder 'hlaf'"),
         ("nothing", "no folder, no file"),
+        ("countng", "did you mean 'counting'?"),
     ],
 )
 def test_unknown(target, said, counting):
