@@ -55,8 +55,9 @@ def navigation(text: str) -> str:
     trees = []
     for part in text.split("\n## ")[1:]:
         heading, _, body = part.partition("\n")
-        pages = re.findall(r"^- \[.*?\]\(([\w/-]+)\.md\)", body, re.MULTILINE)
-        trees.append("\n".join(["```{toctree}", ":hidden:", f":caption: {heading}", "", *pages, "```"]))
+        pages = re.findall(r"^- \[(.*?)\]\(([\w/-]+)\.md\)", body, re.MULTILINE)
+        entries = [f"{title} <{page}>" for title, page in pages]
+        trees.append("\n".join(["```{toctree}", ":hidden:", f":caption: {heading}", "", *entries, "```"]))
     return "\n\n".join(trees)
 
 

@@ -151,6 +151,8 @@ def _run(arguments: list[str], session: Session) -> int:
     if not _names_built_in(app, arguments):
         plugins = discovered()
         add_plugin_commands(app, plugins, plugins.ask("register_commands"))
+        if arguments and not arguments[0].startswith("-") and arguments[0] not in app:
+            arguments = arguments[:1]  # `exop replac --help` is the same mistake as `exop replac`
 
     add_common_options(app, session)
     result = app.meta(arguments)

@@ -55,6 +55,11 @@ def test_the_overview_imports_no_command():
     assert done.stdout.splitlines()[-1] == "set()"
 
 
+def test_help_of_an_unknown_command():
+    """It is a mistake with the nearest name, and not the overview."""
+    assert 'Unknown command "replac". Did you mean "replace"?' in answer_of("replac", "--help", code=2)
+
+
 def test_version():
     """`--version` names program and version."""
     assert answer_of("--version").startswith("exop 0.")
