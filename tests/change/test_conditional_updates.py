@@ -653,6 +653,16 @@ def test_in_the_one_that_is_on_trial(platform, second):
     assert seen == expected((50, 2), (int(second.split()[-1]), 3), last=1100)
 
 
+def test_errors_of_a_condition_during_a_trial(platform):
+    """The successor goes on from the count of its trial when it takes over."""
+    with armed(platform, "1 / (x - 50) > 1", scale) as (tap, _):
+        with on_trial(platform, "b", scale_too, 90):
+            tap.let(100)
+        told = platform.status("app")["nodes"]["b"]
+    assert told["slet"].endswith("scale_too")
+    assert told["pending_problem"] == "the condition raised for 1 items, last ZeroDivisionError: division by zero"
+
+
 @pytest.mark.parametrize("condition", ["x >= 50", "x == 50"])
 def test_it_fires_while_a_successor_is_opened_for_its_trial(platform, condition):
     """The successor is opened with the settings of before; it is tried with those of now."""

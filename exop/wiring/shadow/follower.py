@@ -22,6 +22,7 @@ from exop.runtime.channels.base import ControlMerge
 from exop.runtime.compiler import compile_entry
 from exop.runtime.component import Component
 from exop.runtime.component_manager import ComponentManager
+from exop.runtime.conditional_updates import PendingUpdates
 from exop.runtime.dataflow.entry import Entry, Unwind
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Halted, acting_as, current_driver
@@ -63,6 +64,7 @@ class Follower(ThreadDriver):
             meanwhile, so that this one catches up while the stream goes on.
         on_progress: Called when no calls are left, or following has stopped.
         since: The revision of the mesh when it was attached: later conditional updates apply to it, too.
+        updates: The conditional updates that were pending then, with the count of errors of their conditions.
         seconds: The time limit for its last items when it takes over.
     """
 
@@ -76,6 +78,7 @@ class Follower(ThreadDriver):
         self.capacity = CAPACITY
         self.lost: str | None = None
         self.items = self.since = 0
+        self.updates: PendingUpdates | None = None
         self.held = self.seconds = 0.0
         self.throttling = False
         self.on_progress: Callable[[], object] = lambda: None

@@ -315,7 +315,8 @@ class Trials:
             if node is not component.node:
                 component.configure(node)
             if node.pending:
-                component.trigger = PendingUpdates(component, self.deployment.update_log).trigger
+                trial.updates = PendingUpdates(component, self.deployment.update_log)
+                component.trigger = trial.updates.trigger
             trial.begin_following(self.plan.patience)
 
     def _catch_up(self, trial: Trial) -> None:
