@@ -14,7 +14,7 @@ from exop.runtime.channels.base import Channel
 from exop.runtime.channels.queue import Buffered, QueueChannel
 from exop.runtime.component import Component
 from exop.runtime.conditional_updates import PendingUpdates
-from exop.runtime.dataflow.metrics import READING, ComponentMetrics, Tally, Totals, quantiles
+from exop.runtime.dataflow.metrics import READING, Tally, quantiles
 from exop.runtime.deployment import Deployment
 from exop.runtime.lifecycle import State
 from exop.safe_repr import described, message, shown
@@ -23,8 +23,6 @@ from exop.safe_repr import described, message, shown
 GLANCES: Final = 5
 #: The number of samples that `application_metrics` takes into account.
 FEW: Final = 5
-#: The figures of a component that come from samples.
-SAMPLED: Final = ["busy_s", "service_ms", "latency_ms"]
 
 
 def application_status(deployment: Deployment) -> dict[str, Any]:
@@ -142,29 +140,12 @@ def component_figures(component: Component) -> dict[str, Any]:
         before, counts = counts, metrics.counts()
         if before == counts:
             break
-    totals = metrics.totals(counts, 512)
-    figures = _figures(metrics, totals._replace(busy=round(totals.busy, 6)))
+    figures = metrics.figures(counts, 512)
+    figures["busy_s"] = round(figures["busy_s"], 6)
     if component.status in (State.CREATED, State.OPENING):  # its own metrics are not available yet
         return figures
     own = plain(component.own_figures())
     return figures | ({"own": own} if own else {})
-
-
-def _figures(metrics: ComponentMetrics, totals: Totals, *, times: bool = True) -> dict[str, Any]:
-    """The figures of a component, without quantiles of *times* if they are not asked for."""
-    return {
-        "items_in": totals.came,
-        "items_out": totals.gone,
-        "items": totals.items,
-        "recovered": dict(zip(("items_in", "items_out"), metrics.recovered, strict=True)),
-        "batches": metrics.batches,
-        "errors": metrics.errors,
-        "skipped": metrics.skipped,
-        "busy_s": totals.busy,
-        "service_ms": quantiles(metrics.times or metrics.singles) if times else {},
-        "latency_ms": quantiles(metrics.latencies) if times else {},
-        "sampled": SAMPLED,
-    }
 
 
 def application_metrics(deployment: Deployment, *, whole: bool = False) -> dict[str, Any]:
@@ -176,17 +157,17 @@ def application_metrics(deployment: Deployment, *, whole: bool = False) -> dict[
     components = dict(deployment.components)
     known: dict[Tally, int] = {}
     with READING:
-        totals = {name: one.metrics.totals(one.metrics.counts(known), FEW) for name, one in components.items()}
-    for name, one in components.items():
-        facts = _figures(one.metrics, totals[name], times=whole)
-        facts["state"] = one.status.value
+        for name, one in components.items():
+            nodes[name] = one.metrics.figures(one.metrics.counts(known), FEW, times=whole)
+    for name, facts in nodes.items():
+        one = components[name]
+        facts["state"] = str(one.status)
         if whole:
             dead = {"count": len(one.trouble.dead), "dropped": one.trouble.dead.dropped}
             ports = {"inputs": [port.name for port in one.spec.inputs], "ports": dict(one.node.ports)}
             facts |= {"slet": one.spec.identity, **ports, "dead_letters": dead}
         if one.reports_figures:
             facts["own"] = plain(one.own_figures())
-        nodes[name] = facts
     return {
         "revision": deployment.mesh.revision,
         "state": state_of(deployment),

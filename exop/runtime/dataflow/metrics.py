@@ -12,7 +12,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from exop.model.slets.ports import OUT
 from exop.model.slets.spec import SletSpec
@@ -23,17 +23,12 @@ Direction: TypeAlias = Literal["in", "out"]
 Counts: TypeAlias = dict[tuple[Direction, str], int]
 #: Held while flows are connected anew, and while they are read.
 READING: Final = threading.RLock()
+#: The figures of a component that come from samples.
+SAMPLED: Final = ["busy_s", "service_ms", "latency_ms"]
+#: Quantiles that were not asked for.
+_NOTHING: Final[dict[str, float]] = {}
 #: Of `ComponentMetrics`: what is counted beside the items of each port.
 _COUNTED: Final = ("batches", "errors", "skipped")
-
-
-class Totals(NamedTuple):
-    """The items of each port, the items in and out of all ports, and the busy seconds."""
-
-    items: dict[str, int]
-    came: int
-    gone: int
-    busy: float
 
 
 class CountingPort(Protocol):
@@ -115,14 +110,15 @@ class Tally(Flow):
         return self.read_entered({})
 
     def read_entered(self, known: dict[Tally, int]) -> int:
-        """Return `entered`; of the tallies in *known*, from which it is derived, none is read again."""
-        found = known.get(self)
-        if found is None:
-            found = self.received + self.earlier
-            for source in self.sources:  # not a generator: its frames would halve the length of chains
-                passed = source.read_entered(known) - source.stopped if isinstance(source, Tally) else source.passed
-                found += passed - source._connected_at
-            known[self] = found
+        """Return `entered`, and note it in *known*; of the tallies there, from which it derives, none is read again."""
+        found = self.received + self.earlier
+        for source in self.sources:  # not a generator: its frames would halve the length of chains
+            if isinstance(source, Tally):
+                entered = known[source] if source in known else source.read_entered(known)
+                found += entered - source.stopped - source._connected_at
+            else:
+                found += source.since
+        known[self] = found
         return found
 
     def give_back(self, items: int) -> None:
@@ -151,6 +147,7 @@ class ComponentMetrics:
     times = cached_property(lambda _: deque[float](maxlen=512))
     singles = cached_property(lambda _: deque[float](maxlen=512))
     latencies = cached_property(lambda _: deque[float](maxlen=512))
+    recovered: Mapping[str, int] = {"items_in": 0, "items_out": 0}
 
     def __init__(
         self,
@@ -162,7 +159,6 @@ class ComponentMetrics:
         self._spec, self._pulled, self._outputs, self._source = spec, pulled, outputs, source
         self.tallies: defaultdict[str, Tally] = defaultdict(Tally)
         self.before: Counts = {}
-        self.recovered = (0, 0)
         self.batches = self.errors = self.skipped = 0
         self.last_error = ""
         self.busy = self._estimated = 0.0
@@ -194,28 +190,50 @@ class ComponentMetrics:
 
     def _counted(self, known: dict[Tally, int]) -> Counts:
         """Return the items that the component has counted itself, without those that it has inherited."""
-        found: Counts = {("in", name): port.rows for name, port in self._pulled.items()}
+        found: Counts = {}
+        for name, port in self._pulled.items():
+            found["in", name] = port.rows
         sent = 0
         for name, tally in list(self.tallies.items()):
-            entered = tally.read_entered(known)
+            entered = known[tally] if tally in known else tally.read_entered(known)
             found["in", name] = entered - tally.returned
             sent += tally.sent + (entered - tally.stopped if tally.chained else 0)
-        found |= {("out", name): output.rows for name, output in self._outputs.items()}
+        for name, output in self._outputs.items():
+            found["out", name] = output.rows
         if self._source is not None:
             found["out", OUT] = self._source.count + self._source.rows
         elif OUT in self._spec.ports and OUT not in self._outputs:
             found["out", OUT] = sent
         return found
 
-    def totals(self, counts: Counts, most: int) -> Totals:
-        """Return the totals of these `counts`; *most* samples are taken into account for the busy seconds."""
-        items, came = {port: count for (_, port), count in counts.items()}, total(counts, "in")
-        singles = sum(
-            counts.get(("in", port.name), 0)
-            for port in self._spec.inputs
-            if port.type.form == "item" and not port.pulled
-        )
-        return Totals(items, came, sum(items.values()) - came, self._busy_seconds(singles, most))
+    def figures(self, counts: Counts, most: int, *, times: bool = True) -> dict[str, Any]:
+        """Return the figures for these `counts`, without the quantiles of *times* if they are not asked for.
+
+        *most* samples are taken into account for the busy seconds. It is called for each of a thousand nodes whenever
+        metrics are polled: hence one pass over the ports, and as few new objects as possible.
+        """
+        items: dict[str, int] = {}
+        came = gone = singles = 0
+        for (direction, port), count in counts.items():
+            items[port] = count
+            if direction == "out":
+                gone += count
+            else:
+                came += count
+                singles += count if port in self._spec.single_inputs else 0
+        return {
+            "items_in": came,
+            "items_out": gone,
+            "items": items,
+            "recovered": self.recovered,
+            "batches": self.batches,
+            "errors": self.errors,
+            "skipped": self.skipped,
+            "busy_s": self._busy_seconds(singles, most),
+            "service_ms": quantiles(self.times or self.singles) if times else _NOTHING,
+            "latency_ms": quantiles(self.latencies) if times else _NOTHING,
+            "sampled": SAMPLED,
+        }
 
     def disconnect(self) -> None:
         """Disconnect the counts of what follows the component, which has left."""
@@ -248,7 +266,8 @@ class ComponentMetrics:
             if (fresh := singles - self._seen) and "singles" in vars(self) and (last := self.singles):
                 self._seen, some = singles, sorted([last[-1 - n] for n in range(min(most, len(last)))])
                 self._estimated += fresh * some[len(some) // 2]
-            return max(0.0, self.busy + self._estimated)
+            busy = self.busy + self._estimated
+            return busy if busy > 0 else 0.0
 
     def capture(self) -> dict[str, Any]:
         """Return the counts as plain data, for a checkpoint; `restore` takes them back."""
@@ -259,7 +278,7 @@ class ComponentMetrics:
         """Go on from the counts of a checkpoint; one of an earlier release has none."""
         self.before = {(direction, port): count for direction, port, count in held.get("items", ())}
         self.batches, self.errors, self.skipped = (held.get(name, 0) for name in _COUNTED)
-        self.recovered = total(self.before, "in"), total(self.before, "out")
+        self.recovered = {"items_in": total(self.before, "in"), "items_out": total(self.before, "out")}
 
 
 def total(counts: Counts, direction: Direction) -> int:
