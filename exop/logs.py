@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from exop.safe_repr import class_of, indented, message, shown, traceback_of
+from exop.safe_repr import class_of, indented, message, safe_repr, traceback_of
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 #: Parts of the paths of libraries: Python's own, and those that are installed.
@@ -161,7 +161,7 @@ class _Shown:
     """Any other value: the renderer shows its `repr()`."""
 
     def __init__(self, value: Any) -> None:
-        self._text = shown(value)
+        self._text = safe_repr(value)
 
     def __repr__(self) -> str:
         return self._text

@@ -22,7 +22,7 @@ from exop.runtime.catalog import Catalog
 from exop.runtime.component_manager import ComponentManager
 from exop.runtime.deployment import Deployment
 from exop.runtime.supervision.interpreter import check_lock, restore_switch_interval, shorten_switch_interval
-from exop.safe_repr import RAISED, described
+from exop.safe_repr import RAISED, error_text
 from exop.status import application_metrics, application_status
 from exop.wiring import Applications, WiringController
 
@@ -292,7 +292,7 @@ class Platform(Management["Plan"]):
         except RAISED as error:
             problem = error if isinstance(error, ExopError) else None
             if problem is None:
-                problem = ComponentFailed(node=stored.name, phase="being started again", problem=described(error))
+                problem = ComponentFailed(node=stored.name, phase="being started again", problem=error_text(error))
                 problem.__cause__ = error
             with suppress(StateError):  # already active, unless the failed deployment has changed that
                 store.set_active(stored.name, active=True)

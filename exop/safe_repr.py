@@ -61,7 +61,7 @@ def class_of(thing: object) -> str:
     return clean(name[:MOST])
 
 
-def shown(item: object, most: int = 500) -> str:
+def safe_repr(item: object, most: int = 500) -> str:
     """The `repr()` of an item, shortened; if that raises, its class."""
     return _called(repr, item, most, f"{class_of(item)} ")
 
@@ -71,7 +71,7 @@ def message(thing: object) -> str:
     return _called(str, thing, MESSAGE)
 
 
-def described(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """The class of an exception and its message."""
     return f"{class_of(error)}: {message(error)}"
 
@@ -156,7 +156,7 @@ def _alone(error: BaseException) -> str:
     """The traceback without causes and sub-exceptions, without calling code of any class."""
     frames = "".join(frames_of(error).format())
     head = f"Traceback (most recent call last):\n{frames}" if frames else ""
-    return "\n".join([f"{head}{described(error)}", *notes_of(error)]) + "\n"
+    return "\n".join([f"{head}{error_text(error)}", *notes_of(error)]) + "\n"
 
 
 def _is_small(error: BaseException) -> bool:

@@ -17,7 +17,7 @@ from exop.runtime.conditional_updates import PendingUpdates
 from exop.runtime.dataflow.metrics import READING, Tally, quantiles
 from exop.runtime.deployment import Deployment
 from exop.runtime.lifecycle import State
-from exop.safe_repr import described, message, shown
+from exop.safe_repr import error_text, message, safe_repr
 
 #: How often the counts of a component are read, until they are the same twice.
 GLANCES: Final = 5
@@ -44,7 +44,7 @@ def application_status(deployment: Deployment) -> dict[str, Any]:
         **_channels(deployment),
         # A predecessor that has taken over again reports its own errors.
         "replaced": [facts for key, facts in list(deployment.replaced.items()) if key not in present],
-        "crashed": {name: described(error) for name, error in deployment.crashed()},
+        "crashed": {name: error_text(error) for name, error in deployment.crashed()},
     }
 
 
@@ -98,7 +98,7 @@ def component_status(component: Component) -> dict[str, Any]:
         "metrics": component_figures(component),
     }
     if component.error is not None:
-        found["error"] = described(component.error)
+        found["error"] = error_text(component.error)
     if component.metrics.last_error:
         found["last_error"] = component.metrics.last_error
     if (kept := trouble.kept) is not None:
@@ -253,4 +253,4 @@ def plain(value: Any) -> Any:
 
 
 def _shortened(item: Any) -> str:
-    return str(item) if isinstance(item, CONTROL) else shown(item)
+    return str(item) if isinstance(item, CONTROL) else safe_repr(item)

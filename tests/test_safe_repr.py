@@ -3,7 +3,7 @@
 import pytest
 
 from bench.exceptions import HOSTILE
-from exop.safe_repr import add_note, described, indented, message, notes_of, shown, traceback_of
+from exop.safe_repr import add_note, error_text, indented, message, notes_of, safe_repr, traceback_of
 
 
 @pytest.mark.parametrize("make", HOSTILE.values(), ids=HOSTILE)
@@ -14,7 +14,7 @@ def test_any_exception_has_a_text(make):
     except BaseException as caught:  # noqa: BLE001 (hostile ones are no `Exception` either)
         error = caught
     add_note(error, "where it was raised")
-    for text in (described(error), message(error), shown(error), traceback_of(error), *notes_of(error)):
+    for text in (error_text(error), message(error), safe_repr(error), traceback_of(error), *notes_of(error)):
         assert type(text) is str
         assert len(text) < 21_000
         assert "\x1b" not in text
@@ -40,8 +40,8 @@ def test_notes_that_are_no_list_stay():
 
 def test_what_cannot_be_shown_is_told():
     """The class of the object, and the class of what its method raised."""
-    assert described(HOSTILE["closed"]()) == "Closed: (its str() raised SystemExit)"
-    assert shown(HOSTILE["closed"]()) == "Closed (its repr() raised SystemExit)"
+    assert error_text(HOSTILE["closed"]()) == "Closed: (its str() raised SystemExit)"
+    assert safe_repr(HOSTILE["closed"]()) == "Closed (its repr() raised SystemExit)"
 
 
 def test_an_interrupt_of_the_main_thread_passes():
@@ -52,21 +52,21 @@ def test_an_interrupt_of_the_main_thread_passes():
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        shown(Interrupted())
+        safe_repr(Interrupted())
 
 
 def test_control_characters_are_escaped():
     """What an item holds cannot move the cursor, nor clear the screen, nor ring."""
     nasty = ValueError("\x1b[2J\x07 a\rb \u202e \x9b line\nline\ttab")
-    assert described(nasty) == "ValueError: \\x1b[2J\\x07 a\\rb \\u202e \\x9b line\nline\ttab"
+    assert error_text(nasty) == "ValueError: \\x1b[2J\\x07 a\\rb \\u202e \\x9b line\nline\ttab"
     assert "\x1b" not in traceback_of(nasty)
 
 
 def test_what_is_huge_is_shortened():
     """A message of megabytes is told by its beginning and its length."""
     huge = ValueError("x" * 3_000_000)
-    assert len(described(huge)) < 1100
-    assert "(3000000 characters)" in described(huge)
+    assert len(error_text(huge)) < 1100
+    assert "(3000000 characters)" in error_text(huge)
 
 
 def test_only_the_first_line_begins_a_line():

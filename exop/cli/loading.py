@@ -26,7 +26,7 @@ from exop.model.slets.settings import parse
 from exop.model.slets.signature import read_settings
 from exop.model.slets.spec import SletSpec, configured
 from exop.runtime.catalog import Catalog, in_use
-from exop.safe_repr import RAISED, described
+from exop.safe_repr import RAISED, error_text
 
 Builder = Callable[..., Any]
 #: The prefix of environment variables with parameters; the name follows in capital letters or as it is.
@@ -173,7 +173,7 @@ def _imported(path: Path) -> ModuleType:
         raise
     except RAISED as problem:
         del sys.modules[name]
-        raise PluginError(plugin=path.name, problem=described(problem)) from problem
+        raise PluginError(plugin=path.name, problem=error_text(problem)) from problem
     return module
 
 
@@ -327,7 +327,7 @@ def call(builder: Builder, given: Mapping[str, Given]) -> Mesh:
     except (ExopError, KeyboardInterrupt):
         raise
     except Exception as problem:
-        raise BuilderError(f"the builder {name} failed: {described(problem)}") from problem
+        raise BuilderError(f"the builder {name} failed: {error_text(problem)}") from problem
     if isinstance(made, Mesh):
         return made
     if isinstance(made, Application):

@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 from exop import errors
 from exop.errors import ComponentFailed, ExopError
 from exop.logs import is_json, logger, print_stderr
-from exop.safe_repr import class_of, clean, described, frames_of, notes_of, traceback_of
+from exop.safe_repr import class_of, clean, error_text, frames_of, notes_of, traceback_of
 
 #: Exit codes. After Ctrl-C that did not end cleanly it is 130, after SIGTERM 143, as a shell expects.
 DONE: Final = 0
@@ -90,7 +90,7 @@ def report_error(error: BaseException, *, debug: bool = False) -> int:
         if more:
             say(f"  {more}")
     else:
-        say(f"exop: a defect, please report it: {described(error)}")
+        say(f"exop: a defect, please report it: {error_text(error)}")
         say("  `exop --debug …` shows where")
     return exit_code(error)
 

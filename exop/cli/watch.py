@@ -15,7 +15,7 @@ from exop.cli.view import View
 from exop.errors import ComponentFailed, ExopError, UnknownName
 from exop.logs import is_json, logger
 from exop.report import Totals
-from exop.safe_repr import described, shown
+from exop.safe_repr import error_text, safe_repr
 
 if TYPE_CHECKING:
     from exop.platform import Platform
@@ -168,14 +168,14 @@ class Watch:
 
     def _show(self, component: Component, *, waits: bool) -> None:
         name, kept, error = component.node.name, component.trouble.kept, component.error
-        title = f"{self.application}.{name} has failed: {described(error) if error is not None else ''}"
+        title = f"{self.application}.{name} has failed: {error_text(error) if error is not None else ''}"
         if is_json():
-            facts = {"port": kept.port, "item": shown(kept.item), "traceback": kept.text} if kept else {}
+            facts = {"port": kept.port, "item": safe_repr(kept.item), "traceback": kept.text} if kept else {}
             logger("exop.run").error(title, application=self.application, node=name, waits=waits, **facts)
             return
         lines = [title]
         if kept is not None and kept.port:
-            lines.append(f"  with the item {shown(kept.item)} at its port {kept.port!r}; the item is kept")
+            lines.append(f"  with the item {safe_repr(kept.item)} at its port {kept.port!r}; the item is kept")
         if kept is not None:
             lines += [f"  {line}" for line in kept.text.rstrip().splitlines()]
         if waits:

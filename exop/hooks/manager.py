@@ -19,7 +19,7 @@ import pluggy
 from exop.errors import PluginError, suggest
 from exop.hooks import specs
 from exop.logs import logger
-from exop.safe_repr import RAISED, described, shown
+from exop.safe_repr import RAISED, error_text, safe_repr
 
 GROUP = "exop"
 
@@ -95,7 +95,7 @@ class Plugins:
         except PluginError:
             raise
         except RAISED as problem:
-            raise PluginError(plugin=name, problem=described(problem)) from problem
+            raise PluginError(plugin=name, problem=error_text(problem)) from problem
         self.folders[name] = folder
         return name
 
@@ -115,7 +115,7 @@ class Plugins:
             try:
                 answer = implementation.function(**wanted)
             except RAISED as problem:  # the hooks of the other plugins are called all the same
-                self._trace(hook, implementation.plugin_name, shown(problem), begin)
+                self._trace(hook, implementation.plugin_name, safe_repr(problem), begin)
                 self.note(implementation.plugin_name, problem)
                 continue
             self._trace(hook, implementation.plugin_name, _shown(answer), begin)
@@ -125,7 +125,7 @@ class Plugins:
         """Record that a plugin is broken, and log it."""
         error = problem
         if not isinstance(error, PluginError):
-            error = PluginError(plugin=name, problem=described(problem))
+            error = PluginError(plugin=name, problem=error_text(problem))
             error.__cause__ = problem
         self.broken[name] = error
         logger("exop.plugins").warning("plugin left out", plugin=name, problem=str(error.problem))

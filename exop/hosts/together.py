@@ -35,7 +35,7 @@ from exop.hosts.messages import (
 )
 from exop.model.meshes.mesh import Mesh
 from exop.runtime.supervision.interrupts import check_interrupt, delegated, held, uninterrupted, woken
-from exop.safe_repr import add_note, described
+from exop.safe_repr import add_note, error_text
 from exop.wiring import Applications
 from exop.wiring.changes.change import Change
 from exop.wiring.changes.executor import changing
@@ -146,7 +146,7 @@ class _Together:
                         self._commit()
                     except BaseException as error:  # noqa: BLE001 (it is raised when the changes are undone)
                         self._error = error
-                        problem = NotRecorded(PLAN, described(error))
+                        problem = NotRecorded(PLAN, error_text(error))
                         self._act(HOME, self._home.receive(problem, time.monotonic()))
                         return
                 case Ended():
@@ -207,7 +207,7 @@ class _Steps(threading.Thread):
             work()
         except BaseException as error:  # noqa: BLE001 (it is raised in the thread of the caller)
             self.error = self.error or error
-            return described(error)
+            return error_text(error)
         return ""
 
     def _do(self, step: ParticipantStep, turn: ExitStack) -> None:

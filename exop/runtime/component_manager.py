@@ -23,7 +23,7 @@ from exop.runtime.durable.engine_journal import EngineFolders
 from exop.runtime.lifecycle import Event
 from exop.runtime.supervision.budget import OPENING, Owner, UserCalls
 from exop.runtime.supervision.failure_policy import handle_source_failure
-from exop.safe_repr import RAISED, described
+from exop.safe_repr import RAISED, error_text
 
 SLET, CHANNEL, INPUT_PORT, OUTPUT_PORT = "Slet", "Channel", "InputPort", "OutputPort"
 
@@ -92,7 +92,7 @@ class ComponentManager:
         except ExopError:
             raise
         except RAISED as error:
-            raise ComponentFailed(node=node.name, phase="being made", problem=described(error)) from error
+            raise ComponentFailed(node=node.name, phase="being made", problem=error_text(error)) from error
         if isinstance(component.driver, SourceDriver):
             component.driver.broken = partial(handle_source_failure, component)
         if component.instance is not None:

@@ -30,7 +30,7 @@ from exop.runtime.channels.base import Channel, channel_settings
 from exop.runtime.component import Component
 from exop.runtime.dataflow.batches import cut, to_items, weight
 from exop.runtime.dataflow.entry import Entry, Push, Unwind
-from exop.safe_repr import RAISED, described
+from exop.safe_repr import RAISED, error_text
 
 #: The number of applied updates that are kept: a mesh that is older than the first of them is outdated.
 KEPT = 1000
@@ -268,7 +268,7 @@ class PendingUpdates:
             return bool(test(item))
         except BaseException as error:  # noqa: BLE001 (whatever a property of an item raises: the item must not be lost)
             self.errors += 1
-            self.problem = described(error)
+            self.problem = error_text(error)
             if self.errors == 1:
                 facts = {"when": self.place.pending[0].when, "problem": self.problem}
                 self._log.report("a condition raised", place=self.place.name, **facts)
@@ -282,7 +282,7 @@ class PendingUpdates:
         except RAISED as error:  # whatever a slet or the channel kind of a plugin raises: the item must not be lost
             dropped = True
             event = f"a {'slet' if self.section == 'nodes' else 'channel'} refused its settings"
-            self._log.report(event, place=before.name, update=str(update), problem=described(error))
+            self._log.report(event, place=before.name, update=str(update), problem=error_text(error))
             self._put_back(without(before, update))
         if self.in_mesh:
             self._log.record(AppliedUpdate(self.section, before.name, update, dropped))

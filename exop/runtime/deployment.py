@@ -27,7 +27,7 @@ from exop.runtime.drivers.worker import Worker
 from exop.runtime.lifecycle import Event, State
 from exop.runtime.supervision.budget import UserCall
 from exop.runtime.supervision.watchdog import SAMPLER, Attended, Visibility, Watchdog
-from exop.safe_repr import described
+from exop.safe_repr import error_text
 
 #: Seconds to wait for a worker that is no longer needed, by default.
 LEAVING = 10.0
@@ -186,7 +186,7 @@ class Deployment:
         if self.finished.is_set():
             return True
         for name, crash in self.crashed():
-            raise ComponentFailed(node=name, phase="driving", problem=described(crash)) from crash
+            raise ComponentFailed(node=name, phase="driving", problem=error_text(crash)) from crash
         _check(self.failures(), "running")
         for channel in (*self.channels.values(), *self.inserted.values()):
             if channel.trouble:
@@ -338,7 +338,7 @@ def _check(components: Iterable[Component], phase: str) -> None:
     """Raise the error of a component that has failed."""
     for component in components:
         if component.status is State.FAILED:
-            problem = described(component.error) if component.error is not None else "it is not known why"
+            problem = error_text(component.error) if component.error is not None else "it is not known why"
             raise ComponentFailed(node=component.node.name, phase=phase, problem=problem) from component.error
 
 
@@ -371,6 +371,6 @@ def _logging(component: Component, interrupts: list[KeyboardInterrupt]) -> Itera
         yield
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (whatever the slet raises)
         component.error = error
-        facts = {"node": component.node.name, "component": component.id, "error": described(error)}
+        facts = {"node": component.node.name, "component": component.id, "error": error_text(error)}
         logger("exop.runtime").error("closing failed", **facts)
         interrupts.extend([error] if isinstance(error, KeyboardInterrupt) else [])

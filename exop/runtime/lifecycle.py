@@ -19,7 +19,7 @@ from exop.runtime.dataflow.entry import Unwind
 from exop.runtime.drivers.base import Driver
 from exop.runtime.durable.engine_journal import EngineJournal
 from exop.runtime.supervision.budget import CLOSING, OPENING, Opened, Owner, UserCall, UserCalls
-from exop.safe_repr import RAISED, described, message, shown
+from exop.safe_repr import RAISED, error_text, message, safe_repr
 
 #: Seconds to wait for the answer of one slet's `metrics()`.
 PATIENCE: Final = 0.1
@@ -203,7 +203,7 @@ class Lifecycle(Owner):
             self.on(Event.FAIL)
             if isinstance(error, ComponentFailed) or not isinstance(error, RAISED):
                 raise
-            problem = message(error) or described(error)
+            problem = message(error) or error_text(error)
             raise ComponentFailed(node=self.node.name, phase="opening", problem=problem) from error
         finally:
             if self.muted:
@@ -250,7 +250,7 @@ class Lifecycle(Owner):
         except (Exception, Unwind):
             raise
         except BaseException as error:
-            raise ComponentFailed(node=self.node.name, phase="closing", problem=described(error)) from error
+            raise ComponentFailed(node=self.node.name, phase="closing", problem=error_text(error)) from error
 
     def flush(self, seconds: float = CLOSING) -> None:
         """Make a slet write the output that it buffers within so many seconds, or raise `ComponentFailed`."""
@@ -258,7 +258,7 @@ class Lifecycle(Owner):
             if callable(flush := getattr(self.instance, "flush", None)):
                 self.user.run(self, "flushing", flush, seconds)
         except RAISED as error:
-            problem = error.problem if isinstance(error, ComponentFailed) else described(error)
+            problem = error.problem if isinstance(error, ComponentFailed) else error_text(error)
             problem += "; what it has buffered is not handed on: mend the cause and repeat, replace it with "
             problem += "lose_state=True (which drops that), or remove it"
             raise ComponentFailed(node=self.node.name, phase="flushing", problem=problem) from error
@@ -330,7 +330,7 @@ class Lifecycle(Owner):
                 figures["metrics()"] = f"has {len(found)} figures; {_FIGURES} are shown"
             self._figures = figures
         except BaseException as problem:  # noqa: BLE001 (whatever a slet raises: it runs for others here)
-            self._figures = {"metrics()": f"raised {shown(problem)}"}
+            self._figures = {"metrics()": f"raised {safe_repr(problem)}"}
 
 
 def overrides(cls: Callable[..., Any], *names: str) -> bool:
@@ -363,7 +363,7 @@ def _bounded(value: Any) -> Any:
         return value
     if isinstance(value, Sized) and len(value) > _FIGURES:
         return f"a {type(value).__name__} of {len(value)} values"
-    text = shown(value, _LENGTH)
+    text = safe_repr(value, _LENGTH)
     return value if len(text) < _LENGTH and deep_place(value, _LEVELS) is None else text
 
 

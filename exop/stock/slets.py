@@ -10,7 +10,7 @@ from exop.model.meshes.conditional_updates import Condition, ConditionNames, rea
 from exop.model.slets.ports import OutputPort, PortType
 from exop.model.slets.slet import Slet, input_port, slet, spec_of
 from exop.model.slets.spec import SletSpec
-from exop.safe_repr import described
+from exop.safe_repr import error_text
 from exop.stock.event_time import Join, Watermark
 from exop.stock.sinks import WriteLines, WriteParquet, WriteSqlite
 from exop.stock.sources import count_up, read_csv, read_lines, read_log
@@ -68,7 +68,7 @@ class Split(Slet, Generic[T], name="split"):
                 if holds(item):
                     ways.append(push)
             except Exception as error:
-                raise ValueError(f"{port} = {self.conditions[port]!r} cannot be tested: {described(error)}") from error
+                raise ValueError(f"{port} = {self.conditions[port]!r} cannot be tested: {error_text(error)}") from error
         for push in ways or [self.rest.push]:
             push(item)
 

@@ -11,7 +11,7 @@ from exop.model.slets.memento import Memento
 from exop.model.slets.slet import spec_of
 from exop.model.slets.spec import SletSpec
 from exop.runtime.component import bind_function
-from exop.safe_repr import shown
+from exop.safe_repr import safe_repr
 from exop.testing.instances import entered
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def check_source(source: Any, *, items: int | Sequence[Any] | None = None, **giv
     most = len(items) + 1 if isinstance(items, Sequence) else items
     cuts, uncut, ended = _run(spec, start, given, most)
     if isinstance(items, Sequence):
-        assert _same(uncut, list(items)), f"{spec.name} gave {shown(uncut, MOST)}, not {shown([*items], MOST)}"
+        assert _same(uncut, list(items)), f"{spec.name} gave {safe_repr(uncut, MOST)}, not {safe_repr([*items], MOST)}"
     for number, memento in cuts:
         following = uncut[number:]
         _, found, _ = _run(spec, memento, given, len(following) + ended)
@@ -120,8 +120,8 @@ def _copy(memento: Memento | None) -> Memento | None:
 def _difference(spec: SletSpec, uncut: list[Any], number: int, found: list[Any]) -> str:
     """Describe a wrong cut and its usual cause."""
     following, before = uncut[number:], uncut[max(0, number - 1) :]
-    place = f"{spec.name}, cut after item {number}" + (f" ({shown(uncut[number - 1], MOST)})" if number else "")
-    seen = f"the successor gives {shown(found[:3], MOST)}, what follows is {shown(following[:3], MOST)}"
+    place = f"{spec.name}, cut after item {number}" + (f" ({safe_repr(uncut[number - 1], MOST)})" if number else "")
+    seen = f"the successor gives {safe_repr(found[:3], MOST)}, what follows is {safe_repr(following[:3], MOST)}"
     if spec.state is None:
         why = "it has no memento, so every successor starts again: give it a parameter typed as a Memento"
     elif number and found and _same(found, before[: len(found)]):

@@ -21,7 +21,7 @@ from exop.model.values.columns import is_columns
 from exop.runtime.component import bind_function, bind_method
 from exop.runtime.dataflow.batches import to_columns, to_items
 from exop.runtime.supervision.failure_state import FailedItem
-from exop.safe_repr import add_note, shown
+from exop.safe_repr import add_note, safe_repr
 from exop.testing.instances import PATIENCE, CollectingOutput, GivenInput, entered, outputs_of
 
 
@@ -102,7 +102,7 @@ def _fed(
         try:
             take(item)
         except Exception as error:
-            add_note(error, f"in the slet {spec.name!r}, for item {number}: {shown(item, 200)}")
+            add_note(error, f"in the slet {spec.name!r}, for item {number}: {safe_repr(item, 200)}")
             raise
     if port.type.end and not ended:
         take(EndOfStream())

@@ -21,7 +21,7 @@ from exop.logs import logger
 from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.values.columns import is_columns
 from exop.runtime.dataflow.entry import Entry, LateEntry
-from exop.safe_repr import class_of, shown
+from exop.safe_repr import class_of, safe_repr
 from exop.wiring.graph.wiring_graph import Edge
 
 #: The maximum number of shared items that are known, the newest ones, and of values that are compared per item.
@@ -137,7 +137,7 @@ class Sharing:
         pulling = tuple(edge.name for edge in one.edges if edge.port.pulled)
         ports = by or tuple(one.inside) or pulling or (f"the producer of {one.channel}",)
         application = one.edges[0].component.application
-        alteration = Alteration(application, ports, one.channel, readers, shown(one.item, 200), change)
+        alteration = Alteration(application, ports, one.channel, readers, safe_repr(one.item, 200), change)
         if self._found.setdefault((application, ports, one.channel), alteration) is alteration:
             logger("exop.sharing").warning(str(alteration))
 
@@ -206,7 +206,7 @@ def values_of(item: Any) -> dict[str, object]:
 
 def _within(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict):
-        yield from ((f"[{shown(key, 80)}]", one) for key, one in value.items())
+        yield from ((f"[{safe_repr(key, 80)}]", one) for key, one in value.items())
     elif hasattr(value, "tobytes"):  # an array
         yield "", value.tobytes()
     elif isinstance(value, (list, tuple)) or (hasattr(value, "popleft") and hasattr(value, "__iter__")):

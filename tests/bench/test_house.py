@@ -8,7 +8,7 @@ import grimp
 
 from bench import house
 from bench.report import load_goals
-from exop.safe_repr import described
+from exop.safe_repr import error_text
 
 
 def test_calls_and_switches_are_counted():
@@ -17,7 +17,7 @@ def test_calls_and_switches_are_counted():
     threading.setprofile(walk.see)
     try:
         with walk.watching():
-            thread = threading.Thread(target=lambda: described(ValueError("no")))
+            thread = threading.Thread(target=lambda: error_text(ValueError("no")))
             thread.start()
             thread.join()
     finally:

@@ -19,7 +19,7 @@ from exop.cli.options import Json, Load, Params
 from exop.cli.report import DONE, FAILED
 from exop.cli.text import answer, columns
 from exop.errors import ExopError, MeshError, PlanError, RemotingError
-from exop.safe_repr import RAISED, described
+from exop.safe_repr import RAISED, error_text
 
 if TYPE_CHECKING:
     from exop.model.meshes.mesh import Mesh, Node
@@ -139,7 +139,7 @@ def analysed(mesh: Mesh) -> list[str]:
                 problem.add_note(f"in the node {name!r}")
                 raise
             except RAISED as problem:
-                why = described(problem)
+                why = error_text(problem)
                 raise MeshError(f"{name}: the deep check of {node.slet.identity} failed: {why}") from problem
             if done is not None:
                 afterwards.callback(done)

@@ -15,7 +15,7 @@ from exop.cli.options import Load, Name, Params
 from exop.cli.report import DONE, Stopping, further, say
 from exop.cli.text import pause
 from exop.errors import ComponentFailed, ExopError, UnknownName
-from exop.safe_repr import shown
+from exop.safe_repr import safe_repr
 
 if TYPE_CHECKING:
     from exop.bundle.dev import Development, Outcome
@@ -154,7 +154,7 @@ class Session:
                 continue
             self._reported.append(error)
             kept, node = component.trouble.kept, component.node.name
-            text = f"{application}.{node} has failed: {shown(error)}; edit it: the item is retried"
+            text = f"{application}.{node} has failed: {safe_repr(error)}; edit it: the item is retried"
             trace = kept.text.rstrip().splitlines() if kept is not None else ()
             say("\n  ".join([text, *trace]), application=application, node=node)
 

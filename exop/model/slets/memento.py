@@ -13,7 +13,7 @@ from exop.errors import SletError, StoredStateError
 from exop.model.types.assignable import value_mismatch
 from exop.model.types.description import type_of
 from exop.model.values.depth import parts_of
-from exop.safe_repr import RAISED, described, shown
+from exop.safe_repr import RAISED, error_text, safe_repr
 
 M = TypeVar("M", bound="Memento")
 
@@ -65,9 +65,9 @@ def upgraded(kind: type[M], old: Any, refuse: Callable[[str], Exception]) -> M:
     try:
         made = kind.upgrade(old)  # type: ignore[attr-defined]
     except RAISED as error:
-        raise refuse(f"{kind.__qualname__}.upgrade raised {described(error)}") from error
+        raise refuse(f"{kind.__qualname__}.upgrade raised {error_text(error)}") from error
     if not isinstance(made, kind):
-        raise refuse(f"{kind.__qualname__}.upgrade returned {shown(made, 200)}, which is no {kind.__qualname__}")
+        raise refuse(f"{kind.__qualname__}.upgrade returned {safe_repr(made, 200)}, which is no {kind.__qualname__}")
     return made
 
 

@@ -15,7 +15,7 @@ from exop.model.slets.memento import Memento, check_fields
 from exop.model.slets.ports import PortSpec, PortType, derived, is_generic, port_type
 from exop.model.slets.settings import Setting, configured
 from exop.model.types.description import type_of
-from exop.safe_repr import RAISED, described
+from exop.safe_repr import RAISED, error_text
 
 __all__ = ["DEAD_LETTERS", "POLICIES", "Policy", "Result", "Role", "Setting", "SletSpec", "configured"]
 
@@ -180,7 +180,7 @@ class SletSpec:
             if isinstance(error, MeshError) and "place" in error.facts:
                 inner = ".".join(filter(None, (place, error.facts["place"])))
                 raise type(error)(**{**error.facts, "place": inner}) from None
-            problem, cure = f"specialised raised {described(error)}", "correct the settings, or its `specialised`"
+            problem, cure = f"specialised raised {error_text(error)}", "correct the settings, or its `specialised`"
             raise SletError(slet=slet, what=what, problem=problem, cure=cure) from error
         if invalid := _invalid_ports(made, self.settings):
             raise SletError(slet=slet, what=what, problem=invalid, cure="choose other names, or correct `specialised`")

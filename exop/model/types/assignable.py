@@ -14,7 +14,7 @@ from typing import Any, TypeVar, Union
 from exop.errors import suggest
 from exop.model.types.description import Field, Type, type_of
 from exop.model.values.versions import same_class, unversioned
-from exop.safe_repr import shown
+from exop.safe_repr import safe_repr
 
 
 @dataclass(frozen=True)
@@ -262,7 +262,7 @@ def value_mismatch(value: Any, wanted: Any, path: str) -> str | None:
     else:
         matches = _is_instance(value, wanted.cls)
     if not matches:
-        return f"{path} is {shown(value, 80)} ({type(value).__name__}), not {wanted}"
+        return f"{path} is {safe_repr(value, 80)} ({type(value).__name__}), not {wanted}"
     return _element_mismatch(value, wanted, path) if kind in ("list", "tuple", "table") and wanted.arguments else None
 
 
@@ -281,8 +281,8 @@ def _element_mismatch(value: Any, wanted: Type, path: str) -> str | None:
     if wanted.kind == "table" and isinstance(value, Mapping):
         keys, values = wanted.entry
         found = (
-            value_mismatch(key, keys, f"{path}: the key {shown(key, 60)}")
-            or value_mismatch(one, values, f"{path}[{shown(key, 60)}]")
+            value_mismatch(key, keys, f"{path}: the key {safe_repr(key, 60)}")
+            or value_mismatch(one, values, f"{path}[{safe_repr(key, 60)}]")
             for key, one in value.items()
         )
     elif wanted.kind == "tuple" and len(value) != len(wanted.arguments):

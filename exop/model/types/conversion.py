@@ -22,7 +22,7 @@ from uuid import UUID
 from exop.errors import MeshError, suggest
 from exop.model.types.description import CONCRETE, Type, type_of
 from exop.model.values.depth import DEPTH, deep_place, read_toml
-from exop.safe_repr import RAISED, message, shown
+from exop.safe_repr import RAISED, message, safe_repr
 
 _LISTS: Final = (list, tuple, set, frozenset)
 _TRUE: Final = ("true", "yes", "on", "1")
@@ -52,7 +52,7 @@ def _require(value: Any, valid: bool, wanted: str) -> Any:
 def _error(wanted: str, value: Any) -> ValueError:
     if value is None:
         return ValueError(f"expected {wanted}, got nothing (None)")
-    return ValueError(f"expected {wanted}, got {shown(value, 80)} ({type(value).__name__})")
+    return ValueError(f"expected {wanted}, got {safe_repr(value, 80)} ({type(value).__name__})")
 
 
 def _number(value: Any, kind: Any) -> Any:
@@ -112,7 +112,7 @@ def _instance(value: Any, wanted: Type) -> Any:
     try:
         return kind(value)
     except RAISED as problem:  # a class of the user may raise anything
-        raise ValueError(f"expected {wanted}, got {shown(value, 80)}: {message(problem)}") from None
+        raise ValueError(f"expected {wanted}, got {safe_repr(value, 80)}: {message(problem)}") from None
 
 
 def _union(value: Any, wanted: Type) -> Any:
@@ -133,7 +133,7 @@ def _choice(value: Any, choices: Sequence[Any]) -> Any:
         if (type(value) is type(choice) and value == choice) or (isinstance(value, str) and value == str(choice)):
             return choice
     known = suggest(value, list(map(str, choices)), "choice")
-    raise ValueError(f"{shown(value, 80)} is none of the choices; {known}")
+    raise ValueError(f"{safe_repr(value, 80)} is none of the choices; {known}")
 
 
 def _member(value: Any, wanted: Type) -> Any:
@@ -153,7 +153,7 @@ def _list(value: Any, wanted: Type) -> Any:
     if not valid or isinstance(value, (str, bytes)):
         raise _error(f"a {made.__name__}, written [a, b]", value)
     if wanted.kind == "tuple" and len(wanted.arguments) != len(value):
-        raise ValueError(f"expected {len(wanted.arguments)} values, got {len(value)}: {shown(value, 80)}")
+        raise ValueError(f"expected {len(wanted.arguments)} values, got {len(value)}: {safe_repr(value, 80)}")
     pairs = zip(value, wanted.elements(len(value)), strict=True)
     found = [_convert_part(f"element {number}", one, kind) for number, (one, kind) in enumerate(pairs, 1)]
     maker: Any = type(value) if isinstance(value, wanted.cls) and type(value) in _LISTS else made
@@ -186,7 +186,7 @@ def _record(value: Any, wanted: Type) -> Any:
             raise ValueError(f"{kind.__name__} has no field {name!r}; {suggest(name, known, 'field')}")
     missing = [name for name, field in known.items() if field.required and name not in value]
     if missing:
-        raise ValueError(f"{kind.__name__} lacks {', '.join(missing)} in {shown(dict(value), 80)}")
+        raise ValueError(f"{kind.__name__} lacks {', '.join(missing)} in {safe_repr(dict(value), 80)}")
     return kind(**{name: _convert_part(name, one, known[name].type) for name, one in value.items()})
 
 
@@ -196,7 +196,7 @@ def _by_msgspec(value: Any, annotation: Any) -> Any:
     try:
         return msgspec.convert(_literal(value), annotation, strict=False)
     except (msgspec.ValidationError, TypeError) as problem:
-        raise ValueError(f"{problem}: {shown(value, 80)}") from None
+        raise ValueError(f"{problem}: {safe_repr(value, 80)}") from None
 
 
 def _convert_part(place: str, value: Any, wanted: Type) -> Any:
@@ -213,7 +213,7 @@ def _literal(value: Any) -> Any:
     try:
         return read_toml(f"value = {value}", DEPTH + 1)["value"]
     except ValueError as problem:
-        raise ValueError(f"{shown(value, 80)} is no list or table in TOML: {problem}") from None
+        raise ValueError(f"{safe_repr(value, 80)} is no list or table in TOML: {problem}") from None
 
 
 _BY_KIND: Final[dict[str, Callable[[Any, Type], Any]]] = {

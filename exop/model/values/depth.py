@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from itertools import accumulate
 from typing import Any, Final
 
-from exop.safe_repr import shown
+from exop.safe_repr import safe_repr
 
 #: Nested levels of collections and dataclasses.
 DEPTH: Final = 100
@@ -75,7 +75,7 @@ def parts_of(value: Any) -> Iterable[tuple[Any, Any]]:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return [(f".{one.name}", getattr(value, one.name, None)) for one in dataclasses.fields(value)]
     if isinstance(value, Mapping):
-        steps = [f".{key}" if type(key) is str and key.isidentifier() else f"[{shown(key, 20)}]" for key in value]
+        steps = [f".{key}" if type(key) is str and key.isidentifier() else f"[{safe_repr(key, 20)}]" for key in value]
         keys = [(step, key) for step, key in zip(steps, value, strict=True) if type(key) not in _PLAIN]
         return [*zip(steps, value.values(), strict=True), *keys]
     if isinstance(value, _COLLECTIONS):

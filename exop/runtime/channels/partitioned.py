@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from exop.errors import MeshError
 from exop.model.meshes.partitions import MOST, partition_of, ranges, rows_by_owner
 from exop.runtime.dataflow.entry import Entry, LateEntry, Method, Push, Unwind, fan_out, in_turn
-from exop.safe_repr import shown
+from exop.safe_repr import safe_repr
 
 #: The maximum number of keys of which the owner is remembered, for each channel.
 REMEMBERED: Final = 65_536
@@ -82,7 +82,7 @@ def time_reader(field: str) -> Callable[[Any], float]:
         except (TypeError, OverflowError):
             pass
         needed = "a finite number is needed; of a datetime that is its timestamp()"
-        raise ValueError(f"the time of an item, its field {field!r}, is {shown(time)}: {needed}")
+        raise ValueError(f"the time of an item, its field {field!r}, is {safe_repr(time)}: {needed}")
 
     return moment
 

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from exop.model.slets.ports import OUT
 from exop.model.slets.spec import SletSpec
-from exop.safe_repr import described
+from exop.safe_repr import error_text
 
 Direction: TypeAlias = Literal["in", "out"]
 #: Items by direction and port.
@@ -243,7 +243,7 @@ class ComponentMetrics:
     def failed(self, error: BaseException) -> None:
         """Count an exception of the slet."""
         self.errors += 1
-        self.last_error = described(error)
+        self.last_error = error_text(error)
 
     def timed(self, call: Callable[[Any], Any], *, lazy: bool) -> Callable[[Any], Any]:
         """Return the measured twin of a slet's call, in which the iterator of a *lazy* one is run to its end."""

@@ -34,7 +34,7 @@ from exop.runtime.durable.snapshot import CAPTURING, Snapshot, capture, engine_p
 from exop.runtime.durable.store import Checkpoints
 from exop.runtime.pause import Pause
 from exop.runtime.supervision.budget import Owner, UserCall, UserCalls
-from exop.safe_repr import RAISED, described, message
+from exop.safe_repr import RAISED, error_text, message
 
 #: Seconds for an explicit `checkpoint()` to park every driver, and for each call of a slet.
 PATIENCE = 10.0
@@ -205,7 +205,7 @@ class Checkpointer:
             pause.stop()
             for driver in drivers:
                 if isinstance(driver, ThreadDriver) and driver.crash is not None:
-                    problem = f"the driver {driver.name} has crashed: {described(driver.crash)}"
+                    problem = f"the driver {driver.name} has crashed: {error_text(driver.crash)}"
                     raise self._refused(problem, "restart it from the last one")
                 if driver.held_by is not None and not driver.filled and driver not in sources:
                     raise self._refused(driver.held_by, "repair that first")
@@ -276,7 +276,7 @@ class Checkpointer:
             try:
                 work()
             except RAISED as problem:
-                text = message(problem) or described(problem)
+                text = message(problem) or error_text(problem)
                 failed = NotCommitted(application=self._deployment.name, node=name, problem=text)
                 failed.__cause__ = problem
         if failed is not None:
@@ -310,7 +310,7 @@ class Checkpointer:
             except ComponentFailed:
                 raise
             except RAISED as problem:
-                told = f"{component.node.name}.{name}() raised {described(problem)}"
+                told = f"{component.node.name}.{name}() raised {error_text(problem)}"
                 raise self._refused(told, "repair that first") from problem
 
     def _hooks(self, name: str) -> Iterator[tuple[Component, Callable[..., Any]]]:

@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, TypeVar
 from exop.errors import ComponentFailed
 from exop.logs import logger
 from exop.runtime.supervision.interrupts import check_interrupt, interrupted, woken
-from exop.safe_repr import RAISED, described, stack_of
+from exop.safe_repr import RAISED, error_text, stack_of
 
 T = TypeVar("T")
 
@@ -173,7 +173,7 @@ class UserCall(Generic[T]):
         try:
             self._late()
         except RAISED as error:
-            log.warning(f"{text}, and its clean-up failed", node=name, error=described(error))
+            log.warning(f"{text}, and its clean-up failed", node=name, error=error_text(error))
         else:
             log.info(text, node=name)
 

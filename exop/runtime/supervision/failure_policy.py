@@ -28,7 +28,7 @@ from exop.runtime.drivers.base import Driver, Halted, current_driver
 from exop.runtime.lifecycle import Event, State
 from exop.runtime.pause import Pause
 from exop.runtime.supervision.failure_state import NONE, FailedItem, KeptItem
-from exop.safe_repr import add_note, described, shown, traceback_of, without_own_frames
+from exop.safe_repr import add_note, error_text, safe_repr, traceback_of, without_own_frames
 
 #: `retry`: the number of further tries, and the seconds before the first; each next one waits twice as long.
 TRIES = 3
@@ -83,10 +83,10 @@ def omission_handler(component: Component, port: PortSpec) -> Callable[..., bool
         try:
             component.forget_outputs()
             without_own_frames(error)
-            where = f"in the slet {component.node.name!r}, port {name!r}, for the item {shown(item)}"
+            where = f"in the slet {component.node.name!r}, port {name!r}, for the item {safe_repr(item)}"
             left_out = _left_out(component, error, where, name, [item], _size(port, item))
         except BaseException as defect:  # noqa: BLE001 (such as a lack of memory: the slet is suspended)
-            problem, node = described(defect), component.name
+            problem, node = error_text(defect), component.name
             logger("exop.runtime").error("an item could not be set aside", node=node, problem=problem)
             return False
         tally.stopped += left_out
@@ -165,7 +165,7 @@ def _suspend(component: Component, port: PortSpec, kept: KeptItem) -> NoReturn:
     """Keep the item and take the driver back to its safe point, until the component is resumed."""
     component.metrics.tallies[port.name].stopped += 1
     if current_driver() is None:  # pushed by hand, outside of any driver: the caller gets the error
-        phase, problem = f"taking an item at {kept.port!r}", described(kept.error)
+        phase, problem = f"taking an item at {kept.port!r}", error_text(kept.error)
         raise ComponentFailed(node=component.node.name, phase=phase, problem=problem) from kept.error
     raise _held(component, kept, again(component, port, kept.item), "is suspended on an item")
 
@@ -222,7 +222,7 @@ def handle_source_failure(component: Component, error: BaseException) -> bool:
                 driver.unwound(problem)
             driver.rest()
         if not taken:
-            facts = {"node": component.name, "error": described(error)}
+            facts = {"node": component.name, "error": error_text(error)}
             logger("exop.runtime").warning("a source has raised: its stream ends", **facts)
         return bool(taken)
     if driver is None:
@@ -294,9 +294,9 @@ def refusal_handler(channel: Channel, place: str, producers: Producers) -> Calla
 
 def _refused(channel: Channel, producers: Producers, work: InFlight, error: BaseException) -> None:
     """Apply the policy of the producer of a refused item; without a producer, the item is dropped."""
-    driver, found, item = current_driver(), producers(), shown(work.payload)
+    driver, found, item = current_driver(), producers(), safe_repr(work.payload)
     if not found:  # an item on which a removed slet was suspended
-        facts = {"channel": channel.name, "item": item, "problem": described(error)}
+        facts = {"channel": channel.name, "item": item, "problem": error_text(error)}
         logger("exop.runtime").error("an item is dropped: a channel refuses it, and its producer was removed", **facts)
         return
     items = to_items(work.payload) if work.method == "push_batch" else [work.payload]
@@ -310,7 +310,7 @@ def _refused(channel: Channel, producers: Producers, work: InFlight, error: Base
         return
     if driver is None:  # pushed by hand, outside of any driver: the caller gets the error
         phase = f"pushing into the channel {channel.name!r}"
-        raise ComponentFailed(node=component.node.name, phase=phase, problem=described(error)) from error
+        raise ComponentFailed(node=component.node.name, phase=phase, problem=error_text(error)) from error
     why = f"is suspended: the channel {channel.name!r} does not take its item"
     raise _held(component, KeptItem(port, work.payload, error), work, why)
 
@@ -399,7 +399,7 @@ def set_aside(component: Component, port: str, item: Any, error: BaseException) 
     """
     if component.aside is not None and component.status is not State.ENDED and port != DEAD:
         place, trace = (component.application, component.node.name, port), traceback_of(error, without=Unwind)
-        letter = DeadLetter(*place, item, described(error), trace, time.time())
+        letter = DeadLetter(*place, item, error_text(error), trace, time.time())
         driver = current_driver()
         if driver in (None, component.runner):
             component.aside.push(letter)
@@ -436,7 +436,7 @@ def _failed_item(
         code = None
     trace, settings = traceback_of(error, without=Unwind), dict(component.node.settings)
     where = (component.application, component.node.name, spec.identity, code, port)
-    return FailedItem(kind, *where, item, settings, *memento, described(error), trace, time.time())
+    return FailedItem(kind, *where, item, settings, *memento, error_text(error), trace, time.time())
 
 
 def _memento(component: Component, most: int | None = None) -> tuple[bytes | None, str]:

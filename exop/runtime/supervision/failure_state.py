@@ -12,7 +12,7 @@ from exop.errors import NotStorable, StoredStateError
 from exop.model.types.assignable import value_mismatch
 from exop.model.types.description import type_of
 from exop.runtime.dataflow.entry import Unwind
-from exop.safe_repr import shown, traceback_of
+from exop.safe_repr import safe_repr, traceback_of
 
 #: The form of a file of a failed item.
 FORMAT: Final = 1
@@ -55,7 +55,7 @@ class FailedItem:
     def summary(self) -> dict[str, Any]:
         """Return the summary for the status, as plain data."""
         found = {name: getattr(self, name) for name in ("kind", "port", "error", "traceback", "at")}
-        return {**found, "item": shown(self.item), "memento": self.told}
+        return {**found, "item": safe_repr(self.item), "memento": self.told}
 
     def to_bytes(self) -> bytes:
         """Return the content of a file for `exop.testing.replay`, or raise `NotStorable`."""

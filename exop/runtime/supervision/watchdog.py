@@ -28,7 +28,7 @@ from exop.runtime.drivers.worker import Worker
 from exop.runtime.lifecycle import State
 from exop.runtime.supervision.budget import UserCall
 from exop.runtime.supervision.failure_state import Hang
-from exop.safe_repr import described, stack_of
+from exop.safe_repr import error_text, stack_of
 
 #: How often every driver measures one item, and all applications are looked at, in seconds.
 SAMPLING: Final = 0.05
@@ -218,7 +218,7 @@ class Visibility:
         try:
             component.instance.make_visible()
         except BaseException as error:  # noqa: BLE001 (any exception of a slet ends this call only)
-            problem = described(error)
+            problem = error_text(error)
             running = component.status in (State.ACTIVE, State.SUSPENDED, State.FAILED)
             if running and self._failing.get(component.id) != problem:
                 self._failing[component.id] = problem

@@ -33,7 +33,7 @@ from exop.runtime.pause import Pause
 from exop.runtime.supervision.budget import UserCall
 from exop.runtime.supervision.interpreter import collect_young, yield_gil
 from exop.runtime.supervision.interrupts import check_interrupt
-from exop.safe_repr import add_note, described
+from exop.safe_repr import add_note, error_text
 from exop.wiring.changes.channels import Undo, settle_channels
 from exop.wiring.changes.conditional_updates import applying_drivers, caught_up, remembered, settle_updates
 from exop.wiring.changes.drain import (
@@ -380,7 +380,7 @@ class Change:
             try:
                 discard(self.deployment, self.manager, component, call)
             except Exception as error:  # noqa: BLE001 (whatever a slet does when it closes: the change is made)
-                _report(component, described(error))
+                _report(component, error_text(error))
 
 
 def _report(component: Component, problem: str) -> None:
@@ -393,7 +393,7 @@ def _undo(steps: list[Undo], error: BaseException) -> None:
         try:
             steps.pop()()
         except Exception as problem:  # noqa: BLE001 (a slet that does not close, or anything else)
-            add_note(error, f"and while it was undone: {described(problem)}")
+            add_note(error, f"and while it was undone: {error_text(problem)}")
 
 
 def _send_for(inlets: Inlets, component: Component, successor: Component | None, work: InFlight) -> None:

@@ -30,7 +30,7 @@ from exop.runtime.lifecycle import State
 from exop.runtime.pause import Pause
 from exop.runtime.ports import DrivenOutput
 from exop.runtime.supervision.failure_policy import port_placeholder
-from exop.safe_repr import RAISED, described
+from exop.safe_repr import RAISED, error_text
 from exop.wiring.changes.channels import Undo
 from exop.wiring.changes.plan import Plan
 from exop.wiring.graph.region import Region, Wiring
@@ -226,7 +226,7 @@ def quiesce(pause: Pause, component: Component, driver: Driver, *, then_proceed:
         call.result(0.0)
     except RAISED as error:
         late = driver.held_by or f"not within {pause.timeout:g} s{call.whereabouts()}"
-        why = late if call.abandoned else described(error)
+        why = late if call.abandoned else error_text(error)
         raise PlanError(f"{component.node.name} has not quiesced: {why}") from error
 
 

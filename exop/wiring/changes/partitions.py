@@ -19,7 +19,7 @@ from exop.model.types.description import type_of
 from exop.model.types.evolution import changes as type_changes
 from exop.model.values.versions import package_of
 from exop.runtime.component import Component
-from exop.safe_repr import shown
+from exop.safe_repr import safe_repr
 
 #: Seconds to inspect one key, and to move it.
 PER_KEY: Final = 0.7e-6
@@ -152,7 +152,7 @@ def _keyed(state: Memento | None) -> Iterator[tuple[str, dict[Any, Any]]]:
     for field in keyed_fields(type(state)) if state is not None else ():
         if not isinstance(content := getattr(state, field), dict):
             raise PlanError(
-                f"{type(state).__qualname__}.{field} is {shown(content, 80)}: a `Keyed` field holds a `dict`"
+                f"{type(state).__qualname__}.{field} is {safe_repr(content, 80)}: a `Keyed` field holds a `dict`"
             )
         yield field, content
 
@@ -165,11 +165,11 @@ def _owned(move: Move, name: str, owned: range, field: str, key: Any) -> int:
         raise PlanError(f"{name}: {field} of its memento cannot be split: {problem}") from problem
     if partition not in owned:
         raise PlanError(
-            f"{name}: {field} of its memento has the key {shown(key, 80)}, which is none of its partitions "
+            f"{name}: {field} of its memento has the key {safe_repr(key, 80)}, which is none of its partitions "
             f"({owned[0]}-{owned[-1]}, and not {partition}): the keys of a `Keyed` field are the values of the field "
             f"by which the channel of the group {move.group!r} is partitioned"
             if owned
-            else f"{name}: {field} of its memento has the key {shown(key, 80)}, and {name} owns no partition"
+            else f"{name}: {field} of its memento has the key {safe_repr(key, 80)}, and {name} owns no partition"
         )
     return partition
 

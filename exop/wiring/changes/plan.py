@@ -25,7 +25,7 @@ from exop.runtime.lifecycle import State, opens
 from exop.runtime.pause import PATIENCE
 from exop.runtime.supervision.budget import Opened
 from exop.runtime.supervision.interrupts import uninterrupted
-from exop.safe_repr import shown
+from exop.safe_repr import safe_repr
 from exop.wiring.changes.channels import inserted_queues, lacking, unopened_graph
 from exop.wiring.changes.partitions import Move, moves
 from exop.wiring.graph.wiring_graph import WiringGraph
@@ -399,7 +399,7 @@ def _of_predecessor(step: Step, component: Component) -> Iterator[str]:
     spec, kept = component.spec, component.trouble.kept
     if step.verb == "remove":
         if kept is not None and kept.port:
-            yield f"{step.node} is suspended on the item {shown(kept.item, 200)}, which is lost"
+            yield f"{step.node} is suspended on the item {safe_repr(kept.item, 200)}, which is lost"
         if spec.state is not None:
             yield f"the state of {step.node} ({spec.state[1].__qualname__}) is lost"
     if step.verb == "replace" and spec.iterated and not spec.inputs and spec.state is None:

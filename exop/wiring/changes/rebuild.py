@@ -33,7 +33,7 @@ from exop.runtime.drivers.base import acting_as
 from exop.runtime.log.memory import Position
 from exop.runtime.pause import Pause
 from exop.runtime.supervision.interrupts import check_interrupt
-from exop.safe_repr import described
+from exop.safe_repr import error_text
 from exop.wiring.changes.plan import Plan, Step
 from exop.wiring.graph.wiring_graph import channel_endpoint, input_queue
 
@@ -318,7 +318,7 @@ class Rebuild:
                 if till == end or most:
                     break
         except Exception as error:
-            problem = str(error) if isinstance(error, ExopError) else described(error)
+            problem = str(error) if isinstance(error, ExopError) else error_text(error)
             raise _refused(self._successor.node, problem, "repair the slet, or the log") from error
         if waiting is not None and not whole:
             problem = "some of its inputs have come farther than others, or less far than the replayed events"

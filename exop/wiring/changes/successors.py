@@ -22,7 +22,7 @@ from exop.runtime.lifecycle import Event, State
 from exop.runtime.pause import PATIENCE, Pause
 from exop.runtime.supervision.budget import UserCall
 from exop.runtime.supervision.interrupts import check_interrupt
-from exop.safe_repr import RAISED, described, message
+from exop.safe_repr import RAISED, error_text, message
 from exop.wiring.changes.channels import Undo
 from exop.wiring.changes.plan import Plan, Step
 from exop.wiring.changes.rebuild import Rebuild
@@ -97,7 +97,9 @@ class Successors:
             try:
                 successor.user.run(successor, "taking over", inherit, self.plan.patience)
             except RAISED as error:
-                problem = f"it cannot go on with the state inside {old.spec.name}: {message(error) or described(error)}"
+                problem = (
+                    f"it cannot go on with the state inside {old.spec.name}: {message(error) or error_text(error)}"
+                )
                 raise ComponentFailed(node=step.node, phase="taking over", problem=problem) from error
             return
         # It may begin at once, in a thread of its own: the old one, which goes on if the change is aborted, must not

@@ -14,7 +14,7 @@ from exop.model.meshes.shadow import NOISE
 from exop.model.values.columns import is_columns
 from exop.runtime.dataflow.batches import as_row
 from exop.runtime.dataflow.metrics import quantiles
-from exop.safe_repr import RAISED, class_of, described, shown
+from exop.safe_repr import RAISED, class_of, error_text, safe_repr
 from exop.wiring.sharing import PLAIN
 
 #: The maximum number of reported differences.
@@ -111,8 +111,8 @@ class PortStreams:
             else:
                 yield self._differ(old[0], new[0])
         if last:
-            yield from (Deviation("missing", one.item, self.port, shown(one.first(), 200), "") for one in old)
-            yield from (Deviation("extra", one.item, self.port, "", shown(one.first(), 200)) for one in new)
+            yield from (Deviation("missing", one.item, self.port, safe_repr(one.first(), 200), "") for one in old)
+            yield from (Deviation("extra", one.item, self.port, "", safe_repr(one.first(), 200)) for one in new)
 
     def _agreeing(self, mine: Unit, other: Unit) -> int:
         """Return how many items at the beginning of both are equal."""
@@ -141,8 +141,9 @@ class PortStreams:
                 return bool(compare(old, new))
             except RAISED as error:  # whatever it raises: the stream goes on
                 self.broken = (
-                    f"`compare` raised for item {item}, {self.port} (old {shown(old, 200)}, new {shown(new, 200)}): "
-                    f"{described(error)}; it is called as compare(old, new), with single items, and returns a bool"
+                    f"`compare` raised for item {item}, {self.port} "
+                    f"(old {safe_repr(old, 200)}, new {safe_repr(new, 200)}): {error_text(error)}; "
+                    f"it is called as compare(old, new), with single items, and returns a bool"
                 )
         return True
 
@@ -157,7 +158,7 @@ class PortStreams:
             kind = "missing" if skipped else "extra" if added else "different"
         item = (other if kind == "extra" else mine).item or self.matched + 1
         sides: tuple[Side, ...] = ("old",) if kind == "missing" else ("new",) if kind == "extra" else SIDES
-        texts = (shown(self.sides[side][0].first(), 200) if side in sides else "" for side in SIDES)
+        texts = (safe_repr(self.sides[side][0].first(), 200) if side in sides else "" for side in SIDES)
         difference = Deviation(kind, item, self.port, *texts)
         self._take(1, sides)
         return difference
@@ -205,7 +206,7 @@ class Comparison:
         self.errors["old"] += old is not None
         self.errors["new"] += new is not None
         if (old and class_of(old)) != (new and class_of(new)):
-            texts = ("no error" if error is None else described(error)[:200] for error in (old, new))
+            texts = ("no error" if error is None else error_text(error)[:200] for error in (old, new))
             self.note(Deviation("error", item, port, *texts))
 
     def match(self, *, last: bool = False) -> None:

@@ -30,7 +30,7 @@ from exop.runtime.drivers.source import ThreadDriver
 from exop.runtime.lifecycle import State
 from exop.runtime.pause import Pause
 from exop.runtime.supervision.failure_state import DeadLetters
-from exop.safe_repr import RAISED, class_of, described, message
+from exop.safe_repr import RAISED, class_of, error_text, message
 from exop.wiring.changes.channels import Undo
 from exop.wiring.changes.drain import quiesce
 from exop.wiring.changes.successors import discard
@@ -166,7 +166,7 @@ class Follower(ThreadDriver):
             if running.get(component.node.name) is not component:
                 discard(deployment, manager, component)
         except Exception as error:  # noqa: BLE001 (whatever a slet does when it closes)
-            return described(error)
+            return error_text(error)
         return ""
 
     def run(self) -> None:
@@ -237,7 +237,7 @@ class Follower(ThreadDriver):
         except Halted:
             raise
         except (Exception, Unwind) as error:  # noqa: BLE001 (any failure is the follower's and not the stream's)
-            self.give_up(f"it could not take item {call.item}: {described(error)}")
+            self.give_up(f"it could not take item {call.item}: {error_text(error)}")
         self.items += call.rows
         if self._wakes and self.lag <= self.capacity // 2:
             self._release_leader()
@@ -283,7 +283,7 @@ class Follower(ThreadDriver):
             return leader.user.run(leader, "copying an item", partial(independent, value), COPYING)
         except RAISED as error:  # the stream goes on without the copy
             self.give_up(
-                f"an item cannot be copied ({described(error)}); "
+                f"an item cannot be copied ({error_text(error)}); "
                 f"if no slet alters the items that it gets or has put out, say Shadow(copy=False)"
             )
             return value

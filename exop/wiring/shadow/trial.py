@@ -20,7 +20,7 @@ from exop.runtime.conditional_updates import PendingUpdates
 from exop.runtime.deployment import Deployment
 from exop.runtime.lifecycle import State
 from exop.runtime.supervision.interrupts import check_interrupt
-from exop.safe_repr import add_note, shown
+from exop.safe_repr import add_note, safe_repr
 from exop.wiring.changes.conditional_updates import followed_updates
 from exop.wiring.changes.plan import Plan, Step
 from exop.wiring.changes.successors import copied, taken
@@ -167,7 +167,7 @@ class Trial(Follower):
             self.comparison.match(last=last)
             sink = last and new.spec.role is Role.OMEGA and type(old.state) is type(new.state)
             if sink and not same(old.state, new.state):
-                texts = (shown(state, 200) for state in (old.state, new.state))
+                texts = (safe_repr(state, 200) for state in (old.state, new.state))
                 self.comparison.note(Deviation("memento", self.items, "memento", *texts))
 
         new.user.run(new, COMPARING, compare, self.seconds, interruptible=not last)
