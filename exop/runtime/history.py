@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
@@ -36,13 +36,13 @@ _PARTS: Final = ("channels", "nodes")
 class History:
     """The operations on the applications of a platform: in the state directory if it has one, else in memory.
 
-    Without a state directory, nothing is kept of applications that the platform does not know (*knows*): a peer may
+    Without a state directory, nothing is kept of applications that the platform does not know (*known*): a peer may
     name any.
     """
 
-    def __init__(self, knows: Callable[[str], bool]) -> None:
+    def __init__(self, known: Container[str]) -> None:
         self.store: Store | None = None
-        self._knows = knows
+        self._known = known
         self._kept: defaultdict[str, deque[dict[str, Any]]] = defaultdict(lambda: deque(maxlen=MOST))
 
     @contextmanager
@@ -52,7 +52,7 @@ class History:
         Only an operation that makes applications (*new*) is recorded for one that the platform does not know.
         An error of the user's code, or an interrupt, is an outcome like any other.
         """
-        if _ENTRY.get() is not None or not (new or self._knows(application)):
+        if _ENTRY.get() is not None or not (new or application in self._known):
             yield
             return
         entry = {"application": application, "what": what, **_caller(), **facts}
@@ -138,7 +138,7 @@ class History:
                     return
             if self.store is not None:
                 self.store.record(name, entry, MOST)
-            elif name == PLATFORM or self._knows(name):  # it was made, and not removed meanwhile
+            elif name == PLATFORM or name in self._known:  # it was made, and not removed meanwhile
                 self._kept[name].append(entry)
         except ExopError as problem:
             logger("exop.runtime").error("an entry of the history is not stored yet", error=str(problem))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import ChainMap
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
@@ -54,7 +55,7 @@ class Deployments:
         self.lost: dict[str, ExopError] = {}
         self.store: Store | None = None
         self.checkpoints = Durability(wiring)
-        self.history = History(lambda name: name in self.deployed or name in self.lost)
+        self.history = History(ChainMap[str, Any](self.deployed, self.lost))
         self._host = host
         self._manager = manager
         self._wiring = wiring
@@ -82,6 +83,13 @@ class Deployments:
             raise self._down(problem, application)
         place = f"the platform {self._host!r}"
         raise UnknownName(place=place, kind="application", name=application, known=self.names())
+
+    def checkpointer(self, application: str) -> Checkpointer:
+        """The checkpointer of an application; raises as `get`, and `CheckpointError` if it is not durable."""
+        if (found := self.checkpoints.takers.get(self.get(application).name)) is None:
+            cure = "build it with app.durable(every=…)"
+            raise CheckpointError(application=application, problem="it is not durable", cure=cure)
+        return found
 
     def _down(self, fact: str, application: str) -> StateError:
         return StateError(
@@ -265,13 +273,6 @@ class Durability:
         """Take checkpoints periodically from now on, if the application is durable."""
         if (taker := self._taker(deployment)) is not None:
             taker.start()
-
-    def take(self, deployment: Deployment) -> None:
-        """Take a checkpoint now, which is written when this returns; for the errors see `Platform.checkpoint`."""
-        if (taker := self.takers.get(deployment.name)) is None:
-            cure = "build it with app.durable(every=…)"
-            raise CheckpointError(application=deployment.name, problem="it is not durable", cure=cure)
-        taker.take()
 
     def changed(self, deployment: Deployment) -> None:
         """Take a checkpoint of a changed application, or stop taking checkpoints if it is no longer durable.

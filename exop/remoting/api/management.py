@@ -394,7 +394,7 @@ class Management(Generic[AnyPlan]):
             CheckpointError: the application is not durable, or a driver did not reach a safe point in time.
             NotStorable, StateError: the checkpoint cannot be stored or written; the previous checkpoint remains valid.
         """
-        _uninterrupted(self._applications.checkpoints.take, self._applications.get(application))
+        _uninterrupted(self._applications.checkpointer(application).take)
 
     @operation(role="operate")
     @recorded

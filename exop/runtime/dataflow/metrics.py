@@ -269,16 +269,18 @@ class ComponentMetrics:
             busy = self.busy + self._estimated
             return busy if busy > 0 else 0.0
 
-    def capture(self) -> dict[str, Any]:
-        """Return the counts as plain data, for a checkpoint; `restore` takes them back."""
-        items = [[*key, count] for key, count in self.counts().items()]
-        return {"items": items, **{name: getattr(self, name) for name in _COUNTED}}
-
     def restore(self, held: Mapping[str, Any]) -> None:
-        """Go on from the counts of a checkpoint; one of an earlier release has none."""
+        """Go on from counts that `capture_metrics` returned; a checkpoint of an earlier release has none."""
         self.before = {(direction, port): count for direction, port, count in held.get("items", ())}
         self.batches, self.errors, self.skipped = (held.get(name, 0) for name in _COUNTED)
         self.recovered = {"items_in": total(self.before, "in"), "items_out": total(self.before, "out")}
+
+
+def capture_metrics(metrics: Mapping[str, ComponentMetrics]) -> dict[str, dict[str, Any]]:
+    """Return the counts of several components as plain data, for a checkpoint."""
+    known: dict[Tally, int] = {}
+    found = {name: {"items": [[*key, n] for key, n in one.counts(known).items()]} for name, one in metrics.items()}
+    return {name: {**items, **{of: getattr(metrics[name], of) for of in _COUNTED}} for name, items in found.items()}
 
 
 def total(counts: Counts, direction: Direction) -> int:

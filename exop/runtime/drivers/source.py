@@ -278,12 +278,14 @@ class SourceDriver(ThreadDriver):
         """Send an item behind those that the slet pushed to further ports before."""
         entry = self.entry.probe if probe else self.entry
         self.origin = time.perf_counter() if probe else self.origin
-        method = method_for(item, whole=self._batches)
+        steps: list[Step] = []
         if item is not None:
+            method = method_for(item, whole=self._batches)
             self.rows += count_items(method, item)
+            steps.append((entry, method, item))
         if self._unsent is not None:
-            in_order([*self._unsent(), *([(entry, method, item)] if item is not None else ())])
-        elif item is not None:
+            in_order([*self._unsent(), *steps])
+        elif steps:
             getattr(entry, method)(item)
 
 

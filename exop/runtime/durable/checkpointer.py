@@ -219,12 +219,11 @@ class Checkpointer:
 
     def _prepared(self, number: int) -> Snapshot:
         """Prepare and capture, while the stream stands still."""
-        deployment = self._deployment
-
-        def work() -> Snapshot:
-            self._call("prepare_checkpoint", number)
-            return capture(deployment, self._topology(), self._owner)
-
+        deployment, known = self._deployment, self._owners
+        self._call("prepare_checkpoint", number)
+        name = deployment.name
+        self._owners = {one: known.get(one) or Owner(name, one, f"{name}/{one}") for one in deployment.channels}
+        work = partial(capture, deployment, self._topology(), self._owners)
         component = next(iter(deployment.components.values()), None)
         return work() if component is None else component.user.run(component, CAPTURING, work, PATIENCE)
 
@@ -288,11 +287,7 @@ class Checkpointer:
 
     def _run(self, channel: Channel, phase: str, work: Callable[[], None]) -> None:
         """Call code of a channel under a time limit, as that of a slet."""
-        self._user().run(self._owner(channel), phase, work, PATIENCE)
-
-    def _owner(self, channel: Channel) -> Owner:
-        name = self._deployment.name
-        return self._owners.setdefault(channel.name, Owner(name, channel.name, f"{name}/{channel.name}"))
+        self._user().run(self._owners[channel.name], phase, work, PATIENCE)
 
     def _user(self) -> UserCalls:
         components = self._deployment.components.values()

@@ -6,8 +6,9 @@ deployment before any item moves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from exop.errors import CheckpointError, StoredStateError
@@ -16,10 +17,11 @@ from exop.model.slets.stored_memento import dump_memento, load_memento
 from exop.model.values.decoding import decode
 from exop.model.values.depth import AROUND, DEPTH
 from exop.model.values.encoding import encode_each
-from exop.runtime.channels.base import Channel, ControlMerge
+from exop.runtime.channels.base import Channel, ControlMerge, capture_merges
 from exop.runtime.channels.window import WindowChannel
 from exop.runtime.component import Component
 from exop.runtime.dataflow.entry import NOWHERE, Call, InFlight, Method
+from exop.runtime.dataflow.metrics import capture_metrics
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.engine_journal import DiskJournal
@@ -53,12 +55,10 @@ class Snapshot:
     parts: dict[Key, bytes] = field(default_factory=dict)
 
 
-def capture(
-    deployment: Deployment, topology: str, owner: Callable[[Channel], Owner | None] = lambda _: None
-) -> Snapshot:
+def capture(deployment: Deployment, topology: str, owners: Mapping[str, Owner] = MappingProxyType({})) -> Snapshot:
     """Take a snapshot while every driver stands still; *topology* is that of the deployment's mesh.
 
-    The call in progress is attributed to each slet, and to the *owner* of each channel, in turn.
+    The call in progress is attributed to each slet, and to the owner of each channel, in turn.
     """
     failpoint("memento-before")
     components, application = deployment.components, deployment.name
@@ -73,24 +73,25 @@ def capture(
                 call.component, call.phase = component, CAPTURING
             parts["memento", name] = dump_memento(component.state, f"{application}.{name}")
     failpoint("memento-after")
-    merges = {name: component.merge.capture() for name, component in components.items()}
+    merges = capture_merges({name: component.merge for name, component in components.items()})
+    figures = capture_metrics({name: component.metrics for name, component in components.items()})
     held: dict[Key, Any] = {
-        ("node", name): {"merge": merges[name], "figures": component.metrics.capture(), **_node(component)}
+        ("node", name): {"merge": merges[name], "figures": figures[name], **_node(component)}
         for name, component in components.items()
     }
     for name, channel in deployment.channels.items():
         if type(channel).capture is not Channel.capture:
             if call is not None:
-                call.component = owner(channel) or call.component
+                call.component = owners.get(name, call.component)
             held["channel", name] = dict(channel.capture())
     captured_with_ports = {id(one) for c in components.values() for p in c.pulled.values() for one in p.earlier}
     for place, queue in deployment.inserted.items():
         if id(queue) not in captured_with_ports:
             held["queue", place] = dict(queue.capture())
     if deployment.merges:
-        held |= {("merge", name): merge.capture() for name, merge in deployment.merges.items()}
-    if deployment.inlets.waiting():
-        held["inlets", ""] = _work(deployment)
+        held |= {("merge", name): state for name, state in capture_merges(deployment.merges).items()}
+    if in_flight := _work(deployment):
+        held["inlets", ""] = in_flight
     # Encoding takes a tenth of the time of a deep copy; later calls of the slets do not alter the bytes.
     parts |= encode_each(held, lambda key: f"{' '.join(key)}: what waits there", levels=DEPTH + AROUND)
     return Snapshot(application, deployment.mesh.revision, topology, dict(deployment.reasons), parts)
