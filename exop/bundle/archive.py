@@ -45,7 +45,8 @@ def read_archive(data: bytes, name: str) -> Archive:
         raise
     except Exception as problem:  # noqa: BLE001 (the zip module may raise anything for forged bytes)
         _refuse(name, f"it is no zip archive, or it is damaged ({problem})")
-    files = _without_head(files)
+    if MANIFEST not in files and len({path.partition("/")[:2] for path in files}) == 1:  # made of a folder itself
+        files = {path.partition("/")[2]: content for path, content in files.items()}
     if MANIFEST not in files:
         _refuse(name, f"it holds no {MANIFEST}")
     return checked_archive(files, name)
@@ -123,14 +124,6 @@ def _check_entry(name: str, entry: zipfile.ZipInfo) -> None:
         _refuse(name, f"{path!r} is compiled; a bundle holds sources")
     if entry.file_size > max(_SMALL, _RATIO * entry.compress_size):
         _refuse(name, f"{path!r} would become {entry.file_size} bytes out of {entry.compress_size}")
-
-
-def _without_head(files: dict[str, bytes]) -> dict[str, bytes]:
-    """The files without the name of the folder, if the archive was made of a folder instead of its content."""
-    heads = {path.split("/")[0] for path in files}
-    if MANIFEST in files or len(heads) != 1 or not all("/" in path for path in files):
-        return files
-    return {path.partition("/")[2]: content for path, content in files.items()}
 
 
 def _refuse(name: str, problem: str) -> NoReturn:

@@ -58,25 +58,25 @@ def load_code(manifest: Manifest, sources: Sources, wires: Mapping[str, str]) ->
 
 def load_offers(manifest: Manifest, namespace: Namespace) -> Code:
     """Import the attributes that a manifest names from a loaded namespace."""
-    offers = _Offers(manifest, namespace)
     slets, names = [], set[str]()
     for offer in manifest.slets:
-        slet = offers.find(offer)
+        slet = _find(manifest, namespace, offer)
         try:
             name = spec_of(slet).name
         except ExopError as problem:
-            raise offers.broken(offer, str(problem)) from problem
+            raise _broken(manifest, namespace, offer, str(problem)) from problem
         if name in names:
-            raise offers.broken(offer, f"two slets are called {name!r}; give one another name=")
+            raise _broken(manifest, namespace, offer, f"two slets are called {name!r}; give one another name=")
         slets.append(slet)
         names.add(name)
     channels = []
     for offer in manifest.channels:
-        channel = offers.find(offer)
+        channel = _find(manifest, namespace, offer)
         if not (isinstance(channel, type) and issubclass(channel, Channel)):
-            raise offers.broken(offer, f"{offer.attribute} is no sub-class of exop.Channel")
+            raise _broken(manifest, namespace, offer, f"{offer.attribute} is no sub-class of exop.Channel")
         channels.append(channel)
-    return Code(namespace, tuple(slets), tuple(channels), tuple(map(offers.find, manifest.builders)))
+    builders = [_find(manifest, namespace, offer) for offer in manifest.builders]
+    return Code(namespace, tuple(slets), tuple(channels), tuple(builders))
 
 
 def import_module(bundle: str, namespace: Namespace, module: str) -> ModuleType:
@@ -100,22 +100,18 @@ def place_of(error: BaseException, folder: Path) -> tuple[str, int]:
     return str(folder), 1
 
 
-@dataclass(frozen=True)
-class _Offers:
-    """Looks up the attributes that a manifest names in a namespace."""
+def _find(manifest: Manifest, namespace: Namespace, offer: Offer) -> Any:
+    """Return the attribute of a module that a manifest names."""
+    module = import_module(manifest.key, namespace, offer.module)
+    if not hasattr(module, offer.attribute):
+        known = [name for name, value in vars(module).items() if not name.startswith("_") and callable(value)]
+        problem = f"{offer.module} has no {offer.attribute!r}; {suggest(offer.attribute, known)}"
+        raise _broken(manifest, namespace, offer, problem)
+    return getattr(module, offer.attribute)
 
-    manifest: Manifest
-    namespace: Namespace
 
-    def find(self, offer: Offer) -> Any:
-        module = import_module(self.manifest.key, self.namespace, offer.module)
-        if not hasattr(module, offer.attribute):
-            known = [name for name, value in vars(module).items() if not name.startswith("_") and callable(value)]
-            raise self.broken(offer, f"{offer.module} has no {offer.attribute!r}; {suggest(offer.attribute, known)}")
-        return getattr(module, offer.attribute)
-
-    def broken(self, offer: Offer, problem: str) -> BundleBroken:
-        module = import_module(self.manifest.key, self.namespace, offer.module)
-        code = getattr(getattr(module, offer.attribute, None), "__code__", None)
-        file, line = (code.co_filename, code.co_firstlineno) if code is not None else (module.__file__, 1)
-        return BundleBroken(bundle=self.manifest.key, file=str(file), line=line, problem=problem)
+def _broken(manifest: Manifest, namespace: Namespace, offer: Offer, problem: str) -> BundleBroken:
+    module = import_module(manifest.key, namespace, offer.module)
+    code = getattr(getattr(module, offer.attribute, None), "__code__", None)
+    file, line = (code.co_filename, code.co_firstlineno) if code is not None else (module.__file__, 1)
+    return BundleBroken(bundle=manifest.key, file=str(file), line=line, problem=problem)

@@ -23,7 +23,7 @@ from exop.errors import (
     UnknownOperation,
 )
 from exop.remoting.transport import handshake
-from exop.remoting.transport.codec import BadMessage, Request, decode_message, encode_error, encode_message
+from exop.remoting.transport.codec import BadMessage, decode_message, encode_error, encode_message
 from exop.remoting.transport.connections import Connection
 from exop.remoting.transport.frames import (
     FAULT,
@@ -127,7 +127,13 @@ class Sessions:
 
     def _run(self, name: str, payload: bytes) -> bytes:
         operation = self._find(name)
-        request = _request(operation, payload)
+        if len(payload) > operation.max_request:
+            what = f"the request to {name!r}"
+            raise MessageTooLarge(what=what, size=len(payload), limit=operation.max_request, cure="send less at a time")
+        try:
+            request = decode_message(payload, operation.request)
+        except BadMessage as problem:
+            raise RequestInvalid(operation=name, problem=str(problem)) from None
         if not self._slots.acquire(timeout=self._limits.queue_time):
             raise PlatformBusy(operation=name, problem=f"it waited {self._limits.queue_time:g} s for its turn")
         started = time.monotonic()
@@ -152,13 +158,3 @@ class Sessions:
                 f"{name!r} needs the role {found.role}, and peers of this connection may {self._role} only"
             )
         return found
-
-
-def _request(operation: Operation, payload: bytes) -> Request:
-    if len(payload) > operation.max_request:
-        what = f"the request to {operation.name!r}"
-        raise MessageTooLarge(what=what, size=len(payload), limit=operation.max_request, cure="send less at a time")
-    try:
-        return decode_message(payload, operation.request)
-    except BadMessage as problem:
-        raise RequestInvalid(operation=operation.name, problem=str(problem)) from None

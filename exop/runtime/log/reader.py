@@ -65,10 +65,7 @@ class LogReader:
     @property
     def committed(self) -> Position | None:
         """The position up to which the last checkpoint of a durable application counts; `None`: everything counts."""
-        try:
-            return settled(self._folder, self._files)
-        except FileNotFoundError:  # removed meanwhile
-            return None
+        return settled(self._folder, self._files)
 
     def read(self, offset: int, most: int) -> list[Any]:
         """Return up to *most* rows from *offset* on; see `events`."""

@@ -443,7 +443,10 @@ def _noted(folder: Path, files: Files) -> tuple[Position | None, int | None]:
     """Return the end and the start that the last checkpoint has noted, if any."""
     if COMMITTED not in files.names(folder):
         return None, None
-    file = files.open(folder / COMMITTED)
+    try:
+        file = files.open(folder / COMMITTED)
+    except FileNotFoundError:  # removed meanwhile
+        return None, None
     try:
         end, start, marks = file.read(0, 20), file.read(20, 20).strip(), file.read(40, 20)
         return Position(int(end), int(marks or b"0")), int(start) if start else None
