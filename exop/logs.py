@@ -13,7 +13,7 @@ from typing import Any, Final
 from exop.safe_repr import class_of, indented, message, safe_repr, traceback_of
 
 LEVELS: Final = ("debug", "info", "warning", "error")
-#: Parts of the paths of libraries: Python's own, and those that are installed.
+#: Parts of the paths of libraries: the standard library, and installed packages.
 _LIBRARIES: Final = (f"{os.path.dirname(os.__file__)}{os.sep}", "site-packages", "dist-packages")
 
 
@@ -34,9 +34,9 @@ _choice: Final = _Choice()
 def set_up(level: str = "info", form: str = "console", named: Mapping[str, str] | None = None) -> None:
     """Configure logging; called once, by a program that owns its process, such as the command line.
 
-    The records of standard logging are routed to structlog: those of ExoP and of the user's code from *level* on, those
-    of libraries from `warning` on. *named* gives loggers, and those below them, their own levels. A program that embeds
-    a platform does not call it, and configures structlog itself.
+    Records of standard logging are routed to structlog: those of ExoP and of the user's code from *level* on, those
+    of libraries from `warning` on. *named* sets other levels for loggers and their descendants. A program that embeds
+    a platform configures structlog itself instead of calling this function.
     """
     for name in _choice.named:
         logging.getLogger(name).setLevel(logging.NOTSET)
@@ -53,10 +53,10 @@ def set_up(level: str = "info", form: str = "console", named: Mapping[str, str] 
 
 
 def levels_in(texts: Iterable[str]) -> tuple[str, dict[str, str]]:
-    """Parse `LEVEL` and `LOGGER=LEVEL`: the general level, and those of single loggers; the last of each counts.
+    """Parse `LEVEL` and `LOGGER=LEVEL`; return the general level and those of loggers. The last value of each counts.
 
     Raises:
-        ValueError: there is no such level.
+        ValueError: a level does not exist.
     """
     general, named = "info", {}
     for text in texts:
@@ -71,35 +71,35 @@ def levels_in(texts: Iterable[str]) -> tuple[str, dict[str, str]]:
 
 
 class Located(logging.Filter):
-    """Gives every record the `application` and the `node` of the slet that logs it; both are empty outside of slets.
+    """Adds to every record the `application` and `node` of the slet that logs it; both are empty outside of slets.
 
-    A filter for the handlers of programs that set up logging themselves. The slet is determined when a record is made,
-    so items cost nothing.
+    A filter for the handlers of programs that set up logging themselves. The slet is determined only when a record is
+    created, so the filter adds no cost per item.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Let the record through."""
-        # The runtime is above this module; without it there is no slet.
+        """Add both attributes to the record, and accept it."""
+        # The runtime is a layer above this module; while it is not imported, no slet runs.
         runtime = sys.modules.get("exop.runtime.supervision.watchdog")
         record.application, record.node = (runtime.current_node() if runtime is not None else None) or ("", "")
         return True
 
 
 def logger(name: str) -> Any:
-    """A structlog logger called *name*."""
+    """Return a structlog logger named *name*."""
     # Imported lazily: structlog costs 70 ms.
     import structlog
 
     if structlog.is_configured() and not _choice.made:
         return structlog.get_logger(name)
     if not _choice.processors:
-        _choice.processors = _processors()  # one assignment: several threads may get here at once
+        _choice.processors = _processors()  # one assignment, since several threads may arrive here at once
     wrapper = structlog.make_filtering_bound_logger(_level_of(name) or _choice.level)
     return structlog.wrap_logger(_Stderr(), _choice.processors, wrapper).bind(logger=name)
 
 
 def _level_of(name: str) -> int | None:
-    """The configured level of a logger, or of the nearest one above it."""
+    """Return the configured level of a logger, or of its nearest ancestor that has one."""
     while name and name not in _choice.named:
         name = name.rpartition(".")[0]
     return _choice.named.get(name)
@@ -123,25 +123,25 @@ def _processors() -> list[Any]:
 
 
 def print_stderr(text: str) -> None:
-    """Print a line on stderr; if stderr is closed or full, the line is lost and the program runs on."""
+    """Print a line on stderr; if stderr is closed or full, the line is lost and the program continues."""
     with suppress(OSError, ValueError):
-        print(text, file=sys.stderr, flush=True)  # noqa: T201 (the one place where logs leave)
+        print(text, file=sys.stderr, flush=True)  # noqa: T201 (the only output of logs)
 
 
 def _raised(found: Any) -> BaseException | None:
-    """The exception that is logged, by `exc_info` as standard logging and structlog take it."""
+    """Return the exception of an `exc_info`, in any form that standard logging and structlog accept."""
     error = found[1] if type(found) is tuple else sys.exc_info()[1] if found is True else found
     return error if issubclass(type(error), BaseException) else None
 
 
 def _with_traceback(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:
-    """Put the exception of an event under `exception` as text: no class of the user can break, or forge, a log line."""
+    """Store the exception of an event under `exception` as a string that cannot break or forge a log line."""
     error = _raised(event.pop("exc_info", None))
     return event if error is None else {**event, "exception": traceback_of(error).rstrip()}
 
 
 def _as_data(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:
-    """Put the exception of an event under `exception` as data: class, message and traceback."""
+    """Store the exception of an event under `exception` as data: class, message and traceback."""
     error = _raised(event.pop("exc_info", None))
     if error is None:
         return event
@@ -150,7 +150,7 @@ def _as_data(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:
 
 
 def _cleaned(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:
-    """Make an event safe for a terminal: no value holds control characters, or begins a line."""
+    """Make an event safe for a terminal: remove control characters and line breaks from all values."""
     cleaned = {name: indented(value) if type(value) is str else _Shown(value) for name, value in event.items()}
     if "exception" in cleaned:
         cleaned["exception"] = f"    {cleaned['exception']}"
@@ -158,7 +158,7 @@ def _cleaned(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Shown:
-    """Any other value: the renderer shows its `repr()`."""
+    """Represents any other value: the renderer shows its `repr()`."""
 
     def __init__(self, value: Any) -> None:
         self._text = safe_repr(value)
@@ -168,7 +168,7 @@ class _Shown:
 
 
 class _Stderr:
-    """Prints on the current `sys.stderr`, which a live display or a test may have replaced."""
+    """Prints to the current `sys.stderr`, which a live display or a test may have replaced."""
 
     def msg(self, text: str) -> None:
         print_stderr(text)
@@ -189,12 +189,12 @@ class _Route(logging.Handler):
             method = getattr(logger(record.name), record.levelname.lower(), None) or logger(record.name).error
             places = {name: place for name in ("application", "node") if (place := getattr(record, name))}
             method(record.getMessage(), **places, exc_info=record.exc_info)
-        except Exception:  # noqa: BLE001 (as every handler: a log line that fails does not stop the platform)
+        except Exception:  # noqa: BLE001 (as in every handler: a log record that fails must not stop the platform)
             self.handleError(record)
 
 
 def _is_wanted(record: logging.LogRecord) -> bool:
-    """Whether a record is shown: of libraries from `warning` on, unless their loggers have a level."""
+    """Whether a record is shown: one of a library only from `warning` on, unless its logger has a level."""
     if record.levelno >= logging.WARNING or _level_of(record.name) is not None:
         return True
     return record.name.partition(".")[0] == "exop" or not any(place in record.pathname for place in _LIBRARIES)

@@ -1,4 +1,4 @@
-"""The report of a run, as `app.run()` returns and `exop run --json` prints it."""
+"""The report of a run, which `app.run()` returns and `exop run --json` prints."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Totals:
     """The totals of an application.
 
     Attributes:
-        items: Items that its sources have emitted.
-        recovered: Of those, the items from before a recovery.
-        errors, skipped: Of all slets, replaced and removed ones included.
-        dead: Dead letters, including those dropped beyond the bound.
+        items: Items that the sources have emitted.
+        recovered: The part of `items` that was emitted before a recovery.
+        errors, skipped: Errors and skipped items of all slets, including replaced and removed ones.
+        dead: Dead letters, including those that were dropped beyond the limit.
         queued: Items in queues.
     """
 
@@ -30,7 +30,7 @@ class Totals:
 
     @staticmethod
     def of(status: Mapping[str, Any]) -> Totals:
-        """Add up the figures of all nodes and queues."""
+        """Add up the metrics of all nodes and queues."""
         nodes = list(status["nodes"].values())
         sources = [one["metrics"] for one in nodes if one["role"] == "alpha"]
         counted = [*(one["metrics"] for one in nodes), *status.get("replaced", ())]
@@ -50,7 +50,7 @@ def run_report(status: Mapping[str, Any], outcome: str, error: Mapping[str, Any]
 
     Args:
         status: The result of `Platform.status(application)`.
-        outcome: `finished`, `drained` (it was asked to end), `stopped`, `failed` or `removed`.
+        outcome: `finished`, `drained` (ended on request), `stopped`, `failed` or `removed`.
         error: The error that ended a failed run.
     """
     totals, seconds = Totals.of(status), status["running_s"]
@@ -61,7 +61,7 @@ def run_report(status: Mapping[str, Any], outcome: str, error: Mapping[str, Any]
         **asdict(totals),
         "rate": round((totals.items - totals.recovered) / seconds, 1) if seconds else 0.0,
         **({"error": dict(error)} if error is not None else {}),
-        # The node has its figures as well: earlier releases promise `app.run()["nodes"][NAME]["items_in"]`.
+        # The metrics are also keys of the node itself, for `app.run()["nodes"][NAME]["items_in"]` of earlier releases.
         "nodes": {name: {**facts["metrics"], **facts} for name, facts in status["nodes"].items()},
         **{part: status[part] for part in ("replaced", "channels", "inserted")},
     }

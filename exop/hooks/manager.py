@@ -1,4 +1,4 @@
-"""Plugins are found and loaded, and their hooks called; a plugin that fails is reported by name and left out."""
+"""The manager of plugins finds and loads them, and calls their hooks; a plugin that fails is reported and ignored."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GROUP = "exop"
 
 @dataclass
 class Plugins:
-    """The plugins of one platform. There is no global manager: every platform, and every test, has its own.
+    """The plugins of one platform. There is no global manager: every platform, and every test, has its own instance.
 
     `broken` maps the name of each plugin that could not be loaded, or failed in a hook, to its error. With `hooks` in
     the environment variable `EXOP_TRACE`, every call of a hook is shown on stderr.
@@ -50,10 +50,10 @@ class Plugins:
                 try:
                     if not self._manager.has_plugin(entry.name):
                         self.register(entry.name, entry.load())
-                except RAISED as problem:  # whatever a plugin raises, the platform goes on
+                except RAISED as problem:  # no error of a plugin may stop the platform
                     self.note(entry.name, problem)
             elif known.value != entry.value:
-                taken = f"the name is taken by {known.value!r}; one of the two distributions has to change it"
+                taken = f"the name is used by {known.value!r} already; rename one of the two plugins"
                 name = f"{entry.name} ({entry.value})"
                 if name not in self.broken:
                     self.note(name, PluginError(plugin=name, problem=taken))
@@ -62,7 +62,7 @@ class Plugins:
         """Add one plugin: a module, or an object with `@hookimpl` methods.
 
         Raises:
-            PluginError: the name is taken, or an implementation fits no hook; the plugin is not added then.
+            PluginError: the name is in use, or an implementation matches no hook; the plugin was not added.
         """
         if self._manager.has_plugin(name):
             raise PluginError(plugin=name, problem="another plugin has this name")
@@ -79,14 +79,14 @@ class Plugins:
         self.broken.pop(name, None)
 
     def load_folder(self, folder: Path) -> str:
-        """Load a package folder (an application, a one-off plugin) under its folder's name, and return that name.
+        """Load a package folder (an application, a one-off plugin) under the folder's name; return this name.
 
         Raises:
             PluginError: there is no package, or its import failed (see the cause).
         """
         folder = folder.resolve()
         name = next((name for name, plugin in self._manager.list_name_plugin() if _home(plugin) == folder), None)
-        if name is not None:  # an installed plugin keeps the name of its entry point
+        if name is not None:  # an installed plugin is named after its entry point
             self.folders[name] = folder
             return name
         name = folder.name
@@ -100,13 +100,13 @@ class Plugins:
         return name
 
     def names(self) -> list[str]:
-        """The plugins that are loaded."""
+        """Return the names of the loaded plugins."""
         return sorted(name for name, _ in self._manager.list_name_plugin())
 
     def ask(self, hook: str, **arguments: Any) -> Iterator[tuple[str, Any]]:
-        """Call one hook of every plugin, one plugin after the other; yields (plugin, answer).
+        """Call one hook of every plugin, one plugin after the other; yield (plugin, result).
 
-        A plugin that raises is noted in `broken` and the others are asked all the same.
+        A plugin that raises is recorded in `broken`; the hooks of the others are still called.
         """
         caller = getattr(self._manager.hook, hook)
         for implementation in list(caller.get_hookimpls()):
@@ -114,7 +114,7 @@ class Plugins:
             begin = time.perf_counter()
             try:
                 answer = implementation.function(**wanted)
-            except RAISED as problem:  # the hooks of the other plugins are called all the same
+            except RAISED as problem:  # the hooks of the other plugins are still called
                 self._trace(hook, implementation.plugin_name, safe_repr(problem), begin)
                 self.note(implementation.plugin_name, problem)
                 continue
@@ -131,10 +131,10 @@ class Plugins:
         logger("exop.plugins").warning("plugin left out", plugin=name, problem=str(error.problem))
 
     def _check(self, name: str, plugin: object) -> None:
-        """Find implementations that no hook fits, before anything is registered.
+        """Check, before anything is registered, that every implementation matches a hook.
 
         Raises:
-            PluginError: with the known hooks, or parameters, and a suggestion.
+            PluginError: one does not; the error names the known hooks, or parameters, and the most similar one.
         """
         for attribute in dir(plugin):
             options = self._manager.parse_hookimpl_opts(plugin, attribute)
@@ -148,13 +148,13 @@ class Plugins:
                 )
             if options["wrapper"] or options["hookwrapper"]:
                 raise PluginError(
-                    plugin=name, problem=f"{hook} is a wrapper; hooks are asked one by one, answer it instead"
+                    plugin=name, problem=f"{hook} is a hook wrapper, which ExoP does not call; return a result instead"
                 )
             known = inspect.signature(getattr(specs, hook)).parameters
             for parameter in inspect.signature(getattr(plugin, attribute)).parameters.values():
                 if parameter.default is parameter.empty and parameter.name not in known:
                     problem = (
-                        f"{hook} offers no parameter {parameter.name!r}; {suggest(parameter.name, known, 'parameter')}"
+                        f"{hook} has no parameter {parameter.name!r}; {suggest(parameter.name, known, 'parameter')}"
                     )
                     raise PluginError(plugin=name, problem=problem)
 
@@ -167,11 +167,11 @@ class Plugins:
 def import_folder(folder: Path) -> ModuleType:
     """Import a package from a folder, under the dotted name that the folder has on the import path.
 
-    `apps/linear_road` below the working directory becomes `apps.linear_road`; a folder elsewhere is imported by its own
-    name, and its parent is added to the import path.
+    `apps/linear_road` below the working directory becomes `apps.linear_road`; any other folder is imported under its
+    own name, and its parent is added to the import path.
 
     Raises:
-        PluginError: the folder is no package, or another module has its name.
+        PluginError: the folder is no package, or another module has the same name.
     """
     folder = folder.resolve()
     if not (folder / "__init__.py").is_file():
@@ -199,7 +199,7 @@ def import_folder(folder: Path) -> ModuleType:
 
 
 def _home(plugin: Any) -> Path | None:
-    """The package folder of a plugin; `None` for one that is a single file, or an object."""
+    """The package folder of a plugin; `None` for a plugin that is a single file or an object."""
     file = getattr(plugin, "__file__", None)
     home = Path(file).resolve().parent if file else None
     return home if home is not None and (home / "__init__.py").is_file() else None

@@ -1,6 +1,6 @@
-"""The hooks: each one a plain function; a plugin implements those it needs with `@hookimpl`.
+"""The hooks: each one is a plain function; a plugin implements the hooks that it needs with `@hookimpl`.
 
-A hook implementation takes the parameters it needs and leaves the rest.
+An implementation of a hook may omit parameters that it does not need.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 @hookspec
 def register_slets() -> list[Any]:  # type: ignore[empty-body]
-    """Slets of the plugin: `@slet` functions and `Slet` classes. They are known as `plugin:name`."""
+    """Slets of the plugin: `@slet` functions and `Slet` classes. Their identities are `plugin:name`."""
 
 
 @hookspec
@@ -38,7 +38,7 @@ def register_builders() -> list[Callable[..., Any]]:  # type: ignore[empty-body]
 
 @hookspec
 def register_commands() -> list[Callable[..., Any]]:  # type: ignore[empty-body]
-    """Commands for the command line: annotated functions; the docstring is their help."""
+    """Commands for the command line: annotated functions, whose docstrings are the help texts."""
 
 
 @hookspec
@@ -52,5 +52,5 @@ def platform_stopping(platform: Any) -> None:
 
 
 def names() -> list[str]:
-    """The names of all hooks."""
+    """Return the names of all hooks."""
     return [name for name, value in globals().items() if hasattr(value, f"{PROJECT}_spec")]

@@ -1,4 +1,4 @@
-"""The service registry: services under interfaces with properties, found by filter, followed by trackers."""
+"""The service registry: services are registered with interfaces and properties, found by filter, and tracked."""
 
 from exop.registry.index import ServiceReference
 from exop.registry.listeners import Change, ServiceEvent, ServiceTracker, Subscription

@@ -1,9 +1,10 @@
-"""Delivery of events to listeners: by one dispatcher thread, in order, one at a time, and never under a lock.
+"""Delivery of events to listeners: one dispatcher thread calls them in order, one at a time, and never under a lock.
 
-A thread that changes the registry queues the events of its change under the registry's lock, so that all listeners
-see one order, and goes on at once. The dispatcher calls the listeners. A listener that takes longer than PATIENCE is
-reported and left behind: another dispatcher goes on with the others, and the events for that listener are kept, up to a
-bound, until it returns. `settle()` waits until the events of all changes made so far are delivered.
+A thread that changes the registry queues the events of this change under the registry's lock, so that all listeners
+see the same order, and continues without waiting. The dispatcher calls the listeners. If a call takes longer than
+PATIENCE, the listener is reported and bypassed: another dispatcher serves the other listeners, and up to KEPT events
+for the bypassed listener are stored until its call returns. `settle()` waits until the events of all previous changes
+are delivered.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from typing import Any, Final, Protocol
 from exop.errors import RegistryError
 from exop.safe_repr import stack_of
 
-#: Seconds that a listener may take for one event before it is left behind.
+#: Seconds that a listener may take for one event before it is bypassed.
 PATIENCE: Final = 1.0
-#: The events that are kept for a listener that is left behind; then the oldest are dropped.
+#: The number of events that are stored for a bypassed listener; beyond it, the oldest are dropped.
 KEPT: Final = 10_000
-#: Seconds for which an idle dispatcher stays.
+#: Seconds after which an idle dispatcher ends.
 LINGER: Final = 0.2
 
 _log: Final = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ class Receiver(Protocol):
 
 @dataclass(eq=False)
 class _Call:
-    """The call of a listener: its thread, and the events that are kept for the listener meanwhile (`behind`)."""
+    """The call of a listener: its thread, and the events that wait for the listener meanwhile (`behind`)."""
 
     listener: Receiver
     thread: int
@@ -59,7 +60,7 @@ class Delivery:
         self._left: dict[Receiver, _Call] = {}
 
     def queue(self, listener: Receiver, event: Any) -> None:
-        """Queue one event; the caller holds the registry's lock, which makes the order."""
+        """Queue one event; the caller holds the registry's lock, which determines the order."""
         with self._news:
             left = self._left.get(listener)
             if left is not None:
@@ -69,7 +70,7 @@ class Delivery:
             self._dispatch()
 
     def hanging(self) -> list[dict[str, Any]]:
-        """Return the listeners that were left behind, as plain data."""
+        """Return the bypassed listeners as plain data."""
         frames = sys._current_frames()
         found = []
         with self._news:
@@ -85,10 +86,10 @@ class Delivery:
         return found
 
     def settle(self, timeout: float | None) -> bool:
-        """Wait until all events that are queued now are delivered; return whether every listener has got them.
+        """Wait until all events that are queued now are delivered; return whether every listener has received them.
 
         Raises:
-            RegistryError: called by a listener, which would wait for itself.
+            RegistryError: a listener calls this method, and would wait for itself.
         """
         with self._news:
             calls = [self._call, *self._left.values()]
@@ -103,7 +104,7 @@ class Delivery:
         return mark.reached.wait(timeout) and not self._left
 
     def _dispatch(self) -> None:
-        """Start a dispatcher and its watcher unless they run, or wake the dispatcher; the lock is held."""
+        """Start a dispatcher and its watcher unless they run, or wake the dispatcher. The caller holds the lock."""
         if self._dispatcher is None:
             self._dispatcher = _started(self._dispatch_all, "exop listeners")
         elif len(self._waiting) == 1:
@@ -126,8 +127,8 @@ class Delivery:
                 call = self._call = _Call(listener, threading.get_ident())
             try:
                 listener.deliver(event)
-            except BaseException:  # noqa: BLE001 (a listener may raise anything: it ends nothing but this call)
-                _log.exception("a listener failed on %s; the others go on", event)
+            except BaseException:  # noqa: BLE001 (any error of a listener ends only this call)
+                _log.exception("a listener failed on %s; the other listeners are still called", event)
             with self._news:
                 if self._dispatcher is me:
                     self._call = None
@@ -137,11 +138,11 @@ class Delivery:
                 if self._waiting:
                     self._dispatch()
                     self._news.notify_all()
-            _log.info("a listener goes on after %.1f s", time.monotonic() - call.since)
+            _log.info("a listener continues after %.1f s", time.monotonic() - call.since)
             return
 
     def _watch(self) -> None:
-        """Leave behind listeners that take too long, while there is a dispatcher."""
+        """Bypass listeners that take too long, while there is a dispatcher."""
         refused: _Call | None = None
         while True:
             with self._news:
@@ -161,10 +162,10 @@ class Delivery:
                     refused = call
                     continue
             (told, *_) = self.hanging() or [{}]
-            _log.warning("a listener hangs, and is left behind until it returns; the others go on: %s", told)
+            _log.warning("a listener hangs, and is bypassed until it returns; the others are still called: %s", told)
 
     def _leave(self, call: _Call) -> None:
-        self._dispatcher = _started(self._dispatch_all, "exop listeners")  # first of all: this may fail
+        self._dispatcher = _started(self._dispatch_all, "exop listeners")  # first, because this may fail
         self._left[call.listener], self._call = call, None
         for listener, event in self._waiting:
             if listener is call.listener:
@@ -173,18 +174,18 @@ class Delivery:
 
 
 def _started(run: Callable[[], None], name: str) -> threading.Thread:
-    """Start a thread, or raise: a thread that did not start never becomes the dispatcher."""
+    """Start a thread and return it, or raise, so that a thread that did not start never becomes the dispatcher."""
     thread = threading.Thread(target=run, name=name, daemon=True)
     thread.start()
     return thread
 
 
 class _Mark:
-    """A receiver in the queue: reached when all events queued before it are delivered."""
+    """A receiver in the queue, reached when all events queued before it are delivered."""
 
     def __init__(self) -> None:
         self.reached = threading.Event()
 
     def deliver(self, _: None) -> None:
-        """Note that it is reached."""
+        """Record that the mark is reached."""
         self.reached.set()

@@ -1,4 +1,4 @@
-"""Services and their properties; a look-up walks the smallest set of services that an equality of its filter names."""
+"""Services and their properties. A look-up examines the smallest set that an equality of its filter selects."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from exop.errors import RegistryError, ServiceGone
 from exop.model.filter import Term
 from exop.model.properties import INTERFACE, RANKING, SERVICE_ID, Scalar, Value, text_of
 
-#: Identifiers stay below this; see `order_of`.
+#: Identifiers are below this limit; see `order_of`.
 _IDS: Final = 1 << 40
 
 
 class ServiceReference:
-    """A service with its properties as they were when it was looked up. Nothing in it ever changes.
+    """An immutable snapshot of a service: its properties as they were at the look-up.
 
-    References to the same service are equal, even if its properties have changed since. A reference keeps its service
-    alive, as any Python object would; a tracker reports when a service goes.
+    References to the same service are equal, even if the properties differ. A reference prevents the garbage collection
+    of its service; use a tracker to learn when a service is unregistered.
     """
 
     __slots__ = ("id", "interfaces", "order", "properties", "service")
@@ -33,13 +33,13 @@ class ServiceReference:
         properties[SERVICE_ID] = service_id
         #: The unique number of the service in its registry.
         self.id: Final = service_id
-        #: The interfaces under which it is registered.
+        #: The interfaces under which the service is registered.
         self.interfaces: Final = interfaces
-        #: Its properties, `service.id` and `interface` among them; read only.
+        #: The properties of the service, with `service.id` and `interface`; read-only.
         self.properties: Final[Mapping[str, Value]] = MappingProxyType(properties)
         #: The service itself.
         self.service: Final[Any] = service
-        #: Its place in every list of services: by ranking (the higher first), then by age.
+        #: The sort key in every list of services: by ranking (the highest first), then by age.
         self.order: Final = order_of(service_id, properties[RANKING]) if RANKING in properties else service_id
 
     def __eq__(self, other: object) -> bool:
@@ -53,10 +53,10 @@ class ServiceReference:
 
 
 def order_of(service_id: int, ranking: object) -> int:
-    """One number that sorts services by ranking, descending, and then by identifier.
+    """Return a number that sorts services by ranking, descending, and then by identifier.
 
     Raises:
-        RegistryError: the ranking is no whole number.
+        RegistryError: the ranking is not a whole number.
     """
     if type(ranking) is not int:
         raise RegistryError(f"the property {RANKING!r} is {ranking!r}; a ranking is a whole number", property=RANKING)
@@ -64,15 +64,15 @@ def order_of(service_id: int, ranking: object) -> int:
 
 
 def id_of(order: int) -> int:
-    """The identifier in an order number."""
+    """Return the identifier that an order number contains."""
     return order % _IDS
 
 
 class OrderedSet:
-    """Numbers in ascending order, kept in short sorted lists, whatever their count.
+    """Numbers in ascending order, stored in short sorted lists.
 
-    One long sorted list would move megabytes when a number leaves its middle; lists of at most `LONGEST` numbers make
-    adding and removing cost about the same, a microsecond, with ten numbers and with a million.
+    Removing a number from the middle of one long sorted list would move megabytes. With lists of at most `LONGEST`
+    numbers, an addition or removal takes about a microsecond, for ten numbers as for a million.
     """
 
     LONGEST: Final = 1024
@@ -81,14 +81,14 @@ class OrderedSet:
 
     def __init__(self, *numbers: int) -> None:
         self._chunks: list[list[int]] = [sorted(numbers)]
-        #: The bounds at which the second and later lists begin: above all numbers before, not above any within.
+        #: The lower limits of the second and later lists: above all numbers of the list before, not above any within.
         self._starts: list[int] = []
         self._size = len(numbers)
 
     def add(self, number: int) -> None:
         """Add a number that is not in the set."""
         chunk = self._chunks[-1]
-        if chunk and number > chunk[-1] and len(chunk) < self.LONGEST:  # the usual case: numbers arrive in order
+        if chunk and number > chunk[-1] and len(chunk) < self.LONGEST:  # the usual case: numbers are added in order
             chunk.append(number)
             self._size += 1
             return
@@ -100,16 +100,16 @@ class OrderedSet:
             insort(chunk, number)
         self._size += 1
         if len(chunk) > self.LONGEST:
-            # numbers mostly arrive in order: leave the left part nearly full and let the right one grow
+            # numbers are mostly added in order: the left part remains nearly full, the right one has room to grow
             cut = self.LONGEST * 7 // 8
             self._chunks[place : place + 1] = [chunk[:cut], chunk[cut:]]
             self._starts.insert(place, chunk[cut])
 
     def remove(self, number: int) -> int:
-        """Remove a number that is in the set; return how many are left."""
+        """Remove a number that is in the set; return how many remain."""
         chunk = self._chunks[-1]
         self._size -= 1
-        if len(chunk) > 1 and number == chunk[-1]:  # the newest leaves first
+        if len(chunk) > 1 and number == chunk[-1]:  # the newest is removed first
             chunk.pop()
             return self._size
         place = bisect_right(self._starts, number)
@@ -130,14 +130,14 @@ class OrderedSet:
         return chain.from_iterable(self._chunks)
 
 
-#: The order numbers of the services that have one value. Most values belong to one service: its number, alone.
+#: The order numbers of the services that have one value; a plain number if only one service has it, as for most.
 Posting: TypeAlias = int | OrderedSet
 
 _order = attrgetter("order")
 
 
 class ServiceIndex:
-    """All services of a registry; guarded by the registry's lock."""
+    """All services of a registry; callers hold the registry's lock."""
 
     def __init__(self) -> None:
         self._references: dict[int, ServiceReference] = {}
@@ -147,10 +147,10 @@ class ServiceIndex:
         return len(self._references)
 
     def get(self, service_id: int) -> ServiceReference:
-        """The newest snapshot of a service.
+        """Return the newest snapshot of a service.
 
         Raises:
-            ServiceGone: there is no such service, or not any more.
+            ServiceGone: no such service is registered.
         """
         try:
             return self._references[service_id]
@@ -167,7 +167,7 @@ class ServiceIndex:
         return reference
 
     def pop(self, service_id: int) -> ServiceReference | None:
-        """Remove a service; return its last snapshot, or `None` if it is not there."""
+        """Remove a service; return its last snapshot, or `None` if the service is not registered."""
         reference = self._references.pop(service_id, None)
         if reference is not None:
             self._withdraw(reference.properties.items(), reference.order)
@@ -176,10 +176,10 @@ class ServiceIndex:
     def modify(
         self, service_id: int, removed: Collection[str], properties: Mapping[str, Value]
     ) -> tuple[ServiceReference, ServiceReference]:
-        """Change properties of a service; return the snapshots of before and after. Only what differs is touched.
+        """Change properties of a service; return the old and the new snapshot. Only changed values are indexed again.
 
         Raises:
-            ServiceGone: there is no such service, or not any more.
+            ServiceGone: no such service is registered.
         """
         old = self.get(service_id)
         kept = {name: value for name, value in old.properties.items() if name not in removed}
@@ -194,7 +194,7 @@ class ServiceIndex:
         return old, new
 
     def candidates(self, terms: Sequence[Term]) -> Iterable[ServiceReference]:
-        """The services, in order, that a filter with these *terms* may fit."""
+        """Return, in order, the services that may match a filter with these *terms*."""
         by_name = self._postings
         smallest: list[Posting] = []
         size = -1
@@ -221,7 +221,7 @@ class ServiceIndex:
             if isinstance(posting, int):
                 return (references[id_of(posting)],)
             numbers: Iterable[int] = posting
-        else:  # alternatives: a service that has several of them counts once
+        else:  # alternatives: a service that has several of the values is listed once
             numbers = sorted(
                 {number for posting in postings for number in ((posting,) if isinstance(posting, int) else posting)}
             )
@@ -244,7 +244,7 @@ class ServiceIndex:
         by_name = self._postings
         for name, value in properties:
             postings = by_name.get(name)
-            if postings is None:  # all services with the property have an empty list
+            if postings is None:  # every service that has the property has an empty list as its value
                 continue
             for key in (value,) if type(value) is str or type(value) is int else keys_of(value):
                 posting = postings[key]
@@ -255,12 +255,12 @@ class ServiceIndex:
 
 
 def keys_of(value: Value) -> Iterable[Scalar]:
-    """The keys under which a property value is found: one for each of its values."""
+    """Return the keys under which a property value is indexed: one for each element of a list."""
     if isinstance(value, tuple):
         return value if len(value) == 1 and value[0].__class__ is str else {index_key(element) for element in value}
     return (index_key(value),)
 
 
 def index_key(value: Scalar) -> Scalar:
-    """The key under which an index keeps *value*; truth values by their text, because `True == 1`."""
+    """Return the key under which *value* is indexed; a string for a Boolean, because `True == 1`."""
     return text_of(value) if value is True or value is False else value

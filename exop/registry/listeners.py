@@ -20,7 +20,7 @@ Callback: TypeAlias = Callable[[ServiceReference], object]
 
 
 class Change(Enum):
-    """An event of a service, as seen by one filter."""
+    """The kind of an event, from the view of one filter."""
 
     ADDED = "added"
     MODIFIED = "modified"
@@ -29,9 +29,9 @@ class Change(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ServiceEvent:
-    """A service came to fit a filter, changed while it fitted, or ceased to fit.
+    """A service began to match a filter, was modified while it matched, or ceased to match.
 
-    `service` is the newest snapshot (of a service that was unregistered: the last one), `before` the one of before a
+    `service` is the newest snapshot, or the last one if the service was unregistered; `before` is the snapshot before a
     modification.
     """
 
@@ -41,12 +41,12 @@ class ServiceEvent:
 
 
 class Subscription:
-    """A listener and the filter it follows, until it is closed."""
+    """A listener and its filter, until the subscription is closed."""
 
     def __init__(
         self, wanted: Filter, callback: Callable[[ServiceEvent], object], close: Callable[[Subscription], None]
     ) -> None:
-        #: The filter that is followed.
+        #: The filter that selects the services.
         self.filter = wanted
         self.number = -1
         self.open = True
@@ -55,7 +55,7 @@ class Subscription:
         self._close = close
 
     def close(self) -> None:
-        """Stop listening; what was not delivered yet is dropped. A second call does nothing."""
+        """Stop listening, and drop the events that are not delivered yet. A second call does nothing."""
         self._close(self)
 
     def __enter__(self) -> Self:
@@ -65,15 +65,15 @@ class Subscription:
         self.close()
 
     def update(self, event: ServiceEvent) -> bool:
-        """Record an event at once, under the registry's lock; return whether to queue it, too."""
+        """Record an event at once, under the registry's lock; return whether the event is also to be queued."""
         return True
 
     def closing_events(self) -> Iterable[ServiceEvent]:
-        """Return the events to deliver when the subscription is closed; called under the registry's lock."""
+        """Return the events to deliver when the subscription is closed. The caller holds the registry's lock."""
         return ()
 
     def deliver(self, event: ServiceEvent) -> None:
-        """Pass a queued event to the listener, in order, outside of all locks."""
+        """Pass a queued event to the listener. Called in the order of the events, without a lock."""
         if self.open:
             self._callback(event)
 
@@ -83,7 +83,7 @@ class Subscription:
         new: ServiceReference | None,
         queue: Callable[[Subscription, ServiceEvent], None],
     ) -> None:
-        """Record a change from *old* to *new*, and queue its event, if the change concerns this filter."""
+        """Record a change from *old* to *new* and queue its event, if this filter matches either of them."""
         test = self.filter.test
         was = old is not None and test(old.properties)
         if new is not None and test(new.properties):
@@ -97,11 +97,12 @@ class Subscription:
 
 
 class ServiceTracker(Subscription):
-    """The services that fit a filter, always current, from its creation until it is closed.
+    """The services that match a filter, always current, until the tracker is closed.
 
-    The tracker itself shows the registry as it is: a service is there, for every thread, when `register()` returns. The
-    callbacks get the same changes one after the other (see `delivery` for when): first `added` for the services already
-    present; when the tracker is closed, `removed` for those that are left. Each service that was added is removed once.
+    The tracker always agrees with the registry: when `register()` returns, every thread sees the service. The callbacks
+    are called for the same changes, one after the other, by the thread that `delivery` describes: at first `added` for
+    the services that are already registered, and when the tracker is closed, `removed` for the remaining ones. Each
+    call of `added` is followed by exactly one call of `removed`.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class ServiceTracker(Subscription):
 
     @property
     def references(self) -> tuple[ServiceReference, ...]:
-        """The services that fit now, in order: by ranking, then by age."""
+        """The services that match now, ordered by ranking, then by age."""
         found = self._sorted
         if found is None:
             with self._lock:
@@ -128,12 +129,12 @@ class ServiceTracker(Subscription):
 
     @property
     def services(self) -> tuple[Any, ...]:
-        """The service objects that fit now, in order."""
+        """The objects of the services that match now, in the same order."""
         return tuple(reference.service for reference in self.references)
 
     @property
     def first(self) -> ServiceReference | None:
-        """The service that comes first; `None` while there is none."""
+        """The first of the matching services; `None` while there is none."""
         return next(iter(self.references), None)
 
     def __len__(self) -> int:
@@ -146,7 +147,7 @@ class ServiceTracker(Subscription):
         return isinstance(reference, ServiceReference) and self._present.get(reference.id) == reference
 
     def update(self, event: ServiceEvent) -> bool:
-        """Keep the contents current."""
+        """Update the tracked services."""
         if event.change is Change.REMOVED:
             del self._present[event.service.id]
         else:
@@ -155,24 +156,24 @@ class ServiceTracker(Subscription):
         return self._callbacks[event.change] is not None
 
     def closing_events(self) -> list[ServiceEvent]:
-        """Remove the services that are left, and return their events."""
+        """Remove the remaining services, and return their events."""
         left = sorted(self._present.values(), key=_order)
         self._present.clear()
         self._sorted = ()
         return [ServiceEvent(Change.REMOVED, reference) for reference in left]
 
     def deliver(self, event: ServiceEvent) -> None:
-        """Call the callback of an event, also after the tracker was closed: an added service is always removed."""
+        """Call the callback of an event, also after the tracker was closed: each `added` is followed by `removed`."""
         callback = self._callbacks[event.change]
         if callback is not None:
             callback(event.service)
 
 
 class SubscriptionIndex:
-    """All subscriptions, each under one equality of its filter; guarded by the registry's lock.
+    """All subscriptions, each stored under one equality of its filter; callers hold the registry's lock.
 
-    A service without that value cannot fit, so a change is tested against few subscriptions: a hundred listeners for a
-    hundred nodes cost little more than one.
+    A service without this value cannot match, so that a change is tested against few subscriptions: a hundred listeners
+    for a hundred nodes cost little more than one.
     """
 
     def __init__(self) -> None:
@@ -181,9 +182,9 @@ class SubscriptionIndex:
         self._by_value: dict[str, dict[Scalar, dict[Subscription, None]]] = {}
 
     def add(self, subscription: Subscription) -> None:
-        """Add a subscription under the equality of its filter that has the fewest others.
+        """Add a subscription under the equality of its filter that has the fewest subscriptions.
 
-        Of several without any it takes the last: people write the general condition before the particular one.
+        Of several equalities without any, the last is chosen, because filters usually begin with the most general one.
         """
         subscription.number = self._next
         self._next += 1
@@ -196,7 +197,7 @@ class SubscriptionIndex:
             self._by_value.setdefault(name, {}).setdefault(key, {})[subscription] = None
 
     def remove(self, subscription: Subscription) -> None:
-        """Remove a subscription, if it is still there."""
+        """Remove a subscription, if it is still stored."""
         self._unconditional.pop(subscription, None)
         for name, key in subscription.place:
             by_value = self._by_value[name]
@@ -213,7 +214,7 @@ class SubscriptionIndex:
         new: ServiceReference | None,
         queue: Callable[[Subscription, ServiceEvent], None],
     ) -> None:
-        """Queue the events of a change for the subscriptions that it concerns, the oldest first."""
+        """Queue the events of a change for the subscriptions whose filters match, the oldest first."""
         for subscription in self._touched_by(old, new):
             subscription.announce(old, new, queue)
 

@@ -1,4 +1,4 @@
-"""The service registry: services with interfaces and properties are registered, found by filter, and followed."""
+"""The service registry: services are registered with interfaces and properties, found by filter, and tracked."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from exop.registry.listeners import Callback, Change, ServiceEvent, ServiceTrack
 
 
 class ServiceRegistry:
-    """Services under interfaces with properties: registered, modified, unregistered, found, followed.
+    """Registers, modifies, unregisters, finds and tracks services, which have interfaces and properties.
 
     An interface is one more condition of a look-up: `find("Channel", "(host=h1)")` means
-    `(&(interface=Channel)(host=h1))`. A query is a `Filter`, its text, or `None` for everything; methods that take text
-    raise `FilterSyntaxError` if it is no filter.
+    `(&(interface=Channel)(host=h1))`. A query is a `Filter`, a filter as a string, or `None` for all services; an
+    invalid string raises `FilterSyntaxError`.
 
-    Thread-safe: one lock guards a change and the order of its events; look-ups hold the same lock while they walk the
-    index. Listeners are called outside of the lock (see `delivery`).
+    Thread-safe: one lock guards a change and the order of its events; look-ups hold the same lock while they read the
+    index. Listeners are called without the lock (see `delivery`).
 
     >>> registry = ServiceRegistry()
     >>> jams = registry.register("Slet", object(), {"node": "jams", "role": "pi"})
@@ -44,14 +44,14 @@ class ServiceRegistry:
     def register(
         self, interfaces: str | Iterable[str], service: Any, properties: Mapping[str, Given] | None = None
     ) -> Registration:
-        """Register *service* under one or more interfaces; look-ups and trackers show it at once.
+        """Register *service* under one or more interfaces; look-ups and trackers return it at once.
 
         Raises:
-            RegistryError: no interface, a property that is no plain value, or one that the registry sets itself.
+            RegistryError: no interface is given, a property is not a plain value, or the registry itself sets it.
         """
         names = (interfaces,) if isinstance(interfaces, str) else tuple(interfaces)
         if not names or not all(names):
-            raise RegistryError("a service is registered under at least one interface, and each has a name")
+            raise RegistryError("a service needs at least one interface, and an interface is a name")
         frozen = freeze(properties) if properties else {}
         _refuse_reserved(frozen)
         with self._lock:
@@ -64,30 +64,30 @@ class ServiceRegistry:
         """Return the service with this identifier.
 
         Raises:
-            ServiceGone: there is no such service, or not any more.
+            ServiceGone: no such service is registered.
         """
         with self._lock:
             return self._services.get(service_id)
 
     def settle(self, timeout: float | None = None) -> bool:
-        """Wait until every change made so far has been delivered to listeners; return whether it has.
+        """Wait until the events of all previous changes are delivered to listeners; return whether they are.
 
-        Listeners are called by a thread of their own: a change returns without waiting for them.
+        Another thread calls the listeners, so a method that changes the registry returns without waiting for them.
 
         Raises:
-            RegistryError: called by a listener, which would wait for itself.
+            RegistryError: a listener calls this method, and would wait for itself.
         """
         return self._delivery.settle(timeout)
 
     def hanging(self) -> list[dict[str, Any]]:
-        """Return the listeners that hang, as plain data: filter, seconds, events that they miss, and stack."""
+        """Return the listeners that hang as plain data: filter, seconds, number of waiting events, and stack."""
         return self._delivery.hanging()
 
     def __len__(self) -> int:
         return len(self._services)
 
     def find(self, interface: str | None = None, query: Filter | str | None = None) -> list[ServiceReference]:
-        """Return the services that fit, by ranking (the higher first), then by age."""
+        """Return the matching services, ordered by ranking (the highest first), then by age."""
         wanted = _wanted(interface, query)
         test = wanted.test
         with self._lock:
@@ -102,9 +102,9 @@ class ServiceRegistry:
         modified: Callback | None = None,
         removed: Callback | None = None,
     ) -> ServiceTracker:
-        """Follow the services that fit, from now on and until the tracker is closed (or its `with` block ends).
+        """Track the matching services until the tracker is closed or its `with` block ends.
 
-        The callbacks get the services already present first, in order; see `ServiceTracker`.
+        `added` is first called for the services that are already registered, in order; see `ServiceTracker`.
 
             with registry.track("Channel", "(channel.kind=queue)", added=connect, removed=disconnect) as queues:
                 queues.first        # the highest ranking one now, or None
@@ -119,7 +119,7 @@ class ServiceRegistry:
         return tracker
 
     def listen(self, query: Filter | str | None, callback: Callable[[ServiceEvent], object]) -> Subscription:
-        """Call *callback* with every event of the services that fit, from now on and until the result is closed."""
+        """Call *callback* with every event of the matching services until the returned subscription is closed."""
         subscription = Subscription(as_filter(query), callback, self._close)
         with self._lock:
             self._subscriptions.add(subscription)
@@ -154,7 +154,7 @@ class ServiceRegistry:
 class Registration:
     """The handle of a registered service: the only way to modify or unregister it.
 
-    As a context manager it unregisters the service at the end of the block.
+    Used as a context manager, it unregisters the service at the end of the block.
     """
 
     __slots__ = ("_registry", "id")
@@ -166,24 +166,24 @@ class Registration:
 
     @property
     def reference(self) -> ServiceReference:
-        """The service as it is now.
+        """The current snapshot of the service.
 
         Raises:
-            ServiceGone: it was unregistered.
+            ServiceGone: the service was unregistered.
         """
         return self._registry.get(self.id)
 
     def update(self, properties: Mapping[str, Given | None]) -> ServiceReference:
-        """Set these properties and keep the others; one that is set to `None` is removed.
+        """Set these properties, and remove those whose value is `None`; the others remain unchanged.
 
         Raises:
             ServiceGone: the service was unregistered.
-            RegistryError: a property is no plain value, or one that the registry sets itself.
+            RegistryError: a property is not a plain value, or the registry itself sets it.
         """
         return self._registry._modify(self.id, properties)
 
     def unregister(self) -> bool:
-        """Take the service out; return whether it was still there. A second call does nothing."""
+        """Unregister the service; return whether it was still registered. A second call does nothing."""
         return self._registry._unregister(self.id)
 
     def __enter__(self) -> Self:
@@ -196,12 +196,12 @@ class Registration:
 def _refuse_reserved(properties: Mapping[str, object]) -> None:
     if INTERFACE in properties or SERVICE_ID in properties:
         name = INTERFACE if INTERFACE in properties else SERVICE_ID
-        raise RegistryError(f"the property {name!r} is set by the registry; leave it out", property=name)
+        raise RegistryError(f"the property {name!r} is set by the registry; omit it", property=name)
 
 
 @lru_cache(maxsize=4096)
 def _wanted(interface: str | None, query: Filter | str | None) -> Filter:
-    """One filter of an interface and a query; cached, so that a repeated look-up finds it compiled."""
+    """Return one filter for an interface and a query; cached, so that repeated look-ups compile it once."""
     if interface is None:
         return as_filter(query)
     if interface.startswith("("):

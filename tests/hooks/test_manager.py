@@ -97,7 +97,7 @@ def test_two_distributions_with_one_name_are_reported(installed, tmp_path):
     plugins = Plugins()
     plugins.discover()
     (error,) = plugins.broken.values()
-    assert "the name is taken by" in str(error)
+    assert "the name is used by" in str(error)
     assert "one" in plugins.names()
 
 
@@ -170,8 +170,8 @@ def wrapper() -> object:
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
-        (wrong_parameter, "platform_started offers no parameter 'plattform'; did you mean 'platform'?"),
-        (wrapper, "register_slets is a wrapper; hooks are asked one by one, answer it instead"),
+        (wrong_parameter, "platform_started has no parameter 'plattform'; did you mean 'platform'?"),
+        (wrapper, "register_slets is a hook wrapper, which ExoP does not call; return a result instead"),
     ],
 )
 def test_what_fits_no_hook_is_refused_before_anything_of_it_counts(make, problem):
