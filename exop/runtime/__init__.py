@@ -1,1 +1,1 @@
-"""The runtime, from below: dataflow, drivers, channels and logs, ports and components, compiler, deployment, pauses."""
+"""The runtime, from the lowest layer: dataflow, drivers, channels, logs, ports, components, compiler, deployment."""

@@ -1,4 +1,4 @@
-"""`Catalog`: the slets, channel kinds, transports and builders that the plugins offer."""
+"""`Catalog`: the slets, channel kinds, transports and builders that plugins register."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from exop.safe_repr import RAISED, message
 
 
 class Catalog:
-    """The slets and channel kinds of one platform, from its plugins; `plugins.broken` has the refused offers."""
+    """The slets and channel kinds of one platform, from its plugins; `plugins.broken` has the refused ones."""
 
     def __init__(self, plugins: Plugins) -> None:
         self.plugins = plugins
@@ -25,7 +25,7 @@ class Catalog:
         self._owners: dict[str, str] = {}
 
     def gather(self) -> None:
-        """Ask every plugin (again), and forget the offers of those that are gone."""
+        """Call the hooks of every plugin (again), and remove the slets and kinds of plugins that were unloaded."""
         # The tables are replaced, never changed: other threads may be reading them.
         there = {None, *self.plugins.names()}
         self.slets = {identity: spec for identity, spec in self.slets.items() if spec.plugin in there}
@@ -36,28 +36,28 @@ class Catalog:
             self._take(plugin, self._add_slet, thing)
 
     def embed(self, slets: Iterable[SletSpec]) -> None:
-        """Add slets of this process by MODULE:NAME; those of plugins take precedence."""
+        """Add slets of this process, by MODULE:NAME; slets of plugins take precedence."""
         self.slets = {spec.identity: spec for spec in slets if spec.plugin is None} | self.slets
 
     def transports(self) -> dict[str, Callable[[str], Any]]:
-        """Return the functions that make a platform's handle from an address, by the scheme of the address."""
+        """Return the functions that make the handle of a platform from its address, by the scheme of the address."""
         found: dict[str, Callable[[str], Any]] = {}
         for plugin, offered in self.plugins.ask("register_transports"):
             self._take(plugin, lambda _, offer: found.update(offer), offered)
         return found
 
     def builders(self) -> dict[str, list[Callable[..., Any]]]:
-        """The application builders, by plugin."""
+        """Return the application builders, by plugin."""
         found: dict[str, list[Callable[..., Any]]] = {}
         for plugin, builder in self._offers("register_builders"):
             found.setdefault(plugin, []).append(builder)
         return found
 
     def _add_kind(self, plugin: str, kind: type[Channel]) -> None:
-        # The name of a bundle has its version: two versions of it may be there side by side.
+        # The name of a bundle contains the version: two versions of a bundle may be registered at the same time.
         name = f"{plugin}:{kind.kind}" if "@" in plugin else kind.kind
         if self.kinds.get(name, kind) is not kind:
-            problem = f"the channel kind {name!r} is there already ({self.kinds[name].__module__}); rename it"
+            problem = f"the channel kind {name!r} is registered already ({self.kinds[name].__module__}); rename it"
             raise PluginError(plugin=plugin, problem=problem)
         self.kinds = {**self.kinds, name: kind}
         self._owners[name] = plugin
@@ -65,7 +65,7 @@ class Catalog:
     def _add_slet(self, plugin: str, thing: Any) -> None:
         spec = spec_of(thing).of(plugin)
         if self.slets.get(spec.identity, spec).factory is not spec.factory:
-            problem = f"it offers two slets as {spec.identity!r}; give one another name="
+            problem = f"it registers two slets as {spec.identity!r}; set another name= for one of them"
             raise PluginError(plugin=plugin, problem=problem)
         self.slets = {**self.slets, spec.identity: spec}
 
@@ -73,8 +73,8 @@ class Catalog:
         for plugin, offered in self.plugins.ask(hook):
             try:
                 each = list(offered or ())
-            except RAISED as error:  # an answer that is no list, or a generator that raises
-                problem = f"{hook}() gave no list: {message(error)}"
+            except RAISED as error:  # a result that is no list, or a generator that raises
+                problem = f"{hook}() returned no list: {message(error)}"
                 self.plugins.note(plugin, PluginError(plugin=plugin, problem=problem))
             else:
                 yield from ((plugin, one) for one in each)
@@ -82,7 +82,7 @@ class Catalog:
     def _take(self, plugin: str, take: Callable[[str, Any], None], offer: Any) -> None:
         try:
             take(plugin, offer)
-        except RAISED as problem:  # one bad offer does not take the platform down
+        except RAISED as problem:  # one invalid slet or kind must not stop the platform
             self.plugins.note(plugin, problem)
 
 
@@ -91,7 +91,7 @@ _IN_USE: ContextVar[Catalog | None] = ContextVar("exop catalog in use", default=
 
 @contextmanager
 def in_use(catalog: Catalog) -> Iterator[None]:
-    """Let `known_slets` return *catalog* within the block, instead of the slets of the installed plugins."""
+    """Make `known_slets` return *catalog* within the block, instead of the slets of the installed plugins."""
     token = _IN_USE.set(catalog)
     try:
         yield
@@ -100,7 +100,7 @@ def in_use(catalog: Catalog) -> Iterator[None]:
 
 
 def known_slets(plugins: Plugins | None = None) -> Catalog:
-    """Return the catalog of *plugins*; without any that of `in_use`, or else that of the installed plugins."""
+    """Return the catalog of *plugins*; by default the one set by `in_use`, or else that of the installed plugins."""
     if plugins is None:
         if (known := _IN_USE.get()) is not None:
             return known

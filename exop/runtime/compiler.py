@@ -20,7 +20,7 @@ from exop.runtime.supervision.failure_policy import failure_handler, omission_ha
 
 
 def compile_entry(component: Component, port: PortSpec) -> Entry:
-    """Compile the entry into *port*; it sends results to the entries to which the outputs are bound now."""
+    """Compile the entry into *port*; it sends results to the entries to which the output ports are bound now."""
     compiled = partial(_open_entry, component, port)
     if component.trigger is None or _refuses_items(component):
         return compiled()
@@ -28,7 +28,7 @@ def compile_entry(component: Component, port: PortSpec) -> Entry:
 
 
 def _open_entry(component: Component, port: PortSpec) -> Entry:
-    """Compile the entry without the guard of pending settings."""
+    """Compile the entry without the trigger of pending settings."""
     call, lazy = _converted(component, port), component.spec.results.get(port.name) == "many"
     if component.tap is not None:
         call = component.tap.around(port, call, lazy=lazy)
@@ -48,9 +48,9 @@ def _open_entry(component: Component, port: PortSpec) -> Entry:
 
 
 def _slet_entry(component: Component, port: PortSpec, call: Callable[[Any], Any], to: Entry, late: Late) -> Entry:
-    """Compile the entry for the form of this port; a slet that takes and gives single items is fused with those behind.
+    """Compile the entry for the form of this port; one that takes and returns single items is fused with the next ones.
 
-    Its methods are compiled when they are first read; so is the probe, which *late* makes.
+    The methods of the entry are compiled when they are first read, and so is the probe, which *late* makes.
     """
     if not _is_plain(component, port):
         return _with_control(
@@ -75,7 +75,7 @@ def _link(component: Component, port: PortSpec, call: Callable[[Any], Any], to: 
     result, tally = component.spec.results[port.name], component.metrics.tallies[port.name]
     pauses = any(one.name == OUT and one.type.pauses for one in component.spec.outputs)
 
-    def resend(found: Any) -> None:  # late, since this compiles the entries behind
+    def resend(found: Any) -> None:  # called late, since this compiles the entries downstream
         sender(result, to, tally, batches=False)[0](found)
 
     return Link(
@@ -93,7 +93,7 @@ def _link(component: Component, port: PortSpec, call: Callable[[Any], Any], to: 
 
 
 def _entry_by_form(component: Component, port: PortSpec, push: Push, late: Late) -> Entry:
-    """Make an entry of *push*, which takes one payload, an item or a batch as the port does, and counts it as 1."""
+    """Make an entry of *push*, which takes one item, or one batch if the port takes batches, and counts it as 1."""
     metrics, tally = component.metrics, component.metrics.tallies[port.name]
 
     def push_mark(mark: Any) -> None:
@@ -118,7 +118,7 @@ def _entry_by_form(component: Component, port: PortSpec, push: Push, late: Late)
 
 
 def _is_plain(component: Component, port: PortSpec) -> bool:
-    """Whether the slet takes and gives single items by one port each, without control items or further ports."""
+    """Whether the slet takes and returns single items, by one port each, without control items or further ports."""
     spec = component.spec
     out = next((one.type for one in spec.outputs if one.name == OUT), None)
     mixed = out is not None and (out.punctuation or out.end or out.form != "item")
@@ -126,7 +126,7 @@ def _is_plain(component: Component, port: PortSpec) -> bool:
 
 
 def _call_and_send(component: Component, port: PortSpec, call: Callable[[Any], Any], to: Entry) -> Push:
-    """Compile the call of a slet of any shape: its results leave one by one, behind its pushes by further ports."""
+    """Compile the call of a slet of any shape: results are sent one by one, after the items pushed by further ports."""
     spec, tally = component.spec, component.metrics.tallies[port.name]
     result = spec.results[port.name]
     out = next((one.type for one in spec.outputs if one.name == OUT), None)
@@ -148,7 +148,7 @@ def _call_and_send(component: Component, port: PortSpec, call: Callable[[Any], A
         try:
             found = call(item)
             found = [*found] if lazy else found
-        except BaseException as error:  # noqa: BLE001 (whatever a slet raises; the policy decides)
+        except BaseException as error:  # noqa: BLE001 (any error of a slet is handled by its policy)
             stuck(item, error, send_result)
             return
         send_result(found)
@@ -157,7 +157,7 @@ def _call_and_send(component: Component, port: PortSpec, call: Callable[[Any], A
 
 
 def _converted(component: Component, port: PortSpec) -> Callable[[Any], Any]:
-    """Return the slet's call behind the conversion to the form of the port; each call with a batch is timed."""
+    """Return a call of the slet that first converts items to the form of the port; each call with a batch is timed."""
     plain, form = component.calls[port.name], port.type.form
     if form == "item":
         return plain
@@ -179,7 +179,7 @@ def _converted(component: Component, port: PortSpec) -> Callable[[Any], Any]:
 
 
 def _with_control(component: Component, port: PortSpec, entry: Entry) -> Entry:
-    """Add the control items: the slet sees those that the type of its port names; then they are merged and sent on."""
+    """Add the handling of control items: the slet gets those in the port's type; then they are merged and sent."""
     spec, merge, name, push = component.spec, component.merge, port.name, entry.control
     sees_time = any(one.type.punctuation for one in spec.inputs)
     passes_on = not spec.own_driver and not sees_time
@@ -217,7 +217,7 @@ def _with_control(component: Component, port: PortSpec, entry: Entry) -> Entry:
 
 
 def _end(component: Component) -> None:
-    """End the outputs, since every input has ended, unless the slet drives them itself."""
+    """End the outputs, since every input has ended; an engine ends its outputs itself."""
     if not component.spec.own_driver:
         component.finish()
     elif not component.spec.outputs and component.allows(Event.END):
@@ -225,7 +225,7 @@ def _end(component: Component) -> None:
 
 
 def _instrumented(component: Component, timed: Entry) -> Entry:
-    """Return the instrumented twin of an entry, which notes how long ago the item left its source."""
+    """Return an entry that does the same, and also measures how long ago the item left its source."""
     latencies = component.metrics.latencies
 
     def measured(method: Literal["push", "uncounted", "push_batch"]) -> Push:
@@ -242,12 +242,12 @@ def _instrumented(component: Component, timed: Entry) -> Entry:
 
 
 def _refuses_items(component: Component) -> bool:
-    """Whether a component takes no items: it is suspended, or waits until the channels that it reads are filled."""
+    """Whether a component accepts no items, because it is suspended or waits for channels that it reads."""
     return component.held or bool(component.unfilled)
 
 
 def _waiting_entry(component: Component, port: PortSpec) -> Entry:
-    """Compile the entry into a component that takes no items: drivers unwind to their safe points, and wait there."""
+    """Compile the entry into a component that accepts no items: drivers unwind to their safe points and wait."""
     placeholder = port_placeholder(component, port)
 
     def held(method: Method) -> Push:
@@ -255,14 +255,16 @@ def _waiting_entry(component: Component, port: PortSpec) -> Entry:
 
         def wait(payload: Any) -> None:
             nonlocal opened
-            if opened is None and not _refuses_items(component):  # it has been resumed, and nothing was compiled since
+            if opened is None and not _refuses_items(
+                component
+            ):  # the component was resumed, and no entry was compiled since
                 opened = getattr(compile_entry(component, port), method)
             if opened is not None:
                 opened(payload)
                 return
             driver = current_driver()
-            if driver is None:  # a test or an embedding program pushes: there is no safe point at which to wait
-                waits = f"{component.wait_reason}; push what fills that first"
+            if driver is None:  # a test or an embedding program pushes, and has no safe point at which to wait
+                waits = f"{component.wait_reason}; push the items that fill it first"
                 problem = waits if component.unfilled else f"it is {component.status}; resume it first"
                 raise ComponentFailed(
                     node=component.node.name, phase=f"taking an item at {port.name!r}", problem=problem

@@ -27,33 +27,33 @@ from exop.runtime.ports import BufferedOutput, DrivenOutput, PulledInput
 from exop.runtime.supervision.budget import OPENING, SETTING, UserCalls
 from exop.runtime.supervision.failure_state import KeptItem, Trouble
 
-#: Every component of this process, by `id`: so that log records name the slet that made them.
+#: Every component of this process, by `id`, so that log records can name the slet that makes them.
 LIVE: Final[WeakValueDictionary[int, Component]] = WeakValueDictionary()
-#: In which order copies of mementos were made.
+#: Numbers that give the order in which copies of mementos are made.
 _MOMENTS = itertools.count()
 
 
 class Component(Lifecycle):
-    """A slet that runs (paper §2.4, §4.1). Many instances of one slet live side by side; they share nothing.
+    """A running instance of a slet (paper §2.4, §4.1). Instances of the same slet share nothing.
 
     Attributes:
-        left: It was replaced or removed.
-        pusher: The driver that pushes into it.
-        runner: The driver that runs it: its own, or the one that pushes into it.
+        left: The component was replaced or removed.
+        pusher: The driver that pushes items into the component.
+        runner: The driver that runs the component: its own, or its `pusher`.
         buffered: The further outputs of a slet that the platform drives.
         calls: For each input port, the slet bound to its state and settings.
-        tried: The same behind the conversion of the port, for another try of a failed item.
+        tried: The same calls with the conversion of the port, for a retry of a failed item.
         to: The entry to which each output port is bound.
-        pullers: The drivers by which an engine pulls.
-        aside: The output for dead letters, if the node connects it to a channel.
+        pullers: The drivers for the ports from which an engine pulls.
+        aside: The output port for dead letters, if the node connects this port to a channel.
         ended: The input ports whose stream has ended.
-        over: The slet had ended at the checkpoint from which it recovers.
-        tap: Listens to its items; asked when its entries are compiled.
-        trigger: Puts a trigger of the pending conditional updates in front of an entry that it compiles; given the name
-            and the type of the port. `None` if none are pending.
+        over: The slet had ended before the checkpoint from which the component was restored.
+        tap: Listens to the component's items; consulted when entries are compiled.
+        trigger: Compiles an entry and inserts a trigger of the pending conditional updates before it. Called with the
+            name and the type of the port, and a function that compiles the entry. `None` if no update is pending.
     """
 
-    # Beyond 30 attributes in its dictionary, an instance does not share the keys with the others.
+    # CPython shares the keys of instance dictionaries only up to 30 attributes.
     __slots__ = ("calls", "ended", "merge", "metrics", "outputs", "pulled", "state", "to", "tried", "trouble")
 
     runner: Driver | None = None
@@ -92,7 +92,7 @@ class Component(Lifecycle):
         LIVE[id(self)] = self
 
     def _make(self, engines: EngineFolders | None, seconds: float) -> None:
-        """Make the driver, the ports, the tie, the memento and the instance; with *engines* an engine is durable."""
+        """Make the driver, the ports, the tie, the memento and the instance; *engines* makes an engine durable."""
         spec, name = self.spec, f"{self.application}.{self.node.name}"
         if spec.own_driver:
             self.driver = EngineDriver(name, self._end_outputs)
@@ -140,7 +140,7 @@ class Component(Lifecycle):
         )
 
     def _pulled_input(self, port: PortSpec) -> PulledInput:
-        """Make a port that pulls: an engine has a driver for it alone; a slet to which items are pushed never waits."""
+        """Make a pulled port: an engine has a separate driver for it; other slets that get pushed items never wait."""
         name = f"{self.node.name}.{port.name}"
         if self.spec.own_driver:
             puller = Driver(f"{self.application}.{name}")
@@ -149,12 +149,12 @@ class Component(Lifecycle):
             return PulledInput(port, name, puller, self._pulled_mark, own=True)
         made = PulledInput(port, name, self.driver, self._pulled_mark)
         if self.spec.atomic and self.spec.iterated:
-            # The state is looked up each time: a successor takes over another one.
+            # The state is looked up each time, since a replacement takes over another one.
             made.before = lambda: None if self.state is None else (next(_MOMENTS), self.state.copied())
         return made
 
     def _make_tie(self, driver: EngineDriver, engines: EngineFolders | None) -> EngineJournal:
-        """Make the tie of an engine; with *engines* its logs are on disk."""
+        """Make the tie of an engine; if the application is durable, *engines* gives the folder for the logs."""
         forms = {port.name: port.type.form for port in self.spec.inputs if not port.pulled}
         if engines is None:
             return EngineJournal(forms)
@@ -162,7 +162,7 @@ class Component(Lifecycle):
         return DiskJournal(folder, forms, self.outputs, driver)
 
     def _injected(self) -> dict[str, Any]:
-        """Return the arguments of an instance besides its settings: ports, memento and tie."""
+        """Return the arguments of an instance other than the settings: ports, memento and tie."""
         spec = self.spec
         declared = typing.get_type_hints(spec.factory, include_extras=True)
         ports: dict[str, Any] = {**self.outputs, **self.pulled}
@@ -174,19 +174,19 @@ class Component(Lifecycle):
         return fields
 
     def reset_metrics(self) -> None:
-        """Count from zero: nothing yet, or calls beside the mesh."""
+        """Reset all metrics, since the component is new or has processed items outside of the mesh."""
         source = self.driver if isinstance(self.driver, SourceDriver) else None
         self.metrics = ComponentMetrics(self.spec, self.pulled, self.outputs, source)
 
     def begin(self) -> None:
-        """Start the driver of the slet, if it has one; everything is open and bound."""
+        """Start the driver of the slet, if it has one. Called when all slets are open and bound."""
         if isinstance(self.driver, (ThreadDriver, EngineDriver)) and (self.driver.filled or not self.over):
             self.driver.start()
             if self.tie is not None:
                 self.tie.start()
 
     def failed(self, error: BaseException, kept: KeptItem | None = None) -> None:
-        """Suspend the slet after an error, on *kept* if an item caused it, until it is resumed."""
+        """Suspend the slet after an error until it is resumed; *kept* is the item that caused it, if any."""
         with self._turn:
             if kept is not None:
                 self.trouble.kept = kept
@@ -195,30 +195,30 @@ class Component(Lifecycle):
                 self.on(Event.FAIL)
 
     def fail_until_resumed(self, error: BaseException) -> None:
-        """Take no items until it is resumed: a call beside the items has failed. Called before it is bound."""
+        """Accept no items until the slet is resumed, since a call without an item has failed. Called before `bind`."""
         self.stuck = True
         self.failed(error)
 
     def resume(self) -> None:
-        """Take items again, the kept item first."""
+        """Accept items again, first the one on which the slet was suspended."""
         with self._turn:
             self.error, self.stuck = None, False
             if self.allows(Event.RESUME):
                 self.on(Event.RESUME)
             if self.node.suspended and self.allows(Event.SUSPEND):
-                self.on(Event.SUSPEND)  # it had failed, and its node is suspended, too
+                self.on(Event.SUSPEND)  # the slet had failed, and its node is suspended as well
             self._let_on()
 
     def configure(self, node: Node) -> None:
-        """Take new settings; called while nothing is in flight here.
+        """Set new settings. Called while no item is in flight in the component.
 
         Raises:
-            ComponentFailed: code of the slet that takes them has not returned in time; it has the old ones.
+            ComponentFailed: code of the slet that sets them did not return in time; the old settings remain.
         """
-        self._take("node", node, lambda: self.node.private_settings())  # noqa: PLW0108 (of the node of then)
+        self._take("node", node, lambda: self.node.private_settings())  # noqa: PLW0108 (of the node at the time of the call)
 
     def _take(self, name: Literal["node", "state"], value: Any, fields: Callable[[], Mapping[str, Any]]) -> None:
-        """Take another node or state, and set fields of the instance; a late call sets the latest ones."""
+        """Set another node or state, and fields of the instance; a late call sets the latest fields."""
         before = getattr(self, name)
         setattr(self, name, value)
 
@@ -237,7 +237,7 @@ class Component(Lifecycle):
         self._bind_slet()
 
     def succeed(self, predecessor: Component, state: Memento | None) -> None:
-        """Continue for a predecessor: its state, counts, and the positions of its inputs. Nothing is in flight."""
+        """Continue with *state* and the counts and input positions of the replaced component; nothing is in flight."""
         self.adopt(state)
         self.metrics.succeed(predecessor.metrics)
         self.merge, self.ended = predecessor.merge, predecessor.ended
@@ -249,23 +249,23 @@ class Component(Lifecycle):
                 port.succeed(before)
 
     def adopt(self, state: Memento | None) -> None:
-        """Continue with this state; called while nothing is in flight here.
+        """Continue with this state. Called while no item is in flight in the component.
 
         Raises:
-            ComponentFailed: code of the slet that takes it has not returned in time; it has the old one.
+            ComponentFailed: code of the slet that sets it did not return in time; the old state remains.
         """
         self._take("state", state, lambda: {self.spec.state[0]: self.state} if self.spec.state else {})
 
     def expect(self) -> None:
-        """Set the ports whose end is awaited: those with pushed items, and those from which an iterated slet takes.
+        """Set the ports whose end is awaited: those with pushed items, and those from which an iterated slet pulls.
 
-        A port that a slet reads, or takes from when an item of another port comes, is no stream of its own.
+        Other ports, which a slet reads or pulls from when an item arrives by another port, do not count.
         """
         pulled = [name for name, port in self.pulled.items() if port.queue is not None] if self.spec.iterated else []
         self.merge.expect([*(port.name for port in self.spec.inputs if not port.pulled), *pulled])
 
     def take_in_flight(self) -> list[InFlight]:
-        """Take out what the slet has emitted and its own driver, which is parked, has not sent."""
+        """Take out the items that the slet has emitted and its own driver, which is parked, has not sent."""
         if self.driver is None:
             return []
         return [*(InFlight(*step) for step in self.unsent()), *self.driver.take_in_flight()]
@@ -280,25 +280,25 @@ class Component(Lifecycle):
         self.wake()
 
     def wake(self) -> None:
-        """Make the drivers that wait for the component check their conditions."""
+        """Make the drivers that wait for the component check their conditions again."""
         for driver in (self.driver, self.pusher, *self.pullers):
             if driver is not None:
                 driver.wake()
 
     @property
     def unfilled(self) -> list[Channel]:
-        """The channels that it reads and that are not filled yet: it takes no items meanwhile."""
+        """The channels that the component reads and that are not filled yet; until then, it accepts no items."""
         channels = [port.channel for port in self.pulled.values() if port.queue is None]
         return [channel for channel in channels if channel is not None and not channel.filled]
 
     @property
     def blocked(self) -> bool:
-        """Whether it takes no items: it is suspended, has failed, or waits for a channel that it reads."""
+        """Whether the component accepts no items: it is suspended, has failed, or waits for a channel that it reads."""
         return self.status in (State.FAILED, State.SUSPENDED) or bool(self.unfilled)
 
     @property
     def wait_reason(self) -> str:
-        """The reason why it takes no items, in words."""
+        """The reason why the component accepts no items, in words."""
         names = ", ".join(repr(channel.name) for channel in self.unfilled)
         return f"{self.node.name} waits for {names} to be filled" if names else f"{self.node.name} is suspended"
 
@@ -317,7 +317,7 @@ class Component(Lifecycle):
         in_order(self.unsent())
 
     def bind(self, to: Mapping[str, Entry]) -> None:
-        """Bind the output ports to the entries behind them; called while nothing is in flight here."""
+        """Bind the output ports to the entries downstream. Called while no item is in flight in the component."""
         self.to = dict(to)
         for name, output in self.outputs.items():
             output.entry = self.to.get(name, NOWHERE)
@@ -326,7 +326,7 @@ class Component(Lifecycle):
             self.driver.flow.lead_into(self.driver.entry.tally)
 
     def forward(self, mark: Punctuation | EndOfStream) -> None:
-        """Send a control item by every output port, behind the items that the slet has pushed there."""
+        """Send a control item by every output port, after the items that the slet has pushed."""
 
         def marks() -> Iterator[Step]:
             if self.tap is not None:
@@ -337,7 +337,7 @@ class Component(Lifecycle):
         in_order(itertools.chain(self.unsent(), marks()))
 
     def finish(self) -> None:
-        """Send the end of the stream, behind everything that the slet has emitted."""
+        """Send the end of the stream, after everything that the slet has emitted."""
         try:
             self.forward(EndOfStream())
         finally:
@@ -357,14 +357,14 @@ class Component(Lifecycle):
             self.calls[port.name] = call
 
     def iterate(self) -> Iterator[Any]:
-        """Return the iterator of the source driver; wait first until the channels that the slet reads are filled."""
+        """Wait until the channels that the slet reads are filled; then return the iterator of the source driver."""
         if self.driver is not None and self.unfilled:
             driver = self.driver
             driver.hold(self.wait_reason, until=lambda: not self.unfilled or driver.ending or driver.restarting)
             driver.rest()
             if driver.retired or driver.restarting:
                 raise Halted
-            if self.unfilled:  # it has to end
+            if self.unfilled:  # the driver has to end
                 return iter(())
         if self.instance is not None:
             return iter(self.instance)
@@ -378,14 +378,14 @@ class Component(Lifecycle):
             output.end()
 
     def _port_ended(self, port: str) -> None:
-        """Note that an output port has ended; when all have, so has the slet."""
+        """Record that an output port has ended; if all have, the slet has ended."""
         self._ended_ports |= {port}
         if self._ended_ports >= {spec.name for spec in self.spec.outputs} and self.allows(Event.END):
             self.on(Event.END)
 
     def _pulled_mark(self, port: str, mark: Punctuation | EndOfStream) -> None:
-        """Take a control item at a port that pulls, behind all items before it."""
-        if not self.spec.iterated:  # items pulled beside those that are pushed are no stream of its own
+        """Take a control item at a pulled port, after all items before it."""
+        if not self.spec.iterated:  # the end of a port that is pulled when items arrive elsewhere does not count
             return
         for one in self.merge.on(port, mark):
             if isinstance(one, Punctuation) and not any(spec.type.punctuation for spec in self.spec.inputs):
@@ -393,7 +393,7 @@ class Component(Lifecycle):
 
 
 def buffers(spec: SletSpec, port: PortSpec) -> bool:
-    """Whether the slet pushes by this output, beside (or instead of) returning its results."""
+    """Whether the slet pushes items to this output, in addition to returning results or instead of it."""
     if spec.sets_aside and port.name == DEAD:
         return False
     returns = any(result != "none" for result in spec.results.values())
@@ -412,11 +412,11 @@ def bind_function(spec: SletSpec, state: Memento | None, settings: Mapping[str, 
         return function
     if not isinstance(function, types.FunctionType) or hasattr(function, "__wrapped__"):
         return functools.partial(function, **named)
-    # Read from the code: the stream stands still meanwhile, and `inspect.signature` takes fifty times as long.
+    # Read from the code, because the stream is paused meanwhile and `inspect.signature` takes fifty times as long.
     code = function.__code__
     positional, others = code.co_varnames[: code.co_argcount], code.co_varnames[code.co_argcount :]
     early = spec.state is not None and spec.state[0] in positional
-    if early and named.keys().isdisjoint(positional[-1:]):  # a default is for the last parameters alone
+    if early and named.keys().isdisjoint(positional[-1:]):  # only the last parameters can have defaults
         return functools.partial(function, **named)
     defaults = (state,) if early else None
     twin = types.FunctionType(code, function.__globals__, function.__name__, defaults, function.__closure__)
@@ -428,7 +428,7 @@ def bind_function(spec: SletSpec, state: Memento | None, settings: Mapping[str, 
 
 
 def bind_method(instance: Any, port: PortSpec) -> Callable[..., Any]:
-    """Return the method of an instance that takes the items of a port; the method of a family also gets the name."""
+    """Return the method of an instance that takes the items of a port; that of a family also gets the port's name."""
     method: Callable[..., Any] = getattr(instance, port.method or port.name)
     return functools.partial(method, port.member) if port.member else method
 
@@ -445,9 +445,9 @@ def families(spec: SletSpec, ports: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def atomic(call: Callable[[Any], Any], state: Memento, *, lazy: bool) -> Callable[[Any], Any]:
-    """Restore the memento when a call fails, from a copy made before each call (for small mementos).
+    """Return a call that restores the memento if *call* fails, from a copy made before each call (for small mementos).
 
-    With *lazy*, the call returns an iterator, which is run to its end inside.
+    If *lazy*, *call* returns an iterator, which is exhausted inside.
     """
 
     def careful_call(item: Any) -> Any:
@@ -463,6 +463,6 @@ def atomic(call: Callable[[Any], Any], state: Memento, *, lazy: bool) -> Callabl
 
 
 def put_back(state: Memento, before: Memento) -> None:
-    """Restore the content of a memento; the object stays, since the slet has it."""
+    """Restore the content of a memento. The object remains the same, because the slet refers to it."""
     state.__dict__.clear()
     state.__dict__.update(before.__dict__)

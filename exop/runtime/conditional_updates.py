@@ -1,7 +1,7 @@
-"""Conditional updates at run time: triggers test the items for the pending ones, and a log records the applied ones.
+"""Conditional updates at run time: triggers test items for the pending updates, and a log records the applied ones.
 
-The driver that brings the item changes the settings itself, between two items: no other driver runs that slet, so none
-has to wait.
+The driver that pushes the item changes the settings itself, between two items. No other driver runs the slet, so that
+no driver has to wait.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from exop.runtime.dataflow.batches import cut, to_items, weight
 from exop.runtime.dataflow.entry import Entry, Push, Unwind
 from exop.safe_repr import RAISED, error_text
 
-#: The number of applied updates that are kept: a mesh that is older than the first of them is outdated.
+#: The number of applied updates that are stored; a mesh from before the first of them is outdated.
 KEPT = 1000
 
 
 @dataclass(frozen=True)
 class AppliedUpdate:
-    """An update that took effect, or was dropped because it could not, and the revision of the mesh after it."""
+    """An update that took effect, or was dropped because an error prevented that, and the mesh revision after it."""
 
     section: Literal["nodes", "channels"]
     name: str
@@ -47,18 +47,18 @@ class AppliedUpdate:
     revision: int = 0
 
     def to_place(self, place: Place) -> Place:
-        """Return its node or channel after it."""
+        """Return the node or channel as it is after the update."""
         return (without if self.dropped else applied)(place, self.update)
 
     def to_mesh(self, mesh: Mesh) -> Mesh:
-        """Return the mesh after it."""
+        """Return the mesh as it is after the update."""
         place = getattr(mesh, self.section)[self.name]
         edits: dict[str, Any] = {self.section: {self.name: self.to_place(place)}}
         return mesh.edited(**edits)
 
 
 class Running(Protocol):
-    """The parts of a deployment that its update log needs."""
+    """The parts of a deployment that an update log uses."""
 
     name: str
     mesh: Mesh
@@ -67,11 +67,11 @@ class Running(Protocol):
 
 
 class UpdateLog:
-    """Records the conditional updates that take effect in a deployment; its drivers call it.
+    """Records the conditional updates that take effect in a deployment; called by drivers.
 
     Attributes:
         applied: The updates that took effect, the latest last.
-        pending: The pending updates of each component and channel, and perhaps of some that are gone.
+        pending: The pending updates of each component and channel, possibly including removed ones.
         news: Events to log; `on_news` is called for new ones, so that no driver waits for a log.
     """
 
@@ -84,14 +84,14 @@ class UpdateLog:
         self._turn = threading.Lock()
 
     def track(self, place: Component | Channel, updates: PendingUpdates | None) -> None:
-        """Set the pending updates of a component or channel; `None` if it has none."""
+        """Set the pending updates of a component or channel; `None` if there are none."""
         if updates is not None:
             self.pending[place] = updates
         else:
             self.pending.pop(place, None)
 
     def places(self, *, pending: bool) -> tuple[list[str], list[str]]:
-        """Return the tracked nodes and channels: those with pending updates, or those that have none any more."""
+        """Return the tracked nodes and channels: those with pending updates, or those without any left."""
         found: dict[str, list[str]] = {"nodes": [], "channels": []}
         for place, updates in list(self.pending.items()):
             if not updates.in_mesh:
@@ -101,12 +101,12 @@ class UpdateLog:
         return found["nodes"], found["channels"]
 
     def record(self, one: AppliedUpdate) -> None:
-        """Enter an update that took effect into the mesh."""
+        """Record an update that took effect in the mesh."""
         deployment, name, text = self.deployment, one.name, str(one.update)
-        with self._turn:  # drivers of several nodes may come at the same time
+        with self._turn:  # drivers of several nodes may call this at the same time
             place = getattr(deployment.mesh, one.section).get(name)
-            if place is None or one.update not in place.pending:  # no reason to end the driver that brings the item
-                self.report("a conditional update took effect that the mesh does not have", place=name, update=text)
+            if place is None or one.update not in place.pending:  # not an error that should end the driver
+                self.report("a conditional update took effect that is not in the mesh", place=name, update=text)
                 return
             one = replace(one, revision=deployment.mesh.revision + 1)
             self.applied.append(one)
@@ -120,7 +120,7 @@ class UpdateLog:
         self.on_news()
 
     def since(self, revision: int) -> tuple[Mesh, list[AppliedUpdate] | None]:
-        """Return the mesh, and the updates applied since a revision; `None` if other changes came between."""
+        """Return the mesh, and the updates applied since a revision; `None` if there were other changes since."""
         with self._turn:
             mesh = self.deployment.mesh
             found = [one for one in self.applied if one.revision > revision]
@@ -134,7 +134,7 @@ class Trigger:
         entry: The entry in front of *inner*.
         test: The condition of the next update, if it concerns the items of this place.
         time_test: The condition of the next update, if it concerns the time.
-        fields: The fields that the condition reads; `None`: the whole item.
+        fields: The fields that the condition reads; `None` for the whole item.
     """
 
     def __init__(self, updates: PendingUpdates, inner: Entry, carried: PortType) -> None:
@@ -175,7 +175,7 @@ class Trigger:
                 break
             if not self._updates.holds(self.test, row):
                 continue
-            if at > begin:  # the rows before this one are processed with the settings of before
+            if at > begin:  # the rows before this one are processed with the old settings
                 try:
                     send(cut(batch, begin, at))
                 except Unwind as unwound:
@@ -187,7 +187,7 @@ class Trigger:
         send(cut(batch, begin, len(rows)) if begin else batch)
 
     def _opened(self, batch: Any) -> tuple[Any, list[Any]]:
-        """Return the batch to send on, and its rows as the condition reads them."""
+        """Return the batch to send, and its rows in the form in which the condition reads them."""
         if isinstance(batch, list):
             return batch, batch
         if self._carried.form != "columns":
@@ -208,12 +208,12 @@ class PendingUpdates:
     """The pending updates of one component or channel: they take effect in order, and triggers test for the first.
 
     Args:
-        log: Records those that have taken effect.
-        names: The names that their conditions may use; by default those of a component's node.
+        log: Records the updates that take effect.
+        names: The names that conditions may use; by default those of a component's node.
 
     Attributes:
         section: The section of the mesh to which the node or channel belongs.
-        problem: The last exception of the condition; an item for which it raises is processed as if it did not hold.
+        problem: The last exception of a condition; an item for which a condition raises does not fulfil it.
         errors: The number of these exceptions.
     """
 
@@ -233,15 +233,15 @@ class PendingUpdates:
 
     @property
     def in_mesh(self) -> bool:
-        """Whether its component or channel is that of the mesh; a follower of it gets the same items."""
+        """Whether the component or channel is the one in the mesh; a follower gets the same items, but is not."""
         deployment = self._log.deployment
         owners: Mapping[str, Any] = deployment.components if self.section == "nodes" else deployment.channels
         return owners.get(self.place.name) is self._owner
 
     def trigger(self, key: str, carried: PortType, compiled: Callable[[], Entry]) -> Entry:
-        """Put a trigger in front of the entry that conditions call *key*.
+        """Insert a trigger before the entry to which conditions refer as *key*.
 
-        *compiled* compiles that entry: now, and again after each update.
+        *compiled* compiles this entry; it is called now, and again after each update.
         """
         self._compile[key] = compiled
         trigger = self._triggers[key] = Trigger(self, compiled(), carried)
@@ -249,7 +249,7 @@ class PendingUpdates:
         return trigger.entry
 
     def _arm(self) -> None:
-        """Let the triggers test for the first update, or for nothing if there is none."""
+        """Make the triggers test for the first pending update, if there is one."""
         for trigger in self._triggers.values():
             trigger.test = trigger.time_test = None
         if not self.place.pending:
@@ -259,14 +259,14 @@ class PendingUpdates:
         for key, trigger in self._triggers.items():
             if condition.subject == PUNCTUATION:
                 trigger.time_test = test
-            elif condition.subject == key or self.section == "channels":  # a channel has one trigger, for all names
+            elif condition.subject == key or self.section == "channels":  # a channel has one trigger for all names
                 trigger.test, trigger.fields = test, condition.fields
 
     def holds(self, test: Callable[[Any], Any], item: Any) -> bool:
         """Whether the condition holds for an item."""
         try:
             return bool(test(item))
-        except BaseException as error:  # noqa: BLE001 (whatever a property of an item raises: the item must not be lost)
+        except BaseException as error:  # noqa: BLE001 (no error of an item's property may lose the item)
             self.errors += 1
             self.problem = error_text(error)
             if self.errors == 1:
@@ -275,11 +275,11 @@ class PendingUpdates:
             return False
 
     def apply_next(self) -> None:
-        """Put the first update into effect, record it, compile the entries again, and test for the next one."""
+        """Apply and record the first update, compile the entries again, and test for the next update."""
         before, update, dropped = self.place, self.place.pending[0], False
         try:
             self._apply(applied(before, update), update)
-        except RAISED as error:  # whatever a slet or the channel kind of a plugin raises: the item must not be lost
+        except RAISED as error:  # no error of a slet or a channel kind may lose the item
             dropped = True
             event = f"a {'slet' if self.section == 'nodes' else 'channel'} refused its settings"
             self._log.report(event, place=before.name, update=str(update), problem=error_text(error))
@@ -294,7 +294,7 @@ class PendingUpdates:
             self._owner.announce()
 
     def _apply(self, after: Any, update: ConditionalUpdate) -> None:
-        """Put an update into effect; *after* has its settings."""
+        """Apply an update; *after* has the new settings."""
         if isinstance(self._owner, Channel):
             self._owner.reconfigure(channel_settings(type(self._owner), after), close=update.close_windows)
             self._owner.asked = after
@@ -302,7 +302,7 @@ class PendingUpdates:
             self._owner.configure(after)
 
     def _put_back(self, before: Any) -> None:
-        """Go on with the settings of *before*, which lacks the update that could not take effect."""
+        """Continue with the settings of *before*, which lacks the update that could not take effect."""
         if isinstance(self._owner, Channel):
             self._owner.asked = before
         else:

@@ -1,4 +1,4 @@
-"""`Deployment`: a running application with its components, channels and drivers, from opening to the end."""
+"""`Deployment`: a running application with its components, channels and drivers, from its opening to its end."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from exop.safe_repr import error_text
 
 #: Seconds to wait for a worker that is no longer needed, by default.
 LEAVING = 10.0
-#: How many slets open at a time.
+#: The number of slets that are opened at the same time.
 OPENERS = 8
-#: Seconds for which a slet that is slow to close keeps those downstream of it from closing.
+#: Seconds for which closing one slet may delay closing the slets downstream.
 HOLDING = 0.5
-#: Seconds that slets have to close at least, even when the time for leaving has passed.
+#: The least number of seconds that slets have to close, even when the time for stopping has passed.
 LEAST = 0.2
 
 
@@ -43,22 +43,22 @@ class Deployment:
     """The running form of one mesh.
 
     Attributes:
-        components: The components by node; replaced as a whole (`place`).
-        inserted: The queues that the wiring has inserted between drivers, by id; `reasons` says why.
+        components: The components by node; `place` replaces the whole dictionary.
+        inserted: The queues that the wiring has inserted between drivers, by id; `reasons` has the reason for each.
         entries: The compiled entry at each endpoint.
         inlets: The in-flight items in front of each endpoint.
-        merges: Where several producers meet in a channel.
-        joined: The channel of each connected port, by `node.port`.
-        windows: The windows whose punctuations come through each channel.
-        loops: Detect the end of each cycle; called by drivers without items.
-        retired: Folders of engines that were replaced, which the last checkpoint may still name.
+        merges: Merges the control items of several producers of a channel.
+        joined: The channel to which each port is connected, by `node.port`.
+        windows: The window channels whose punctuations arrive through each channel.
+        loops: Functions that detect the end of each cycle; drivers without items call them.
+        retired: Folders of replaced engines, to which the last checkpoint may still refer.
         finished: Set when every component has ended.
-        over: Called before that, if all have ended by themselves.
-        update_log: The pending conditional updates, and those that have taken effect.
-        changing: Held while the mesh is being changed, so that no checkpoint is taken meanwhile.
-        parking: Held while drivers park: for one thread at a time; any thread may release it.
+        over: Called before `finished` is set, if all components have ended by themselves.
+        update_log: The pending and the applied conditional updates.
+        changing: A lock that is held while the mesh is being changed, so that no checkpoint is taken meanwhile.
+        parking: A lock that one thread at a time holds while drivers park; any thread may release it.
         replaced: The errors of components that were replaced or removed, by the component's id.
-        last_change: The revision that the last change has made, and the seconds of its pause.
+        last_change: The revision that the last change made, and the seconds of its pause.
     """
 
     def __init__(self, mesh: Mesh) -> None:
@@ -90,7 +90,7 @@ class Deployment:
         self.parking = threading.Lock()
 
     def place(self, components: dict[str, Component], nodes: Iterable[str]) -> None:
-        """Set the components of the application, which differ from those before at these *nodes*."""
+        """Set the components of the application; only those of *nodes* differ from the previous ones."""
         with self._placing:
             self.components = components
             for node in nodes:
@@ -105,7 +105,7 @@ class Deployment:
         return self.components[node]
 
     def drivers(self) -> list[Driver]:
-        """All drivers, from upstream to downstream."""
+        """Return all drivers, from upstream to downstream."""
         return sorted(self._drivers(), key=attrgetter("rank"))
 
     def _drivers(self) -> list[Driver]:
@@ -115,9 +115,9 @@ class Deployment:
         return [*self.workers.values(), *own, *pullers]
 
     def open(self, seconds: float | None = None) -> None:
-        """Open all slets, several at a time, each within so many seconds; return when every one is ready.
+        """Open all slets, several at a time, each within *seconds*; return when all of them are ready.
 
-        If one raises `ComponentFailed`, the others are opened all the same, and the caller stops the deployment.
+        If one raises `ComponentFailed`, the others are still opened, and the caller stops the deployment.
         """
         failed: list[BaseException] = []
         quick = [one for one in self.components.values() if not one.opens]
@@ -128,11 +128,11 @@ class Deployment:
             for component in components:
                 try:
                     component.enter(seconds)
-                except BaseException as error:  # noqa: BLE001 (it is raised when none of the others opens any more)
+                except BaseException as error:  # noqa: BLE001 (it is raised when all others have opened or failed)
                     failed.append(error)
 
         openers: list[threading.Thread] = []
-        with suppress(RuntimeError):  # the system has no more threads: those that run open the rest
+        with suppress(RuntimeError):  # the system has no more threads: those that have started open the other slets
             for number in range(min(OPENERS, len(slow))):
                 opener = threading.Thread(target=open_all, args=(queue,), name=f"exop opener {number}", daemon=True)
                 opener.start()
@@ -144,7 +144,7 @@ class Deployment:
             raise error
 
     def opening_progress(self) -> dict[str, Any]:
-        """Return how many slets are open, and those that are being opened, with their seconds."""
+        """Return how many slets are open, and for how many seconds each of the others has been opening."""
         now, components = time.monotonic(), self.components
         begun = [one.entered for one in components.values() if one.entered]
         opened = sum(one.status not in (State.CREATED, State.OPENING) for one in components.values())
@@ -153,7 +153,7 @@ class Deployment:
         return {"seconds": seconds, "opened": opened, "total": len(components), "waiting": waiting}
 
     def start(self) -> None:
-        """Let the items flow; the sources begin last. Raise `ComponentFailed` if an engine has broken."""
+        """Start all drivers, the sources last. Raise `ComponentFailed` if an engine has failed."""
         _check(self.components.values(), "starting")
         self.started = time.monotonic()
         for component in self.components.values():
@@ -167,22 +167,22 @@ class Deployment:
         SAMPLER.add(self._look)
 
     def end_sources(self) -> None:
-        """Make every α-slet end its stream; the items under way are drained."""
+        """Make every α-slet end its stream; items in flight and in queues are still processed."""
         for component in self.components.values():
             if component.spec.role is Role.ALPHA and component.driver is not None:
                 component.driver.end()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until everything has ended; `False` when *timeout* seconds were not enough.
+        """Wait until every component has ended; return `False` if *timeout* seconds have passed before.
 
         Raises:
-            ComponentFailed: a slet is suspended on an item, or an engine or driver broke.
+            ComponentFailed: a slet is suspended on an item, or an engine or driver has failed.
         """
         with self.progress:
             return self.progress.wait_for(self._ended, timeout)
 
     def _ended(self) -> bool:
-        """Whether everything has ended; raise `ComponentFailed` if an error prevents that."""
+        """Return whether every component has ended; raise `ComponentFailed` if an error prevents that."""
         if self.finished.is_set():
             return True
         for name, crash in self.crashed():
@@ -203,23 +203,23 @@ class Deployment:
         threads = [driver for driver in drivers if isinstance(driver, ThreadDriver)]
         try:
             joined = [driver.join(max(0.0, deadline - time.monotonic())) for driver in threads]
-        finally:  # the user may interrupt the waiting
+        finally:  # the user may interrupt the wait
             made = [one for one in self.components.values() if one.status is not State.CREATED]
             closed = _close_all(made, deadline - time.monotonic())
         return closed and all(joined)
 
     def let_go(self, component: Component) -> None:
-        """Release the drivers that wait for a replaced or removed component; its errors stay in the status."""
+        """Release the drivers that wait for a replaced or removed component; its errors remain in the status."""
         component.let_go()
         metrics, successor = component.metrics, self.components.get(component.node.name)
         if successor is not None:
-            successor.metrics.inherit(metrics)  # with the items that it had not sent, which are in flight now
+            successor.metrics.inherit(metrics)  # including the items that it had not sent, which are in flight now
         if metrics.errors:
             facts = {"node": component.node.name, "slet": component.spec.identity, "last_error": metrics.last_error}
             self.replaced[component.id] = {**facts, "errors": metrics.errors, "skipped": metrics.skipped}
 
     def changed(self, component: Component) -> None:
-        """Take note of the new state of a component: everything, or a cycle, may have ended."""
+        """Handle the new state of a component: the application, or a cycle, may have ended."""
         with self._placing:
             if self.components.get(component.node.name) is component:
                 self._attended.note(component)
@@ -249,15 +249,15 @@ class Deployment:
             self.progress.notify_all()
 
     def failures(self) -> list[Component]:
-        """The components that have failed: suspended on an item, or with a broken engine."""
+        """Return the components that have failed: suspended on an item, or with a failed engine."""
         return [one for one in list(self._attended.values()) if one.status is State.FAILED]
 
     def crashed(self) -> list[tuple[str, BaseException]]:
-        """The drivers that a defect has ended: their names, and the errors."""
+        """Return the drivers that a defect has ended: their names, and the errors."""
         return [(d.name, d.crash) for d in self._drivers() if isinstance(d, ThreadDriver) and d.crash is not None]
 
     def settle_workers(self, timeout: float | None) -> None:
-        """Start the workers that are new after a change, and end those without a queue."""
+        """Start the workers that a change has added, and end those that have no queue left."""
         if self.started is None:
             return
         for key, worker in list(self.workers.items()):
@@ -269,16 +269,16 @@ class Deployment:
                 del self.workers[key]
 
     def idle(self) -> Callable[[], None] | None:
-        """Return the call that ends a cycle, if one is over; called by a driver without items."""
+        """Return a call that ends a cycle, if one has ended. Called by a driver without items."""
         return next((todo for loop in self.loops if (todo := loop()) is not None), None)
 
     def _look(self) -> bool:
-        """Sample the drivers and slets; returns whether to do so again."""
+        """Sample the drivers and slets; return whether to sample again."""
         attended, drivers = list(self._attended.values()), self._drivers()
         stopped = self._stopped or self.finished.is_set()
         for driver in [one for one in drivers if not (stopped or one.attention)]:
             driver.measure_next()
-        # Without time-outs this withdraws the reports of slets that hung before.
+        # If no node has a timeout now, this clears earlier reports of slets that hang.
         self._watchdog.look(self.components, drivers if any(one.node.patience is not None for one in attended) else ())
         if not stopped:
             self._visibility.look(attended)
@@ -286,19 +286,19 @@ class Deployment:
         return not stopped
 
     def silent(self, channel: Channel) -> list[str]:
-        """The producers (`node.port`) of a channel that have neither ended nor sent a punctuation."""
+        """Return the producers (`node.port`) of a channel that have neither ended nor sent a punctuation."""
         producers = [f"{node.name}.{port}" for node, port in self.mesh.producers(channel.name)]
         merge = self.merges.get(channel.name)
         return merge.silent(producers) if merge is not None else producers
 
     def _look_for_deadlocks(self, drivers: Iterable[Driver]) -> None:
-        """Report deadlocks: a full queue that is drained only when a driver that waits for it has filled a channel."""
+        """Report deadlocks: a full queue whose consumer waits for a channel whose producer waits for this queue."""
         found: dict[DrainedQueue, str] = {}
         for driver in drivers:
             if (queue := driver.waits_at) is None:
                 continue
             *_, last = driver.waiting()
-            if last.held_by is None:  # the ordinary case: a queue that is full for a moment
+            if last.held_by is None:  # the usual case: the queue is full for a moment
                 continue
             for reader in [
                 one for one in self.components.values() if last in (one.driver, one.pusher) and one.unfilled
@@ -306,9 +306,9 @@ class Deployment:
                 names = ", ".join(repr(one.name) for one in reader.unfilled if driver in self._fillers(one))
                 if names:
                     found[queue] = (
-                        f"{reader.node.name} takes nothing before {names} is filled; what fills it waits for room in "
-                        f"the queue {queue.name!r}, which holds {queue.capacity} items: a deadlock. Put "
-                        f"another queue before it, with room for all that comes until then, or fill {names} from "
+                        f"{reader.node.name} accepts no items until {names} is filled, whose producer waits for room "
+                        f"in the queue {queue.name!r}, which holds {queue.capacity} items: a deadlock. Put "
+                        f"another queue before it, with room for all items until then, or fill {names} from "
                         f"another source"
                     )
         for queue in self._deadlocked.keys() - found.keys():
@@ -320,7 +320,7 @@ class Deployment:
         self._deadlocked = found
 
     def _fillers(self, channel: Channel) -> set[Driver]:
-        """The drivers that the producers of a channel need to come to their end."""
+        """Return the drivers without which the producers of a channel cannot end."""
         silent, seen, found = self.silent(channel), set[str](), set[Driver]()
         todo = [node.name for node, port in self.mesh.producers(channel.name) if f"{node.name}.{port}" in silent]
         while todo:
@@ -338,14 +338,14 @@ def _check(components: Iterable[Component], phase: str) -> None:
     """Raise the error of a component that has failed."""
     for component in components:
         if component.status is State.FAILED:
-            problem = error_text(component.error) if component.error is not None else "it is not known why"
+            problem = error_text(component.error) if component.error is not None else "the reason is not known"
             raise ComponentFailed(node=component.node.name, phase=phase, problem=problem) from component.error
 
 
 def _close_all(components: Iterable[Component], timeout: float) -> bool:
-    """Close components one after the other; return whether all have closed within so many seconds.
+    """Close components one after the other; return whether all have closed within *timeout* seconds.
 
-    A `KeyboardInterrupt`, which may be the user's in the main thread, is raised when all are closed.
+    A `KeyboardInterrupt`, which the user may cause in the main thread, is raised when all are closed.
     """
     deadline = time.monotonic() + max(timeout, LEAST)
     closing: list[tuple[Component, UserCall[None] | None]] = []
@@ -366,10 +366,10 @@ def _close_all(components: Iterable[Component], timeout: float) -> bool:
 
 @contextmanager
 def _logging(component: Component, interrupts: list[KeyboardInterrupt]) -> Iterator[None]:
-    """Log an error of the block, so that the other components are closed all the same."""
+    """Log an error of the block, so that the other components are still closed."""
     try:
         yield
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (whatever the slet raises)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (any error of the slet)
         component.error = error
         facts = {"node": component.node.name, "component": component.id, "error": error_text(error)}
         logger("exop.runtime").error("closing failed", **facts)

@@ -1,4 +1,4 @@
-"""The history of applications: each operation on one with its caller, revisions and outcome; the last are kept."""
+"""The history of applications: the last operations on each, with their callers, revisions and outcomes."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
     from exop.runtime.durable.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
-#: The number of entries that are kept of each application.
+#: The number of entries that are stored for each application.
 MOST: Final = 1000
-#: In place of an application: operations on the platform as a whole, such as those on its bundles.
+#: The name under which operations on the platform as a whole are stored, such as those on bundles.
 PLATFORM: Final = ""
-#: Characters of an error that are kept.
+#: The number of characters of an error that are stored.
 _LENGTH: Final = 2000
-#: The peer on whose behalf a thread works; empty for the platform's own process.
+#: The peer for which a thread carries out an operation; empty for the platform's own process.
 CALLER: Final[ContextVar[str]] = ContextVar("CALLER", default="")
-#: The entry of the operation that is under way, which an operation that it calls completes.
+#: The entry of the current operation; operations that it calls add facts to this entry.
 _ENTRY: Final[ContextVar[dict[str, Any] | None]] = ContextVar("_ENTRY", default=None)
 _PARTS: Final = ("channels", "nodes")
 
 
 class History:
-    """The operations on the applications of a platform: in the state directory if it has one, else in memory.
+    """The operations on a platform's applications, stored in the state directory if there is one, else in memory.
 
-    Without a state directory, nothing is kept of applications that the platform does not know (*known*): a peer may
-    name any.
+    Without a state directory, no entries are stored for applications that the platform does not have (*known*), because
+    a peer may send any name.
     """
 
     def __init__(self, known: Container[str]) -> None:
@@ -47,9 +47,9 @@ class History:
 
     @contextmanager
     def recorded(self, application: str, what: str, *, new: bool = False, **facts: Any) -> Iterator[None]:
-        """Record an operation with its outcome when the block ends; inside of another operation only that is recorded.
+        """Record an operation with its outcome when the block ends; an operation inside another one is not recorded.
 
-        Only an operation that makes applications (*new*) is recorded for one that the platform does not know.
+        For an application that the platform does not have, only an operation that creates it (*new*) is recorded.
         An error of the user's code, or an interrupt, is an outcome like any other.
         """
         if _ENTRY.get() is not None or not (new or application in self._known):
@@ -69,12 +69,12 @@ class History:
             self._keep(entry)
 
     def told(self, **facts: Any) -> None:
-        """Complete the entry of the operation under way."""
+        """Add facts to the entry of the current operation."""
         if (entry := _ENTRY.get()) is not None:
             entry |= facts
 
     def changed(self, before: Mesh, after: Mesh, **facts: Any) -> None:
-        """Complete the entry of the operation under way by the change that it has made, or record the change."""
+        """Add a change to the entry of the current operation; without one, record the change itself."""
         undo = None
         if self.store is not None and before.revision:
             from exop.model.meshes.topology import section_text
@@ -93,20 +93,20 @@ class History:
             self._keep({"application": after.name, "what": "change", **_caller(), **found, "outcome": "done"})
 
     def forget(self, application: str) -> None:
-        """Drop the entries in memory of an application that was removed; those in the store stay."""
+        """Drop the entries in memory of an application that was removed; entries in the state directory remain."""
         self._kept.pop(application, None)
 
     def of(self, application: str) -> list[dict[str, Any]]:
-        """The entries of an application, the oldest first, each with its `number`; `undo` is left out."""
+        """Return the entries of an application, the oldest first, each with its `number` and without `undo`."""
         return shown(self._rows(application))
 
     def reverse(self, mesh: Mesh, number: int) -> tuple[str, list[str]]:
-        """The topology of *mesh* with the nodes and channels of a change as they were before it.
+        """Return the topology of *mesh* with the nodes and channels of a change as they were before this change.
 
-        Returns it with notes on later changes of the same nodes and channels, which are taken back, too.
+        The second result is a list of notes on later changes of the same nodes and channels, which are undone as well.
 
         Raises:
-            PlanError: there is no such entry, it has changed nothing, or the platform has no state directory.
+            PlanError: the entry does not exist or has changed no mesh, or the platform has no state directory.
         """
         from exop.model.meshes.topology import section_text, sections
 
@@ -125,20 +125,20 @@ class History:
         for later, row in rows.items():
             if later > number and (again := [part for part in row.get("undo") or () if part in entry["undo"]]):
                 names = ", ".join(part.partition("/")[2] or "the application" for part in again)
-                notes.append(f"the later change {later} of {names} is taken back, too")
+                notes.append(f"the later change {later} of {names} is undone as well")
         return "\n".join(text for text in (texts | entry["undo"]).values() if text), notes
 
     def _keep(self, entry: dict[str, Any]) -> None:
         name = entry["application"]
         try:
             if entry["what"] == "start" and entry["outcome"] != "done":
-                # Each start of a process that fails for ever would push an entry out that tells more.
+                # If every start of a process fails, these entries must not displace more useful ones.
                 last = self.of(name)[-1:]
                 if last and all(last[0][fact] == entry[fact] for fact in ("what", "outcome")):
                     return
             if self.store is not None:
                 self.store.record(name, entry, MOST)
-            elif name == PLATFORM or name in self._known:  # it was made, and not removed meanwhile
+            elif name == PLATFORM or name in self._known:  # the application exists
                 self._kept[name].append(entry)
         except ExopError as problem:
             logger("exop.runtime").error("an entry of the history is not stored yet", error=str(problem))
@@ -150,7 +150,7 @@ class History:
 
 
 def shown(rows: Mapping[int, dict[str, Any]]) -> list[dict[str, Any]]:
-    """The entries with their numbers; `undo` is left out."""
+    """Return the entries with their numbers and without `undo`."""
     return [{"number": number, **{k: v for k, v in row.items() if k != "undo"}} for number, row in rows.items()]
 
 
@@ -160,7 +160,7 @@ def _caller() -> dict[str, Any]:
 
 
 def recorded(function: F) -> F:
-    """Record the calls of a method of a platform, whose first argument is an application, under the method's name."""
+    """Decorate a method of a platform, whose first argument is an application: record calls by the method's name."""
 
     @wraps(function)
     def call(self: Any, application: str, *given: Any, **named: Any) -> Any:

@@ -21,9 +21,9 @@ from exop.runtime.durable.engine_journal import EngineJournal
 from exop.runtime.supervision.budget import CLOSING, OPENING, Opened, Owner, UserCall, UserCalls
 from exop.safe_repr import RAISED, error_text, message, safe_repr
 
-#: Seconds to wait for the answer of one slet's `metrics()`.
+#: Seconds to wait until one slet's `metrics()` returns.
 PATIENCE: Final = 0.1
-#: Bounds of what one slet adds to the status of its platform: figures, characters of each, levels of nesting.
+#: Limits of the metrics of one slet in the status: their number, characters of each, levels of nesting.
 _FIGURES: Final = 200
 _LENGTH: Final = 500
 _LEVELS: Final = 8
@@ -59,11 +59,11 @@ class Event(StrEnum):
 
 _S, _E = State, Event
 
-#: The state after an event; a pair that is missing is not allowed.
+#: The state after an event; a missing pair is not allowed.
 TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
     (_S.CREATED, _E.OPEN): _S.OPENING,
     (_S.OPENING, _E.OPENED): _S.READY,
-    (_S.OPENING, _E.FAIL): _S.STOPPED,  # it never was open: there is nothing to close, and nothing to resume
+    (_S.OPENING, _E.FAIL): _S.STOPPED,  # the slet never was open: there is nothing to close or to resume
     (_S.READY, _E.START): _S.ACTIVE,
     (_S.READY, _E.SUSPEND): _S.SUSPENDED,
     (_S.READY, _E.STOP): _S.STOPPED,
@@ -93,22 +93,22 @@ def refused(component: str, state: State, event: Event) -> LifecycleError:
 
 
 class Lifecycle(Owner):
-    """The life cycle of a component, and the calls that make its slet open, flush, report figures and close.
+    """The life cycle of a component, and the calls that make its slet open, flush, report metrics and close.
 
     Attributes:
-        id: Unique in the platform, also over replacements of the node.
+        id: Unique in the platform; a replacement has another one.
         name: The application and the node: `app.node`.
-        driver: The driver of an α-slet, of one that pulls, or of an engine; others have none.
-        tie: The connection of an engine with the platform; others have none.
-        user: Calls the slet's own code, within a time.
-        muted: Notifications of state changes are deferred until `announce`.
+        driver: The driver of an α-slet, of a slet that pulls, or of an engine; other slets have none.
+        tie: The connection of an engine with the platform; other slets have none.
+        user: Calls the slet's own code, with a time limit.
+        muted: Whether notifications of state changes are deferred until `announce`.
         entered: The monotonic time at which its opening began; 0 before.
-        stuck: It has failed in a call beside its items, and lets nothing in until it is resumed or replaced.
+        stuck: A call without an item has failed; the slet accepts no items until it is resumed or replaced.
     """
 
     __slots__ = ("_changed", "_going_on", "_turn", "node", "spec", "status", "user")
 
-    # Defaults that most slets never change stand at the class: thousands of idle slets are small then.
+    # Defaults that most slets never change are class attributes, so that thousands of idle slets need little memory.
     instance: Any = None
     driver: Driver | None = None
     tie: EngineJournal | None = None
@@ -153,17 +153,17 @@ class Lifecycle(Owner):
 
     @property
     def shut(self) -> bool:
-        """Whether it is suspended, or has failed in a call beside its items."""
+        """Whether the slet is suspended, or a call without an item has failed."""
         return self.status is State.SUSPENDED or (self.stuck and self.status is State.FAILED)
 
     @property
     def held(self) -> bool:
-        """Whether it takes no items: it is suspended, will be at its start, or is closed."""
+        """Whether the slet accepts no items: it is suspended, will be suspended when it starts, or is closed."""
         waiting = self.node.suspended and self.status in (State.CREATED, State.OPENING, State.READY)
         return waiting or self.shut or self.status is State.STOPPED
 
     def notify(self) -> None:
-        """Notify listeners that a visible property has changed, unless it is muted."""
+        """Notify listeners that a visible property has changed, unless the component is muted."""
         if not self.muted:
             self._changed(self)
 
@@ -174,17 +174,17 @@ class Lifecycle(Owner):
 
     @property
     def opens(self) -> bool:
-        """Whether opening it runs code of its slet, or reads the disk."""
+        """Whether opening the component runs code of the slet, or reads from disk."""
         return self.tie is not None or opens(self.spec)
 
     def enter(self, seconds: float | None = None) -> None:
-        """Open the slet within so many seconds (`OPENING` by default); it is ready when this returns.
+        """Open the slet within *seconds* (`OPENING` by default); when this returns, the slet is ready.
 
         Raises:
-            ComponentFailed: it has raised, or not opened in time; if it opens later, it is closed at once.
+            ComponentFailed: the slet raised, or did not open in time; if it opens later, it is closed at once.
         """
         self.entered = begin = time.monotonic()
-        self.muted = not self.opens  # with nothing to open, the notification that it is ready is enough
+        self.muted = not self.opens  # with nothing to open, one notification is enough
         self.on(Event.OPEN)
         computed = 0.0
         try:
@@ -211,7 +211,7 @@ class Lifecycle(Owner):
         self.user.opened[self.spec.identity] = Opened(time.monotonic() - begin, computed)
 
     def _enter(self) -> float:
-        """Open the slet; returns the seconds of CPU time that it took."""
+        """Open the slet; return the seconds of CPU time that this took."""
         begin = time.thread_time()
         self.instance.__enter__()
         self._open = True
@@ -219,7 +219,7 @@ class Lifecycle(Owner):
         return time.thread_time() - begin
 
     def begin_exit(self) -> UserCall[None] | None:
-        """Begin to close the slet; return the call, if there is something to close."""
+        """Start to close the slet; return the running call of its close function, or `None` if it has none."""
         if self.allows(Event.STOP):
             self.on(Event.STOP)
         if self._open and overrides(type(self.instance), "__exit__"):
@@ -228,7 +228,7 @@ class Lifecycle(Owner):
         return None
 
     def end_exit(self, closing: UserCall[None] | None, seconds: float) -> None:
-        """Wait for so many seconds for the call of `begin_exit`, or raise `ComponentFailed`."""
+        """Wait up to *seconds* for the call that `begin_exit` returned, or raise `ComponentFailed`."""
         try:
             if closing is not None:
                 closing.result(seconds)
@@ -237,11 +237,11 @@ class Lifecycle(Owner):
                 self.tie.close()
 
     def exit(self, seconds: float = CLOSING) -> None:
-        """Close the slet, if it is open, within so many seconds; after a `ComponentFailed` it counts as closed, too."""
+        """Close the slet, if it is open, within *seconds*; it also counts as closed after a `ComponentFailed`."""
         self.end_exit(self.begin_exit(), seconds)
 
     def _close(self) -> None:
-        """Close the slet; `SystemExit` and the like become an ordinary error."""
+        """Close the slet; convert `SystemExit` and the like into an ordinary error."""
         with self._turn:
             opened, self._open = self._open, False
         try:
@@ -253,31 +253,31 @@ class Lifecycle(Owner):
             raise ComponentFailed(node=self.node.name, phase="closing", problem=error_text(error)) from error
 
     def flush(self, seconds: float = CLOSING) -> None:
-        """Make a slet write the output that it buffers within so many seconds, or raise `ComponentFailed`."""
+        """Make the slet write its buffered output within *seconds*, or raise `ComponentFailed`."""
         try:
             if callable(flush := getattr(self.instance, "flush", None)):
                 self.user.run(self, "flushing", flush, seconds)
         except RAISED as error:
             problem = error.problem if isinstance(error, ComponentFailed) else error_text(error)
-            problem += "; what it has buffered is not handed on: mend the cause and repeat, replace it with "
-            problem += "lose_state=True (which drops that), or remove it"
+            problem += "; its buffered output is not written: fix the cause and try again, replace the slet with "
+            problem += "lose_state=True (which drops this output), or remove it"
             raise ComponentFailed(node=self.node.name, phase="flushing", problem=problem) from error
 
     def settle(self, seconds: float) -> None:
-        """Wait for so many seconds for the end of its commit of a checkpoint; then abandon that."""
+        """Wait up to *seconds* for the slet to commit a checkpoint; after that, abandon the commit."""
         if self.committing is not None and not self.committing.wait(seconds):
             self.committing.abandon()
 
     def stopping(self, *, then_proceed: bool = False) -> Callable[[], None]:
-        """Return a call, for any thread, that makes an engine emit the results of all its input.
+        """Return a call that makes an engine emit the results of all its input; any thread may make this call.
 
-        If `proceed` comes before it, it does nothing; if `proceed` comes meanwhile, the slet proceeds when it returns.
-        With *then_proceed* the slet proceeds in any case, unless another such call was made meanwhile.
+        If `proceed` is called before, the returned call does nothing; if `proceed` is called during it, the slet
+        proceeds at its end. If *then_proceed*, the slet proceeds in any case, unless `stopping` was called once more.
         """
         self._stopped_by = stop = object()
 
         def quiesce() -> None:
-            if self._going_on.acquire(timeout=CLOSING):  # after an earlier one that returns late
+            if self._going_on.acquire(timeout=CLOSING):  # an earlier call may return late
                 self._going_on.release()
             if self._stopped_by is not stop:
                 return
@@ -295,7 +295,7 @@ class Lifecycle(Owner):
         return quiesce
 
     def proceed(self) -> None:
-        """Let an engine continue that was stopped and not replaced."""
+        """Make an engine that was stopped and not replaced continue."""
         self._stopped_by = None
         self.user.run(self, "going on", self._go_on, CLOSING)
 
@@ -307,11 +307,11 @@ class Lifecycle(Owner):
 
     @property
     def reports_figures(self) -> bool:
-        """Whether the slet defines `metrics()`, and can be asked."""
+        """Whether the slet defines `metrics()`, and has an instance."""
         return self.instance is not None and overrides(type(self.instance), "metrics")
 
     def own_figures(self) -> dict[str, Any]:
-        """Return the latest answer of the slet's `metrics()`, with a note if the call raises or does not return."""
+        """Return the latest result of the slet's `metrics()`, with a note if the call raises or does not return."""
         if not self.reports_figures:
             return {}
         with self._turn:
@@ -329,7 +329,7 @@ class Lifecycle(Owner):
             if len(found) > _FIGURES:
                 figures["metrics()"] = f"has {len(found)} figures; {_FIGURES} are shown"
             self._figures = figures
-        except BaseException as problem:  # noqa: BLE001 (whatever a slet raises: it runs for others here)
+        except BaseException as problem:  # noqa: BLE001 (no error of a slet may affect the caller)
             self._figures = {"metrics()": f"raised {safe_repr(problem)}"}
 
 
@@ -339,24 +339,24 @@ def overrides(cls: Callable[..., Any], *names: str) -> bool:
 
 
 def opens(spec: SletSpec) -> bool:
-    """Whether the slet has something to open."""
+    """Whether opening the slet runs its code."""
     return spec.is_class and overrides(spec.factory, "__enter__", "ready")
 
 
 def makes_freely(kind: type[Memento]) -> bool:
-    """Whether making an instance runs no code of its author."""
+    """Whether an instance is made without running code of the memento's author."""
     factories = [one.default_factory for one in dataclasses.fields(kind)]  # type: ignore[arg-type]
     builtin = all(one is dataclasses.MISSING or getattr(one, "__module__", "") == "builtins" for one in factories)
     return builtin and not hasattr(kind, "__post_init__")
 
 
 def sets_freely(cls: type, names: Iterable[str]) -> bool:
-    """Whether setting these attributes of an instance runs no code of its author."""
+    """Whether these attributes are set without running code of the class's author."""
     return not overrides(cls, "__setattr__") and not any(hasattr(getattr(cls, one, None), "__set__") for one in names)
 
 
 def _bounded(value: Any) -> Any:
-    """Return the value, or an abbreviated text if it is too long or nested too deeply for the status."""
+    """Return the value, or an abbreviated string if it is too long or nested too deeply for the status."""
     if isinstance(value, str):
         return _text(value)
     if value is None or isinstance(value, (bool, float)) or (isinstance(value, int) and value.bit_length() <= _LENGTH):

@@ -1,4 +1,4 @@
-"""The ports of a running slet, injected for `OutputPort` and `InputPort`: outputs bound to entries, pulled inputs."""
+"""The ports of a running slet, injected as `OutputPort` and `InputPort`: bound outputs, and pulled inputs."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from exop.runtime.dataflow.entry import (
 from exop.runtime.drivers.base import Driver, Halted
 from exop.runtime.drivers.source import EngineDriver
 
-#: A number that grows, and the memento at that time.
+#: An increasing number, and a copy of the memento at that time.
 Before: TypeAlias = tuple[int, Memento]
-#: The items taken last, the number of results sent before, and the memento of before.
+#: The items taken last, with the number of results sent and the memento before they were taken.
 Last: TypeAlias = tuple[list[Any], int, Before | None]
 
 
 class BufferedOutput(OutputPort[Any]):
-    """A further output of a slet that the platform drives: items leave after the method has returned."""
+    """A further output port of a slet that the platform drives: items are sent after the method has returned."""
 
     def __init__(self, spec: PortSpec, fail: Callable[[BaseException], None]) -> None:
         self.spec = spec
@@ -45,47 +45,47 @@ class BufferedOutput(OutputPort[Any]):
         self._pending: list[tuple[Method, Any]] = []
 
     def push(self, item: Any) -> None:
-        """Keep one item until the method has returned."""
+        """Store one item until the method has returned."""
         self._pending.append((method_for(item, whole=self.spec.type.form != "item"), item))
 
     def push_batch(self, batch: Any) -> None:
-        """Keep a batch until the method has returned."""
+        """Store a batch until the method has returned."""
         self._pending.append(("push_batch", batch))
 
     def end(self) -> None:
         """Do nothing: the platform ends the ports of the slets that it drives."""
 
     def fail(self, error: BaseException) -> None:
-        """Report a failure behind this port."""
+        """Report a failure downstream of this port."""
         self._fail(error)
 
     def unsent(self) -> list[Step]:
-        """Take out and count the items that were kept."""
+        """Take out and count the stored items."""
         pending, self._pending = self._pending, []
         for method, payload in pending:
             self.rows += count_items(method, payload)
         return [(self.entry, method, payload) for method, payload in pending]
 
     def given(self, item: Any) -> InFlight:
-        """Count an item that another driver sends, and return it as an in-flight item."""
+        """Count an item that another driver will send, and return it as an in-flight item."""
         self.rows += 1
         return InFlight(self.entry, "push", item)
 
     def capture(self) -> list[tuple[Method, Any]]:
-        """Return the content as plain data; `restore` takes it back."""
+        """Return the content as plain data, for `restore`."""
         return list(self._pending)
 
     def restore(self, held: Iterable[tuple[Method, Any]]) -> None:
-        """Keep this again."""
+        """Restore the content that `capture` returned."""
         self._pending = list(held)
 
     def forget(self) -> None:
-        """Drop what was kept, since the slet raised."""
+        """Drop the stored items, since the slet raised."""
         self._pending.clear()
 
 
 class DrivenOutput(OutputPort[Any]):
-    """An output of an engine: every push is sent at once, and is a safe point."""
+    """An output port of an engine: every push is sent at once, and is a safe point."""
 
     def __init__(
         self, spec: PortSpec, driver: EngineDriver, fail: Callable[[BaseException], None], ended: Callable[[str], None]
@@ -113,7 +113,7 @@ class DrivenOutput(OutputPort[Any]):
         self._driver.drive(partial(self._send, method, payload), partial(self.pending, method, payload))
 
     def pending(self, method: Method, payload: Any, begun: bool = False) -> InFlight:
-        """Return a push as an in-flight item for another driver; it counts as sent now, unless it was *begun*."""
+        """Return a push as an in-flight item for another driver; it is counted now, unless the push was *begun*."""
         self.rows += 0 if begun else count_items(method, payload)
         return InFlight(self.entry, method, payload)
 
@@ -124,35 +124,35 @@ class DrivenOutput(OutputPort[Any]):
             self._driver.drive(self._send_end)
 
     def fail(self, error: BaseException) -> None:
-        """Report that the engine broke."""
+        """Report that the engine has failed."""
         self._fail(error)
 
     def _send_end(self, probe: bool) -> None:
-        # Ended as soon as it was sent: a suspended slet may hold it up, and ports that are connected meanwhile have to
-        # get it, too.
+        # The port counts as ended when the end was sent, since a suspended slet may delay it, and ports that are
+        # connected meanwhile also have to get it.
         try:
             self._send("control", EndOfStream(), probe)
         finally:
             self._ended(self.spec.name)
 
-    # The entry is read after the safe point: the port may have been bound to another one while its driver was parked.
+    # The entry is read after the safe point, since the port may have been bound anew while the driver was parked.
     def _send(self, method: Method, payload: Any, probe: bool) -> None:
-        # Counted here, where one thread at a time is: an engine may push from several.
+        # Counted here, where one thread at a time runs, since an engine may push from several threads.
         self.rows += count_items(method, payload)
         getattr(self.entry.probe if probe else self.entry, method)(payload)
 
 
 class PulledInput(InputPort[Any]):
-    """An input from which its slet pulls: takes items from a queue, or reads the content of the channel.
+    """An input port from which the slet pulls: takes items from a queue, or reads the content of the channel.
 
     Args:
-        name: The name of the port, with that of its node.
-        driver: The driver that waits here; `None` when the slet pulls inside of a method, which does not wait.
-        seen: Called with a control item, once everything before it was processed.
-        own: The driver is for this port alone (an engine's), and rests between two pulls.
+        name: The name of the port, preceded by the name of the node.
+        driver: The driver that waits at this port; `None` if the slet pulls inside of a method, which does not wait.
+        seen: Called with a control item, when all items before it are processed.
+        own: Whether the driver serves this port alone (for an engine), and rests between two pulls.
 
     Attributes:
-        before: Copies the memento before a pull, for an atomic slet; `None` for all others.
+        before: For an atomic slet, copies the memento before a pull; else `None`.
         earlier: The queues that were connected before and still hold items.
     """
 
@@ -174,7 +174,7 @@ class PulledInput(InputPort[Any]):
         self._last: Last = ([], 0, None)
 
     def pull(self, most: int = 1024, wait: bool = True) -> list[Any]:
-        """Return what there is; with *wait*, at least one item unless the stream has ended."""
+        """Return the items that wait, at most *most*; if *wait*, at least one item unless the stream has ended."""
         if self.queue is None:
             self._await_content()
             return self.channel.read(self.name) if self.channel is not None else []
@@ -190,7 +190,7 @@ class PulledInput(InputPort[Any]):
         if self.queue is None:  # the content of the channel is read once
             yield from self.pull()
             return
-        # Items stay with the port until the slet takes each: a successor of the slet continues there.
+        # The port stores items until the slet takes each of them, so that a replacement can continue there.
         while items := self.pull():
             self.taken.extend(items)
             while self.taken:
@@ -211,14 +211,14 @@ class PulledInput(InputPort[Any]):
             ) from None
 
     def _await_content(self) -> None:
-        """Make an engine wait until the channel is filled; other slets are not called before."""
+        """Make an engine wait until the channel is filled; other slets are not called before that."""
         channel, driver = self.channel, self.driver
         if self._own and driver is not None and channel is not None and not channel.filled:
             driver.hold(f"{self.name} waits for {channel.name!r} to be filled", lambda: channel.filled)
             driver.rest()
 
     def connect(self, channel: Channel, queue: Buffered | None) -> None:
-        """Take from *queue* (or read the channel) from now on, behind the items in an earlier queue of the port."""
+        """Take items from *queue* (or read the channel) from now on, after the items in earlier queues of the port."""
         own = [self.queue] if self.queue is not None and self.queue is not self.channel else []
         self.earlier = [one for one in [*self.earlier, *own] if one.entries and one is not queue]
         self.channel, self.queue = channel, queue
@@ -226,12 +226,12 @@ class PulledInput(InputPort[Any]):
             queue.worker = self.driver
 
     def capture(self) -> dict[str, Any]:
-        """Return the items that were taken and not processed yet, as plain data; `restore` takes them back."""
+        """Return the items that were taken and not processed yet as plain data, for `restore`."""
         earlier = [entry for queue in self.earlier for entry in queue.capture()["entries"]]
         return {"taken": list(self.taken), "ended": self.ended, "earlier": earlier}
 
     def restore(self, held: Mapping[str, Any]) -> None:
-        """Take back the result of `capture`; called when the port is connected, and its queue is restored."""
+        """Restore the result of `capture`. Called when the port is connected, and its queue is restored."""
         self.taken, self.ended = deque(held["taken"]), held["ended"]
         if self.queue is not None:
             self.queue.put_first(held["earlier"])
@@ -243,9 +243,9 @@ class PulledInput(InputPort[Any]):
             queue.exchange(replace)
 
     def put_back(self) -> tuple[list[Any], Before | None]:
-        """Take the last items once more, unless the slet has yielded results of them before it raised.
+        """Take the last items a second time, unless the slet has yielded results for them before it raised.
 
-        Returns those items, and the memento of before they were taken.
+        Returns these items, and the memento from before they were taken.
         """
         (items, sent, before), self._last = self._last, ([], 0, None)
         if sent != self._sent():
@@ -257,17 +257,17 @@ class PulledInput(InputPort[Any]):
         return self.driver.count + self.driver.rows if self.driver is not None else 0
 
     def succeed(self, before: PulledInput) -> None:
-        """Continue for the port of a predecessor: with the items that it had taken, and its queues."""
+        """Continue in place of the replaced slet's port: with the items that it had taken, and its queues."""
         self.taken, self.ended, self.earlier = before.taken, before.ended, before.earlier
         self.channel, self.queue = before.channel, before.queue
 
     @property
     def unfinished(self) -> bool:
-        """Whether it has items that its slet has not taken, beside those in its queue."""
+        """Whether the port has items that the slet has not taken, other than those in its queue."""
         return bool(self.taken) or any(queue.entries for queue in self.earlier)
 
     def take_in_flight(self) -> list[tuple[Method, Any]]:
-        """Take out the items that its slet has not taken, in order, also from queues that no other driver drains."""
+        """Take out, in order, the items that the slet has not taken, also from queues that no other driver drains."""
         found: list[tuple[Method, Any]] = [
             ("control" if isinstance(one, CONTROL) else "push", one) for one in self.taken
         ]
@@ -290,14 +290,14 @@ class PulledInput(InputPort[Any]):
             self.rows += sum(not isinstance(item, CONTROL) for item in items)
             if items:
                 return items
-            if entries:  # a control item that the slet does not see
+            if entries:  # a control item that the slet does not get
                 continue
             if not wait or self.driver is None or self.driver.ending:
                 return []
             self._wait(self.driver, self.queue)
 
     def _safe_point(self) -> None:
-        """Park or leave: the slet has processed the items that it took."""
+        """Park or stop, since the slet has processed the items that it took."""
         driver = self.driver
         if driver is None:
             return
@@ -332,7 +332,7 @@ class PulledInput(InputPort[Any]):
         self.ended = self.ended or isinstance(mark, EndOfStream)
         try:
             self._seen(self.spec.name, mark)
-        except Unwind as unwound:  # it must not run through the slet that pulls
+        except Unwind as unwound:  # must not be raised through the slet that pulls
             if self.driver is None:
                 raise
             self.driver.unwound(unwound)

@@ -255,7 +255,7 @@ def test_two_channel_kinds_of_one_name_are_refused(platform: Platform, tmp_path:
     folder = write(speeds(tmp_path), {"rings.py": CHANNEL, "more.py": CHANNEL})
     (folder / "bundle.toml").write_text(manifest(more='channels = ["rings:Ring", "more:Ring"]'))
     platform.bundles.install(folder)
-    with pytest.raises(BundleError, match="the channel kind 'speeds@1.0.0:ring' is there already"):
+    with pytest.raises(BundleError, match="the channel kind 'speeds@1.0.0:ring' is registered already"):
         platform.bundles.start("speeds")
     assert states(platform) == {"speeds@1.0.0": "resolved"}
     assert not any("speeds" in name for name in (*platform.slets(), *platform.components.kinds))

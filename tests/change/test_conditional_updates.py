@@ -691,4 +691,4 @@ def test_an_update_that_the_mesh_does_not_have(platform):
         log.on_news = lambda: told.append(log.news.popleft()[0])
         log.record(AppliedUpdate("nodes", "b", ConditionalUpdate("x >= 50", {"by": 2})))
         assert platform.mesh("app") == before
-    assert told == ["a conditional update took effect that the mesh does not have"]
+    assert told == ["a conditional update took effect that is not in the mesh"]

@@ -66,7 +66,7 @@ def test_it_is_kept_and_taken_back(platform: Platform, tmp_path: Path, capsys: p
         back = str(remote.plan_reverse("numbers", 2))
         assert "step: 5 → 1" in back
         for later in (3, 5):
-            assert f"the later change {later} of numbers is taken back, too" in back
+            assert f"the later change {later} of numbers is undone as well" in back
         assert main(["history", "numbers", "--reverse", "3", "--make", "--on", "there"]) == 0
         assert "add pass: stock:pass_on" in capsys.readouterr().out
         mesh = again.mesh("numbers")

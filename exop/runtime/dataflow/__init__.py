@@ -1,1 +1,1 @@
-"""The path of an item: entries, in-flight items, inlets, fused calls, batches, exact counts."""
+"""The path of an item: entries, in-flight items, inlets, fusion, batches, and metrics."""

@@ -1,4 +1,4 @@
-"""Batches: their size and pieces, and rows converted to columns and back where two ports differ."""
+"""Batches: size, slices, and conversion between rows and columns where two ports differ."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from exop.model.values.columns import declared
 
 
 def weight(batch: Any) -> int:
-    """The number of items in a batch: a list, or a record batch."""
+    """Return the number of items in a batch: a list, or a record batch."""
     return len(batch) if isinstance(batch, list) else int(batch.num_rows)
 
 
 def cut(batch: Any, low: int, high: int) -> Any:
-    """Return the items of a batch from *low* up to *high*; of a record batch without a copy."""
+    """Return the items of a batch from *low* up to *high*; a record batch is not copied."""
     return batch[low:high] if isinstance(batch, list) else batch.slice(low, high - low)
 
 
 def to_items(batch: Any, item: Any = dict) -> list[Any]:
-    """Return the items of a batch: a list as it is, rows of columns as *item* (a class with fields, or `dict`)."""
+    """Return the items of a batch: a list unchanged, rows of columns as *item* (a class with fields, or `dict`)."""
     if isinstance(batch, list):
         return batch
     shared = _SHARED.get(id(batch))
@@ -31,14 +31,14 @@ def to_items(batch: Any, item: Any = dict) -> list[Any]:
         return _rows(batch, item)
     if item not in shared.found:
         shared.found[item] = _rows(batch, item)
-    return [*shared.found[item]]  # each consumer has a list of its own, and shares the items
+    return [*shared.found[item]]  # each consumer gets its own list of the shared items
 
 
 def to_columns(items: Any, port: PortType) -> Any:
-    """Make a record batch of items: dataclasses, named tuples or dictionaries; return a record batch as it is.
+    """Make a record batch of items (dataclasses, named tuples or dictionaries); return a record batch unchanged.
 
     Raises:
-        WiringError: the items have no fields, or do not fit the declared schema.
+        WiringError: the items have no fields, or do not match the declared schema.
     """
     if not isinstance(items, list):
         return items
@@ -52,9 +52,9 @@ def to_columns(items: Any, port: PortType) -> Any:
 
 
 class Shared:
-    """A batch with several consumers: it is converted once for those that want it in the same form.
+    """A batch with several consumers, which is converted once for all consumers that need the same form.
 
-    A record batch is known as long as it lives (it may wait in queues), a list for as long as the block runs.
+    Conversions of a record batch are stored for its lifetime (it may wait in queues), those of a list within the block.
     """
 
     __slots__ = ("_kept", "_key", "found")
@@ -85,14 +85,14 @@ def _rows(batch: Any, item: Any) -> list[Any]:
         rows: list[Any] = batch.to_pylist()
         return rows
     names = [name for name in batch.schema.names if name in described.fields]
-    if 0 < len(names) < batch.num_columns:  # the others are not asked for
+    if 0 < len(names) < batch.num_columns:  # the other columns are not needed
         batch = batch.select(names)
     make: Callable[..., Any] = described.cls
     return [make(**row) for row in batch.to_pylist()]
 
 
 def _batch(items: list[Any], port: PortType) -> Any:
-    # pyarrow is the plugin's or the user's: a platform without columns runs without it.
+    # pyarrow is optional: a platform without columns runs without it.
     import pyarrow as pa
 
     try:
@@ -100,15 +100,15 @@ def _batch(items: list[Any], port: PortType) -> Any:
         found = pa.RecordBatch.from_pylist(rows, schema=port.schema)
         for name, kind in () if port.schema is None else zip(port.schema.names, port.schema.types, strict=True):
             if pa.types.is_integer(kind) and any(type(row.get(name)) is float for row in rows):
-                pa.array([row.get(name) for row in rows]).cast(kind)  # pyarrow would have cut 1.5 to 1 silently
+                pa.array([row.get(name) for row in rows]).cast(kind)  # pyarrow alone would truncate 1.5 to 1 silently
     except (pa.ArrowException, TypeError) as problem:
-        raise WiringError(f"the items do not fit the columns of the port: {problem}") from problem
+        raise WiringError(f"the items do not match the columns of the port: {problem}") from problem
     classes = {type(item) for item in items}
     return declared(found, type_of(classes.pop())) if port.schema is None and len(classes) == 1 else found
 
 
 def as_row(item: Any) -> dict[str, Any]:
-    """Return an item as a dictionary of its fields; `TypeError` if it has none."""
+    """Return an item as a dictionary of its fields; raise `TypeError` if it has none."""
     if isinstance(item, dict):
         return item
     fields = type_of(type(item)).fields

@@ -1,9 +1,9 @@
 """Compiled entries, by which items enter ports and channels; in-flight items, and how a driver unwinds.
 
 An entry is three bound callables, compiled once and called without any look-up. A slet that raises, or is suspended,
-must not hold its driver inside the calls that led to it: `Unwind` passes up through the compiled frames, each of which
-adds the items that it has not handed on. The driver keeps them at its safe point as a list, and makes them when the
-slet is resumed, by whatever is compiled at the same places (`node.port`, a channel) then.
+must not block its driver inside the calls that led to the slet: `Unwind` is raised through the compiled frames, each of
+which adds the items that it has not passed on. At its safe point, the driver stores these items in inlets. When the
+slet is resumed, the driver passes them to the entries that are then compiled at the same endpoints.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from exop.model.slets.spec import Result
 from exop.runtime.dataflow.batches import Shared, weight
 from exop.runtime.dataflow.metrics import ComponentMetrics, Tally
 
-#: The method of an entry that takes a payload.
+#: The method of an entry that takes a payload: an item, a batch, or a control item.
 Method = Literal["push", "push_batch", "control", "show", "pass_on"]
 Push = Callable[[Any], None]
 Control = Callable[[Punctuation | EndOfStream], None]
-#: Compiles the methods of an entry, by their names; for `probe` an `Entry`, for `link` a `Link`.
+#: Functions that compile the methods of an entry, by name; that of `probe` returns an `Entry`, that of `link` a `Link`.
 Late = Mapping[str, Callable[[], Any]]
 #: An entry, one of its methods, and the payload for that.
 Step: TypeAlias = "tuple[Entry, Method, Any]"
-#: The result of a slet for one item; `some`: any number, with `None` among them, which is no item.
+#: The result of a slet for one item; `some` is any number of results, of which `None` is no item.
 Shape = Result | Literal["some"]
-#: Stands for "no item".
+#: Represents "no item".
 NOTHING: Final = object()
 
 
@@ -37,13 +37,14 @@ class Entry:
     """The compiled entry into a port or a channel: methods for one item, a batch, and control items.
 
     Attributes:
-        show, pass_on: The two halves of `control` where a slet sees control items.
-        place: The name of the place where it leads (`node.port`, a channel), whatever is compiled there at the time.
-        probe: The same way with instruments, for the few items that a driver measures.
-        link: The slet that can be fused with the one before it; `None` elsewhere.
-        tally: The count of the items, for a caller that counts them itself and takes `uncounted` instead of `push`.
-        store: Puts an in-flight item into a queue without waiting for room; `None` where it leads to no queue.
-        targets, behind: Where in-flight items go: all entries of a fan-out, and those behind an endpoint that is gone.
+        show, pass_on: The two parts of `control` where a slet gets control items.
+        endpoint: The name of the endpoint to which the entry leads (`node.port`, or a channel).
+        probe: An entry on the same path that also measures; a driver uses it for a few items.
+        link: The slet, if it can be fused with the upstream one; else `None`.
+        tally: The count of the items, for a caller that counts them itself and calls `uncounted` instead of `push`.
+        store: Stores an in-flight item in a queue without waiting for room; `None` if the entry leads to no queue.
+        targets: The entries of a fan-out, to each of which an in-flight item is passed.
+        behind: The entries downstream, to which in-flight items are passed if the endpoint was removed.
     """
 
     __slots__ = (
@@ -95,10 +96,10 @@ class Entry:
 
 @dataclass(frozen=True, eq=False)
 class Link:
-    """One slet in a chain: its call, the shape of its results, where they go, and what takes a failed item.
+    """One slet in a chain: its call, the shape of its results, their target, and the handlers of a failed item.
 
-    `aside` takes it for good where the policy is so; `resend` sends what a later try has returned; `placeholder` stands
-    for the entry into the slet.
+    `aside` accepts a failed item if the policy is to set it aside or skip it; `resend` sends the results of a retry;
+    `placeholder` represents the entry into the slet.
     """
 
     call: Callable[[Any], Any]
@@ -114,10 +115,10 @@ class Link:
 
 
 class LateEntry(Entry):
-    """An entry whose methods are compiled when they are first read, and not while a change stops the stream.
+    """An entry whose methods are compiled when they are first read, and not while a change pauses the stream.
 
-    *late* has the factories of `push`, `uncounted`, `push_batch`, `link` and `probe`. Without a link the entry is not
-    fused with the one before it, without a probe it is its own.
+    *late* has the factories of `push`, `uncounted`, `push_batch`, `link` and `probe`. Without a link, the entry is not
+    fused with the upstream one; without a probe, the entry is its own probe.
     """
 
     __slots__ = ("_late",)
@@ -140,7 +141,7 @@ class LateEntry(Entry):
         return made
 
     def name_endpoint(self, endpoint: str) -> None:
-        """Set the endpoint; a probe that is compiled later gets it then."""
+        """Set the endpoint; a probe that is compiled later gets the same one."""
         self.endpoint = endpoint
         if "probe" not in self._late:
             self.probe.endpoint = endpoint
@@ -154,7 +155,7 @@ NOWHERE: Final = Entry(_discard, _discard, _discard, store=lambda method, payloa
 
 
 def placeholder(endpoint: str) -> Entry:
-    """Return an entry that stands for whatever is compiled at *endpoint* when an item enters."""
+    """Return an entry that represents the one that is compiled at *endpoint* when an item enters."""
     return Entry(_discard, _discard, _discard, endpoint=endpoint)
 
 
@@ -183,7 +184,7 @@ def fan_out(targets: Sequence[Entry], *, probing: bool = True) -> Entry:
 
 
 def _to_all(targets: Sequence[Entry], method: Method) -> Callable[[Any], None]:
-    """Compile the call that hands a payload to every target by one of their methods."""
+    """Compile the call that passes a payload to every target by the given method."""
     calls = tuple(getattr(target, method) for target in targets)
 
     def to_all(payload: Any) -> None:
@@ -224,7 +225,7 @@ def in_turn(entry: Entry, payloads: Iterable[Any]) -> None:
 
 
 def in_order(steps: Iterable[Step]) -> None:
-    """Hand payloads to entries, one after the other."""
+    """Pass payloads to entries, one after the other."""
     rest = iter(steps)
     try:
         for entry, method, payload in rest:
@@ -236,7 +237,7 @@ def in_order(steps: Iterable[Step]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The condition for which an in-flight item waits: in words, as a test, and for how many seconds at most."""
+    """The condition for which an in-flight item waits: in words, as a test, and with a limit in seconds."""
 
     where: str
     ready: Callable[[], bool]
@@ -245,9 +246,10 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """An in-flight item, batch or control item: *method* of *entry*, or of the one at its endpoint by now, takes it.
+    """An in-flight item, batch or control item, which *method* of *entry* takes.
 
-    `wait` is the condition that has to hold before, `stamp` the position among the in-flight items of the driver.
+    If another entry was compiled at the endpoint since, the method of that entry is called. `wait` is the condition
+    that has to hold first; `stamp` is the position among the in-flight items of the driver.
     """
 
     entry: Entry
@@ -257,28 +259,28 @@ class InFlight:
     stamp: int = 0
 
     def do(self, current: Mapping[str, Entry]) -> None:
-        """Hand it on; *current* has the entry that is compiled at each endpoint."""
+        """Pass the payload to its entry; *current* has the entry that is compiled at each endpoint."""
         getattr(current.get(self.entry.endpoint, self.entry), self.method)(self.payload)
 
     def give_back(self, current: Mapping[str, Entry]) -> None:
-        """Correct the count of an item that entered and will enter once more."""
+        """Correct the count for an item that has entered and will enter a second time."""
         tally = current.get(self.entry.endpoint, self.entry).tally
         if tally is not None:
             tally.give_back(count_items(self.method, self.payload))
 
 
 def method_for(payload: Any, *, whole: bool) -> Method:
-    """Return the method for a payload: control items have their own, others are single items or *whole* batches."""
+    """Return the method that takes a payload: a control item, or else a single item or, if *whole*, a batch."""
     return "control" if isinstance(payload, CONTROL) else "push_batch" if whole else "push"
 
 
 def count_items(method: Method, payload: Any) -> int:
-    """Return the number of items in a payload; a control item is none."""
+    """Return the number of items in a payload; a control item does not count."""
     return 1 if method == "push" else weight(payload) if method == "push_batch" else 0
 
 
 class Packet:
-    """One entry of a buffer that is no plain item: a batch, a control item, or an item under measurement.
+    """One entry of a buffer that is not a plain item: a batch, a control item, or a measured item.
 
     `origin` is the time at which a measured item left its source, `stored` the time at which it entered the buffer.
     """
@@ -299,7 +301,7 @@ def unpacked(entry: Any) -> tuple[Method, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Call(InFlight):
-    """A call without an item, which the driver that runs the endpoint of *entry* makes in its turn."""
+    """A call without an item, made by the driver that runs the endpoint of *entry*, in the order of the inlet."""
 
     call: Callable[[], object] = bool
 
@@ -309,10 +311,10 @@ class Call(InFlight):
 
 
 class Unwind(BaseException):
-    """Takes a driver back to its safe point. Not an `Exception`: it passes through compiled frames, never a slet.
+    """Returns a driver to its safe point. Not an `Exception`; raised through compiled frames, but never through a slet.
 
-    The driver waits until *ready()* holds, or for *patience* seconds. Then it sends *first*, and all that the frames
-    have added to `in_flight`. *where* is the reason, in words.
+    The driver waits until *ready()* is true, or for *patience* seconds. Then it sends *first*, and all items that the
+    frames have added to `in_flight`. *where* is the reason, in words.
     """
 
     def __init__(
@@ -322,24 +324,24 @@ class Unwind(BaseException):
         self.in_flight = [replace(first, wait=Wait(where, ready, patience))]
 
     def then(self, entry: Entry, method: Method, payloads: Iterable[Any]) -> None:
-        """Add the items that the calling frame has not handed on."""
+        """Add the items that the calling frame has not passed on."""
         self.in_flight.extend(InFlight(entry, method, payload) for payload in payloads)
 
 
 class Tap(ABC):
-    """Listens at the entries into one component and at its outputs; asked for each while they are compiled."""
+    """Listens to the entries and outputs of one component; called when each of them is compiled."""
 
     @abstractmethod
     def around(self, port: PortSpec, call: Callable[[Any], Any], *, lazy: bool) -> Callable[[Any], Any]:
-        """Listen to the calls of the slet at *port*; the results of a *lazy* one are gathered in a list."""
+        """Listen to the calls of the slet at *port*; if *lazy*, the results of a call are collected in a list."""
 
     def control(self, port: PortSpec, control: Control) -> Control:
-        """Listen to the control items that come to *port*."""
+        """Listen to the control items that arrive at *port*."""
         return control
 
     def forwarded(self, mark: Punctuation | EndOfStream) -> None:
-        """Note a control item that is sent on by every output port."""
+        """Record a control item that is sent by every output port."""
 
     def outlets(self, to: Mapping[str, Entry]) -> Mapping[str, Entry]:
-        """Listen to the output ports of a slet that pushes by itself."""
+        """Listen to the output ports of a slet that pushes items itself."""
         return to

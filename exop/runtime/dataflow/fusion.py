@@ -1,9 +1,9 @@
 """Fusion of a chain of directly connected slets into one function: a hop costs one call of the slet.
 
-A chain of objects or closures pays a second call per hop, and a batch a list per hop. Here the source of one function
-is written for the shapes of the slets in the chain, compiled once per sequence of shapes, and given the chain's own
-slets as globals. Each slet is called inside its own `try`, which costs nothing until it raises; then its handler
-(`stuck`) takes the item, and the results of a later try enter the next slet by its entry (`resend`).
+A chain of objects or closures would need a second call per hop, and a list per hop for a batch. Instead, the source of
+one function is generated for the shapes of the slets in the chain, compiled once per sequence of shapes, and run with
+the slets of the chain as globals. Each slet is called inside a `try` statement, which costs nothing unless the slet
+raises. Then its handler (`stuck`) takes the item, and results of a retry enter the next slet by its entry (`resend`).
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from exop.runtime.dataflow.batches import to_items, weight
 from exop.runtime.dataflow.entry import NOTHING, Entry, Link, Method, Push, Shape, Unwind, count_items, in_turn
 from exop.runtime.dataflow.metrics import Tally
 
-#: So many slets are fused into one function at the most; a longer chain is a chain of such functions.
+#: The largest number of slets in one function; a longer chain becomes a chain of such functions.
 LONGEST = 16
-#: For each generated function, by the name of its file: the global of the entry into the slet that a line calls.
+#: For each generated function, by its file name: the global with the entry into the slet that a line calls.
 CALLS: dict[str, dict[int, str]] = {}
 #: A call of the slet with this number, in a line of generated code.
 _CALL = re.compile(r"\bcall(\d+)\(")
 
 
 def fused(entry: Entry, *, counted: bool) -> Push:
-    """Compile the method for one item, through the slet at *entry* and those directly behind it.
+    """Compile the method for one item, through the slet at *entry* and the slets directly downstream.
 
-    It counts the item where the caller does not (*counted*); in both cases it counts deviations only.
+    If *counted*, the method counts the item; otherwise the caller does. In the slets, only deviations are counted.
     """
     links = _chain(entry)
     code = _item_code(tuple(link.result for link in links), counted=counted)
@@ -39,7 +39,7 @@ def fused(entry: Entry, *, counted: bool) -> Push:
 
 
 def fused_batch(entry: Entry) -> Push:
-    """Compile the method for a batch: through slets that give one item for each, and a last one of any shape."""
+    """Compile the method for a batch, through slets with one result for each item, and a last one of any shape."""
     links = _chain(entry)
     whole = next((number + 1 for number, link in enumerate(links) if link.result != "one"), len(links))
     links = links[:whole]
@@ -51,7 +51,7 @@ def _chain(entry: Entry) -> list[Link]:
     links: list[Link] = []
     while len(links) < LONGEST and entry.link is not None:
         links.append(entry.link)
-        if links[-1].result == "none":  # it may have an output all the same, by which it pushes itself
+        if links[-1].result == "none":  # it may still have an output to which it pushes items itself
             break
         entry = links[-1].to
     return links
@@ -78,7 +78,7 @@ def _item_code(shapes: tuple[Shape, ...], *, counted: bool) -> CodeType:
 
 
 def _step(number: int, shape: Shape, leave: str) -> list[str]:
-    """Return the lines for one slet: call it, and continue with its only result; several results are sent apart."""
+    """Return the lines for one slet: call it, and continue with a single result; send several results separately."""
     here, following = f"x{number}", f"x{number + 1}"
     failed = ["except BaseException as error:", f"    stuck{number}({here}, error, resend{number})", f"    {leave}"]
     if shape == "none":
@@ -87,7 +87,7 @@ def _step(number: int, shape: Shape, leave: str) -> list[str]:
         steps = ["try:", f"    {following} = call{number}({here})", *failed]
         stop = [f"if {following} is None:", f"    tally{number}.stopped += 1", f"    {leave}"]
         return steps if shape == "one" else [*steps, *stop]
-    # Most calls give one item: it is kept without a list.
+    # Most calls return one item, which needs no list.
     return [
         "try:",
         f"    {following} = NOTHING; more = None",
@@ -112,10 +112,10 @@ def _step(number: int, shape: Shape, leave: str) -> list[str]:
 
 @lru_cache(maxsize=512)
 def _batch_code(shapes: tuple[Shape, ...]) -> CodeType:
-    """Return the function for batches: item by item through slets with one result each, and a last one of any shape.
+    """Return the function for batches: items pass through slets with one result each, and a last slet of any shape.
 
-    The next place counts the batch that it receives. So all that the last slet has processed counts as stopped there
-    (the whole batch, but for those items that have failed on the way), and its results as sent.
+    The target counts the batch that it receives. Therefore all items that the last slet has processed are counted as
+    stopped there (the whole batch, except for items that failed before), and the results as sent.
     """
     lines = [
         "def push(batch):",
@@ -170,9 +170,9 @@ def _compiled(name: str, lines: list[str]) -> CodeType:
 
 
 def sender(result: Result, to: Entry, tally: Tally, *, batches: bool) -> tuple[Push, Callable[[Unwind, Any], None]]:
-    """Return the function that sends results: control items as such, batches by one call, nothing for `None`.
+    """Return the function that sends results: control items as such, batches by one call, and nothing for `None`.
 
-    The second function leaves the same for later, when the driver unwinds before it could be sent. Both count.
+    The second function adds results to an `Unwind`, if the driver unwinds before they are sent. Both count them.
     """
     push_payload = to.push_batch if batches else to.push
     plain_way: Method = "push_batch" if batches else "push"

@@ -1,8 +1,8 @@
-"""Inlets: in-flight items in front of the endpoint that takes them, handed on by the driver that runs that endpoint.
+"""Inlets: in-flight items wait before an endpoint, until the driver that runs the endpoint passes them on.
 
-The running stream bypasses the inlets: compiled code calls the next entry directly. An inlet fills when a driver
-unwinds to its safe point with in-flight items, or when another thread posts an item. A driver enters compiled code from
-its loop only while all inlets that it runs are empty, so the items in front are always the oldest.
+The running stream bypasses the inlets: compiled code calls the next entry directly. An inlet receives items when a
+driver unwinds to its safe point with in-flight items, or when another thread posts an item. A driver enters compiled
+code from its loop only while all of its inlets are empty, so that items in inlets are always the oldest.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from exop.runtime.dataflow.entry import Entry, InFlight
 
 
 class Runner(Protocol):
-    """A driver, as far as inlets know it."""
+    """The methods of a driver that inlets use."""
 
     name: str
     held_by: str | None
 
     def prompt(self) -> None:
-        """Make the driver look into its inlets as soon as possible; any thread may call this."""
+        """Make the driver empty its inlets as soon as possible; any thread may call this."""
 
 
-#: The drivers that are parked; `None`: all of the application.
+#: The drivers that are parked; `None` for all drivers of the application.
 Parked: TypeAlias = "Collection[Runner] | None"
 
 
 class Inlet:
-    """The in-flight items in front of one endpoint, in order.
+    """The in-flight items that wait before one endpoint, in order.
 
     Attributes:
-        runner: The driver that runs the endpoint, and takes from the inlet; others only append.
-        items: The items, with rising stamps.
+        runner: The driver that runs the endpoint, and takes items from the inlet; other drivers only append.
+        items: The items, with increasing stamps.
     """
 
     __slots__ = ("items", "runner")
@@ -48,10 +48,11 @@ class Inlet:
 
 
 class Inlets:
-    """The inlets of one application, by endpoint; one for each driver holds items that lead to no endpoint.
+    """The inlets of one application, by endpoint; one inlet of each driver has the items that lead to no endpoint.
 
-    The stamps on the items of one driver give the order in which it would have handed them on, across its inlets.
-    Stamps of two drivers cannot be compared: items of several are ordered by how far downstream they are.
+    The stamps of the items of one driver give the order in which it would have passed them on, across all of its
+    inlets. Stamps of two drivers cannot be compared: items of several drivers are ordered by how far downstream they
+    are.
 
     Attributes:
         entries: The compiled entry at each endpoint.
@@ -67,38 +68,38 @@ class Inlets:
         self._lock = threading.RLock()
 
     def first(self, driver: Runner) -> Inlet | None:
-        """Return the inlet whose first item *driver* hands on next."""
+        """Return the inlet whose first item *driver* passes on next."""
         filled = [one for one in self._run_by(driver) if one.items]
         return min(filled, key=lambda one: one.items[0].stamp, default=None)
 
     def filled(self, driver: Runner) -> bool:
-        """Whether *driver* has in-flight items; for any thread."""
+        """Whether *driver* has in-flight items; any thread may call this."""
         return any(one.items for one in self._run_by(driver))
 
     def waiting(self, drivers: Parked = None) -> list[tuple[Runner, InFlight]]:
-        """Return the in-flight items of all drivers, or of these, in order, each with its driver; they are parked."""
+        """Return the in-flight items of *drivers*, which are parked, in order and each with its driver."""
         runners = [runner for runner in list(self._by_runner) if drivers is None or runner in drivers]
         return [(runner, item) for runner in runners for item in self._of(runner)]
 
     def at(self, endpoint: str) -> list[InFlight]:
-        """Return the items in front of an endpoint; they may change meanwhile."""
+        """Return a snapshot of the items that wait before an endpoint. Other threads may change the inlet meanwhile."""
         inlet = self._inlets.get(endpoint)
         while inlet is not None:
             try:
                 return list(inlet.items)
-            except RuntimeError:  # it has changed while it was read
+            except RuntimeError:  # the inlet was changed while it was read
                 continue
         return []
 
     def keep(self, driver: Runner, left: Iterable[InFlight]) -> None:
-        """Put items that *driver* has not handed on, in order, before all that wait for it."""
+        """Insert items that *driver* has not passed on, in order, before all other items that wait for it."""
         for leaf in reversed([leaf for item in left for leaf in _leaves(item)]):
             self._inlet(driver, leaf).items.appendleft(replace(leaf, stamp=next(self._in_front)))
 
     def post(self, given: Iterable[InFlight], *, first: bool = False) -> None:
-        """Give each item to the driver that runs its endpoint, behind all that wait for that, or *first*.
+        """Pass each item to the driver that runs its endpoint, after all items that wait for that driver, or *first*.
 
-        An item is dropped if its endpoint, and all that were behind it, are gone.
+        An item is dropped if its endpoint and all endpoints downstream were removed.
         """
         with self._lock:
             found = [leaf for item in given for leaf in self._current(item)]
@@ -114,12 +115,12 @@ class Inlets:
                 runner.prompt()
 
     def assign(self, depth: Callable[[str], float], leaving: Collection[Runner] = (), drivers: Parked = None) -> None:
-        """Assign the items of *drivers*, which are parked, to the drivers that run their endpoints now; all is bound.
+        """Assign the items of *drivers*, which are parked, to the drivers that run the endpoints after binding.
 
         Args:
             depth: How far downstream an endpoint is, in direct calls.
-            leaving: Drivers that do nothing more.
-            drivers: All that ran an endpoint which another driver runs now; `None`: all of the application.
+            leaving: Drivers that end.
+            drivers: All drivers of which another driver took over an endpoint; `None` for all of the application.
         """
         with self._lock:
             given: dict[Runner, list[tuple[Runner, InFlight]]] = {}
@@ -159,7 +160,7 @@ class Inlets:
                 inlet.items = deque(replace(one, payload=change(one.payload)) for one in inlet.items)
 
     def drop_marks(self, endpoints: Collection[str]) -> None:
-        """Drop the control items at these endpoints: another stream comes there now."""
+        """Drop the control items that wait before these endpoints, since they belong to another stream."""
         for endpoint in endpoints:
             if (inlet := self._inlets.get(endpoint)) is not None:
                 inlet.items = deque(one for one in inlet.items if not isinstance(one.payload, CONTROL))
@@ -184,7 +185,7 @@ class Inlets:
         return inlet
 
     def _current(self, item: InFlight) -> Iterator[InFlight]:
-        """Yield *item* for each endpoint to which it leads now."""
+        """Yield *item* for each endpoint to which its entry leads now."""
         endpoint, entry = item.entry.endpoint, item.entry
         if endpoint and endpoint not in self.entries:
             behind = () if isinstance(item.payload, CONTROL) else (*entry.targets, *entry.behind)
@@ -196,7 +197,7 @@ class Inlets:
 
 
 def _leaves(item: InFlight) -> Iterator[InFlight]:
-    """Resolve a fan-out into its targets, in the order of the calls; a queue stores its share now, full or not.
+    """Resolve a fan-out into its targets, in the order of the calls; a queue stores the item now, even if full.
 
     Several drivers may run a fan-out, and push into a queue; every other endpoint has one runner.
     """

@@ -1,1 +1,1 @@
-"""Drivers: they push items. Each one passes a safe point between two items."""
+"""Drivers push items. Each driver passes a safe point between two items."""

@@ -1,8 +1,8 @@
-"""`Driver`: pushes items in one thread at a time, and parks at a safe point; which driver waits for which.
+"""`Driver`: pushes items in one thread at a time, parks at a safe point, and knows for which driver it waits.
 
-The hand-shake between a driver and its parker is Dekker's: each side writes its own flag first and reads the
-other's afterwards (`busy` and `attention`), so the running stream pays two attribute writes and one read per item and
-no lock. The interpreter gives the sequential order that this needs.
+A driver and the thread that parks it use Dekker's algorithm: each side first writes its own flag and then reads the
+flag of the other (`busy` and `attention`). An item therefore costs two attribute writes and one read, and no lock. The
+interpreter guarantees the sequential consistency that the algorithm needs.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any, NoReturn, Protocol
 from exop.runtime.dataflow.entry import InFlight, Unwind, Wait
 from exop.runtime.dataflow.inlets import Inlet, Inlets
 
-#: The number of items of every driver that are measured at first, so that short runs have figures too.
+#: The number of first items that every driver measures, so that short runs have metrics too.
 FIRST = 16
-#: A local of each thread: the driver that it runs, or works for.
+#: Thread-local: the driver that the thread runs, or for which it acts.
 _LOCAL = threading.local()
 
 
 class Halted(BaseException):
-    """Unwinds the thread of a driver that has to halt. Not an `Exception`, so that no slet catches it."""
+    """Unwinds the thread of a driver that has to halt. Not an `Exception`, so that slets do not catch it."""
 
 
 def current_driver() -> Driver | None:
@@ -34,7 +34,7 @@ def current_driver() -> Driver | None:
 
 @contextmanager
 def acting_as(driver: Driver | None) -> Iterator[None]:
-    """Let the calling thread run *driver* in the block, act for it (an engine's thread that pushes), or for none."""
+    """Within the block, let the calling thread run *driver*, act for it (a thread of an engine), or for no driver."""
     before = getattr(_LOCAL, "driver", None)
     _LOCAL.driver = driver
     try:
@@ -44,9 +44,9 @@ def acting_as(driver: Driver | None) -> Iterator[None]:
 
 
 class Signal:
-    """Wakes one waiting thread; set while none waits, it lets the next wait return at once.
+    """Wakes one waiting thread; if the signal is set while no thread waits, the next wait returns at once.
 
-    Not a `SimpleQueue`: up to Python 3.12 its `get` may block for ever when its timeout passes before it sleeps.
+    Not a `SimpleQueue`: up to Python 3.12, `get` may block forever if the timeout passes before the thread sleeps.
     """
 
     def __init__(self) -> None:
@@ -54,19 +54,19 @@ class Signal:
         self._unset.acquire()
 
     def set(self) -> None:
-        """Wake the waiting thread; any thread may call this."""
+        """Set the signal, and wake the waiting thread; any thread may call this."""
         try:
             self._unset.release()
-        except RuntimeError:  # it is set already
+        except RuntimeError:  # the signal is set already
             return
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set, and unset it; `False` when *timeout* seconds were not enough."""
+        """Wait until the signal is set, and clear it; return `False` if *timeout* seconds have passed before."""
         return self._unset.acquire(timeout=-1 if timeout is None else timeout)
 
 
 def _remaining(timeout: float | None) -> Callable[[], float | None]:
-    """Return a function that returns how many of *timeout* seconds are left."""
+    """Return a function that returns how many of the *timeout* seconds remain."""
     if timeout is None:
         return lambda: None
     deadline = time.monotonic() + timeout
@@ -74,7 +74,7 @@ def _remaining(timeout: float | None) -> Callable[[], float | None]:
 
 
 class DrainedQueue(Protocol):
-    """A queue, as far as drivers know it: its worker, and those that wait for room in it."""
+    """The part of a queue that drivers use: its worker, and the drivers that wait for room."""
 
     name: str
     capacity: int
@@ -90,35 +90,35 @@ class DrainedQueue(Protocol):
         """The number of waiting items."""
 
     def drain(self, driver: Driver, most: int) -> int:
-        """Deliver up to *most* entries, each behind a safe point; returns how many."""
+        """Deliver up to *most* entries, each after a safe point; return how many."""
 
     def keeps_out(self, driver: Driver) -> bool:
-        """Whether *driver* has to wait for room, which wakes it."""
+        """Whether *driver* has to wait for room; if so, the queue wakes it later."""
 
 
 class Driver:
     """The base of all drivers: the flags of the safe point, parking, and waiting for a condition.
 
     Attributes:
-        busy: An item of this driver is under way.
-        attention: There is a request for the next safe point: read once per item.
-        sleeping: It has nothing to do, and waits for `wake`.
-        halting, retired, ending, restarting: Requests to leave at once, to leave to a successor, to end the stream, and
-            to begin another iteration.
+        busy: The driver processes an item.
+        attention: There is a request for the next safe point; read once per item.
+        sleeping: The driver has nothing to do, and waits for `wake`.
+        halting, retired, ending, restarting: Requests to stop at once, to stop because the slet was replaced, to end
+            the stream, and to begin another iteration.
         probing: The next item is to be measured.
-        parked: It waits at its safe point, outside of a slet that it iterates.
-        draining: It sends everything before it is closed, whether there is room or not.
-        idle: Called when there is nothing to do, before the driver sleeps; returns a function to call then.
-        on_caught_up: Called when the in-flight items are processed, and when the driver leaves.
+        parked: The driver waits at its safe point, outside of a slet that it iterates.
+        draining: The driver sends all items before it is closed, even into full queues.
+        idle: Called when there is nothing to do, before the driver sleeps; returns a function for the driver to call.
+        on_caught_up: Called when the in-flight items are processed, and when the driver stops.
         on_defect: Called with an error that no policy handles, and the in-flight item; returns the wait for a repair.
-        waits_at: The full queue at which it waits for room.
-        partner: An engine's driver, which pushes the results of the items that this one takes in.
-        held_by: The suspended slet for which the driver waits with an item in flight.
-        only: The queues that it drains for the moment, if not all of its own.
-        inlets: The in-flight items, which go before all others.
-        rank: How far downstream it begins.
-        count: The items pushed one by one from its loop.
-        rows: All other items pushed: in batches, behind those of further ports, or at a safe point.
+        waits_at: The full queue in which the driver waits for room.
+        partner: The driver of an engine that pushes the results of the items that this driver pulls.
+        held_by: The place at which the driver waits with an item in flight, such as a suspended slet.
+        only: The queues that the driver drains at present, if not all of its queues.
+        inlets: The in-flight items, which precede all others.
+        rank: How far downstream the driver begins.
+        count: The number of items pushed one by one from the driver's loop.
+        rows: The number of all other items pushed: in batches, after those of further ports, or at a safe point.
     """
 
     def __init__(self, name: str) -> None:
@@ -145,12 +145,12 @@ class Driver:
 
     @property
     def closed(self) -> bool:
-        """Whether another thread wants the driver to park."""
+        """Whether another thread has asked the driver to park."""
         return self._closers > 0
 
     @property
     def ignores_capacity(self) -> bool:
-        """Whether a full queue does not hold it up, since another thread waits for the end of its item."""
+        """Whether the driver pushes into full queues, since another thread waits until it has processed its item."""
         return self._closers > 0 or self.draining
 
     def wake(self) -> None:
@@ -159,7 +159,7 @@ class Driver:
         self.notify()
 
     def notify(self) -> None:
-        """Make the driver look at its flags."""
+        """Make the driver check its flags."""
         self._signal.set()
 
     def _request(self, flag: str) -> None:
@@ -169,7 +169,7 @@ class Driver:
         self.notify()
 
     def close(self, watcher: Callable[[], None] | None = None) -> None:
-        """Ask the driver to park at its next safe point; *watcher* is called, in its thread, whenever it rests."""
+        """Ask the driver to park at its next safe point; its thread calls *watcher* whenever the driver rests."""
         if watcher is not None:
             self._watchers.append(watcher)
         with self._flags:
@@ -178,12 +178,12 @@ class Driver:
         self._signal.set()
 
     def open(self, watcher: Callable[[], None] | None = None) -> None:
-        """Let the driver go on, unless another thread has closed it, too; *watcher* is called no more."""
+        """Let the driver continue, unless another thread has also closed it; *watcher* is no longer called."""
         if watcher is not None:
             self._watchers.remove(watcher)
         with self._flags:
             self._closers -= 1
-            self.attention = True  # the entry may be another one now: a method kept in a local is read again
+            self.attention = True  # the entry may have been replaced: so that a driver reads its methods again
         self._signal.set()
 
     def end(self) -> None:
@@ -191,15 +191,15 @@ class Driver:
         self._request("ending")
 
     def halt(self) -> None:
-        """Ask the driver to leave at the next safe point, even with items in flight."""
+        """Ask the driver to stop at the next safe point, even with items in flight."""
         self._request("halting")
 
     def retire(self) -> None:
-        """Ask the driver to leave: a successor sends its unsent output (`take_in_flight`), and the end."""
+        """Ask the driver to stop: the replacement sends the unsent output (`take_in_flight`) and the end."""
         self._request("retired")
 
     def take_in_flight(self) -> list[InFlight]:
-        """Take out the output of its slet that the driver has not sent; it is parked, and will leave."""
+        """Take out the slet's output that the driver has not sent. The driver is parked, and will stop."""
         return []
 
     @property
@@ -212,16 +212,16 @@ class Driver:
         self._request("attention")
 
     def measure_next(self) -> None:
-        """Have the next item measured."""
+        """Request that the next item be measured."""
         with self._flags:
             self.probing = self.attention = True
 
     def wait_parked(self, timeout: float | None = None) -> bool:
-        """Wait until nothing of this driver is under way; `False` when *timeout* seconds were not enough."""
+        """Wait until this driver processes no item; return `False` if *timeout* seconds have passed before."""
         return self._watched(lambda: not self.busy, timeout)
 
     def _watched(self, ready: Callable[[], bool], timeout: float | None) -> bool:
-        """Wait, in another thread than the driver's, until *ready()* holds; it is checked when the driver rests."""
+        """Wait, in another thread than the driver's, until *ready()* is true; check it whenever the driver rests."""
         news, left = Signal(), _remaining(timeout)
         self.watch(news.set)
         try:
@@ -241,7 +241,7 @@ class Driver:
         self._watchers.remove(watcher)
 
     def attend(self) -> bool:
-        """Pass the safe point, when `attention` and `busy` are set; returns whether to measure the next item."""
+        """Pass the safe point; called if `attention` and `busy` are set. Return whether to measure the next item."""
         self.stand_by()
         with self._flags:
             probe, self.probing = self.probing or self._first > 0, False
@@ -250,7 +250,7 @@ class Driver:
         return probe
 
     def stand_by(self) -> None:
-        """Park while closed, leave when halting, send the items in flight."""
+        """Park while the driver is closed, stop if it is to halt, and send the items in flight."""
         self._park()
         if not self._at_work and self.filled:
             self._catch_up()
@@ -266,19 +266,19 @@ class Driver:
 
     @property
     def _shut(self) -> bool:
-        return self._closers > 0 and not (self.halting or self.retired)  # a suspended driver leaves all the same
+        return self._closers > 0 and not (self.halting or self.retired)  # a closed driver can still halt or retire
 
     def _wait_shut(self) -> None:
         self._signal.wait()
 
     def rest(self) -> None:
-        """Note that no item is under way, and notify the watchers."""
+        """Record that the driver processes no item, and notify the watchers."""
         self.busy = False
         for watcher in list(self._watchers):
             watcher()
 
     def wait_for(self, ready: Callable[[], Any], timeout: float | None = None) -> None:
-        """Wait inside an item until *ready()* holds; the thread that makes it hold calls `wake`."""
+        """Wait, while processing an item, until *ready()* is true; the thread that makes it true calls `wake`."""
         left = _remaining(timeout)
         while not ready():
             if self.halting:
@@ -287,11 +287,11 @@ class Driver:
                 return
 
     def waits_for(self, driver: Driver) -> bool:
-        """Whether this driver is *driver*, or waits for room that only *driver* can make in the end."""
+        """Whether this driver is *driver*, or waits for room that in the end only *driver* can make."""
         return driver in self.waiting()
 
     def waiting(self) -> Iterator[Driver]:
-        """Yield this driver or its partner, then the worker of the queue at which that waits for room, and so on."""
+        """Yield this driver or its partner, then the worker of the queue for which that driver waits, and so on."""
         seen: set[Driver] = set()
         owner: Driver | None = self
         while owner is not None and owner not in seen:
@@ -301,11 +301,11 @@ class Driver:
             owner = owner.waits_at.worker if owner.waits_at is not None else None
 
     def defer(self, queue: DrainedQueue) -> bool:
-        """Whether the driver waits for room in *queue* at its next safe point, rather than inside the call."""
+        """Whether the driver waits for room in *queue* at its next safe point rather than inside the call."""
         return False
 
     def doze(self, idle: Callable[[], bool]) -> None:
-        """Sleep, outside of any item, until another thread wakes the driver; not at all unless *idle()* holds."""
+        """If *idle()* is true, sleep without an item in flight until another thread wakes the driver."""
         self.rest()
         self.sleeping = True
         if idle() and not (self._closers or self.halting or self.ending or self.retired or self.filled):
@@ -313,7 +313,7 @@ class Driver:
         self.sleeping = False
 
     def rest_idly(self) -> None:
-        """Rest, since nothing waits, and make the call that `idle` returns."""
+        """Rest, since no item waits, and make the call that `idle` returns."""
         self.rest()
         todo = self.idle() if self.idle is not None else None
         if todo is not None:
@@ -321,23 +321,24 @@ class Driver:
             self.stand_by()
             try:
                 todo()
-            except BaseException as error:  # noqa: BLE001 (a defect strands the driver; the rest passes)
+            except BaseException as error:  # noqa: BLE001 (`unwinding` handles every error)
                 self.unwound(error)
 
     def unwound(self, error: BaseException, item: InFlight | None = None) -> None:
-        """Hand on the items that were in flight when the driver unwound, as soon as possible; it may unwind again.
+        """Pass on, as soon as possible, the items that were in flight when the driver unwound; it may unwind again.
 
-        Until then the driver counts as parked: the items wait in inlets, which a change may assign to other drivers.
+        Until then, the driver counts as parked: a change may assign the items, which wait in inlets, to other drivers.
         """
         self.inlets.keep(self, self.unwinding(error, item).in_flight)
         if not self._at_work:
             self._catch_up()
 
     def unwinding(self, error: BaseException, item: InFlight | None = None) -> Unwind:
-        """Turn an error that has reached the driver into an `Unwind`, which says for what the driver waits.
+        """Turn an error that has reached the driver into an `Unwind`, with the condition for which the driver waits.
 
-        Every slet has a policy of its own: any other error is a defect, or a lack of memory. The driver keeps *item*
-        until a component that it runs is resumed or replaced; of a fan-out, some targets may receive it twice.
+        The policy of a slet handles the slet's own errors, so that any other error is a defect, or a lack of memory.
+        Then *item* waits until a component that the driver runs is resumed or replaced. If the item enters a fan-out,
+        some of the targets may receive it twice.
         """
         if issubclass(type(error), Unwind):
             unwound: Unwind = error  # type: ignore[assignment]
@@ -350,7 +351,7 @@ class Driver:
         return stranded or self.crashed(error)
 
     def crashed(self, error: BaseException) -> NoReturn:
-        """Leave because of a defect that no component can be suspended for."""
+        """Stop because of a defect for which no component can be suspended."""
         raise error
 
     def _catch_up(self) -> None:
@@ -370,14 +371,14 @@ class Driver:
                 inlet.items.popleft()
                 try:
                     item.do(self.inlets.entries)
-                except BaseException as again:  # noqa: BLE001 (a defect strands the driver; the rest passes)
+                except BaseException as again:  # noqa: BLE001 (`unwinding` handles every error)
                     self.inlets.keep(self, self.unwinding(again, item).in_flight)
         finally:
             self._at_work = False
         self.on_caught_up()
 
     def _hold_for(self, item: InFlight, wait: Wait) -> None:
-        """Wait until *item*, the first in the inlets, can be handed on, or was assigned to another driver."""
+        """Wait until *item*, the first in the inlets, can be passed on, or was assigned to another driver."""
 
         def first() -> Inlet | None:
             inlet = self.inlets.first(self)
@@ -388,10 +389,10 @@ class Driver:
             inlet.items[0] = replace(item, wait=None)
 
     def hold(self, place: str, until: Callable[[], Any], timeout: float | None = None) -> None:
-        """Wait at *place* inside an item, as a safe point: at most *timeout* seconds, and while it is to be parked."""
+        """Wait at *place* while processing an item: for at most *timeout* seconds, and while the driver is closed."""
         left = _remaining(timeout)
 
-        def gone() -> bool:  # without items in flight, it need not wait for a repair
+        def gone() -> bool:  # without items in flight, the driver need not wait for a repair
             return self.retired and not self.filled
 
         self.held_by = place
@@ -401,7 +402,7 @@ class Driver:
                 self.wait_for(lambda: gone() or (until() and not self._closers), left())
                 self.wait_for(lambda: gone() or not self._closers)
                 self.busy = True
-                # Read after `busy` was set: a thread that has closed the driver meanwhile waits for it.
+                # Read after `busy` was set: a thread that has closed the driver meanwhile waits until it rests.
                 if gone() or not self._closers:
                     return
         finally:

@@ -1,4 +1,4 @@
-"""The drivers of slets that begin streams: a thread that iterates a source, an engine that pushes from its threads."""
+"""The drivers of sources and engines: a thread that iterates a source; an engine that pushes from its threads."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from exop.runtime.drivers.base import Driver, Halted, acting_as
 
 Yields = Literal["items", "mixed", "batches"]
 _MARKS = frozenset(CONTROL)
-#: Called with the error when the iterator raised; returns whether to iterate again.
+#: Called with the error that the iterator raised; returns whether to iterate again.
 Broken = Callable[[BaseException], bool]
 
 
 class ThreadDriver(Driver):
-    """A driver that is a thread of its own.
+    """A driver with its own thread.
 
     Attributes:
-        crash: The defect that has ended it; `None` for errors of slets.
-        left: The thread has ended, until items are posted for the driver.
+        crash: The defect that has ended the driver; `None` for errors of slets.
+        left: The thread has ended; if items are posted for the driver, another thread starts.
     """
 
     def __init__(self, name: str) -> None:
@@ -48,20 +48,20 @@ class ThreadDriver(Driver):
             self._thread.start()
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait until the thread has left; `False` when it has not within *timeout* seconds."""
+        """Wait until the thread has ended; return `False` if *timeout* seconds have passed before."""
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout)
         return not self.alive
 
     def prompt(self) -> None:
-        """Make the driver look into its inlets, in a new thread if it has left."""
+        """Make the driver empty its inlets, in a new thread if its thread has ended."""
         super().prompt()
         with self._flags:
             if self.left and not self.halting:
                 self._come_back()
 
     def run(self) -> None:
-        """Push until there is nothing more to push."""
+        """Push until there are no more items."""
         raise NotImplementedError
 
     def _come_back(self) -> None:
@@ -72,11 +72,11 @@ class ThreadDriver(Driver):
 
     def _main(self, run: Callable[[], None] | None = None, before: threading.Thread | None = None) -> None:
         if before is not None:
-            before.join()  # one thread at a time runs a driver
+            before.join()  # only one thread at a time runs a driver
         with acting_as(self):
             try:
-                self._keep_running(run or self.run)  # `_leave` has set `left`; a later prompt has reset it
-            except BaseException as error:  # noqa: BLE001 (a defect, where nothing can be resumed any more)
+                self._keep_running(run or self.run)  # `_leave` has set `left`; a later prompt may have reset it
+            except BaseException as error:  # noqa: BLE001 (a defect after which no component can be resumed)
                 self._note_crash(error)
                 self.left = True
             finally:
@@ -84,21 +84,21 @@ class ThreadDriver(Driver):
                 self.on_caught_up()
 
     def _keep_running(self, run: Callable[[], None]) -> None:
-        """Run to the end; after a defect once more, when the component is repaired."""
+        """Run to the end; after a defect, run again when the component is repaired."""
         while True:
             try:
                 run()
                 while not self._leave():
                     self.busy = True
                     self.stand_by()
-            except BaseException as error:  # noqa: BLE001 (a defect strands the driver; the rest passes)
+            except BaseException as error:  # noqa: BLE001 (`unwinding` handles every error)
                 self.busy = True
                 self.unwound(error)
             else:
                 return
 
     def crashed(self, error: BaseException) -> NoReturn:
-        """Leave at once, without an end of the stream."""
+        """Stop at once, without ending the stream."""
         self._note_crash(error)
         self.halt()
         raise Halted
@@ -109,29 +109,29 @@ class ThreadDriver(Driver):
             logger("exop.runtime").error("a driver has crashed", driver=self.name, exc_info=error)
 
     def _leave(self) -> bool:
-        """Leave, unless another thread has posted items meanwhile."""
+        """End the thread, unless another thread has posted items meanwhile."""
         with self._flags:
             self.left = not self.filled
         return self.left
 
 
 class SourceDriver(ThreadDriver):
-    """Iterates a slet and pushes what it yields; between two items is the safe point.
+    """Iterates a slet and pushes the items that it yields; the safe point is between two items.
 
-    While a source is inside its own `next()`, none of its items are in flight, so an idle source never prevents a
-    change behind it. A slet that *pulls* has items in flight there: its safe points are its pulls and its yields.
+    While a source is inside its own `next()`, none of its items is in flight, so that an idle source never delays a
+    change downstream. A slet that *pulls* has items in flight there: its safe points are its pulls and its yields.
 
     Args:
-        iterate: Makes the iterator; called again when a broken source is resumed (its memento holds the position).
+        iterate: Makes the iterator; called again when a failed source is resumed (the memento has the position).
         finish: Sends the end of the stream.
-        unsent: Returns what the slet pushed to further output ports between two items; `None` if it has none.
+        unsent: Returns the items that the slet pushed to further ports between two items; `None` without such ports.
         form: The slet yields single items, items mixed with control items, or batches (lists or record batches).
         pulls: The slet takes its items from queues.
 
     Attributes:
-        broken: Decides what happens when the iterator raises: the failure policy.
-        yielded: The item that was yielded and not pushed while the driver is parked: the memento is one ahead of it.
-        over: The slet had ended at the checkpoint from which it recovers.
+        broken: The failure policy, which is called when the iterator raises.
+        yielded: While the driver is parked, the item that was yielded and not pushed; the memento already includes it.
+        over: The slet had ended before the checkpoint from which it was restored.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class SourceDriver(ThreadDriver):
         self.flow = Flow(partial(getattr, self, "count"))
 
     def run(self) -> None:
-        """Iterate until the source ends, or is asked to end; then send the end of the stream."""
+        """Iterate until the source ends or is asked to end; then send the end of the stream."""
         self.busy = True
         if self.filled:
             self._catch_up()
@@ -177,11 +177,11 @@ class SourceDriver(ThreadDriver):
             return
         try:
             self._finish()
-        except BaseException as error:  # noqa: BLE001 (a defect strands the driver; the rest passes)
+        except BaseException as error:  # noqa: BLE001 (`unwinding` handles every error)
             self.unwound(error, InFlight(self.entry, "control", EndOfStream()))
 
     def restart_iteration(self) -> None:
-        """Iterate the slet again, from its memento, behind its last item; the driver is parked outside of it."""
+        """Iterate the slet again, from its memento, after its last item. The driver is parked outside of the slet."""
         self._request("restarting")
 
     def take_in_flight(self) -> list[InFlight]:
@@ -194,7 +194,7 @@ class SourceDriver(ThreadDriver):
         return [InFlight(self.entry, method, item)]
 
     def restore(self, yielded: tuple[Any] | None) -> None:
-        """Take back the item that was yielded and not pushed; a single one of a release that had no batches here."""
+        """Restore the item that was yielded and not pushed; a release without batches has stored a single item."""
         if self._batches and yielded is not None:
             (item,) = yielded
             if not isinstance(item, (list, *CONTROL, type(None))) and not hasattr(item, "num_rows"):
@@ -203,11 +203,11 @@ class SourceDriver(ThreadDriver):
 
     @property
     def outside(self) -> bool:
-        """Whether it waits outside of the slet that it iterates, has left, or has not begun."""
+        """Whether the driver waits outside of the slet that it iterates, has ended, or has not begun."""
         return self.parked or self.held_by is not None or self.left or not self.alive
 
     def _iterate_again(self) -> bool:
-        """Iterate the slet; returns whether to do so once more."""
+        """Iterate the slet; return whether to iterate again."""
         with self._flags:
             self.restarting = False
             self._settle()
@@ -222,7 +222,7 @@ class SourceDriver(ThreadDriver):
         except Halted:  # raised where a slet pulls
             if self.halting or self.retired:
                 raise
-        except BaseException as error:  # noqa: BLE001 (a source that calls sys.exit is one that raises)
+        except BaseException as error:  # noqa: BLE001 (a source that calls sys.exit counts as one that raises)
             self.rest()
             again = self.broken(error)
             self.rest()
@@ -230,7 +230,7 @@ class SourceDriver(ThreadDriver):
         return self.restarting and not self.ending
 
     def _drain(self, iterator: Iterator[Any]) -> None:
-        """Push single items directly; batches, control items, and those behind further ports, by `_send`."""
+        """Push single items directly; use `_send` for batches, control items, and items of slets with further ports."""
         push, count, plain, mixed, between = self.entry.uncounted, self.count, self._plain, self._mixed, self._pulls
         for item in iterator:
             self.busy = True
@@ -244,7 +244,7 @@ class SourceDriver(ThreadDriver):
                 elif item is not None:
                     self.count = count = count + 1
                     push(item)
-            except BaseException as error:  # noqa: BLE001 (a defect strands the driver; the rest passes)
+            except BaseException as error:  # noqa: BLE001 (`unwinding` handles every error)
                 self._unwound_with(item, error)
                 push = self.entry.uncounted
             self.busy = between
@@ -252,7 +252,7 @@ class SourceDriver(ThreadDriver):
                 return
 
     def _send_at_safe_point(self, item: Any) -> bool:
-        """Pass the safe point with an item, and send it, unless a successor does."""
+        """Pass the safe point with an item; then send the item, unless the slet was replaced."""
         self.yielded = (item,)
         probe = self.attend()
         if self.retired:
@@ -275,7 +275,7 @@ class SourceDriver(ThreadDriver):
         return self.ending or self.retired or self.restarting
 
     def _send(self, item: Any, *, probe: bool = False) -> None:
-        """Send an item behind those that the slet pushed to further ports before."""
+        """Send an item after those that the slet has pushed to further ports."""
         entry = self.entry.probe if probe else self.entry
         self.origin = time.perf_counter() if probe else self.origin
         steps: list[Step] = []
@@ -293,22 +293,22 @@ def _raise(error: BaseException) -> bool:
     raise error
 
 
-#: Sends a payload; called with whether to use the instrumented path.
+#: Sends a payload; the argument is whether to use the instrumented path.
 Send = Callable[[bool], None]
-#: Turns a push into an in-flight item for another driver; called with whether the push was begun.
+#: Turns a push into an in-flight item for another driver; the argument is whether the push was begun.
 Pending = Callable[[bool], InFlight]
 
 
 class EngineDriver(Driver):
-    """The driver of a slet that pushes from threads of its own: one at a time, and every push is a safe point.
+    """The driver of a slet that pushes from its own threads, one push at a time; every push is a safe point.
 
-    It begins closed: a push during the opening waits until everything is open.
+    At first, the driver is closed: a push during the opening waits until all slets are open.
 
     Args:
-        finish: Ends the stream of every output that the slet has not ended itself.
+        finish: Ends the stream of every output port that the slet has not ended.
 
     Attributes:
-        heir: Takes the items that the slet pushes after it was replaced; without one they are dropped.
+        heir: Takes the items that the slet pushes after it was replaced; if `None`, they are dropped.
     """
 
     def __init__(self, name: str, finish: Callable[[], None]) -> None:
@@ -321,16 +321,16 @@ class EngineDriver(Driver):
         self.close()
 
     def start(self) -> None:
-        """Open the driver, once everything is open."""
+        """Open the driver. Called when all slets are open."""
         if not self._started:
             self._started = True
             self.open()
 
     def drive(self, send: Send, pending: Pending | None = None) -> None:
-        """Carry out one push of the slet behind a safe point, where a successor may take it over by *pending*.
+        """Carry out one push of the slet after a safe point, at which *pending* may pass the push to a replacement.
 
         Raises:
-            ChannelClosed: the stream was ended from outside.
+            ChannelClosed: the stream was ended by the platform.
         """
         with self._turn, acting_as(self):
             if self._over:
@@ -344,7 +344,7 @@ class EngineDriver(Driver):
                 if probe:
                     self.origin = time.perf_counter()
                 send(probe)
-            except BaseException as error:  # noqa: BLE001 (a defect strands the driver; the rest passes)
+            except BaseException as error:  # noqa: BLE001 (`unwinding` handles every error)
                 self.unwound(error, pending(True) if pending is not None else None)
             finally:
                 self.rest()
@@ -361,12 +361,12 @@ class EngineDriver(Driver):
         return probe
 
     def take_in_flight(self) -> list[InFlight]:
-        """Take out the push that waits at the safe point."""
+        """Take out the push that waits at the safe point, as an in-flight item."""
         push, self._pending = self._pending, None
         return [push(False)] if push is not None else []
 
     def prompt(self) -> None:
-        """Look into the inlets in another thread, since the slet may not push for a long time."""
+        """Empty the inlets in another thread, since the slet may not push for a long time."""
         super().prompt()
         with self._flags:
             if not self._prompted:
@@ -374,14 +374,14 @@ class EngineDriver(Driver):
                 self._prompted = True
 
     def end(self) -> None:
-        """End the stream behind the push under way; later pushes are refused."""
+        """End the stream after the current push; refuse later pushes."""
         super().end()
-        self.prompt()  # in another thread: a push that waits may have the turn
+        self.prompt()  # in another thread, because a waiting push may hold the lock
 
     def _catch_up_apart(self) -> None:
         with suppress(Halted), self._turn, acting_as(self):
             with self._flags:
-                self._prompted = False  # before it looks: items that come later have a thread of their own
+                self._prompted = False  # reset first: items that are posted later get another thread
             self.busy = True
             try:
                 self.stand_by()

@@ -1,8 +1,8 @@
-"""The worker: the driver that drains queues; and the pool: the few threads that run the workers of all applications.
+"""`Worker`: the driver that drains queues; and `Pool`: the few threads that run the workers of all applications.
 
-A worker has a thread only while it has something to do. At most `size` threads run workers at a time; one whose worker
-waits inside a call, or stays in one call for longer than HANDOFF, no longer counts, and another thread takes its slot:
-no worker waits for another one to finish. A worker is run by one thread at a time.
+A worker has a thread only while it has something to do, and one thread at a time. At most `size` threads run workers at
+the same time. A thread whose worker waits inside a call, or stays in one call for longer than HANDOFF, does not
+count, and another thread takes its slot, so that no worker waits until another one has finished.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from exop.runtime.dataflow.entry import InFlight, Wait
 from exop.runtime.drivers.base import DrainedQueue, Signal, acting_as, current_driver
 from exop.runtime.drivers.source import ThreadDriver
 
-#: The number of entries after which a worker looks at its other queues, and gives way to other workers.
+#: The number of entries after which a worker checks its other queues, and lets other workers run.
 TURN: Final = 64
-#: The seconds in one call after which a worker no longer counts among those that run.
+#: Seconds in one call after which the thread of a worker no longer counts.
 HANDOFF: Final = 0.02
-#: The idle seconds after which a thread beyond the base leaves.
+#: Idle seconds after which a thread ends, if there are more than `size`.
 IDLE: Final = 0.2
 
 
 class Yielded(BaseException):
-    """Takes a worker off its thread at a safe point. Not an `Exception`, so that no slet catches it.
+    """Ends the turn of a worker at a safe point. Not an `Exception`, so that slets do not catch it.
 
     Args:
-        again: It continues in its next turn at once; else when it is scheduled.
+        again: Whether the worker gets its next turn at once; if not, it waits until it is scheduled.
     """
 
     def __init__(self, *, again: bool) -> None:
@@ -44,8 +44,8 @@ class PoolThread:
     """A thread of the pool, with the worker that it runs and `since` when.
 
     Attributes:
-        count: The items that the worker had taken when the monitor looked last.
-        counts: It counts among the threads that run workers.
+        count: The number of items that the worker had taken when the monitor checked last.
+        counts: Whether the thread counts among those that run workers.
     """
 
     __slots__ = ("count", "counts", "signal", "since", "worker")
@@ -59,10 +59,10 @@ class PoolThread:
 
 
 class Pool:
-    """Runs the workers that have items, each for a bounded turn, in the order in which they were scheduled.
+    """Runs the workers that have items, each for a limited turn, in the order in which they were scheduled.
 
     Args:
-        size: How many threads may run workers at a time, and stay when they are idle.
+        size: The number of threads that may run workers at a time, and that do not end when idle.
     """
 
     def __init__(self, size: int) -> None:
@@ -70,7 +70,7 @@ class Pool:
         self.begin()
 
     def begin(self) -> None:
-        """Begin without threads: at the start, and in a forked child, which has none of its parent."""
+        """Reset to having no threads: at start-up, and in a forked child, which does not inherit the threads."""
         self._lock = threading.Lock()
         self._due: deque[Worker] = deque()
         self._threads: set[PoolThread] = set()
@@ -81,14 +81,14 @@ class Pool:
 
     @property
     def crowded(self) -> bool:
-        """Whether workers wait for their turn."""
+        """Whether any workers wait for a turn."""
         return bool(self._due)
 
     def enlist(self, *, back: bool = False) -> None:
-        """Count a worker that begins, or comes *back*; while there is one, the monitor and at least one thread run.
+        """Count a worker that starts, or starts again (*back*); with at least one, the monitor and a thread run.
 
-        A worker that comes back is counted in any case. Where the system has no more threads, the monitor, or else the
-        next worker that is scheduled, starts one later.
+        A worker that starts again is always counted. If the system has no more threads, the monitor starts one later,
+        or else the next worker that is scheduled.
 
         Raises:
             RuntimeError: the system has no more threads; the worker is not counted.
@@ -101,14 +101,14 @@ class Pool:
                 raise RuntimeError("can't start new thread")
 
     def dismiss(self) -> None:
-        """Count a worker that has left; with the last one all threads leave."""
+        """Count a worker that has stopped; after the last one, all threads end."""
         with self._lock:
             self._users -= 1
             if not self._users:
                 self._send_home()
 
     def schedule(self, worker: Worker) -> None:
-        """Run *worker* soon: for another turn, if it is in one. Any thread may call this."""
+        """Schedule a turn of *worker*, or another one if it is in a turn. Any thread may call this."""
         with self._lock:
             if worker.scheduled:
                 worker.again = True
@@ -120,7 +120,7 @@ class Pool:
 
     @contextmanager
     def away(self, worker: Worker) -> Iterator[None]:
-        """Let another thread run while *worker* waits, in its own thread, inside a call."""
+        """Let another thread run workers while *worker* waits, in its own thread, inside a call."""
         thread = worker.thread
         if thread is None:
             yield
@@ -133,10 +133,10 @@ class Pool:
             with self._lock:
                 self._claim(thread)
 
-    # The methods below are called with the lock held, but for those that a thread runs.
+    # The methods below are called with the lock held, except for those that a thread runs.
 
     def _has_threads(self) -> bool:
-        """Whether there are the monitor and a thread; starts them if it can."""
+        """Start the monitor and a thread unless they exist; return whether they exist now."""
         self._monitored = self._monitored or _started(self._monitor, "exop pool monitor")
         return self._monitored and (bool(self._threads) or self._start(idle=True))
 
@@ -151,14 +151,14 @@ class Pool:
             self._running += 1
 
     def _release(self, thread: PoolThread) -> None:
-        """Let another thread run in the slot of this one."""
+        """Let another thread run workers instead of this one."""
         if thread.counts:
             thread.counts = False
             self._running -= 1
             self._staff()
 
     def _staff(self) -> None:
-        """Wake or start a thread for the workers that are due, if there is a slot; else the monitor waits for one."""
+        """Wake or start a thread for the scheduled workers if a slot is free; else wake the monitor."""
         if not self._due:
             return
         if self._running < self.size:
@@ -176,7 +176,7 @@ class Pool:
             self._backlog.set()
 
     def _start(self, *, idle: bool = False) -> bool:
-        """Start a thread; `False` if the system has no more."""
+        """Start a thread; return `False` if the system has no more."""
         thread = PoolThread(counts=not idle)
         if not _started(partial(self._run, thread), "exop worker"):
             return False
@@ -197,7 +197,7 @@ class Pool:
                 return
 
     def _next(self, thread: PoolThread, *, more: bool) -> tuple[Worker | None, bool]:
-        """End a turn and take the next worker: `None` if none is due, and whether the thread leaves then."""
+        """End a turn; return the next worker (`None` if none is scheduled), and whether the thread is to end."""
         with self._lock:
             self._idle.pop(thread, None)
             worker, thread.worker = thread.worker, None
@@ -227,7 +227,7 @@ class Pool:
             return None, False
 
     def _leaves(self, thread: PoolThread) -> bool:
-        """Let an idle thread leave, unless it has just been woken."""
+        """Return whether an idle thread is to end, which it is not if it has just been woken."""
         with self._lock:
             if thread not in self._idle or len(self._threads) <= self.size:
                 return False
@@ -236,7 +236,7 @@ class Pool:
             return True
 
     def _monitor(self) -> None:
-        """While workers are due, look for those that stay in one call or turn, and try again to start a thread."""
+        """While workers wait for a turn, detect workers that stay in one call or turn, and retry to start a thread."""
         while True:
             with self._lock:
                 self._watching = bool(self._due)
@@ -279,14 +279,15 @@ if hasattr(os, "register_at_fork"):
 class Worker(ThreadDriver):
     """Drains one or more queues, the one farthest downstream first, one entry at a time.
 
-    Queues share a worker when they lead into one slet, which one driver at a time may run, or lie on one cycle. A queue
+    Queues share a worker if they lead into one slet, which one driver at a time may run, or are on one cycle. A queue
     that its own worker has filled beyond its capacity is drained before anything further upstream is touched.
 
-    A worker that is idle, closed, waits for room, or waits for a suspended slet has no thread.
+    A worker has no thread while it is idle or closed, waits for room, or waits for a suspended slet.
 
     Attributes:
-        scheduled, again: It waits for its turn or is in one, and is to have another turn behind it: set by the pool.
-        seat: The thread that runs it.
+        scheduled, again: Whether the worker waits for a turn or is in one, and whether it is to have another turn after
+            that one; set by the pool.
+        seat: The thread that runs the worker.
     """
 
     def __init__(self, name: str, pool: Pool = POOL) -> None:
@@ -299,7 +300,7 @@ class Worker(ThreadDriver):
         self._full: list[DrainedQueue] = []
 
     def serve(self, queues: tuple[DrainedQueue, ...]) -> None:
-        """Drain these queues, downstream first. Called while the worker is parked or not started yet."""
+        """Set the queues to drain, downstream first. Called while the worker is parked or not started yet."""
         self.queues = queues
         for queue in queues:
             queue.worker = self
@@ -307,7 +308,7 @@ class Worker(ThreadDriver):
             self.wake()
 
     def start(self) -> None:
-        """Begin to drain; a worker starts once."""
+        """Start to drain; a worker starts once."""
         if not self._started:
             self._pool.enlist()
             self._started = True
@@ -315,26 +316,26 @@ class Worker(ThreadDriver):
 
     @property
     def alive(self) -> bool:
-        """Whether it has started and not left."""
+        """Whether the worker has started and not stopped."""
         return self._started and not self.left
 
     @property
     def empty(self) -> bool:
-        """Whether nothing waits in any of the queues that it drains."""
+        """Whether all queues that the worker drains are empty."""
         return not any(queue.entries for queue in self.only or self.queues)
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait until it has left; `False` when it has not within *timeout* seconds."""
+        """Wait until the worker has stopped; return `False` if *timeout* seconds have passed before."""
         return current_driver() is not self and self._watched(lambda: not self.alive, timeout)
 
     def notify(self) -> None:
-        """Schedule a turn: the worker looks at its flags, its queues, and the condition for which it waits."""
+        """Schedule a turn, in which the worker checks its flags, its queues, and the condition for which it waits."""
         super().notify()
         if self.alive:
             self._pool.schedule(self)
 
     def open(self, watcher: Callable[[], None] | None = None) -> None:
-        """Let the worker go on; one that has nothing to do stays off the threads."""
+        """Let the worker continue; if there is nothing to do, it gets no thread."""
         self._full = []  # perhaps it pushes elsewhere now
         super().open(watcher)
         if self.alive and not self.sleeping:
@@ -346,13 +347,13 @@ class Worker(ThreadDriver):
         self._pool.schedule(self)
 
     def wait_for(self, ready: Callable[[], Any], timeout: float | None = None) -> None:
-        """Wait inside an item; another worker has the thread's slot meanwhile."""
+        """Wait while processing an item; another worker may use the thread's slot meanwhile."""
         if not ready():
             with self._pool.away(self):
                 super().wait_for(ready, timeout)
 
     def _hold_for(self, work: InFlight, wait: Wait) -> None:
-        """Wait for a slet without a thread: the worker is scheduled again when that is resumed."""
+        """Wait for a slet without occupying a thread: the worker is scheduled again when the slet is resumed."""
         if wait.patience is not None or self.thread is None:
             super()._hold_for(work, wait)
             return
@@ -361,7 +362,7 @@ class Worker(ThreadDriver):
         raise Yielded(again=False)
 
     def defer(self, queue: DrainedQueue) -> bool:
-        """Wait for room in *queue* at the next safe point, without a thread; not twice in one call."""
+        """Wait for room in *queue* at the next safe point, without occupying a thread; not twice in one call."""
         if self.thread is None or self.ignores_capacity or queue in self._full:
             return False
         self._full.append(queue)
@@ -369,11 +370,11 @@ class Worker(ThreadDriver):
         return True
 
     def yield_soon(self) -> None:
-        """Let other workers run after the item that is under way."""
+        """Let other workers run after the current item."""
         self._yields = self.attention = True
 
     def turn(self) -> bool:
-        """Drain for a while, in a thread of the pool; returns whether there is more to do at once."""
+        """Drain queues for one turn, in a thread of the pool; return whether there is more to do at once."""
         if self.left:  # it was scheduled during its last turn
             return False
         with acting_as(self):
@@ -381,7 +382,7 @@ class Worker(ThreadDriver):
                 return self._take_turn()
             except Yielded as yielded:
                 return yielded.again
-            except BaseException as error:  # noqa: BLE001 (a defect, where nothing can be resumed any more)
+            except BaseException as error:  # noqa: BLE001 (a defect after which no component can be resumed)
                 self._note_crash(error)
                 self.left = True
                 self._quit()
@@ -390,8 +391,8 @@ class Worker(ThreadDriver):
     def _take_turn(self) -> bool:
         self.parked = self.sleeping = False
         self.busy = True
-        self.stand_by()  # also without attention: it has left its last turn with work in flight, perhaps
-        self.held_by = None  # that work is done, or was given to another driver
+        self.stand_by()  # also without attention: items of the last turn may be in flight
+        self.held_by = None  # these items were processed, or assigned to another driver
         taken = 0
         while taken < TURN or not self._pool.crowded:
             if (self.ending or self.retired) and self.empty and self._leave():
@@ -404,14 +405,14 @@ class Worker(ThreadDriver):
         return True
 
     def _drain(self, queue: DrainedQueue) -> int:
-        """Deliver up to TURN entries of a queue, and more while it holds more than its capacity."""
+        """Deliver up to TURN entries of a queue, and more while the queue exceeds its capacity."""
         moved = 0
         while True:
             try:
                 took = queue.drain(self, TURN)
             except Yielded:
                 raise
-            except BaseException as error:  # noqa: BLE001 (a defect strands the driver; the rest passes)
+            except BaseException as error:  # noqa: BLE001 (`unwinding` handles every error)
                 self.unwound(error)
                 took = 1
             moved += took
@@ -419,7 +420,7 @@ class Worker(ThreadDriver):
                 return moved
 
     def _busy_again(self) -> bool:
-        """Rest until it is woken, since nothing waits; returns whether there is something to do after all."""
+        """Rest until another thread wakes the worker, since no item waits; return whether an item has arrived."""
         self.busy = True
         if self.attention:
             self.stand_by()
@@ -434,7 +435,7 @@ class Worker(ThreadDriver):
         return True
 
     def _park(self) -> None:
-        """Park while closed, wait for room, leave when halting: without a thread, the worker is scheduled again."""
+        """Park while closed, wait for room, stop if halting; while the worker waits, it occupies no thread."""
         if self._yields:
             self._yields = False
             if not self._closers:

@@ -148,7 +148,7 @@ def test_what_has_no_fields_is_refused():
 def test_what_does_not_fit_the_schema_is_refused():
     """The error says what pyarrow found."""
     schema = pa.schema({"x": pa.int16()})
-    with pytest.raises(WiringError, match="do not fit the columns"):
+    with pytest.raises(WiringError, match="do not match the columns"):
         to_columns([{"x": "many"}], PortType(pa.RecordBatch, "columns", schema))
 
 
