@@ -345,7 +345,7 @@ def test_a_queue_without_room_for_what_comes_before_its_table_is_filled_is_repor
     cars = app.add("between", plain, x=numbers, out=app.channel("cars", kind="queue", capacity=10))
     app.add("write", writing(seen), x=app.add("enrich", Enriched, x=cars, rates=rates))
     platform.apply(app.build())
-    told = "enrich accepts no items until 'rates' is filled, whose producer waits .* the queue 'cars', which holds 10 items"
+    told = "enrich accepts no items until 'rates' is filled, whose .* the queue 'cars', which holds 10 items"
     with pytest.raises(ComponentFailed, match=told):
         platform.wait("app", PATIENCE)
     (line,) = application_troubles(platform.status("app"))
