@@ -46,9 +46,9 @@ bench: $(READY)  ## the overhead of a hop, of the registry, and of starting a co
 	$(BIN)/python -m bench registry
 	$(BIN)/python -m bench start
 
-docs: $(READY)   ## the documentation as a site, in docs/_build (half a minute the first time)
+docs: $(READY)   ## the documentation as a site, in docs/_build (half a minute)
 	$(PIP) install -e '.[docs]'
-	$(BIN)/python -m sphinx -q -W --keep-going docs docs/_build
+	$(BIN)/python -m sphinx -q -W --keep-going -E docs docs/_build
 	@echo "docs/_build/index.html"
 
 pages: $(READY)  ## the generated parts of the reference, from the code
