@@ -288,7 +288,8 @@ class Platform(Management["Plan"]):
         try:
             with self._applications.history.recorded(stored.name, "start", new=True):
                 self._restart_one(store, stored)
-                self._applications.history.told(how=self.restarted[stored.name])
+                revision = self.deployment(stored.name).mesh.revision
+                self._applications.history.told(how=self.restarted[stored.name], revision=revision)
         except RAISED as error:
             problem = error if isinstance(error, ExopError) else None
             if problem is None:

@@ -77,7 +77,7 @@ def test_it_is_kept_and_taken_back(platform: Platform, tmp_path: Path, capsys: p
         for number, why in ((1, r"\(deploy\) has not changed"), (99, "does not exist")):
             with pytest.raises(PlanError, match=f"the entry {number} of numbers {why}.* see `exop history numbers`"):
                 remote.plan_reverse("numbers", number)
-        assert told(again, "what", "how")[3] == ("start", "started anew (not durable)")
+        assert told(again, "what", "how", "revision")[3] == ("start", "started anew (not durable)", 4)
         entries = again.history("numbers")
     assert main(["history", "numbers", "--state", str(tmp_path / "state"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == entries, "a platform that is down"

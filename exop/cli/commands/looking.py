@@ -146,7 +146,7 @@ def _entry(one: dict[str, Any]) -> tuple[object, ...]:
         one["at"],
         one["who"],
         operation,
-        f"{one['from']} → {one['to']}" if "to" in one else "-",
+        f"{one['from']} → {one['to']}" if "to" in one else one.get("revision", "-"),
         pause(one["paused_ms"]) if "paused_ms" in one else "-",
         "; ".join(outcome),
     )
