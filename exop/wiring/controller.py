@@ -152,7 +152,11 @@ class WiringController:
         self._replace_queues(deployment, region, queues)
         deployment.reasons = region.after.execution.inserted
         leaving = assign_workers(deployment, region)
-        _watch_cycles(deployment, region)
+        touched = {*region.nodes, *region.channels}  # cycles in which nothing has changed keep their watchers
+        watchers = (one for one in deployment.loops if isinstance(one, EndOfCycle))
+        kept = {one.cycle: one for one in watchers if one.touched.isdisjoint(touched)}
+        fresh = [cycle for cycle in map(tuple, region.after.execution.cycles) if cycle not in kept]
+        deployment.loops = [*kept.values(), *(EndOfCycle(deployment, region.after.graph, cycle) for cycle in fresh)]
         self._bound[deployment] = region.after
         return partial(_complete, deployment, region, catch_up, leaving)
 
@@ -187,8 +191,7 @@ def _executions(deployment: Deployment, part: Replanning, changed: WiringGraph) 
     standing = part.insertable({**dict.fromkeys(filled, "it holds items"), **deployment.reasons})
     if deployment.started is None:
         return [part.executed(standing)]
-    fed = ((name, edge) for name, edges in changed.consumers.items() for edge in edges)
-    late = [changed.queue_before(name, edge) for name, edge in fed if deployment.joined.get(edge.name) != name]
+    late = [changed.queue_before(name, edge) for name, edge in changed.fed if deployment.joined.get(edge.name) != name]
     late += [input_queue(name) for name in changed.channels if name in deployment.merges]
     found = [part.executed({})]
     for queues in (standing, {**standing, **part.insertable(dict.fromkeys(late, "connected while the stream runs"))}):
@@ -220,14 +223,6 @@ def _check_types(graph: WiringGraph, channels: Iterable[str]) -> None:
             reason = join_mismatch(type(graph.channels[name]), producer.port.type, consumer.port)
             if reason:
                 raise WiringError(f"{producer.name} cannot feed {consumer.name} through {name!r}: {reason}")
-
-
-def _watch_cycles(deployment: Deployment, region: Region) -> None:
-    """Watch the cycles; those in which nothing has changed keep their watchers."""
-    there = (one for one in deployment.loops if isinstance(one, EndOfCycle))
-    kept = {one.cycle: one for one in there if one.touched.isdisjoint({*region.nodes, *region.channels})}
-    fresh = [cycle for cycle in map(tuple, region.after.execution.cycles) if cycle not in kept]
-    deployment.loops = [*kept.values(), *(EndOfCycle(deployment, region.after.graph, cycle) for cycle in fresh)]
 
 
 class EndOfCycle:

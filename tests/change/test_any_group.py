@@ -24,7 +24,7 @@ from exop.model.meshes.mesh import Node
 from exop.model.meshes.partitions import partition_of, ranges
 from exop.runtime.channels import partitioned
 from exop.wiring.changes import change as changing
-from exop.wiring.changes import drain
+from exop.wiring.graph import region
 from tests.change.offered import offered
 from tests.change.tools import Books, Position
 from tests.rig import parked, threads_leave
@@ -331,7 +331,7 @@ def lists_out_of_order(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def without_what_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """The partitions move past the items that wait in front of their former owners."""
-    monkeypatch.setattr(drain, "regrouped", lambda before, after, channel: [])
+    monkeypatch.setattr(region, "regrouped", lambda before, after, channel: [])
 
 
 @pytest.mark.parametrize(

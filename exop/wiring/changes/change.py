@@ -35,10 +35,9 @@ from exop.runtime.supervision.interpreter import collect_young, yield_gil
 from exop.runtime.supervision.interrupts import check_interrupt
 from exop.safe_repr import add_note, error_text
 from exop.wiring.changes.channels import Undo, settle_channels
-from exop.wiring.changes.conditional_updates import applying_drivers, caught_up, remembered, settle_updates
+from exop.wiring.changes.conditional_updates import caught_up, remembered, settle_updates
 from exop.wiring.changes.drain import (
     Drain,
-    check_caught_up,
     check_ends,
     check_engine_ports,
     check_inlets,
@@ -115,7 +114,12 @@ class Change:
         check_interrupt()
         self._successors.create()
         self._successors.open()
-        check_caught_up(self._old, self.timeout)
+        for one in self._old:
+            if one.tie is not None and not one.tie.caught_up(self.timeout):
+                raise PlanError(
+                    f"{one.node.name} is ahead of its producers since the platform has recovered, and they have not "
+                    f"caught up within {self.timeout:g} s; repair the slets before it that stand still, and try again"
+                )
         yield_gil()
 
     @_leads(Phase.PREPARED, Phase.STAGED)
@@ -127,8 +131,11 @@ class Change:
         self._region = region = self._connect()
         yield_gil()
         pause = self.pause.begin()
-        # Conditional updates would alter the mesh, too.
-        drivers = dict.fromkeys([*region.drivers(self.deployment), *applying_drivers(self.deployment, self.wiring)])
+        drivers = dict.fromkeys(region.drivers(self.deployment))
+        nodes, channels = self.deployment.update_log.places(pending=True)
+        if nodes or channels:  # conditional updates would alter the mesh, too
+            updated = self.wiring.region(self.deployment, None, nodes, channels)
+            drivers |= dict.fromkeys(updated.drivers(self.deployment))
         pause.drivers = sorted(drivers, key=lambda driver: driver.rank)
         Drain(pause, self._old, region, partial(self._successors.open_late, pause), self._undo).stage()
 

@@ -12,7 +12,7 @@ from exop.logs import logger
 from exop.model.meshes.checks import check, check_durable
 from exop.model.meshes.diff import Difference
 from exop.model.meshes.entries import touched
-from exop.model.meshes.mesh import ChannelSpec, Mesh
+from exop.model.meshes.mesh import Mesh
 from exop.runtime.channels.base import Channel, channel_settings
 from exop.runtime.channels.queue import Buffered
 from exop.runtime.channels.window import WindowChannel, timed_by
@@ -49,7 +49,14 @@ def check_channels(mesh: Mesh, kinds: Mapping[str, type[Channel]], changes: Diff
                 f"the channel {name} ({channel.kind}) keeps its settings while it runs (the kinds that take others: "
                 f"{able or 'none'}); add a new channel and rewire to it"
             )
-        _check_settings(old or channel, channel, kinds)
+        live, settings = make_channel(kinds, replace(old or channel, pending=())).live, dict(channel.settings)
+        for more in ({}, *(update.settings for update in channel.pending)):
+            settings |= more
+            if make_channel(kinds, replace(channel, settings=settings)).live is not live:
+                raise PlanError(
+                    f"the channel {name} hands out its own window where its slets evict, and copies elsewhere: that "
+                    f"cannot change while it runs; add a new channel and rewire to it"
+                )
 
 
 def unpunctuated(graph: WiringGraph, channel: str) -> tuple[list[str], Collection[str]]:
@@ -149,18 +156,6 @@ def _lack(channel: WindowChannel, producers: Iterable[str]) -> str:
         f"closes by the times of its items, as behind a watermark without delay; put app.add(NAME, 'stock:watermark', "
         f"item=…, time={_timed(channel)!r}, delay=…) behind each source: the next release refuses it without"
     )
-
-
-def _check_settings(old: ChannelSpec, channel: ChannelSpec, kinds: Mapping[str, type[Channel]]) -> None:
-    """Make the channel with the settings of now, and with those after each pending update, as a trial."""
-    live, settings = make_channel(kinds, replace(old, pending=())).live, dict(channel.settings)
-    for more in ({}, *(update.settings for update in channel.pending)):
-        settings |= more
-        if make_channel(kinds, replace(channel, settings=settings)).live is not live:
-            raise PlanError(
-                f"the channel {channel.name} hands out its own window where its slets evict, and copies elsewhere: "
-                f"that cannot change while it runs; add a new channel and rewire to it"
-            )
 
 
 def settle_channels(deployment: Deployment, mesh: Mesh, changes: Difference, undo: list[Undo]) -> set[str]:

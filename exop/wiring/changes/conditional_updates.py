@@ -15,7 +15,6 @@ from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.nodes import Node
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
-from exop.runtime.drivers.base import Driver
 from exop.wiring.changes.channels import Undo
 from exop.wiring.changes.plan import Plan, make_plan
 from exop.wiring.controller import WiringController
@@ -89,12 +88,6 @@ def remembered(component: Component) -> Undo:
             component.configure(node)
 
     return bring_back
-
-
-def applying_drivers(deployment: Deployment, wiring: WiringController) -> list[Driver]:
-    """Return the drivers that may put pending updates into effect."""
-    nodes, channels = deployment.update_log.places(pending=True)
-    return wiring.region(deployment, None, nodes, channels).drivers(deployment) if nodes or channels else []
 
 
 def followed_updates(component: Component, since: int, deployment: Deployment) -> Node:

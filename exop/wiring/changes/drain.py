@@ -7,9 +7,9 @@ an engine has not processed goes to its successor.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 from exop.errors import PlanError
@@ -41,7 +41,6 @@ from exop.wiring.graph.wiring_graph import (
     edge_queue,
     input_queue,
     port_of_endpoint,
-    regrouped,
 )
 
 
@@ -57,7 +56,6 @@ class Drain:
     region: Region
     stopped: Callable[[Component], None]
     undo: list[Callable[[], object]]
-    _sharing: set[str] = field(default_factory=set)
 
     def stage(self) -> None:
         """Empty everything with as few drivers closed as possible; raise `PlanError` if that is impossible.
@@ -94,12 +92,10 @@ class Drain:
             leaving = [edge for edge in before.consumers.get(name, ()) if edge.name not in there]
             removed = [edge for edge in leaving if edge.node not in after.nodes]
             gone, channel = name not in after.channels, before.channels.get(name)
-            shared = regrouped(before, after, name)
             if isinstance(channel, Buffered) and leaving and (gone or len(removed) < len(leaving) or not there):
                 yield channel, leaving
-            self._sharing |= {edge.name for edge in shared}
             portless = [edge for edge in leaving if not _has_port(after, edge)]
-            edges = dict.fromkeys([*portless, *shared])
+            edges = dict.fromkeys([*portless, *self.region.regrouped[name]])
             queues = {edge_queue(name, edge): [edge] for edge in edges}
             queues |= {input_queue(name): leaving} if gone else {}
             yield from ((inserted[queue], ports) for queue, ports in queues.items() if queue in inserted)
@@ -121,9 +117,9 @@ class Drain:
         kept = [pair for pair, over in zip(queues, ended, strict=True) if not (pair[0].left or over)]
         if any(_filled(*one) for one in kept):
             self._let_empty(worker, kept)
+        there, shared = self.region.after.graph.nodes, [*chain.from_iterable(self.region.regrouped.values())]
         for queue, leaving in kept:
-            there = self.region.after.graph.nodes
-            stay = any(edge.node in there or edge.name in self._sharing for edge in leaving)
+            stay = any(edge.node in there or edge in shared for edge in leaving)
             if _filled(queue, leaving) and (stay or not all(edge.component.blocked for edge in leaving)):
                 names = ", ".join(edge.name for edge in leaving)
                 why = worker.held_by or f"it was not emptied within {self.pause.timeout:g} s"
@@ -236,7 +232,7 @@ def check_inlets(inlets: Inlets, drivers: Collection[Driver], region: Region) ->
     Only a node that cannot take items is removed with the work that waits for it.
     """
     before, after = region.before.graph, region.after.graph
-    sharing = {edge.name for name in region.channels for edge in regrouped(before, after, name)}
+    sharing = {edge.name for edges in region.regrouped.values() for edge in edges}
     for driver, work in inlets.waiting(drivers):
         channel, port = channel_of_endpoint(work.entry.endpoint), port_of_endpoint(work.entry.endpoint)
         node, end = node_at(port, before.nodes)
@@ -281,16 +277,6 @@ def check_engine_ports(old: Iterable[Component], successors: Mapping[str, Compon
                     f"{component.node.name} has not processed all its input at {port.name!r}, and its successor has "
                     f"no such port; let it finish first, or replace it by a slet with this port"
                 )
-
-
-def check_caught_up(old: Iterable[Component], timeout: float) -> None:
-    """Wait until no engine is ahead of its producers after a recovery, or raise `PlanError`; no driver is parked."""
-    for component in old:
-        if component.tie is not None and not component.tie.caught_up(timeout):
-            raise PlanError(
-                f"{component.node.name} is ahead of its producers since the platform has recovered, and they have not "
-                f"caught up within {timeout:g} s; repair the slets before it that stand still, and try again"
-            )
 
 
 def unsent_output(component: Component) -> list[InFlight]:

@@ -104,7 +104,7 @@ class Changes:
             check_pause(plan.moves, running.components, plan.pause)
         try:
             for step, reason in self._tried(plan):
-                if reason is None:
+                if not reason:
                     found.append(step.node)
                 elif not plan.stall:
                     raise PlanError(f"{_stall(plan, step, reason)}; nothing has happened; {CURE}")
@@ -114,7 +114,7 @@ class Changes:
             raise
         return found
 
-    def _tried(self, plan: Plan) -> Iterator[tuple[Step, PlanError | None]]:
+    def _tried(self, plan: Plan) -> Iterator[tuple[Step, str]]:
         """Yield the steps whose hand-over, tried on a copy while the stream runs, takes longer than the allowed pause.
 
         Each comes with the reason if its successor cannot catch up beside the old slet.
@@ -141,7 +141,7 @@ class Changes:
             return  # another mesh runs, perhaps that of this plan
         try:
             for step, reason in self._tried(plan):
-                if reason is not None:
+                if reason:
                     yield f"warning: {_stall(plan, step, reason)}; {CURE}"
                 elif step.state is not None:
                     yield (
@@ -293,28 +293,25 @@ def _duration(step: Step, running: Deployment, old: Component, pause: float, sec
     return took
 
 
-def _obstacle(plan: Plan, step: Step, old: Component) -> PlanError | None:
-    """Return the reason why a successor cannot catch up beside the old slet."""
+def _obstacle(plan: Plan, step: Step, old: Component) -> str:
+    """Return the reason, if there is one, why a successor cannot catch up beside the old slet."""
     if plan.shadow is not None:
-        return PlanError(f"{step.node}: the one on trial does not take over, since its settings are diverted")
+        return f"{step.node}: the one on trial does not take over, since its settings are diverted"
     assert step.before is not None
     assert step.after is not None
     if old.status is not State.ACTIVE:
-        return PlanError(f"{step.node} is {old.status}: its successor cannot catch up beside it")
+        return f"{step.node} is {old.status}: its successor cannot catch up beside it"
     try:
         check_catching_up(plan.after, step.before, step.after)
     except PlanError as reason:
-        return reason
-    return None
+        return str(reason)
+    return ""
 
 
-def _stall(plan: Plan, step: Step, reason: PlanError) -> str:
+def _stall(plan: Plan, step: Step, reason: str) -> str:
     assert step.state is not None
-    took = plan.took[step.node]
-    return (
-        f"the change stops the stream for about {took:.2g} s: {step.state.calls} of {step.node}, as tried on a copy "
-        f"({reason})"
-    )
+    tried = f"{step.state.calls} of {step.node}, as tried on a copy"
+    return f"the change stops the stream for about {plan.took[step.node]:.2g} s: {tried} ({reason})"
 
 
 def _removed(application: str) -> PlanError:

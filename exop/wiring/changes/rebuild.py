@@ -16,7 +16,7 @@ from functools import partial
 from itertools import chain, groupby
 from typing import Any, Final
 
-from exop.errors import ExopError, NotRebuildable, NotStorable
+from exop.errors import ExopError, NotRebuildable
 from exop.model.items import CONTROL
 from exop.model.meshes.mesh import Node
 from exop.model.slets.memento import Memento
@@ -36,6 +36,7 @@ from exop.runtime.supervision.interrupts import check_interrupt
 from exop.safe_repr import error_text
 from exop.wiring.changes.plan import Plan, Step
 from exop.wiring.graph.wiring_graph import channel_endpoint, input_queue
+from exop.wiring.shadow.comparison import same
 
 #: The number of rows to replay at a time.
 BATCH: Final = 5000
@@ -281,7 +282,7 @@ class Rebuild:
         """Refuse the state if the slets and windows on the path were different before: their copies differ now."""
         node = self._successor.node
         for copy in self._copies:
-            if not _same(copy.state, self._deployment.components[copy.node.name].state):
+            if not same(copy.state, self._deployment.components[copy.node.name].state):
                 problem = f"{copy.node.name}, between the log and the slet, has another state than the log gives it now"
                 raise _refused(node, problem, OTHERWISE)
         for port, fresh in self._windows:
@@ -347,17 +348,6 @@ def _merged(events: Iterable[Any]) -> Iterator[Any]:
             yield list(chain.from_iterable(run))
         else:
             yield from run
-
-
-def _same(one: Memento | None, other: Memento | None) -> bool:
-    """Whether two states are equal, as far as they can be compared."""
-    # Imported lazily: only this needs the encoding.
-    from exop.model.values.encoding import encode, fields_of
-
-    try:
-        return encode(one and fields_of(one)) == encode(other and fields_of(other))
-    except NotStorable:
-        return True
 
 
 def _refused(node: Node, problem: str, cure: str) -> NotRebuildable:

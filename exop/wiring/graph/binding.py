@@ -298,7 +298,7 @@ class CatchUp:
         found = cls()
         if deployment.started is None:
             return found
-        for name, edge in _fed(graph):
+        for name, edge in graph.fed:
             if deployment.joined.get(edge.name) != name and (entries := _first_entries(deployment, graph, name, edge)):
                 found.entries.setdefault(graph.queue_before(name, edge), []).extend(entries)
         for name, edges in graph.producers.items():
@@ -331,13 +331,9 @@ class CatchUp:
             queue_of(deployment, name).restore({"entries": [("control", mark) for mark in merge.take_due()]})
 
 
-def _fed(graph: WiringGraph) -> Iterator[tuple[str, Edge]]:
-    return ((name, edge) for name, edges in graph.consumers.items() for edge in edges)
-
-
 def open_anew(deployment: Deployment, graph: WiringGraph) -> None:
     """Forget the progress of the old streams of ports that are connected elsewhere now."""
-    moved = [edge for name, edge in _fed(graph) if deployment.joined.get(edge.name, name) != name]
+    moved = [edge for name, edge in graph.fed if deployment.joined.get(edge.name, name) != name]
     deployment.inlets.drop_marks([edge.name for edge in moved])
     for edge in moved:
         component, port = edge.component, edge.port.name
@@ -369,9 +365,9 @@ def _first_entries(deployment: Deployment, graph: WiringGraph, name: str, edge: 
 
 def _without_edge(deployment: Deployment, graph: WiringGraph) -> Iterator[tuple[QueueChannel, str]]:
     """The inserted queues that hold something, and whose port is connected elsewhere now."""
-    there = {edge_queue(name, edge) for name, edge in _fed(graph)} | {input_queue(name) for name in graph.channels}
+    there = {*(edge_queue(name, edge) for name, edge in graph.fed), *map(input_queue, graph.channels)}
     # A port that pulls knows its earlier queues itself.
-    edges = {edge.name: (name, edge) for name, edge in _fed(graph) if not edge.port.pulled}
+    edges = {edge.name: (name, edge) for name, edge in graph.fed if not edge.port.pulled}
     for queue_id, queue in deployment.inserted.items():
         found = edges.get(queue_id.rpartition(" -> ")[2]) if queue_id not in there else None
         if found is not None and isinstance(queue, QueueChannel) and queue.entries:

@@ -24,6 +24,7 @@ from exop.wiring.graph.wiring_graph import (
     edge_queue,
     input_queue,
     port_of_endpoint,
+    regrouped,
 )
 
 
@@ -112,6 +113,11 @@ class Region:
         moved = {vertex for vertex, was, now in drivers if was != now or not others.isdisjoint(now)}
         ranked = [*part.ranked, *(("queue", queue) for queue in queues)]
         return replace(self, moved=moved, queues=queues, ranked=ranked)
+
+    @cached_property
+    def regrouped(self) -> dict[str, list[Edge]]:
+        """The edges at each channel that share its partitions, if the change alters that."""
+        return {name: regrouped(self.before.graph, self.after.graph, name) for name in self.channels}
 
     @cached_property
     def graph(self) -> WiringGraph:

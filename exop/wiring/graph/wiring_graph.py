@@ -196,6 +196,11 @@ class WiringGraph:
         sides = self.producers, self.consumers
         return [(name, edge) for name in channels for side in sides for edge in side.get(name, ())]
 
+    @property
+    def fed(self) -> list[tuple[str, Edge]]:
+        """All edges into slets, each with its channel."""
+        return [(name, edge) for name, edges in self.consumers.items() for edge in edges]
+
     def groups(self, channel: str) -> dict[tuple[str, str], list[Edge]]:
         """The edges that share the partitions of a channel, by group and port."""
         found: dict[tuple[str, str], list[Edge]] = {}

@@ -17,25 +17,15 @@ def sink(item: Any) -> None:
     """Take everything."""
 
 
-def laid_out(rig, app):
-    """Lay out an application."""
-    return plan_execution(rig.graph(app))
-
-
-def drivers_of(execution, name):
-    """Who runs a node."""
-    return execution.drivers[name]
-
-
 def test_where_one_driver_comes_no_queue_is_needed(rig):
     """It runs a chain, all consumers of a channel, and branches that meet again, one after the other."""
     app = Application("one")
     at = app.add("numbers", count_up, to=3)
     left, right = app.add("left", same, item=at), app.add("right", same, item=at)
     app.add("sink", sink, item=app.add("both", Two, left=left, right=right))
-    execution = laid_out(rig, app)
+    execution = plan_execution(rig.graph(app))
     assert execution.inserted == {}
-    assert [kind for kind, _ in drivers_of(execution, "sink")] == ["source"]
+    assert [kind for kind, _ in execution.drivers["sink"]] == ["source"]
 
 
 def test_where_two_drivers_meet_in_a_slet_its_ports_get_queues_with_one_worker(rig):
@@ -43,7 +33,7 @@ def test_where_two_drivers_meet_in_a_slet_its_ports_get_queues_with_one_worker(r
     app = Application("meet")
     one, other = app.add("one", count_up, to=3), app.add("other", count_up, to=3)
     app.add("both", Two, left=one, right=other)
-    execution = laid_out(rig, app)
+    execution = plan_execution(rig.graph(app))
     assert set(execution.inserted) == {"one -> both.left", "other -> both.right"}
     assert all("several drivers meet in both" in reason for reason in execution.inserted.values())
     assert {"one -> both.left", "other -> both.right"} in execution.groups.values()
@@ -58,7 +48,7 @@ def test_the_queue_stands_where_the_drivers_meet_first(rig):
     at = app.add("a", same, item=joined)
     at = app.add("b", same, item=at)
     app.add("sink", sink, item=at)
-    assert set(laid_out(rig, app).inserted) == {"joined -> a.item"}
+    assert set(plan_execution(rig.graph(app)).inserted) == {"joined -> a.item"}
 
 
 @pytest.mark.parametrize("settings", [{"kind": "latch"}, {"kind": "table", "key": "0"}, {"kind": "log"}])
@@ -69,7 +59,7 @@ def test_a_channel_that_keeps_something_is_pushed_into_by_one_driver(rig, settin
     app.add("one", count_up, to=3, out=kept)
     app.add("other", count_up, to=3, out=kept)
     app.add("sink", sink, item=kept)
-    execution = laid_out(rig, app)
+    execution = plan_execution(rig.graph(app))
     assert set(execution.inserted) == {"-> kept"}
     assert "push into kept" in execution.inserted["-> kept"]
 
@@ -81,7 +71,7 @@ def test_a_queue_that_was_asked_for_is_enough(rig):
     app.add("one", count_up, to=3, out=joined)
     app.add("other", count_up, to=3, out=joined)
     app.add("sink", sink, item=joined)
-    execution = laid_out(rig, app)
+    execution = plan_execution(rig.graph(app))
     assert execution.inserted == {}
     assert set(execution.groups.values()) == {frozenset({"joined"})}
 
@@ -93,7 +83,7 @@ def test_queues_that_meet_far_downstream_share_a_worker(rig):
     app.add("one", count_up, to=3, out=one)
     app.add("other", count_up, to=3, out=other)
     app.add("both", Two, left=app.add("a", same, item=one), right=app.add("b", same, item=other))
-    assert {"q1", "q2"} in laid_out(rig, app).groups.values()
+    assert {"q1", "q2"} in plan_execution(rig.graph(app)).groups.values()
 
 
 def test_independent_queues_have_workers_of_their_own(rig):
@@ -103,7 +93,7 @@ def test_independent_queues_have_workers_of_their_own(rig):
         queue = app.channel(f"q{number}", kind="queue")
         app.add(f"numbers{number}", count_up, to=3, out=queue)
         app.add(f"sink{number}", sink, item=queue)
-    assert sorted(map(sorted, set(laid_out(rig, app).groups.values()))) == [["q0"], ["q1"]]
+    assert sorted(map(sorted, set(plan_execution(rig.graph(app)).groups.values()))) == [["q0"], ["q1"]]
 
 
 def test_a_queue_and_a_direct_connection_that_meet(rig):
@@ -113,7 +103,7 @@ def test_a_queue_and_a_direct_connection_that_meet(rig):
     app.add("one", count_up, to=3, out=queue)
     direct = app.add("other", count_up, to=3)
     app.add("both", Two, left=queue, right=direct)
-    execution = laid_out(rig, app)
+    execution = plan_execution(rig.graph(app))
     assert set(execution.inserted) == {"other -> both.right"}
     assert {"q", "other -> both.right"} in execution.groups.values()
 
@@ -125,7 +115,7 @@ def test_the_queues_of_one_cycle_share_a_worker(rig):
     app.add("numbers", count_up, to=3, out=start)
     app.add("a", Two, left=start, right=back, out=forth)
     app.add("b", same, item=forth, out=back)
-    execution = laid_out(rig, app)
+    execution = plan_execution(rig.graph(app))
     assert {"start", "forth", "back"} in execution.groups.values()
     assert [sorted(loop) for loop in execution.cycles] == [["a", "b"]]
 
@@ -136,7 +126,7 @@ def test_long_chains_are_split(rig):
     at = app.add("numbers", count_up, to=3)
     for number in range(3 * LONGEST_CHAIN):
         at = app.add(f"s{number}", same, item=at)
-    execution = laid_out(rig, app)
+    execution = plan_execution(rig.graph(app))
     assert len(execution.inserted) == 3
     assert all("slets long" in reason for reason in execution.inserted.values())
 
@@ -151,7 +141,7 @@ def test_the_longest_way_counts_where_ways_of_different_lengths_meet(rig):
     at = app.add("both", Two, left=short, right=at)
     for number in range(10):
         at = app.add(f"t{number}", same, item=at)
-    execution = laid_out(rig, app)
+    execution = plan_execution(rig.graph(app))
     assert len(execution.inserted) == 1
     assert next(iter(execution.inserted)).startswith("t")
 
@@ -168,9 +158,9 @@ def test_a_slet_that_pulls_is_its_own_driver(rig):
     app.add("numbers", count_up, to=3, out=queue)
     at = app.add("puller", puller, item=queue)
     app.add("sink", sink, item=at)
-    execution = laid_out(rig, app)
+    execution = plan_execution(rig.graph(app))
     assert execution.groups == {}
-    assert [kind for kind, _ in drivers_of(execution, "sink")] == ["source"]
+    assert [kind for kind, _ in execution.drivers["sink"]] == ["source"]
 
 
 def test_an_engine_pushes_as_a_driver_of_its_own(rig):
@@ -186,9 +176,9 @@ def test_an_engine_pushes_as_a_driver_of_its_own(rig):
     app = Application("engine")
     at = app.add("numbers", count_up, to=3)
     app.add("sink", sink, item=app.add("engine", Engine, item=at))
-    execution = laid_out(rig, app)
-    assert [kind for kind, _ in drivers_of(execution, "engine")] == ["source"]
-    assert [kind for kind, _ in drivers_of(execution, "sink")] == ["engine"]
+    execution = plan_execution(rig.graph(app))
+    assert [kind for kind, _ in execution.drivers["engine"]] == ["source"]
+    assert [kind for kind, _ in execution.drivers["sink"]] == ["engine"]
 
 
 def test_no_queue_stands_behind_a_window_from_which_its_slet_evicts(rig):
@@ -198,7 +188,7 @@ def test_no_queue_stands_behind_a_window_from_which_its_slet_evicts(rig):
     app.add("one", count_up, to=3, out=window)
     other = app.add("other", count_up, to=3)
     app.add("both", Two, left=window, right=other)
-    execution = laid_out(rig, app)
+    execution = plan_execution(rig.graph(app))
     assert set(execution.inserted) == {"-> w", "other -> both.right"}
     assert {"-> w", "other -> both.right"} in execution.groups.values()
 
@@ -209,7 +199,7 @@ def test_queues_are_ordered_from_upstream_to_downstream(rig):
     start, back = app.channel("start", kind="queue"), app.channel("back", kind="queue")
     app.add("numbers", count_up, to=3, out=start)
     app.add("b", same, item=app.add("a", Two, left=start, right=back), out=back)
-    execution = laid_out(rig, app)
+    execution = plan_execution(rig.graph(app))
     assert execution.rank("start") <= execution.rank("back")
 
 
@@ -225,7 +215,7 @@ def test_a_queue_in_front_of_slets_that_pull_is_behind_what_pushes_into_it(rig):
     app.add("numbers", count_up, to=3, out=queue)
     for name in ("one", "other"):
         app.add(f"{name}-sink", sink, item=app.add(name, pulls, items=queue))
-    execution = laid_out(rig, app)
+    execution = plan_execution(rig.graph(app))
     source, readers = ([execution.order[name] for name in names] for names in (["numbers"], ["one", "other"]))
     assert source[0] < execution.rank("queue") < min(readers)
 
@@ -247,7 +237,7 @@ def test_the_distance_of_a_place_in_a_cycle_that_is_entered_in_its_middle(rig):
     app.add("numbers", count_up, to=3, out=entry)
     app.add("second", Two, left=entry, right=forth, out=back)
     app.add("first", same, item=back, out=forth)
-    execution = laid_out(rig, app)
+    execution = plan_execution(rig.graph(app))
     assert not execution.inserted
     far = Wiring(rig.wiring.graph(app.name), execution).depth
     assert 0 < far("first.item") < far("first.out") < far("channel forth") < far("second.right") == far("second.left")
@@ -260,7 +250,7 @@ def test_the_distances_around_a_channel_that_keeps_something(rig):
     window = app.channel("w", kind="window", count=2)
     app.add("first", same, item=app.add("numbers", count_up, to=3), out=window)
     app.add("sink", sink, item=window)
-    execution = laid_out(rig, app)
+    execution = plan_execution(rig.graph(app))
     far = Wiring(rig.wiring.graph(app.name), execution).depth
     places = ["numbers.out", "first.item", "first.out", "channel w", "into w", "window w | sink.item", "sink.item"]
     assert sorted(places, key=far) == places
