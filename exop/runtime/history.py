@@ -1,4 +1,4 @@
-"""The history of applications: the last operations on each, with their callers, revisions and outcomes."""
+"""The history of applications: who changed what with which outcome; and the mesh that reverses a change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`exop top`: the figures of a platform, live."""
+"""`exop top`: the metrics of a platform, as a live table, or printed one after the other without a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The failure policies for an item for which a slet raises: `skip`, `dead-letter`, `retry`, `suspend`.
+"""The failure policies: `skip`, `dead-letter` (sent on, or kept; the oldest are dropped), `retry`, `suspend`.
 
 The failed call has emitted nothing. `failure_handler` serves the compiled entry of a port, `handle_source_failure` a
 source driver, `guarded_entry` the entry of a channel that may refuse an item, `suspend_on_defect` a driver that meets

@@ -1,4 +1,4 @@
-"""The failures of a slet as data: the item on which it is suspended, kept dead letters, the item that hangs."""
+"""Failed items as values: the item on which a slet is suspended, dead letters, the item that hangs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A change of a running application, in steps that a coordinator of several changes can take one by one.
+"""A change of a running application in steps, among them the cut, which chooses one of the execution plans.
 
     new ─ prepare ─ prepared ─ stage ─ staged ─ cut ─ held ─ commit ─ committed
       └────────────────┴─────────────────┴─────────────┴─ abort ─ aborted
