@@ -81,7 +81,7 @@ def _channels(channels: Mapping[str, Any]) -> str:
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """An HTML table; columns without values are omitted."""
-    held = [[_text(_number(cell) if isinstance(cell, (int, float)) else str(cell)) for cell in row] for row in rows]
+    held = [[_text(_number(cell)) for cell in row] for row in rows]
     used = [place for place in range(len(head)) if any(row[place] for row in held) or not held]
     right = {place for place in used if all(not row[place].strip("~0123456789.,e+-") for row in held)}
     titles = "".join(f"<th>{_text(head[place])}</th>" for place in used)

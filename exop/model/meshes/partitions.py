@@ -66,9 +66,17 @@ def _residue(key: Any) -> int:
     if isinstance(key, (int, Integral)):
         return int(key) % _PRIME
     if isinstance(key, Decimal):
-        return _residue_of_decimal(key)
+        # Without expanding the number, which may have a billion digits.
+        sign, digits, exponent = key.as_tuple()
+        if not isinstance(exponent, int):
+            return _NAN
+        return int(Decimal((sign, digits, 0))) * pow(10, exponent, _PRIME) % _PRIME
     if isinstance(key, (float, Real)):
-        return _residue_of_fraction(key)
+        try:
+            numerator, denominator = key.as_integer_ratio()
+            return int(numerator * pow(denominator, -1, _PRIME) % _PRIME)
+        except (OverflowError, ValueError):  # infinite, no number, or a fraction of the prime
+            return _NAN
     if key is None:
         return 0
     if isinstance(key, bytes):
@@ -88,23 +96,6 @@ def _residue(key: Any) -> int:
         f"{key!r:.100} is a {type(key).__qualname__}, and belongs to no partition; partition by a number, text, bytes, "
         f"a date, a UUID, None, or a tuple of these"
     )
-
-
-def _residue_of_fraction(key: Any) -> int:
-    try:
-        numerator, denominator = key.as_integer_ratio()
-        return int(numerator * pow(denominator, -1, _PRIME) % _PRIME)
-    except (OverflowError, ValueError):  # infinite, no number, or a fraction of the prime
-        return _NAN
-
-
-def _residue_of_decimal(key: Decimal) -> int:
-    """Return the residue without expanding the number, which may have a billion digits."""
-    sign, digits, exponent = key.as_tuple()
-    if not isinstance(exponent, int):
-        return _NAN
-    found = int(Decimal((sign, digits, 0))) * pow(10, exponent, _PRIME)
-    return found % _PRIME
 
 
 def partitions_of_column(column: Any, partitions: int = PARTITIONS) -> Any:

@@ -11,6 +11,8 @@ from typing import Any, Final, TypeAlias
 from exop.errors import PlanError, UnknownName
 from exop.model.meshes.mesh import Mesh, Node
 from exop.model.slets.spec import Role, is_number
+from exop.model.types.assignable import value_mismatch
+from exop.model.types.description import type_of
 
 #: The nodes that get another slet, each before and after the change.
 Replaced: TypeAlias = Sequence[tuple[Node, Node]]
@@ -53,23 +55,13 @@ class Shadow:
     allow_no_output: bool = False
 
     def __post_init__(self) -> None:
-        items, seconds, compare, divert = self.items, self.seconds, self.compare, self.divert
-        if items is None and seconds is None:
+        if self.items is None and self.seconds is None:
             raise PlanError("a shadow needs an end: say Shadow(items=1000), or Shadow(seconds=30)")
-        named = isinstance(divert, Mapping) and all(isinstance(name, str) for name in divert)
-        for name, fits, cure in (
-            ("items", items is None or (is_number(items) and isinstance(items, int)), "a whole number above 0"),
-            ("seconds", seconds is None or is_number(seconds), "a number of seconds above 0"),
-            ("slower", is_number(self.slower), "a number above 0"),
-            ("compare", compare is None or callable(compare), "a function of two items, compare(old, new) -> bool"),
-            ("divert", named, "values by setting, {'path': 'trial.csv'}"),
-            ("copy", isinstance(self.copy, bool), "True or False"),
-            ("allow_no_output", isinstance(self.allow_no_output, bool), "True or False"),
-        ):
-            if not fits:
-                raise PlanError(f"a shadow with {name}={getattr(self, name)!r} is not possible; give {cure}")
-        if (items is not None and items < 1) or not 0 < self.limit < float("inf") or not self.slower > 0:
-            given = f"items={items}, seconds={seconds}, slower={self.slower}"
+        for name, declared in type_of(Shadow).fields.items():
+            if problem := value_mismatch(getattr(self, name), declared.type, name):
+                raise PlanError(f"a shadow is not possible: {problem}")
+        if (self.items is not None and self.items < 1) or not 0 < self.limit < float("inf") or not self.slower > 0:
+            given = f"items={self.items}, seconds={self.seconds}, slower={self.slower}"
             raise PlanError(f"a shadow with {given} is not possible; give numbers above 0")
 
     @property

@@ -53,10 +53,7 @@ def _tag_of(kind: Any) -> str | None:
     """The tag of the values of a class; `None` for those that are only displayed."""
     if kind in _TAGS or not isinstance(kind, type):
         return _TAGS.get(kind)
-    for tag, fits in _KINDS.items():
-        if fits(kind):
-            return tag
-    return None
+    return next((tag for tag, fits in _KINDS.items() if fits(kind)), None)
 
 
 _KINDS: Final[Mapping[str, Callable[[Any], bool]]] = {

@@ -7,7 +7,7 @@ The checks are gradual, as those of a static type checker: types that are not de
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, TypeVar, Union
 
@@ -171,7 +171,7 @@ def bind(target: Type, source: Type, found: dict[TypeVar, Any]) -> None:
 def substitute(annotation: Any, found: Mapping[TypeVar, Any]) -> Any:
     """Replace the type variables of an annotation; unbound ones by `Any`, unless they have a bound of their own."""
     bounded = {one: one for one in variables(annotation) if one.__bound__ or one.__constraints__}
-    types = tuple(found.get(one, bounded.get(one, Any)) for one in variables(annotation))
+    types = tuple((bounded | found).get(one, Any) for one in variables(annotation))
     if isinstance(annotation, TypeVar):
         return types[0]
     return annotation[types] if types else annotation
@@ -229,7 +229,7 @@ def _column_mismatch(fields: Mapping[str, Field], wanted: Field, is_row: bool) -
     # A nullable column accepts `None`. In the other direction nullability is ignored: most columns have no nulls.
     source = given.type.sole if not is_row and not wanted.required and given.type.sole.kind != "any" else given.type
     found = find_mismatch(source, wanted.type, wanted.name)
-    return None if found is None else Mismatch(found.source, found.target, found.path, what)
+    return found and replace(found, what=what)
 
 
 def _schema_mismatch(source: Type, target: Type) -> Mismatch | None:

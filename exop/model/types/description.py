@@ -143,7 +143,7 @@ class Type:
         """The members of a union, or the type itself."""
         return self.arguments if self.kind == "union" else (self,)
 
-    @property
+    @cached_property
     def shape(self) -> dict[str, str]:
         """The annotations of the fields as they are in the source, by name."""
         return {name: field.written for name, field in self.fields.items()}
