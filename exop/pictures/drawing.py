@@ -230,12 +230,8 @@ def _placed(
             begin = x + (width - own) / 2
             places[spot.name or spot] = Position(begin, begin + own, y + tall / 2)
             y += tall + GAP_Y
-        arriving = [
-            found
-            for key, found in arrows.items()
-            if key in layout.routes and layout.routes[key][-1].column == number + 1
-        ]
-        x += width + GAP_X + 0.8 * max((_width_of(_label(found)) for found in arriving), default=0)
+        arriving = [key for key, route in layout.routes.items() if route[-1].column == number + 1]
+        x += width + GAP_X + 0.8 * max((_width_of(_label(arrows[key])) for key in arriving), default=0)
     return places
 
 
@@ -259,9 +255,8 @@ def _arrows(
         here, there, low = places[source], places[target], lowest + PASS * number - 4
         x, y = there.middle - 10, there.y + HEIGHT / 2
         d = f"M{here.middle + 10:.1f} {here.y + HEIGHT / 2:.1f} V{low:.1f} H{x:.1f} V{y + TIP - 1:.1f}"
-        yield _arrow(
-            arrows[source, target], d, f"M{x - 4:.1f} {y + TIP:.1f} L{x:.1f} {y:.1f} L{x + 4:.1f} {y + TIP:.1f} z"
-        )
+        tip = f"M{x - 4:.1f} {y + TIP:.1f} L{x:.1f} {y:.1f} L{x + 4:.1f} {y + TIP:.1f} z"
+        yield _arrow(arrows[source, target], d, tip)
         yield _caption(arrows[source, target], (here.middle + there.middle) / 2, low)
 
 
@@ -283,15 +278,14 @@ def _label(arrows: list[Arrow]) -> str:
 
 def _box(picture: Picture, name: str, place: Position, marked: bool) -> str:
     title, under, fill = _texts_of(picture, name)
-    round_ = 4 if name in picture.nodes else HEIGHT / 2
+    corner = 4 if name in picture.nodes else HEIGHT / 2
     frame = f'stroke="{MARKED}" stroke-width="2.5"' if marked else 'stroke="#555" stroke-width="1"'
-    size = (
-        f'x="{place.left:.1f}" y="{place.y - HEIGHT / 2:.1f}" width="{place.right - place.left:.1f}" height="{HEIGHT}"'
-    )
+    width = place.right - place.left
+    size = f'x="{place.left:.1f}" y="{place.y - HEIGHT / 2:.1f}" width="{width:.1f}" height="{HEIGHT}"'
     middle = f'x="{place.middle:.1f}" text-anchor="middle"'
     return (
         f"<g><title>{_text(f'{title}: {under}')}</title>"
-        f'<rect {size} rx="{round_:g}" fill="{fill}" {frame}/>'
+        f'<rect {size} rx="{corner:g}" fill="{fill}" {frame}/>'
         f'<text {middle} y="{place.y - 3:.1f}" font-size="13" fill="#111">{_text(_cut(title))}</text>'
         f'<text {middle} y="{place.y + 13:.1f}" font-size="10" fill="#444">{_text(_cut_before(under))}</text></g>'
     )

@@ -115,8 +115,7 @@ class Node:
     def __post_init__(self) -> None:
         check_name("a node", self.name)
         check_name("a group", self.group or "none")
-        problem = invalid_bounds(self.timeout, self.dead_letters)
-        if problem is not None:
+        if problem := invalid_bounds(self.timeout, self.dead_letters):
             raise MeshError(f"{self.name}: {problem}")
         object.__setattr__(self, "settings", _frozen(self.settings))
         object.__setattr__(self, "ports", _frozen(self.ports))

@@ -73,7 +73,7 @@ def _residue(key: Any) -> int:
         return int(Decimal((sign, digits, 0))) * pow(10, exponent, _PRIME) % _PRIME
     if isinstance(key, (float, Real)):
         try:
-            numerator, denominator = key.as_integer_ratio()
+            numerator, denominator = key.as_integer_ratio()  # type: ignore[union-attr]
             return int(numerator * pow(denominator, -1, _PRIME) % _PRIME)
         except (OverflowError, ValueError):  # infinite, no number, or a fraction of the prime
             return _NAN

@@ -106,9 +106,9 @@ def _refusal(node: Node, *, travels: bool) -> str:
 def bundle_line(slet: SletSpec) -> str:
     """The command that creates a bundle of an embedded slet, from its file if there is one."""
     name = re.sub(r"[^a-z0-9]+", "-", slet.name.lower()).strip("-")
-    code = getattr(inspect.unwrap(slet.factory), "__code__", None)
-    module = sys.modules.get(slet.factory.__module__)
-    file = code.co_filename if code is not None else getattr(module, "__file__", None)
     named = name if name[:1].isalpha() else f"slet-{name}".rstrip("-")
+    module = sys.modules.get(slet.factory.__module__)
+    code = getattr(inspect.unwrap(slet.factory), "__code__", None)
+    file = code.co_filename if code is not None else getattr(module, "__file__", None)
     # The code of a notebook or an interpreter has no file, but a name such as "<stdin>".
     return f"exop bundle new {named}" + (f" --from {shlex.quote(file)}" if file and file.endswith(".py") else "")

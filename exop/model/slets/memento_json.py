@@ -22,7 +22,7 @@ from uuid import UUID
 
 from exop.errors import StoredStateError
 from exop.model.items import Batch, Window
-from exop.model.slets.memento import Memento, check_fields, refused
+from exop.model.slets.memento import Memento, refused
 from exop.model.types.description import ANY, Type, is_named_tuple, type_of
 from exop.model.types.instances import filled, filled_tuple
 from exop.model.values.class_names import Declared, class_named, factory_named, name_of
@@ -80,7 +80,6 @@ def from_json(fields: Mapping[str, Any], kind: type[Memento], place: str) -> Mem
     deep = deep_place(values)
     if deep is not None:
         raise refused(place, f"{TooDeep()}, at {deep}", _CURE)
-    check_fields(values, kind, place)
     made: Memento = filled(kind, values)
     return made
 

@@ -238,20 +238,15 @@ def _read_methods(cls: type) -> Iterator[tuple[PortSpec, Result, PortType | None
 
 def _join_outputs(name: str, leaving: list[PortType]) -> PortType:
     """The type of `out` if several methods return something: items of one form, columns of one schema."""
-    first = leaving[0]
-
-    def differs(one: PortType) -> bool:
-        known = one.schema is not None and first.schema is not None
-        return one.form != first.form or (known and not one.schema.equals(first.schema))
-
-    if any(map(differs, leaving)):
+    first, schemas = leaving[0], [one.schema for one in leaving if one.schema is not None]
+    if len({one.form for one in leaving}) > 1 or not all(schemas[0].equals(one) for one in schemas):
         forms = ", ".join(dict.fromkeys(f"{one} as {one.form}" for one in leaving))
         cure = "let all return the same, or push one kind by a separate OutputPort"
         raise wrong(name, f"its methods return several forms ({forms})", cure)
     items = tuple(dict.fromkeys(one.item for one in leaving))
     return dataclasses.replace(
         first,
-        schema=first.schema if all(one.schema is not None for one in leaving) else None,
+        schema=first.schema if len(schemas) == len(leaving) else None,
         item=items[0] if len(items) == 1 else typing.Union[items],  # noqa: UP007 (built at run time)
         punctuation=any(one.punctuation for one in leaving),
         end=any(one.end for one in leaving),

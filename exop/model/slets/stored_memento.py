@@ -184,7 +184,6 @@ def import_memento(data: bytes, kind: type[Memento], place: str) -> Memento:
             made = load_memento(data, kind, place, declared=declared_by(kind))
         except StoredStateError as error:
             raise StoredStateError(**{**error.facts, "what": place}) from error.__cause__
-        check_fields(fields_of(made), kind, place)
     else:
         problem = "the file is neither JSON of a memento nor msgpack" if data.strip() else "the file is empty"
         raise refused(place, problem, "name a file that `exop memento export` wrote")

@@ -171,7 +171,7 @@ def bind(target: Type, source: Type, found: dict[TypeVar, Any]) -> None:
 def substitute(annotation: Any, found: Mapping[TypeVar, Any]) -> Any:
     """Replace the type variables of an annotation; unbound ones by `Any`, unless they have a bound of their own."""
     bounded = {one: one for one in variables(annotation) if one.__bound__ or one.__constraints__}
-    types = tuple((bounded | found).get(one, Any) for one in variables(annotation))
+    types = tuple(found.get(one, bounded.get(one, Any)) for one in variables(annotation))
     if isinstance(annotation, TypeVar):
         return types[0]
     return annotation[types] if types else annotation

@@ -84,13 +84,13 @@ def parts_of(value: Any) -> Iterable[tuple[Any, Any]]:
     return ()
 
 
-def _text(place: Any, most: int = 80) -> str:
-    steps: list[str] = []
+def _text(place: Any) -> str:
+    text = ""
     while place is not None:
         place, step = place
-        steps.append(step)
-    text = "".join(reversed(steps)).lstrip(".")
-    return text if len(text) <= most else f"{text[:most]}…"
+        text = step + text
+    text = text.lstrip(".")
+    return text if len(text) <= 80 else f"{text[:80]}…"
 
 
 def read_json(data: bytes, **options: Any) -> Any:

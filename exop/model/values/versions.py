@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from exop.errors import StoredStateError
 from exop.model.items import Batch
-from exop.model.types.description import Type, is_named_tuple, type_of
+from exop.model.types.description import is_named_tuple, type_of
 from exop.model.types.instances import filled, filled_tuple
 
 ROOT: Final = "exop_bundles"
@@ -105,12 +105,12 @@ class Mover:
 
     def concerns(self, annotation: Any) -> bool:
         """Whether a value of this type may contain a value of the old version, as far as is known."""
-        return any(map(self._concerns, type_of(annotation).reached()))
-
-    def _concerns(self, one: Type) -> bool:
-        unknown = one.kind in ("any", "open", "variable", "type", "callable")
-        bare = one.kind in ("list", "table") and not one.arguments
-        return unknown or bare or (isinstance(one.cls, type) and self._is_old(one.cls))
+        return any(
+            one.kind in ("any", "open", "variable", "type", "callable")
+            or (one.kind in ("list", "table") and not one.arguments)
+            or (isinstance(one.cls, type) and self._is_old(one.cls))
+            for one in type_of(annotation).reached()
+        )
 
     def _is_old(self, kind: type) -> bool:
         found = package_of(kind.__module__)
