@@ -1,4 +1,4 @@
-"""`Application`: builds a mesh in Python; an error is raised at the line with the mistake."""
+"""`Application` builds a mesh in Python. Errors are raised at the line that contains the mistake."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from exop.platform import Platform
 
 
-#: A placeholder for an output that gets a channel of its own.
+#: A placeholder for an output for which a channel is created.
 _OWN: Final = object()
 
 
 @dataclass(frozen=True)
 class ChannelRef:
-    """A channel of an application that is being built, to be given to the ports that connect to it.
+    """A reference to a channel of an application that is being built. Pass it as the argument of a port.
 
     `name` is empty for a sink, which has no output.
     """
@@ -40,19 +40,20 @@ class ChannelRef:
 
 
 class Application:
-    """Build an application in Python: slets and channels, joined by name.
+    """Builds an application from slets and channels.
 
         app = Application("numbers")
         numbers = app.add("numbers", "stock:count_up", to=10)
         app.add("console", "stock:show", item=numbers)
         app.run()
 
-    A mistake (an unknown port, a value of the wrong type, two ports that do not fit) raises at the line that makes it.
+    A mistake (an unknown port, a value of the wrong type, two incompatible ports) raises an error at the line that
+    contains the mistake.
 
     Args:
         name: The name of the application.
-        plugins: The plugins in which slets and channel kinds given by name are looked up;
-            by default those that are installed.
+        plugins: The plugins in which the names of slets and channel kinds are looked up; by default the installed
+            plugins.
 
     Raises:
         MeshError: the name is not valid for an application.
@@ -72,18 +73,18 @@ class Application:
 
     @property
     def name(self) -> str:
-        """The application's name."""
+        """The name of the application."""
         return self._mesh.name
 
     def on(self, host: str) -> _Placed:
-        """Place the nodes that are added through the result on another host: `app.on("edge-2").add(...)`."""
+        """Return an object whose `add` places nodes on another host: `app.on("edge-2").add(...)`."""
         return _Placed(self, host)
 
     def channel(self, name: str, kind: str = "direct", **settings: Any) -> ChannelRef:
-        """Add a channel of any kind; ports that are joined directly need none.
+        """Add a channel of any kind. Ports that are connected directly need no channel.
 
         Raises:
-            MeshError: the name is taken.
+            MeshError: the application has a channel of this name.
             UnknownName, SettingError: the kind is unknown, or one of its settings is unknown or wrong.
         """
         if name in self._mesh.channels:
@@ -97,10 +98,12 @@ class Application:
         return ChannelRef(self.name, name)
 
     def durable(self, every: float = 5.0) -> None:
-        """Take a checkpoint every so many seconds: after a crash, a platform with a state directory continues from it.
+        """Take a checkpoint every *every* seconds.
+
+        After a crash, a platform with the same state directory continues the application from its last checkpoint.
 
         Raises:
-            MeshError: *every* is no number above 0.
+            MeshError: *every* is not a number greater than 0.
         """
         self._mesh = replace(self._mesh, durable=every)
 
@@ -116,37 +119,38 @@ class Application:
         group: str | None = None,
         **given: Any,
     ) -> ChannelRef:
-        """Add a slet as a node; keyword arguments give its ports their channels and its settings their values.
+        """Add a slet as a node. Keyword arguments specify the channels of the ports and the values of the settings.
 
         Args:
-            name: The node's name.
-            slet: A `@slet` function, a `Slet` class, or the identity of one that a plugin offers (`plugin:name`).
-            on_error: The policy for an item on which the slet raises; by default that of the slet.
-            timeout: Seconds after which an item is reported as late, 0 for never; by default that of the slet. If the
-                slet has a setting of this name, it is that setting.
-            dead_letters: The number of failed items that are kept if `on_error` is `dead-letter`, by default that of
-                the slet; or the channel that gets them as `DeadLetter`, and `on_error` is `dead-letter` by default.
-            group: The slets of one group share the partitions of a channel (`app.channel(name, by=field)`), in ranges.
+            name: The name of the node.
+            slet: A `@slet` function, a `Slet` class, or the identity of a slet that a plugin registers (`plugin:name`).
+            on_error: The policy for an item for which the slet raises an exception; by default that of the slet.
+            timeout: Seconds after which a call of the slet is reported, 0 for never; by default those of the slet. If
+                the slet has a setting of this name, the argument is the value of this setting.
+            dead_letters: The number of failed items that are stored if `on_error` is `dead-letter`, by default that of
+                the slet; or a channel to which each failed item is sent as a `DeadLetter`. If a channel is given,
+                `on_error` is `dead-letter` by default.
+            group: The name of a group, whose slets share the partitions of a channel (`app.channel(name, by=field)`).
             given: `port=channel` for inputs and outputs, `setting=value` for settings. For a family of ports,
-                `to={"cars": channel}`; for outputs with channels of their own, `to=["cars", "rest"]`.
+                `to={"cars": channel}`; for outputs for which channels are created, `to=["cars", "rest"]`.
 
         Returns:
-            The channel of its output `out`; `output(name, port)` gives those of further ports.
+            The channel of the output `out`. `output(name, port)` returns those of further ports.
 
         Raises:
-            MeshError: the name is taken, or an input is not connected.
-            UnknownName: there is no port or setting of that name.
-            SettingError: a value does not fit.
-            WiringError: two ports do not fit.
+            MeshError: the application has a node of this name, or an input is not connected.
+            UnknownName: the slet has no port or setting of this name.
+            SettingError: the value of a setting is invalid.
+            WiringError: two ports are incompatible.
         """
         care = Care(on_error, timeout, dead_letters, group)
         return self._add(name, self._resolve(slet), care, given, None)
 
     def output(self, node: str, port: str = OUT) -> ChannelRef:
-        """The channel of one output port of a node.
+        """Return the channel of an output port of a node.
 
         Raises:
-            UnknownName: no such node, or no such port.
+            UnknownName: the application has no such node, or the node no such port.
         """
         found = self._mesh.node(node)
         outputs = found.outputs()
@@ -155,10 +159,10 @@ class Application:
         return ChannelRef(self.name, outputs[port], node)
 
     def build(self) -> Mesh:
-        """The mesh, checked as a whole.
+        """Check the application, and return its mesh.
 
         Raises:
-            MeshError: something is missing.
+            MeshError: a channel has no producer or no consumer.
             WiringError: there is a cycle without a queue.
         """
         kinds = {channel.kind for channel in self._mesh.channels.values()}
@@ -169,13 +173,13 @@ class Application:
         return self._mesh
 
     def run(self, platform: Platform | None = None) -> dict[str, Any]:
-        """Run in this process until the sources end and all items are processed; Ctrl-C ends the sources.
+        """Run in this process until the sources end and all items are processed. Ctrl-C ends the sources.
 
         Returns:
-            The report of the run, as `exop run --json` prints it: totals, `nodes`, `channels`.
+            The report of the run, as printed by `exop run --json`: totals, `nodes` and `channels`.
 
         Raises:
-            ComponentFailed: a slet could not open, or raised and is not repaired.
+            ComponentFailed: a slet failed to open, or raised an exception for an item and was not repaired.
         """
         # Imported lazily: building and checking a mesh needs no platform.
         from exop.platform import Platform
@@ -316,7 +320,7 @@ class _Placed:
         group: str | None = None,
         **given: Any,
     ) -> ChannelRef:
-        """As `Application.add`, placed on this host."""
+        """Add a slet as `Application.add` does, and place it on this host."""
         app, care = self.application, Care(on_error, timeout, dead_letters, group)
         return app._add(name, app._resolve(slet), care, given, self.host)
 
@@ -331,7 +335,7 @@ class Care:
     group: str | None = None
 
     def without(self, spec: SletSpec, given: Mapping[str, Any]) -> tuple[Care, dict[str, Any]]:
-        """Split settings into the node's and the slet's: the slet's own settings and ports take precedence."""
+        """Split the arguments into settings of the node and of the slet; names of the slet take precedence."""
         own = {
             name: getattr(self, name)
             for name in ("timeout", "dead_letters", "group")

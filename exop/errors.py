@@ -2,48 +2,48 @@
 
 * ExopError
   x MeshError                 the mesh is invalid
-    + SletError                 a signature that is no slet, a class that is no memento
-    + UnknownName               an unknown slet, node, port, setting or channel kind
-    + SettingError              a setting whose value does not fit its type
-    + ConditionError            a `when` that is no condition; has its text and position
-    + WiringError               two ports that do not fit (item types, missing host, a cycle without a queue)
-  x BuilderError              an application builder was called wrongly, or gave no application
-  x PlanError                 the change could not be made; the old mesh runs on
-    + StaleMesh                 someone else applied first: read the mesh again
-    + StillOpening              the slets of the application are being opened; it can be changed when it runs
-    + MementoError              the successor cannot take over the state
-    + NotRebuildable            the log does not give the successor its state
+    + SletError                 a signature is not that of a slet, or a class is not a memento
+    + UnknownName               a slet, node, port, setting or channel kind is unknown
+    + SettingError              the value of a setting is invalid
+    + ConditionError            a condition (`when`) is invalid
+    + WiringError               two ports are incompatible, or the mesh has an invalid structure
+  x BuilderError              an application builder was called wrongly, or returned no application
+  x PlanError                 the change could not be made; the old mesh continues
+    + StaleMesh                 another change was applied after the mesh was read
+    + StillOpening              the slets of the application are being opened
+    + MementoError              the new slet cannot take over the state
+    + NotRebuildable            the state of the new slet cannot be rebuilt from a log
     + ComponentFailed           a component could not be opened, or failed while it ran
-    + ShadowFailed              the successor was not proven to do what the old one does; that one runs on
-  x LifecycleError            an event that the component's state does not allow
+    + ShadowFailed              the trial of the new slet failed; the old slet continues
+  x LifecycleError            the state of a component does not allow the event
   x StateError                the state directory cannot be used (in use, of another version, not writable)
-    + StoredStateError          stored data cannot be read: damaged, newer, or of code that is missing
-  x NotStorable               a value that no checkpoint can hold
-  x NoSuchItem                a failed item that is not there
-  x CheckpointError           no checkpoint could be taken; the application runs on, the one before it stands
-    + NotCommitted              it was taken, and a sink could not commit its output
-  x PluginError               a plugin could not be loaded; has its name
-  x BundleError               a bundle is wrong, or an operation on it is impossible now
-    + ArchiveRefused            the file is no archive of a bundle, or a dangerous one
-    + RequirementMissing        requirements of a bundle are missing; has all of them
-    + BundleInUse               it cannot be stopped or uninstalled; has its users
-    + BundleBroken              its code could not be loaded: file and line
+    + StoredStateError          stored data cannot be read (damaged, newer, or of missing code)
+  x NotStorable               a checkpoint cannot contain a value
+  x NoSuchItem                a failed item does not exist
+  x CheckpointError           no checkpoint could be taken; the previous checkpoint remains valid
+    + NotCommitted              a checkpoint was taken, but a sink could not commit its output
+  x PluginError               a plugin could not be loaded
+  x BundleError               a bundle is invalid, or an operation on the bundle is impossible
+    + ArchiveRefused            a file is not the archive of a bundle, or is dangerous
+    + RequirementMissing        requirements of a bundle are missing
+    + BundleInUse               a bundle cannot be stopped or uninstalled, because it is used
+    + BundleBroken              the code of a bundle could not be loaded
   x RegistryError
-    + FilterSyntaxError         has text and position
-    + ServiceGone               the service was unregistered meanwhile
+    + FilterSyntaxError         a filter is invalid
+    + ServiceGone               a service was unregistered
   x RemotingError
-    + PeerUnreachable           no platform answers at this address
-      - ConnectionLost            the connection ended before the answer came
-      - CallTimeout               no answer in time
+    + PeerUnreachable           no platform answers at the address
+      - ConnectionLost            the connection ended before the answer arrived
+      - CallTimeout               the answer did not arrive in time
     + PeerRefused, ProtocolMismatch
-    + AddressInUse              another process listens there already
-    + AddressUnusable           a socket cannot be made there
+    + AddressInUse              another process listens at the address
+    + AddressUnusable           a socket cannot be created at the address
     + UnknownOperation, RequestInvalid, MessageTooLarge, PlatformBusy
-    + OperationFailed           a mistake inside the platform; its log has the traceback
-  x ChannelClosed, ChannelFull  control flow of ports: siblings, so that no handler catches both by accident
+    + OperationFailed           the platform has a defect; its log contains the traceback
+  x ChannelClosed, ChannelFull  control flow of ports, without a common base class except the root
 
-An error has its facts as attributes (`error.port`, `error.known`), and composes its message, which says what to do.
-It crosses the wire as its class name and facts, never as a pickle.
+The attributes of an error are its facts (`error.port`, `error.known`). The message is composed from the facts, and
+states the remedy. Errors are sent to other processes as the class name and the facts, never as a pickle.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, ClassVar, Final
 
-#: How many of the known names a message lists.
+#: The maximum number of known names in a message.
 _SHOWN: Final = 20
 
 
 class ExopError(Exception):
     """The root of all errors that ExoP raises on purpose.
 
-    A subclass has a `template`, which the keyword facts fill; they are also attributes. `defaults` are the facts that
-    need not be given.
+    The facts of an error are given as keyword arguments. They are attributes of the error, and are inserted into the
+    `template` of its class. `defaults` contains default values of facts.
     """
 
     template: ClassVar[str] = "{text}"
@@ -86,30 +86,30 @@ class MeshError(ExopError):
 
 
 class SletError(MeshError):
-    """A signature that is no slet, or a class that is no memento: `slet`, `what`, `problem`, `cure`."""
+    """A signature is not that of a slet, or a class is not a memento: `slet`, `what`, `problem`, `cure`."""
 
     template = "{slet} is no {what}: {problem}; {cure}"
     defaults: ClassVar[Mapping[str, Any]] = {"what": "slet"}
 
 
 class UnknownName(MeshError):
-    """An unknown name: `place` has no `kind` called `name`; `known` has the existing names."""
+    """A name is unknown: `place` has no `kind` called `name`; `known` contains the existing names."""
 
     def compose(self) -> str:
-        """Name the place, the nearest known name, or all of them."""
+        """Name the place, and the nearest known name or all known names."""
         known = sorted(str(name) for name in self.facts.get("known", ()))
         message = f"{self.facts['place']} has no {self.facts['kind']} {self.facts['name']!r}"
         return f"{message}; {suggest(self.facts['name'], known, self.facts['kind'])}"
 
 
 class SettingError(MeshError):
-    """A setting whose value does not fit its type: `place`, `setting`, `problem`."""
+    """The value of a setting is invalid: `place`, `setting`, `problem`."""
 
     template = "{place}: the setting {setting!r} does not fit: {problem}"
 
 
 class ConditionError(MeshError):
-    """A `when` that is no condition on the items of `place`: `condition`, `position`, `problem`."""
+    """A condition (`when`) on the items of `place` is invalid: `condition`, `position`, `problem`."""
 
     def compose(self) -> str:
         """Show the condition with a mark under the position."""
@@ -117,19 +117,19 @@ class ConditionError(MeshError):
 
 
 class WiringError(MeshError):
-    """Two ports that do not fit, or a shape that cannot run."""
+    """Two ports are incompatible, or the mesh has an invalid structure, such as a cycle without a queue."""
 
 
 class BuilderError(ExopError):
-    """An application builder was called wrongly, or gave no application."""
+    """An application builder was called wrongly, or returned no application."""
 
 
 class PlanError(ExopError):
-    """The change could not be made; the old mesh runs on."""
+    """The change could not be made; the old mesh continues."""
 
 
 class StaleMesh(PlanError):
-    """The mesh was changed meanwhile: `application`, `revision` (yours), `current`."""
+    """Another change was applied after the mesh was read: `application`, `revision` (of the mesh), `current`."""
 
     template = (
         "{application!r} was changed meanwhile (this mesh is revision {revision}, the running one {current}); "
@@ -138,7 +138,7 @@ class StaleMesh(PlanError):
 
 
 class StillOpening(PlanError):
-    """The slets are being opened: `application`, `host`, `opened`, `total`, `waiting` (for which, since when)."""
+    """The slets are being opened: `application`, `host`, `opened`, `total`, `waiting` (the slets and the times)."""
 
     template = (
         "{application!r} is still opening on the platform {host!r}: {opened} of {total} slets are open{waiting}; "
@@ -148,7 +148,7 @@ class StillOpening(PlanError):
 
 
 class MementoError(PlanError):
-    """The successor cannot take over the state: `node`, `old`, `new`, `problem`."""
+    """The new slet cannot take over the state: `node`, `old`, `new`, `problem`."""
 
     template = (
         "{node}: the state {old} cannot be handed over to {new}: {problem}; give the new memento a "
@@ -158,7 +158,7 @@ class MementoError(PlanError):
 
 
 class NotRebuildable(PlanError):
-    """The state of a successor cannot be rebuilt from a log: `node`, `problem`, `cure`."""
+    """The state of the new slet cannot be rebuilt from a log: `node`, `problem`, `cure`."""
 
     template = "{node}: the state cannot be rebuilt from a log: {problem}; {cure}"
 
@@ -170,20 +170,20 @@ class ComponentFailed(PlanError):
 
 
 class ShadowFailed(PlanError):
-    """The successor was not proven: `node`, `problem`, `report` (all that was compared), `found` (in words)."""
+    """The trial of the new slet failed: `node`, `problem`, `report` (of the comparison), `found` (as text)."""
 
     template = "{node} was not replaced: {problem}; the old one runs on{found}"
     defaults: ClassVar[Mapping[str, Any]] = {"report": {}, "found": ""}
 
 
 class LifecycleError(ExopError):
-    """An event that the state does not allow: `component`, `state`, `event`, `allowed`."""
+    """The state of a component does not allow the event: `component`, `state`, `event`, `allowed`."""
 
     template = "{component} is {state}: it cannot {event}; possible now: {allowed}"
 
 
 class StateError(ExopError):
-    """The state directory cannot be used: in use, of another version, not writable."""
+    """The state directory cannot be used, for example because it is in use, of another version, or not writable."""
 
 
 class StoredStateError(StateError):
@@ -193,14 +193,14 @@ class StoredStateError(StateError):
 
 
 class NotStorable(ExopError):
-    """A value that cannot be stored: `value`, `problem`, `cure`, and `place` where it is known."""
+    """A value cannot be stored: `value`, `problem`, `cure`, and `place` if the place is known."""
 
     defaults: ClassVar[Mapping[str, Any]] = {"place": "a stored value"}
     template = "{place}: {value} cannot be stored: {problem}; {cure}"
 
 
 class NoSuchItem(ExopError):
-    """A failed item that is not there: `node`, `what`, `cure`."""
+    """A failed item does not exist: `node`, `what`, `cure`."""
 
     template = "{node} has no {what}: {cure}; `exop item list {node}` shows what there is"
 
@@ -212,7 +212,7 @@ class CheckpointError(ExopError):
 
 
 class NotCommitted(CheckpointError):
-    """A checkpoint was taken, and a sink has not put out what belongs to it: `application`, `node`, `problem`."""
+    """A checkpoint was taken, but a sink could not commit its output: `application`, `node`, `problem`."""
 
     template = (
         "{application}: the checkpoint is taken, and {node} could not put out what belongs to it: {problem}; "
@@ -227,24 +227,24 @@ class PluginError(ExopError):
 
 
 class BundleError(ExopError):
-    """A bundle is wrong, or an operation on it is impossible now: `bundle`, `problem`, `cure`."""
+    """A bundle is invalid, or an operation on the bundle is impossible: `bundle`, `problem`, `cure`."""
 
     template = "the bundle {bundle} {problem}; {cure}"
 
 
 class ArchiveRefused(BundleError):
-    """The file sent is no archive of a bundle, or a dangerous one: `archive`, `problem`, `cure`."""
+    """A file is not the archive of a bundle, or is dangerous: `archive`, `problem`, `cure`."""
 
     template = "{archive} is refused: {problem}; {cure}"
 
 
 class RequirementMissing(BundleError):
-    """Requirements of a bundle are missing: `bundle`, `missing` (each with its cure)."""
+    """Requirements of a bundle are missing: `bundle`, `missing` (each with a remedy)."""
 
     template = "the bundle {bundle} lacks {missing}"
 
     def compose(self) -> str:
-        """Name all of them."""
+        """Name all missing requirements."""
         return self.template.format_map({**self.facts, "missing": "; ".join(self.facts["missing"])})
 
 
@@ -269,7 +269,7 @@ class RegistryError(ExopError):
 
 
 class FilterSyntaxError(RegistryError):
-    """A text that is no filter: `filter`, `position`, `problem`."""
+    """A filter is invalid: `filter`, `position`, `problem`."""
 
     def compose(self) -> str:
         """Show the filter with a mark under the position."""
@@ -277,7 +277,7 @@ class FilterSyntaxError(RegistryError):
 
 
 class ServiceGone(RegistryError):
-    """The service was unregistered meanwhile: `service`."""
+    """The service was unregistered: `service`."""
 
     template = "the service {service} is gone; look it up again or follow it with registry.track(...)"
 
@@ -293,13 +293,13 @@ class PeerUnreachable(RemotingError):
 
 
 class PeerRefused(RemotingError):
-    """The other platform refused: `address`, `problem`."""
+    """The platform refused the connection: `address`, `problem`."""
 
     template = "the platform at {address} refused: {problem}"
 
 
 class ProtocolMismatch(RemotingError):
-    """The other side uses another protocol: `address`, `ours`, `theirs`, `release` (theirs), `our_release`."""
+    """The platform uses another protocol: `address`, `ours`, `theirs`, `release` (theirs), `our_release`."""
 
     template = (
         "the platform at {address} uses protocol {theirs} ({release}), this one {ours} ({our_release}); "
@@ -308,7 +308,7 @@ class ProtocolMismatch(RemotingError):
 
 
 class ConnectionLost(PeerUnreachable):
-    """The connection ended before the answer came: `address`, `operation`, `problem`."""
+    """The connection ended before the answer arrived: `address`, `operation`, `problem`."""
 
     template = (
         "the connection to {address} ended during {operation!r} ({problem}); "
@@ -317,7 +317,7 @@ class ConnectionLost(PeerUnreachable):
 
 
 class CallTimeout(PeerUnreachable):
-    """No answer in time: `address`, `operation`, `seconds`."""
+    """The answer did not arrive in time: `address`, `operation`, `seconds`."""
 
     template = (
         "{address} did not answer {operation!r} within {seconds:g} s; it may still carry it out: "
@@ -326,13 +326,13 @@ class CallTimeout(PeerUnreachable):
 
 
 class AddressInUse(RemotingError):
-    """Another process listens there: `address`, `pid`."""
+    """Another process listens at the address: `address`, `pid`."""
 
     template = "{address} is in use by process {pid}; stop that one (see `exop ps`) or take another state directory"
 
 
 class AddressUnusable(RemotingError):
-    """A socket cannot be made, or is not safe, at this address: `address`, `problem`, `cure`."""
+    """A socket cannot be created, or is not safe, at the address: `address`, `problem`, `cure`."""
 
     template = "{address} cannot be used: {problem}; {cure}"
 
@@ -341,49 +341,49 @@ class UnknownOperation(RemotingError):
     """The platform has no such operation: `operation`, `known`."""
 
     def compose(self) -> str:
-        """Name the nearest known operation, or all of them."""
+        """Name the nearest known operation, or all known operations."""
         name = self.facts["operation"]
         return f"the platform has no operation {name!r}; {suggest(name, self.facts['known'], 'operation')}"
 
 
 class RequestInvalid(RemotingError):
-    """A request does not fit its operation: `operation`, `problem`."""
+    """A request is invalid for its operation: `operation`, `problem`."""
 
     template = "this request does not fit {operation!r}: {problem}"
 
 
 class MessageTooLarge(RemotingError):
-    """A message over the bound: `what`, `size`, `limit`, `cure`."""
+    """A message exceeds the size limit: `what`, `size`, `limit`, `cure`."""
 
     template = "{what} has {size} bytes, the bound is {limit}; {cure}"
 
 
 class PlatformBusy(RemotingError):
-    """The platform answers too many others: `operation`, `problem`."""
+    """The platform is answering too many other requests: `operation`, `problem`."""
 
     template = "the platform is too busy for {operation!r}: {problem}; try again"
 
 
 class OperationFailed(RemotingError):
-    """A mistake inside the platform: `operation`, `reference`."""
+    """The operation failed because of a defect of the platform: `operation`, `reference`."""
 
     template = "{operation!r} failed inside the platform; its log has the reason under the reference {reference}"
 
 
 class ChannelClosed(ExopError):
-    """Nothing more can be pushed to, or pulled from, this channel: `channel`."""
+    """The channel is closed, so that items can no longer be pushed or pulled: `channel`."""
 
     template = "the channel {channel} is closed"
 
 
 class ChannelFull(ExopError):
-    """The channel has no room now and its pusher must not wait: `channel`, `capacity`."""
+    """The channel is full, and the producer must not wait: `channel`, `capacity`."""
 
     template = "the channel {channel} is full ({capacity} items)"
 
 
 def suggest(name: object, known: Iterable[str], kind: str = "name") -> str:
-    """The second half of a message about an unknown name: the nearest known name, or all of them."""
+    """Return the second part of a message about an unknown name: the nearest known name, or all known names."""
     names = sorted(known)
     near = get_close_matches(str(name), names, n=1, cutoff=0.5)
     more = len(names) - _SHOWN
@@ -394,5 +394,5 @@ def suggest(name: object, known: Iterable[str], kind: str = "name") -> str:
 
 
 def _marked(facts: Mapping[str, Any], name: str) -> str:
-    """The problem, and below it the text that is the fact *name*, with a mark under the position."""
+    """Return the problem and, in the next lines, the fact *name* with a mark under the position."""
     return f"{facts['problem']}\n  {facts[name]}\n  {' ' * facts['position']}^"

@@ -1,4 +1,4 @@
-"""The platform, the composition root: it creates the services and delegates each operation to one of them."""
+"""`Platform` is the composition root: it creates the services, and delegates each operation to a service."""
 
 from __future__ import annotations
 
@@ -41,14 +41,15 @@ class Platform(Management["Plan"]):
             platform.wait(mesh.name)
 
     Args:
-        state: The state directory; applications that ran are started again from it. Without one, everything is in
-            memory.
-        name: The name of the platform; the host's name by default.
-        plugins: The plugins to use; by default those that are installed.
-        control: Answer `exop ps` and other commands over a socket, for the owner only; default: with *state*.
+        state: The state directory. On `start`, the applications that ran there are restarted. Without a state
+            directory, all data is in memory.
+        name: The name of the platform; by default the name of the host.
+        plugins: The plugins to use; by default the installed plugins.
+        control: Whether to open a socket for commands such as `exop ps`, which only the owner can use; by default only
+            if *state* is given.
 
     Raises:
-        PlanError: *name* has an unprintable character; on `start`: Python runs without its global lock.
+        PlanError: *name* contains an unprintable character; or, on `start`, Python runs without its global lock.
         StateError: the state directory cannot be used.
     """
 
@@ -89,7 +90,7 @@ class Platform(Management["Plan"]):
         self.close()
 
     def start(self) -> Self:
-        """Find the plugins, lock the state directory, and start the applications that ran when it was last closed."""
+        """Load the plugins, lock the state directory, and restart the applications that ran at the last `close`."""
         if self._running:
             return self
         check_lock()
@@ -122,7 +123,10 @@ class Platform(Management["Plan"]):
         return self
 
     def close(self) -> None:
-        """Stop every application and release the state directory; the next platform there starts them again."""
+        """Stop every application, and release the state directory.
+
+        The next platform with this state directory restarts the applications.
+        """
         if not self._running:
             return
         self._running = False
@@ -148,10 +152,10 @@ class Platform(Management["Plan"]):
             restore_switch_interval()
 
     def load(self, folder: str | os.PathLike[str]) -> str:
-        """Load a package folder as a plugin (an application's builder and slets) and return its name.
+        """Load a package folder (with application builders and slets) as a plugin, and return the plugin's name.
 
         Raises:
-            PluginError: it is no package, or its import failed.
+            PluginError: the folder is not a package, or its import failed.
         """
         name = self.plugins.load_folder(Path(folder))
         self._gather()
@@ -161,7 +165,7 @@ class Platform(Management["Plan"]):
 
     @property
     def bundles(self) -> Bundles:
-        """The bundles: installed, started, updated, stopped and uninstalled while the platform runs.
+        """The methods that install, start, update, stop and uninstall bundles while the platform runs.
 
         Raises:
             PlanError: the platform is not running.
@@ -180,11 +184,11 @@ class Platform(Management["Plan"]):
 
     @property
     def failed_to_restart(self) -> Mapping[str, ExopError]:
-        """The stored applications that could not be started again, and why; the others run."""
+        """The stored applications that failed to restart, each with the error."""
         return self._applications.lost
 
     def restart(self, application: str) -> None:
-        """Try again to start an application that could not be started again with the platform."""
+        """Start an application that failed to restart when the platform was started."""
         with self._restarting:
             store = self._applications.store
             if store is None or application not in self.failed_to_restart:
@@ -198,11 +202,11 @@ class Platform(Management["Plan"]):
                 raise self.failed_to_restart[application]
 
     def slets(self) -> dict[str, SletSpec]:
-        """The slets that plugins offer, by identity (`plugin:name`)."""
+        """Return the slets of all plugins and started bundles, by identity (`plugin:name`)."""
         return dict(self.catalog.slets)
 
     def status(self, application: str | None = None) -> dict[str, Any]:
-        """Return the status as plain data: of the platform, or of one application with its components and channels."""
+        """Return the status of the platform, or of one application with its components and channels, as plain data."""
         opening = dict(self.components.opening)
         if application in opening:
             return application_status(opening[application])
@@ -229,9 +233,10 @@ class Platform(Management["Plan"]):
         return Figures(facts)
 
     def metrics(self, application: str | None = None, *, quantiles: bool = False) -> dict[str, Any]:
-        """The figures of the components and channels of one application, or of all, by name.
+        """Return the metrics of the components and channels of one application, or of all applications, by name.
 
-        They are cheap; *quantiles* of times cost more, and come with the slet and the ports of each node.
+        With *quantiles*, return the quantiles of times as well, and the slet and the ports of each node. Computing the
+        quantiles takes several times as long as all other metrics.
         """
         opening = dict(self.components.opening)
         if application is None:
@@ -241,7 +246,7 @@ class Platform(Management["Plan"]):
 
     @property
     def plugins(self) -> Plugins:
-        """The plugins of this platform; its attribute `broken` has those that were left out."""
+        """The plugins of this platform. The attribute `broken` contains the plugins that failed to load."""
         return self.catalog.plugins
 
     def _gather(self) -> None:
@@ -266,7 +271,7 @@ class Platform(Management["Plan"]):
             self.registry.register(interface, service, {KIND: "platform", HOST: self.name, NAME: interface})
 
     def _to_restart(self, store: Store) -> list[StoredApplication]:
-        """The applications that ran when the state directory was closed; from now on their status is *opening*."""
+        """Return the applications that ran when the state directory was closed; set their states to *opening*."""
         self._load_plugins(store)
         found = [one for one in store.applications() if one.active]
         self.components.opening.update({one.name: Deployment(Mesh(one.name)) for one in found})
@@ -282,7 +287,7 @@ class Platform(Management["Plan"]):
                 self.plugins.broken.pop(name, None)
 
     def _restart_or_note(self, stored: StoredApplication) -> None:
-        """Start an application again; an error of its code is recorded, and the other applications start."""
+        """Restart an application. If its code raises an exception, record the exception and return."""
         store = self._applications.store
         assert store is not None
         try:
@@ -302,7 +307,7 @@ class Platform(Management["Plan"]):
             self.components.opening.pop(stored.name, None)
 
     def _restart_one(self, store: Store, stored: StoredApplication) -> None:
-        """Deploy an application anew, or let it continue from its checkpoint with the mesh of that time."""
+        """Continue an application from its checkpoint, with the mesh at that time, or deploy it without a state."""
         snapshot = store.checkpoints.read(stored.name)
         topology = snapshot.topology if snapshot is not None else stored.topology
         try:
@@ -331,7 +336,7 @@ class Platform(Management["Plan"]):
         from exop.remoting import ControlServer
 
         def table() -> Mapping[str, Operation]:
-            # Request types cost 20 ms to declare: the first peer pays for them, not the platform that starts.
+            # Declaring the request types takes 20 ms, so this is done for the first peer, not at the start.
             from exop.remoting.api.service import ManagementService
 
             return ManagementService(self).table()

@@ -1,4 +1,4 @@
-"""Further names for plugins: for channel kinds, and for slets whose ports depend on settings."""
+"""Names that plugins need for channel kinds, and for slets whose ports depend on settings."""
 
 from exop.hooks import Plugins, hookimpl
 from exop.model.slets.ports import PortSpec, PortType

@@ -7,7 +7,7 @@ from exop.hooks import hookimpl
 
 @hookimpl
 def register_channels() -> list[type]:
-    """The channel kinds of the runtime."""
+    """Return the channel kinds of the runtime."""
     from exop.runtime.channels import BUILT_IN
 
     return list(BUILT_IN)
@@ -15,7 +15,7 @@ def register_channels() -> list[type]:
 
 @hookimpl
 def register_transports() -> dict[str, type]:
-    """The control socket of a platform on this host: `unix:///path/of/the/socket`."""
+    """Return the transport to the control socket of a platform on this host: `unix:///path/of/the/socket`."""
     from exop.remoting.api.remote_platform import RemotePlatform
 
     return {"unix": RemotePlatform}
@@ -23,7 +23,7 @@ def register_transports() -> dict[str, type]:
 
 @hookimpl
 def register_slets() -> list[Any]:
-    """The stock slets."""
+    """Return the stock slets."""
     from exop.stock.slets import STOCK
 
     return list(STOCK)

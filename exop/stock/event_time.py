@@ -21,7 +21,7 @@ from exop.runtime.channels.partitioned import key_reader, time_reader
 
 T = TypeVar("T")
 
-#: So many items are kept at least before a sweep drops those that no later item can join.
+#: The minimum number of stored items before a sweep drops those that no later item can join.
 _FEW: Final = 100
 
 
@@ -34,17 +34,17 @@ class Followed(Memento):
 class Watermark(Slet, Generic[T], name="watermark"):
     """Emit punctuations from the times of the items: after an item at *t*, none older than *t* - `delay` follows.
 
-    An item that is older than that is late: it leaves by `late` instead of `out`, and is counted there even if `late`
-    is not connected. So the items of this stream alone decide which of them are late, however fast other streams are.
-    Incoming punctuations are dropped. Record batches stay whole (this needs numpy): the same rows are late as if they
-    came one by one, and a punctuation follows each batch that raises the time.
+    An item that is older is late. Late items are emitted at `late` instead of `out`, and are counted even if `late` is
+    not connected. Which items are late depends only on the items of this stream, not on the rates of other streams.
+    Incoming punctuations are dropped. Record batches are not split into rows (this requires numpy): the same rows are
+    late as if the rows arrived one by one, and a punctuation follows each batch that increases the time.
 
     Args:
         time: The field with the time of an item: a finite number, or a datetime (its `timestamp()`). Whole numbers are
             compared exactly, also in nanoseconds.
-        delay: How much older than an earlier item an item may be, in the unit of `time`.
-        idle: Where this stream meets others, the seconds for which they wait for its next punctuation; `None`: without
-            limit.
+        delay: The maximum difference between the time of an item and the latest time so far, in the unit of `time`.
+        idle: The seconds for which a point where streams meet waits for the next punctuation of this stream; `None` for
+            no limit.
     """
 
     time: str
@@ -55,7 +55,7 @@ class Watermark(Slet, Generic[T], name="watermark"):
 
     @classmethod
     def specialised(cls, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
-        """Return a signature whose ports carry columns if the input does."""
+        """Return a specification whose ports carry columns if the input carries columns."""
         delay, idle = settings["delay"], settings["idle"]
         if not 0 <= delay < math.inf:
             raise SettingError(place="", setting="delay", problem=f"it is {delay:g}, and must be finite, and 0 or more")
@@ -78,7 +78,7 @@ class Watermark(Slet, Generic[T], name="watermark"):
 
     @input_port
     def item(self, item: T | Punctuation) -> Iterable[T | Punctuation]:
-        """Take one item, or one record batch."""
+        """Process one item, or one record batch."""
         if isinstance(item, Punctuation):
             return ()
         if is_columns(item):
@@ -95,7 +95,7 @@ class Watermark(Slet, Generic[T], name="watermark"):
         return item, Punctuation.before(floor, self.idle)
 
     def _batch(self, batch: Any) -> Iterable[Any | Punctuation]:
-        """Take one record batch; the same rows are late as if they came one by one."""
+        """Process one record batch; the same rows are late as if the rows arrived one by one."""
         # Imported lazily: only columns need it.
         import numpy as np
 
@@ -120,15 +120,16 @@ class Watermark(Slet, Generic[T], name="watermark"):
 
 
 def _delay(delay: float, time: float) -> float:
-    """Return a whole delay as an integer for times that are: the difference is exact, also in nanoseconds."""
+    """Return a whole delay as an integer if the times are integers, so that the difference is exact."""
     return int(delay) if isinstance(time, int) and not delay % 1 else delay
 
 
 class Kept(Memento):
-    """The items with which later ones may be joined: time and item, by side and key.
+    """The items with which later items may be joined, with their times, by side and key.
 
-    `complete` is the time through which each side is complete, `said` that of the last emitted punctuation, `merged`
-    the state of the merge that makes these; `added` counts the items since the last sweep, which left `swept`.
+    `complete` is the time up to which each side is complete, `said` the time of the last emitted punctuation, and
+    `merged` the state of the merge of punctuations. `added` is the number of items since the last sweep, and `swept`
+    the number of items after the sweep.
     """
 
     sides: dict[str, dict[Any, list[tuple[int | float, Any]]]] = field(default_factory=dict)
@@ -142,18 +143,18 @@ class Kept(Memento):
 class Join(Slet, name="join"):
     """Join items of two or more streams that have the same key and are close in time.
 
-    Each stream enters by its own port, `sides.NAME`. A result has one item of each side, with equal fields `by` and
-    times that are at most `within` apart. It is a dictionary of the fields `by`, the latest time under the name of
-    `time`, and each item under the name of its side, and leaves when its last item arrives.
+    Each stream arrives at a separate port, `sides.NAME`. A result joins one item of each side, with equal fields `by`
+    and times that differ by at most `within`. The result is a dictionary with the fields `by`, the latest time under
+    the name of `time`, and each item under the name of its side. It is emitted when its last item arrives.
 
-    The join keeps an item until the punctuations of the other sides exclude every item that it could be joined with, so
-    each side needs punctuations (`stock:watermark`): without them the memento grows without bound. An item that a
-    punctuation of its own side, or one that has left, excludes leaves by `late`.
+    The join stores an item until the punctuations of the other sides exclude every item with which it could be joined.
+    Therefore each side needs punctuations (`stock:watermark`); without them, the memento grows without limit. Items
+    that an earlier punctuation of their own side, or an emitted punctuation, excludes are emitted at `late`.
 
     Args:
         by: The field, or the fields, that must be equal; with an empty list all items match.
-        time: The field with the time of an item, a finite number.
-        within: The maximum difference of two times in a result, in the unit of `time`.
+        time: The field with the time of an item, which must be a finite number.
+        within: The maximum difference between two times in a result, in the unit of `time`.
     """
 
     reopens: ClassVar[bool] = True
@@ -165,7 +166,7 @@ class Join(Slet, name="join"):
 
     @classmethod
     def specialised(cls, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
-        """Return a signature whose output has the fields of a result; refuse a field that a side lacks."""
+        """Return a specification whose output has the fields of a result; refuse a field that a side lacks."""
         by, time, within = _fields(settings["by"]), settings["time"], settings["within"]
         if not 0 <= within < math.inf:
             problem = f"it is {within:g}, and must be finite, and 0 or more"

@@ -23,20 +23,20 @@ NOTES = "exop_lots"
 
 
 class Written(Memento):
-    """The bytes of the output file that this slet has written."""
+    """The number of bytes that this slet has written to the output file."""
 
     size: int = 0
 
 
 class WriteLines(Slet, name="write_lines"):
-    """Write every item as a line of a text file; other processes can read it within a second.
+    """Write every item as a line of a text file. Other processes can read each line within a second.
 
-    The first line, or the end of the stream, truncates a file that is there already. A successor, or the same slet
-    after a crash, truncates the file to the size in the memento and appends, so that no line is there twice.
+    An existing file is truncated before the first line, or at the end of an empty stream. After a replacement or a
+    crash, the slet truncates the file to the size in the memento and appends, so that no line is written twice.
 
     Args:
-        path: The file.
-        encoding: Its encoding.
+        path: The path of the file.
+        encoding: The encoding of the file.
     """
 
     path: Path
@@ -62,7 +62,7 @@ class WriteLines(Slet, name="write_lines"):
             self.written.size += self._file.write(f"{item}\n".encode(self.encoding))
 
     def _place(self) -> None:
-        """Truncate the file to the counted bytes; with the first item, when no predecessor writes any more."""
+        """Truncate the file to the counted bytes, at the first item, when an old slet no longer writes."""
         there = os.fstat(self._file.fileno()).st_size
         if there < self.written.size:
             raise OSError(f"{self.path} has {there} bytes, and {self.written.size} were written to it: put it back")
@@ -71,15 +71,15 @@ class WriteLines(Slet, name="write_lines"):
         self._placed = True
 
     def flush(self) -> None:
-        """Hand buffered lines to the operating system, before a checkpoint counts them."""
+        """Pass buffered lines to the operating system before a checkpoint counts them."""
         self._file.flush()
 
     def make_visible(self) -> None:
-        """Let others read the buffered lines; the lock of the file protects against `item`."""
+        """Make the buffered lines readable for others. The lock of the file permits concurrent calls of `item`."""
         self._file.flush()
 
     def sync(self) -> None:
-        """Force the file to the disk."""
+        """Force the file to disk."""
         os.fsync(self._file.fileno())
 
 
@@ -87,9 +87,9 @@ class Held(Memento):
     """The rows that are not written yet.
 
     Attributes:
-        run: Identifies this stream among others that write to the same place.
-        number: The number of the last lot; a lot is written whole, once.
-        rows: The rows since.
+        run: The identifier of this stream, which differs from those of other streams with the same destination.
+        number: The number of the last lot. A lot is written atomically and once.
+        rows: The rows since the last lot.
         sealed: The rows of the last lot, until they are written.
     """
 
@@ -100,10 +100,10 @@ class Held(Memento):
 
 
 class HoldingSink(Slet, ABC):
-    """Writes rows in lots, each exactly once: with every checkpoint, or after `lot` rows where none are taken.
+    """Writes rows in lots, each exactly once: with every checkpoint or, without checkpoints, after every `lot` rows.
 
-    A lot is part of the memento until it is written. After a crash, the memento holds the lot of the last checkpoint,
-    whose number tells whether it is written already.
+    A lot is part of the memento until the lot is written. After a crash, the memento contains the lot of the last
+    checkpoint; the number of the lot shows whether the lot has been written.
     """
 
     held: Held
@@ -115,7 +115,7 @@ class HoldingSink(Slet, ABC):
         return self
 
     def __exit__(self, *exc: object) -> None:
-        # After a replacement, the memento belongs to the successor, and `flush` has written the rows of this slet.
+        # After a replacement, the memento belongs to the new slet, and `flush` has written the rows of this slet.
         if self._written_here and not self.checkpointed:
             self._write_all()
 
@@ -125,17 +125,17 @@ class HoldingSink(Slet, ABC):
 
     @abstractmethod
     def last_lot(self, run: str) -> int:
-        """Return the number of the last lot of a stream that is written; 0 if none is."""
+        """Return the number of the last written lot of a stream; 0 if no lot is written."""
 
     def is_written(self, run: str, number: int) -> bool:
         """Whether a lot is written."""
         return self.last_lot(run) >= number
 
     def check_place(self, place: object) -> None:
-        """Refuse to go on from a checkpoint that is older than the rows at *place*; called at the end of `__enter__`.
+        """Refuse a checkpoint that is older than the rows at *place*. Call this method at the end of `__enter__`.
 
         Raises:
-            StoredStateError: *place* holds a lot of a later checkpoint, whose rows would come a second time.
+            StoredStateError: *place* contains a lot of a later checkpoint, whose rows would be written twice.
         """
         out = self.last_lot(self.held.run) if self.held.run else 0
         if out > self.held.number:
@@ -146,7 +146,7 @@ class HoldingSink(Slet, ABC):
             )
 
     def check(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Return the row to write, or refuse one that could not be written, while its item is handled."""
+        """Return the row to write, or raise an error if the row could not be written."""
         return row
 
     def take(self, item: Any) -> None:
@@ -175,7 +175,7 @@ class HoldingSink(Slet, ABC):
         self._seal()
 
     def commit_checkpoint(self, number: int) -> None:
-        """Write the lot of this checkpoint, which is committed."""
+        """Write the lot of the committed checkpoint."""
         self._write_sealed()
 
     def _write_all(self) -> None:
@@ -203,14 +203,15 @@ class HoldingSink(Slet, ABC):
 
 
 class WriteParquet(HoldingSink, name="write_parquet"):
-    """Write the items as rows of Parquet files in a folder: their fields are the columns. It needs pyarrow.
+    """Write the items as rows of Parquet files in a folder; the fields of the items are the columns.
 
-    In a durable application each checkpoint with new items writes one file, exactly once; otherwise every `lot` items,
-    and the end of the stream, do. Files are called `RUN-NUMBER.parquet`, and never change.
+    In a durable application, one file is written for each checkpoint with new items, exactly once. Otherwise, a file is
+    written after every `lot` items and at the end of the stream. Files are named `RUN-NUMBER.parquet`, and never
+    change. The slet requires pyarrow.
 
     Args:
-        path: The folder; it is created if it does not exist.
-        lot: The number of rows in a file, where no checkpoints are taken.
+        path: The path of the folder, which is created if it does not exist.
+        lot: The number of rows in a file if no checkpoints are taken.
     """
 
     path: Path
@@ -235,7 +236,7 @@ class WriteParquet(HoldingSink, name="write_parquet"):
         self.take(item)
 
     def write_lot(self, run: str, number: int, rows: list[dict[str, Any]]) -> None:
-        """Write the file under another name, and rename it when it is on the disk."""
+        """Write the file under a temporary name, and rename the file when it is on disk."""
         place = self._place(run, number)
         unfinished = place.with_name(f".{place.name}.unfinished")
         self._parquet.write_table(self._table.from_pylist(rows), unfinished)
@@ -264,14 +265,14 @@ class WriteParquet(HoldingSink, name="write_parquet"):
 class WriteSqlite(HoldingSink, name="write_sqlite"):
     """Write every item as a row of a table of an SQLite database.
 
-    The fields of the item are the columns; an item without fields goes into the column `value`. The first row creates
-    the table if it does not exist. In a durable application rows are written with the checkpoints, exactly once;
-    otherwise after every `lot` rows, and at the end.
+    The fields of the item are the columns. An item without fields is written into the column `value`. If the table does
+    not exist, it is created with the first row. In a durable application, rows are written with the checkpoints,
+    exactly once; otherwise after every `lot` rows, and at the end of the stream.
 
     Args:
-        path: The database file.
+        path: The path of the database file.
         table: The name of the table.
-        lot: The number of rows in a transaction, where no checkpoints are taken.
+        lot: The number of rows in a transaction if no checkpoints are taken.
     """
 
     path: Path
@@ -317,7 +318,7 @@ class WriteSqlite(HoldingSink, name="write_sqlite"):
         return {name: _cell(name, value) for name, value in row.items()}
 
     def write_lot(self, run: str, number: int, rows: list[dict[str, Any]]) -> None:
-        """Insert the rows, and the number of their lot, in one transaction."""
+        """Insert the rows and the number of the lot in one transaction."""
         execute = self._database.execute
         execute("BEGIN IMMEDIATE")
         try:
@@ -334,7 +335,7 @@ class WriteSqlite(HoldingSink, name="write_sqlite"):
             raise
 
     def last_lot(self, run: str) -> int:
-        """Return the number that was inserted with the last rows."""
+        """Return the number of the last inserted lot."""
         if not self._names(NOTES):
             return 0
         query = f"SELECT number FROM {NOTES} WHERE sink = ? AND run = ?"

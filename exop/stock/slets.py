@@ -20,24 +20,24 @@ T = TypeVar("T")
 
 @slet
 def pass_on(item: T) -> T:
-    """Pass every item on as it is; merges the items of several channels."""
+    """Forward every item unchanged. Use it to merge the items of several channels."""
     return item
 
 
 @slet
 def show(item: Any) -> None:
-    """Print every item on a line of its own, on stdout."""
+    """Print every item on a separate line to stdout."""
     print(item, flush=True)  # noqa: T201 (its purpose)
 
 
 class Split(Slet, Generic[T], name="split"):
-    """Send each item to the output ports whose conditions hold for it; if none does, to `rest`.
+    """Send each item to the output ports whose conditions hold for it or, if no condition holds, to `rest`.
 
-    There is one output port for each condition, and all outputs have the type of the input. A condition that cannot be
-    tested (a field that is missing, `None > 60`) is a failure of the slet.
+    There is one output port for each condition, and all outputs have the type of the input. If a condition cannot be
+    tested (because a field is missing, or a comparison such as `None > 60` fails), the slet fails for the item.
 
     Args:
-        conditions: A condition on `item` for each output port, by the port's name: `{"fast": "item.speed > 60"}`.
+        conditions: A condition on `item` for each output port, by the name of the port: `{"fast": "item.speed > 60"}`.
     """
 
     reopens: ClassVar[bool] = True
@@ -46,7 +46,7 @@ class Split(Slet, Generic[T], name="split"):
 
     @classmethod
     def specialised(cls, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
-        """Return a signature with an output for each condition, of the type of the input."""
+        """Return a specification with an output for each condition; the outputs have the type of the input."""
         for port, text in settings["conditions"].items():
             _condition(port, text, inputs.get("item", PortType()))
         spec = spec_of(cls)
@@ -61,7 +61,7 @@ class Split(Slet, Generic[T], name="split"):
 
     @input_port
     def item(self, item: T) -> None:
-        """Take one item."""
+        """Process one item."""
         ways = []
         for port, holds, push in self._tests:
             try:

@@ -1,4 +1,4 @@
-"""The stock sources: `count_up`, `read_lines`, `read_csv`, `read_log`; each goes on where its memento says."""
+"""The stock sources `count_up`, `read_lines`, `read_csv` and `read_log`, which continue at the stored position."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from exop.runtime.log.memory import Position as LogPosition
 
 #: The number of events to read at a time.
 LOT = 1000
-#: Single items are emitted in batches of at most so many: a change waits for the end of a batch.
+#: The maximum number of single items in an emitted batch. A change waits for the end of a batch.
 TOGETHER = 32
-#: Seconds between two reads while a followed log has nothing new.
+#: Seconds between two reads of a followed log that has no new items.
 PAUSE = 0.02
 
 
@@ -30,13 +30,13 @@ class Position(Memento):
 
 @slet
 def count_up(position: Position, *, to: int | None = None, start: int = 0, step: int = 1) -> Iterator[int]:
-    """Emit integers: *start*, *start* + *step*, …
+    """Emit the integers *start*, *start* + *step*, …
 
     Args:
         position: The state.
-        to: How many numbers to emit; `None`: without end.
-        start: The first number.
-        step: The difference of two numbers.
+        to: The number of integers to emit; `None` for an endless stream.
+        start: The first integer.
+        step: The difference between consecutive integers.
     """
     while to is None or position.number < to:
         position.number += 1
@@ -49,8 +49,8 @@ def read_lines(position: Position, *, path: Path, encoding: str = "utf-8") -> It
 
     Args:
         position: The state.
-        path: The file.
-        encoding: Its encoding.
+        path: The path of the file.
+        encoding: The encoding of the file.
     """
     with path.open(encoding=encoding) as lines:
         for _ in range(position.number):
@@ -66,14 +66,14 @@ def read_csv(
 ) -> Iterator[dict[str, str]]:
     """Emit the rows of a CSV file as dictionaries of strings, by column name.
 
-    A row with more or fewer fields than there are columns is an error.
+    A row with more or fewer fields than columns is an error.
 
     Args:
         position: The state.
-        path: The file.
-        encoding: Its encoding.
+        path: The path of the file.
+        encoding: The encoding of the file.
         delimiter: The character between two fields.
-        columns: The names of the columns; `None`: they are in the first row.
+        columns: The names of the columns; `None` if the first row contains the names.
     """
     with path.open(encoding=encoding, newline="") as lines:
         rows = csv.DictReader(lines, fieldnames=columns, delimiter=delimiter)
@@ -87,7 +87,7 @@ def read_csv(
 
 
 class Offset(Memento):
-    """The offset of the next row (negative: nothing was read), and the control items read since the last row."""
+    """The offset of the next row (negative before the first read), and the number of control items since the last."""
 
     offset: int = -1
     marks: int = 0
@@ -95,15 +95,15 @@ class Offset(Memento):
 
 @slet
 def read_log(offset: Offset, *, path: Path, follow: bool = False) -> Iterator[Batch[Any] | Punctuation | None]:
-    """Emit the items and punctuations of a log on disk, the oldest first.
+    """Emit the items and punctuations of a log on disk, beginning with the oldest.
 
-    Another application, or another process, may be writing the log. If that application is durable, the rows up to its
-    last checkpoint are read: a crash may take back those behind it.
+    Another application, or another process, may write to the log at the same time. If that application is durable, only
+    the rows up to its last checkpoint are read, because later rows may be removed after a crash.
 
     Args:
         offset: The state.
         path: The folder of the log.
-        follow: At the end of the log, wait for more instead of ending the stream.
+        follow: Whether to wait for new items at the end of the log, instead of ending the stream.
     """
     # Imported lazily: only this needs the encoding.
     from exop.runtime.log.reader import LogReader
@@ -129,7 +129,7 @@ def read_log(offset: Offset, *, path: Path, follow: bool = False) -> Iterator[Ba
 
 
 def _together(payloads: list[Any]) -> Iterator[Batch[Any] | Punctuation | EndOfStream]:
-    """Yield batches as they were appended, single items in small batches, and the control items between them."""
+    """Yield batches unchanged, single items grouped into small batches, and the control items between them."""
     single = Batch[Any]()
     for payload in payloads:
         rows = () if isinstance(payload, CONTROL) else payload if type(payload) is list else to_items(payload)

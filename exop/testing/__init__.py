@@ -1,8 +1,9 @@
-"""Test tools for authors of slets: no platform, no threads of its own, no waiting.
+"""Test tools for authors of slets, which need no platform and start no threads.
 
-A function slet is a function: call it. `open` makes an instance of a class slet with its ports and memento, `feed` runs
-a slet over items, `check_source` tries every cut of an α-slet, `replay` tries an item again on which a running slet has
-failed. `check_sharing` is the exception: it runs an application, and finds slets that alter items which others receive.
+A function slet can be called like any function. `open` creates an instance of a class slet with its ports and memento,
+`feed` runs a slet on items, `check_source` tests the restart of an α-slet after every item, and `replay` processes an
+item on which a running slet has failed. Only `check_sharing` runs an application: it finds slets that alter items which
+other slets receive.
 """
 
 from exop.testing.checks import check_sharing, check_source

@@ -1,4 +1,4 @@
-"""`check_source` tries every cut of an α-slet; `check_sharing` finds slets that alter items which others get, too."""
+"""`check_source` tests the restart of an α-slet; `check_sharing` finds slets that alter shared items."""
 
 from __future__ import annotations
 
@@ -18,27 +18,29 @@ if TYPE_CHECKING:
     from exop.app import Application
 
 
-#: The most characters of an item in a message.
+#: The maximum number of characters of an item in a message.
 MOST: Final = 200
 
 
 def check_source(source: Any, *, items: int | Sequence[Any] | None = None, **given: Any) -> list[Any]:
-    """Try every cut of an α-slet: a successor from the memento of that moment gives the items that followed.
+    """Check that an α-slet can be restarted from its memento after every item, without lost or doubled items.
 
-    The source runs once, and its memento is copied after every item. A platform relies on these cuts when it replaces,
-    moves or recovers a source: an α-slet updates its position *before* it yields the item.
+    The source is first run without interruption, and its memento is copied after every item. Then a new instance is
+    started from each copy, and its items are compared with those of the first run. A platform restarts sources in this
+    way when it replaces, moves or recovers them; therefore an α-slet must update its position *before* it yields an
+    item.
 
     Args:
         source: The α-slet.
-        items: The number of items to look at (needed for a source that does not end), or the items that it must give.
-        given: Settings, and a memento under its name to start from.
+        items: The number of items to examine (required for an endless source), or the list of expected items.
+        given: Settings, and a memento under its name as the initial state.
 
     Returns:
-        The items of the uncut run.
+        The items of the uninterrupted run.
 
     Raises:
-        AssertionError: a cut loses, doubles or changes items; the message names the place and the usual cause.
-        SletError: it has an input, or a driver of its own.
+        AssertionError: a restart loses, doubles or changes items; the message names the place and the usual cause.
+        SletError: the slet has an input, or its own driver.
     """
     spec = spec_of(source)
     if spec.inputs or not spec.iterated:
@@ -57,16 +59,17 @@ def check_source(source: Any, *, items: int | Sequence[Any] | None = None, **giv
 
 
 def check_sharing(app: Application) -> dict[str, Any]:
-    """Run an application whose sources end, and check that no slet alters an item that other slets receive, too.
+    """Run an application whose sources end, and check that no slet alters an item that other slets also receive.
 
     Items are compared before and after every call, which takes far longer than most calls.
 
     Returns:
-        The report of the run, as `app.run()` gives it.
+        The report of the run, as returned by `app.run()`.
 
     Raises:
-        AssertionError: a slet alters a shared item; the message names it, the channel, the readers and the change.
-        ComponentFailed: a slet could not open, or raised.
+        AssertionError: a slet alters a shared item; the message names the slet, the channel, the readers and the
+            change.
+        ComponentFailed: a slet failed to open, or raised an exception.
     """
     # The other helpers need no platform.
     from exop.platform import Platform
@@ -83,7 +86,10 @@ def check_sharing(app: Application) -> dict[str, Any]:
 def _run(
     spec: SletSpec, start: Memento | None, given: dict[str, Any], most: int | None
 ) -> tuple[list[tuple[int, Memento | None]], list[Any], bool]:
-    """Run a source up to *most* items; return each memento with the number of items before it, the items, the end."""
+    """Run a source for at most *most* items.
+
+    Return each memento with the number of items before it, the items, and whether the source has ended.
+    """
     memento = _copy(start) if start is not None else spec.state[1]() if spec.state else None
     cuts = [(0, _copy(memento))]
     items: list[Any] = []
@@ -105,7 +111,7 @@ def _run(
 
 @contextmanager
 def _iterated(spec: SletSpec, memento: Memento | None, given: dict[str, Any]) -> Iterator[tuple[Iterator[Any], Any]]:
-    """Yield the iterator of a source with this memento, and its instance if it is a class."""
+    """Yield an iterator over a source that starts from this memento and, if the source is a class, the instance."""
     if spec.is_class:
         with entered(spec, memento, dict(given)) as instance:
             yield iter(instance), instance
@@ -118,7 +124,7 @@ def _copy(memento: Memento | None) -> Memento | None:
 
 
 def _difference(spec: SletSpec, uncut: list[Any], number: int, found: list[Any]) -> str:
-    """Describe a wrong cut and its usual cause."""
+    """Describe an incorrect restart and its usual cause."""
     following, before = uncut[number:], uncut[max(0, number - 1) :]
     place = f"{spec.name}, cut after item {number}" + (f" ({safe_repr(uncut[number - 1], MOST)})" if number else "")
     seen = f"the successor gives {safe_repr(found[:3], MOST)}, what follows is {safe_repr(following[:3], MOST)}"

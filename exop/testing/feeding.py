@@ -1,4 +1,4 @@
-"""`feed` runs a slet over items; `replay` tries a failed item of a running platform again, in a test or a debugger."""
+"""`feed` runs a slet on items; `replay` processes a failed item of a running platform in a test or a debugger."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from exop.testing.instances import PATIENCE, CollectingOutput, GivenInput, enter
 
 
 def feed(slet: Any, items: Iterable[Any] = (), /, **given: Any) -> list[Any]:
-    """Run a slet over *items* and return its output at `out`, in order.
+    """Run a slet on *items* and return the output of the port `out`, in order.
 
-    The slet receives the items as in a mesh: single items, lists or columns, by the type of its port; control items if
-    that type names them, the end of the stream last. Other punctuations are passed on. A source runs to its end. An
-    exception of the slet leaves `feed` with a note that shows the item.
+    The slet receives the items in the form that the type of its port requires: single items, lists or columns. If the
+    type names control items, the slet receives these, too, and at last the end of the stream; otherwise punctuations
+    are forwarded. A source is run to its end. If the slet raises an exception, `feed` adds a note that shows the item.
 
     Args:
         slet: A `@slet` function or a `Slet` class with at most one input port.
         items: The input.
-        given: Settings, and a memento under its name (a new one otherwise).
+        given: Settings, and a memento under its name; by default a new memento is created.
 
     Raises:
         SletError: the slet has several inputs; use `open` and call its methods.
@@ -82,7 +82,7 @@ def _fed_class(spec: SletSpec, instance: Any, items: Iterable[Any]) -> list[Any]
 def _fed(
     spec: SletSpec, call: Callable[[Any], Any], items: Iterable[Any], pushed: CollectingOutput | None = None
 ) -> list[Any]:
-    """Call a slet for each item; the items *pushed* to `out` come before the returned ones."""
+    """Call a slet for each item, and return its output; the items *pushed* to `out` precede the returned items."""
     port, left, ended = spec.inputs[0], list[Any](), False
     returns = spec.results[port.name]
 
@@ -110,7 +110,7 @@ def _fed(
 
 
 def entering(port: PortSpec, item: Any) -> Any:
-    """Return an item in the form of the port: alone, in a list, in columns."""
+    """Return an item in the form that the port requires: a single item, a list or columns."""
     if isinstance(item, CONTROL) or port.type.form == "item":
         return item
     rows = item if isinstance(item, list) or is_columns(item) else [item]
@@ -118,7 +118,7 @@ def entering(port: PortSpec, item: Any) -> Any:
 
 
 def leaving(spec: SletSpec, payloads: Iterable[Any]) -> list[Any]:
-    """Return the output item by item: lists of a batch port are flattened; `None` and the end are left out."""
+    """Return the output as single items, without `None` and the end of the stream; flatten lists of a batch port."""
     batches = any(port.name == OUT and port.type.form == "batch" for port in spec.outputs)
     left: list[Any] = []
     for payload in payloads:
@@ -131,21 +131,21 @@ def leaving(spec: SletSpec, payloads: Iterable[Any]) -> list[Any]:
 def replay(
     file: str | os.PathLike[str] | FailedItem, *, slet: Any = None, memento: Memento | None = None
 ) -> list[Any] | dict[str, list[Any]]:
-    """Try a failed item again: open its slet, restore the memento, push the item.
+    """Process a failed item: open the slet, restore the memento, and push the item.
 
     Args:
         file: A file that `exop item export` has written, or an item of `platform.kept_item()` or `dead_letters()`.
-        slet: The slet to try; by default the one for which the item has failed.
-        memento: The state to try it with; by default the one that is in the file, or a new one if there is none.
+        slet: The slet that processes the item; by default the slet that failed.
+        memento: The state before the item; by default the memento in the file, or a new memento if the file has none.
 
     Returns:
-        The items that leave by `out`; of a slet with further outputs, those of each port by its name.
+        The items that the slet emits at `out`; for a slet with further outputs, the items of each port by its name.
 
     Raises:
         Exception: the exception of the slet.
-        StoredStateError: the file is damaged, or the slet, the item or the memento are of code that is not here.
-        SletError: the slet has a driver of its own.
-        UnknownName: the slet has no such port.
+        StoredStateError: the file is damaged, or the code of the slet, the item or the memento is missing.
+        SletError: the slet has its own driver.
+        UnknownName: the slet has no input port of the name in the file.
     """
     failed = file if isinstance(file, FailedItem) else FailedItem.from_bytes(Path(file).read_bytes())
     spec = _original(failed) if slet is None else spec_of(slet)
@@ -172,7 +172,7 @@ def replay(
 def _opened(
     failed: FailedItem, spec: SletSpec, state: Memento | None, settings: dict[str, Any]
 ) -> Iterator[tuple[Callable[..., Any], Callable[[], Mapping[str, CollectingOutput]]]]:
-    """Open the slet; yield the function to call, and one that returns its output ports."""
+    """Open the slet; yield the function to call, and a function that returns the output ports."""
     pulled: Mapping[str, Any] = failed.item if not failed.port and isinstance(failed.item, Mapping) else {}
     if not spec.is_class:
         ports = [GivenInput(port.name, pulled.get(port.name, ())) for port in spec.inputs if port.pulled]
@@ -192,7 +192,7 @@ def _port(failed: FailedItem, spec: SletSpec) -> PortSpec:
 
 
 def _state(failed: FailedItem, spec: SletSpec) -> Memento | None:
-    """Return the exported memento as an instance of the class that the tried slet keeps."""
+    """Return the exported memento as an instance of the memento class of the slet."""
     if spec.state is None:
         return None
     if failed.memento is None:

@@ -26,11 +26,11 @@ PATIENCE: Final = 30.0
 
 
 class CollectingOutput(OutputPort[Any]):
-    """An output port that keeps the pushed items.
+    """An output port that collects the pushed items.
 
     Attributes:
-        items: The items, those of batches one by one; record batches whole; punctuations in their place.
-        ended: The slet has ended this output.
+        items: The items and punctuations in their order. The items of lists are separate; record batches are not split.
+        ended: Whether the slet has ended this output.
         error: The error that the slet has reported by `fail`.
     """
 
@@ -41,23 +41,23 @@ class CollectingOutput(OutputPort[Any]):
         self._done = threading.Event()
 
     def push(self, item: Any) -> None:
-        """Keep one item, or a control item."""
+        """Collect one item, or a control item."""
         if isinstance(item, EndOfStream):
             self.end()
         else:
             self.items.append(item)
 
     def push_batch(self, batch: Any) -> None:
-        """Keep the items of a list, or a record batch."""
+        """Collect the items of a list, or a record batch."""
         self.items.extend(batch if isinstance(batch, list) else [batch])
 
     def end(self) -> None:
-        """Note the end of the stream."""
+        """Record the end of the stream."""
         self.ended = True
         self._done.set()
 
     def fail(self, error: BaseException) -> None:
-        """Note that the slet broke."""
+        """Record that the slet has failed."""
         self.error = error
         self._done.set()
 
@@ -67,19 +67,19 @@ class CollectingOutput(OutputPort[Any]):
         return taken
 
     def wait(self, timeout: float = PATIENCE) -> bool:
-        """Wait until a slet with a driver of its own has ended its output, or failed; return whether it has in time."""
+        """Wait until a slet with its own driver has ended its output or failed; return `False` after the time-out."""
         return self._done.wait(timeout)
 
 
 class CollectingOutputs(OutputPorts[Any]):
-    """A family of collecting outputs; a member is made at its first use."""
+    """A family of collecting outputs. Each port is created when it is first used."""
 
     def __missing__(self, name: str) -> OutputPort[Any]:
         return self.setdefault(name, CollectingOutput())
 
 
 class GivenInput(InputPort[Any]):
-    """An input port for slets that pull: it holds the given items, or reads a channel."""
+    """An input port for slets that pull, which returns the given items or the content of a channel."""
 
     def __init__(self, name: str, given: Iterable[Any] | Channel = ()) -> None:
         self._name = name
@@ -109,15 +109,16 @@ def collected(port: OutputPort[T]) -> list[T]:
 
 @contextmanager
 def open(slet: type[S], /, **given: Any) -> Iterator[S]:  # noqa: A001 (it opens a slet)
-    """Make an instance of a `Slet` class with its ports and memento, enter it, and exit it at the end of the block.
+    """Create an instance of a `Slet` class with its ports and memento, enter it, and exit it at the end of the block.
 
-    Output ports collect the pushed items (see `collected`). *given* holds the settings, converted and checked as in a
-    mesh; a memento under the name of its field; the items, or a channel, of each input port that the slet pulls; the
-    names of the members of a family (further outputs are made with the first push), with the items of those it pulls.
+    Output ports collect the pushed items (see `collected`). *given* contains the settings, which are converted and
+    checked as in a mesh; a memento, under the name of its field; and for each input port that the slet pulls, the items
+    or a channel. For a family of ports, *given* contains the names of the ports, with the items for ports that the slet
+    pulls. Further output ports of a family are created at their first push.
 
     Raises:
-        SletError: it is no class slet.
-        UnknownName, SettingError: a setting is unknown, or does not fit its type.
+        SletError: *slet* is not a class slet.
+        UnknownName, SettingError: a setting is unknown, or its value is invalid.
     """
     spec = spec_of(slet)
     if not spec.is_class:
@@ -129,7 +130,7 @@ def open(slet: type[S], /, **given: Any) -> Iterator[S]:  # noqa: A001 (it opens
 
 @contextmanager
 def entered(spec: SletSpec, memento: Memento | None, given: dict[str, Any]) -> Iterator[Any]:
-    """Yield an entered instance of any class slet with this memento (a new one if `None`)."""
+    """Yield an entered instance of a class slet with this memento, or with a new memento if `None`."""
     instance = _instance(spec, memento, given)
     instance.__enter__()
     try:
@@ -164,7 +165,7 @@ def _instance(spec: SletSpec, memento: Memento | None, given: dict[str, Any]) ->
 
 
 def outputs_of(instance: Any, spec: SletSpec) -> dict[str, CollectingOutput]:
-    """Return the output ports of an instance by name, with the members of its families."""
+    """Return the output ports of an instance by name, including the ports of families."""
     found = {port.name: getattr(instance, port.name, None) for port in spec.outputs}
     found |= getattr(instance, "outputs", {})
     for family in (one.family for one in spec.families if one.direction == "out"):

@@ -11,12 +11,13 @@ from tests.error_samples import SAMPLES
 
 HEAD = """# Errors
 
-All errors that ExoP raises on purpose are in one tree with one root: `except ExopError` catches all of them. An error
-has its facts as attributes (`error.known`; all of them in `error.facts`), and its message names the cure. On the
-command line, an error is one line on stderr and an exit code: 2 for a mistake that you can correct, 1 for a failure.
+All errors that ExoP raises on purpose are in one tree of classes with the root `ExopError`, so `except ExopError`
+catches all of them. The facts of an error are its attributes (for example, `error.known`); `error.facts` contains all
+facts. The message states the remedy. On the command line, an error is printed as one line on stderr, and the exit code
+is 2 for a mistake that you can correct, and 1 for a failure.
 
-The exception of a slet is kept: it is the `__cause__` of the error that `platform.wait` or `app.run` raises, with the
-node, the port and the item in its notes. `make pages` writes this page from the code.
+The exception of a slet is the `__cause__` of the error that `platform.wait` or `app.run` raises, with the node, the
+port and the item in its notes.
 
 ```python
 from exop import Application
@@ -42,14 +43,14 @@ itm ['item']
 MORE = {
     "UnknownName": "`known` lists the existing names; the message suggests the nearest one.",
     "ComponentFailed": (
-        "`phase` is `opening`, `running` or `driving`. The `__cause__` is the exception of the slet. A slet that is "
-        "suspended on an item keeps it: repair the cause, then `exop resume`, or `platform.resume(application, node)`."
+        "`phase` is `opening`, `running` or `driving`. The `__cause__` is the exception of the slet. If the slet is "
+        "suspended on an item, repair the cause, then use `exop resume` or `platform.resume(application, node)`."
     ),
-    "StaleMesh": "Nothing was changed.",
-    "PluginError": "Also in `platform.plugins.broken`; the platform works without the plugin.",
-    "FilterSyntaxError": "The message shows the text with a mark under the position.",
-    "ChannelClosed": "Raised when a slet with a driver of its own pushes after its stream was ended from outside.",
-    "ChannelFull": "For channel kinds whose producers must not wait; none of the built-in kinds raises it.",
+    "StaleMesh": "The application is not changed.",
+    "PluginError": "`platform.plugins.broken` contains the error, too. The platform runs without the plugin.",
+    "FilterSyntaxError": "The message shows the filter with a mark under the position.",
+    "ChannelClosed": "A push of a slet with its own driver raises the error if the stream was ended from outside.",
+    "ChannelFull": "The error is for channel kinds whose producers must not wait; no built-in kind raises the error.",
 }
 
 
