@@ -10,6 +10,7 @@ from collections import Counter
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final, Literal, TypeAlias
+from weakref import WeakKeyDictionary
 
 from exop.errors import NotStorable, StoredStateError
 from exop.model.slets.memento import Memento, check_fields, check_parts, refused, upgraded
@@ -29,6 +30,8 @@ FORMAT: Final = 1
 KIND: Final = "exop memento"
 #: The first bytes of a list in msgpack; no text begins with one of them.
 _LISTS: Final = frozenset(bytes([first]) for first in (*range(0x90, 0xA0), 0xDC, 0xDD))
+#: By class: its version, the bytes that precede the content, and the names of the fields.
+_HEADS: Final[WeakKeyDictionary[type[Memento], tuple[int, bytes, tuple[str, ...]]]] = WeakKeyDictionary()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,9 +51,13 @@ def dump_memento(memento: Memento, place: str) -> bytes:
     """Encode a memento; *place* is named in errors."""
     kind = type(memento)
     try:
-        shape = type_of(kind).shape
-        body = encode({name: getattr(memento, name) for name in shape})
-        return encode([FORMAT, name_of(kind), kind.__memento_version__, shape, body])
+        version, head, names = _HEADS.get(kind, (None, b"", ()))
+        if version != kind.__memento_version__:
+            version, shape = kind.__memento_version__, type_of(kind).shape
+            head, names = encode([FORMAT, name_of(kind), version, shape, b""]).removesuffix(b"\xc4\x00"), tuple(shape)
+            _HEADS[kind] = version, head, names
+        body = encode({name: getattr(memento, name) for name in names})
+        return b"".join((head, b"\xc6", len(body).to_bytes(4, "big"), body))
     except NotStorable as problem:
         raise NotStorable(**{**problem.facts, "place": place}) from problem
 

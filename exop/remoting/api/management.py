@@ -457,9 +457,9 @@ class Management(Generic[AnyPlan]):
 
 
 def _uninterrupted(work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
-    from exop.runtime.supervision.interrupts import uninterrupted
+    from exop.runtime.supervision.interrupts import call_uninterrupted
 
-    return uninterrupted(work)(*given, **named)
+    return call_uninterrupted(work, *given, **named)
 
 
 def _check_mesh(place: str, given: object) -> None:

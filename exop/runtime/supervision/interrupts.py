@@ -103,10 +103,15 @@ def uninterrupted(work: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(work)
     def done(*args: P.args, **kwargs: P.kwargs) -> T:
-        call = functools.partial(work, *args, **kwargs)
-        return _done_in_thread(call) if threading.current_thread() is threading.main_thread() else call()
+        return call_uninterrupted(work, *args, **kwargs)
 
     return done
+
+
+def call_uninterrupted(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Do *work* whole or not at all, also when the main thread is interrupted."""
+    call = functools.partial(work, *args, **kwargs)
+    return _done_in_thread(call) if threading.current_thread() is threading.main_thread() else call()
 
 
 def delegated(work: Callable[[], T], request: _Request | None = None) -> Callable[[], T]:
