@@ -1,4 +1,4 @@
-"""The command line: `exop COMMAND`. Each command asks a platform, and prints the answer as text or as JSON."""
+"""The command line: `exop COMMAND`. Each command asks a platform, and prints the result as text or as JSON."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _STREAMS: Final = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0, 1 a failure while something ran, 2 a mistake, 3 dead letters left.
+    """Run one command and return its exit code: 0 (success), 1 (failure), 2 (mistake), or 3 (dead letters).
 
-    The entry point of `exop` and `python -m exop`; without *arguments*, those of the process.
+    The entry point of `exop` and `python -m exop`. *arguments* are by default those of the process.
     """
     open_closed_streams()
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def open_closed_streams() -> None:
-    """Open standard streams that were closed before the program began (`2>&-`), so that no other file gets their place.
+    """Open standard streams that were closed before the program began (`2>&-`), so that no file gets their numbers.
 
     A character that a stream cannot encode is printed as an escape.
     """
@@ -56,7 +56,7 @@ def open_closed_streams() -> None:
         nowhere = os.open(os.devnull, os.O_RDWR)
         if not _is_open(descriptor):
             os.dup2(nowhere, descriptor)
-        setattr(sys, name, open(nowhere, mode, encoding="utf-8"))  # noqa: SIM115 (it is open as long as the program)
+        setattr(sys, name, open(nowhere, mode, encoding="utf-8"))  # noqa: SIM115 (open until the program ends)
 
 
 def _is_open(descriptor: int) -> bool:

@@ -1,4 +1,4 @@
-"""From the arguments of the process to one command and its exit code; every error ends here."""
+"""Runs one command from the arguments of the process, and converts every error into an exit code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _GROUPS: Final = {key: Group(title, sort_key=place) for place, (key, title) in enumerate(GROUPS.items())}
 
-#: Switches have no negative form; the help texts name defaults.
+#: Flags have no negative form; the help texts name defaults.
 PLAIN = Parameter(negative=(), show_default=False)
 
 Format = Literal["console", "json"]
@@ -49,7 +49,7 @@ def run_command_line(arguments: list[str]) -> int:
 
 
 def make_app(arguments: Sequence[str] = ()) -> App:
-    """The built-in commands; only those that *arguments* may name are imported, the others on demand."""
+    """Return the built-in commands; those that *arguments* may name are imported at once, the others on demand."""
     app = App(
         name="exop",
         help=HELP,
@@ -73,7 +73,7 @@ def make_app(arguments: Sequence[str] = ()) -> App:
 
 
 def _family(app: App, name: str, first: Command) -> App:
-    """The command that has others below it; it is made with the first of them."""
+    """Return the command with subcommands; it is made with the first of them."""
     if name not in app:
         group = _GROUPS[first.group]
         below = App(name=name, help=FAMILIES[name], group=group, default_parameter=PLAIN, result_action="return_value")
@@ -82,7 +82,7 @@ def _family(app: App, name: str, first: Command) -> App:
 
 
 def add_plugin_commands(app: App, plugins: Plugins, offers: Iterable[tuple[str, Any]]) -> dict[str, Callable[..., Any]]:
-    """Add the commands that plugins offer, and return them by name; `plugins.broken` notes those that cannot be added.
+    """Add the commands of plugins, and return them by name; `plugins.broken` records those that cannot be added.
 
     Args:
         offers: The plugins, each with its answer to `register_commands`.
@@ -92,7 +92,7 @@ def add_plugin_commands(app: App, plugins: Plugins, offers: Iterable[tuple[str, 
         try:
             for function in offered or ():
                 added[_add(app, function)] = function
-        except Exception as problem:  # noqa: BLE001 (a bad command does not keep the others from working)
+        except Exception as problem:  # noqa: BLE001 (an invalid command must not affect the others)
             plugins.note(plugin, problem)
     return added
 
@@ -105,7 +105,7 @@ def _add(app: App, function: Any) -> str:
     try:
         app[name].assemble_argument_collection()
     except Exception:
-        # A signature that cannot be read would break the help of all commands.
+        # A signature that cannot be evaluated would break the help of all commands.
         del app[name]
         raise
     return name
@@ -118,7 +118,7 @@ def _check_levels(_: type, texts: tuple[str, ...]) -> None:
 
 
 def add_common_options(app: App, session: Session | None = None) -> None:
-    """Add the options that every command has; they may precede or follow it."""
+    """Add the options that every command has; they may precede or follow the command."""
     held = session or Session()
 
     def launch(

@@ -1,7 +1,8 @@
-"""Resolution of APP on the command line (a package folder, a Python or topology file, a builder) and of its parameters.
+"""Resolves APP on the command line (a package folder, a Python or topology file, a builder), and its parameters.
 
 A parameter of a builder is given as NAME=VALUE on the command line, by a TOML file (`--params`), or by the environment
-variable EXOP_PARAM_NAME; the first of these wins, and of several files the last. Its annotation converts it.
+variable EXOP_PARAM_NAME. The first of these takes precedence, and of several files the last. The annotation of the
+parameter converts the value.
 """
 
 from __future__ import annotations
@@ -29,22 +30,22 @@ from exop.runtime.catalog import Catalog, in_use
 from exop.safe_repr import RAISED, error_text
 
 Builder = Callable[..., Any]
-#: The prefix of environment variables with parameters; the name follows in capital letters or as it is.
+#: The prefix of environment variables with parameters; the parameter's name follows, unchanged or in capital letters.
 VARIABLE: Final = "EXOP_PARAM_"
-#: Bytes of a file that is read whole; a device has no end.
+#: The largest size of a file in bytes, since reading a device may never end.
 _LARGEST: Final = 16_000_000
 
 
 @dataclass(frozen=True)
 class Target:
-    """The target of APP, found but not built yet.
+    """The target to which APP refers, before it is built.
 
     Attributes:
-        given: APP as it was written.
-        builders: Its application builders, by name.
+        given: APP as given by the user.
+        builders: The application builders of the target, by name.
         topology: The text of a topology file.
         ready: The application that a Python file defines.
-        which: The builder that was named (`APP:BUILDER`).
+        which: The name of the builder in `APP:BUILDER`.
         module, folder: The imported file, or the package folder.
     """
 
@@ -57,7 +58,7 @@ class Target:
     folder: Path | None = None
 
     def builder(self) -> Builder:
-        """The builder that was named, or the only one.
+        """Return the builder that the user has named, or the only one.
 
         Raises:
             BuilderError: there is none, or there are several.
@@ -84,10 +85,10 @@ class Target:
 
 
 def known_plugins(folders: Iterable[Path] = ()) -> Catalog:
-    """Return the contents of the installed plugins, and of those in *folders* (`--load`).
+    """Return the catalog of the installed plugins, and of those in *folders* (`--load`).
 
     Raises:
-        PluginError: one of the folders is no plugin. An installed one that is broken is only reported.
+        PluginError: one of the folders is no plugin. Errors of installed plugins are only reported.
     """
     plugins = Plugins()
     plugins.discover()
@@ -104,8 +105,8 @@ def find_target(given: str, catalog: Catalog, running: Iterable[str] | None = No
     Pass the running applications as *running* where APP may also name one of them: the error then mentions them.
 
     Raises:
-        BuilderError, UnknownName: nothing fits.
-        PluginError: it cannot be loaded.
+        BuilderError, UnknownName: *given* refers to no application.
+        PluginError: the folder cannot be loaded.
     """
     path, which = Path(given), ""
     if not path.exists() and ":" in given:
@@ -125,7 +126,7 @@ def find_target(given: str, catalog: Catalog, running: Iterable[str] | None = No
 
 
 def slets_in(target: Target, catalog: Catalog) -> dict[str, SletSpec]:
-    """The slets of a folder or file, by name."""
+    """Return the slets of a folder or file, by name."""
     if target.module is not None:
         found = [getattr(value, "__slet__", None) for value in vars(target.module).values()]
         own = target.module.__name__
@@ -154,9 +155,9 @@ def _in_file(given: str, module: ModuleType, which: str) -> Target:
 
 
 def _imported(path: Path) -> ModuleType:
-    """Import a file, so that it finds its neighbours."""
+    """Import a file so that it can import other files in its folder."""
     path = path.resolve()
-    # A different name: the user's `queue.py` must not replace that of Python.
+    # The module gets another name, so that a user's `queue.py` does not replace the standard library's.
     taken = path.stem in sys.modules or not path.stem.isidentifier() or path.stem in sys.stdlib_module_names
     name = f"exop_file_{path.stem}" if taken else path.stem
     found = importlib.util.spec_from_file_location(name, path)
@@ -164,7 +165,7 @@ def _imported(path: Path) -> ModuleType:
         raise BuilderError(f"{path} cannot be imported")
     module = importlib.util.module_from_spec(found)
     if str(path.parent) not in sys.path:
-        # At the end: a neighbour called `numbers.py` must not replace that of Python either.
+        # Appended, so that a `numbers.py` in the folder does not replace the standard library's either.
         sys.path.append(str(path.parent))
     sys.modules[name] = module
     try:
@@ -214,7 +215,7 @@ def text_of(path: Path) -> str:
     """Read a topology or parameter file.
 
     Raises:
-        BuilderError: it cannot be read, or is too large.
+        BuilderError: the file cannot be read, or is too large.
     """
     try:
         with path.open("rb") as file:
@@ -227,7 +228,7 @@ def text_of(path: Path) -> str:
 
 
 def _near(path: Path) -> str:
-    """The cure for a path that does not exist: the most similar neighbour, if there is one."""
+    """Return the hint for a path that does not exist: the most similar name in the folder, if there is one."""
     if not path.parent.is_dir():
         return f"there is no folder {path.parent} either"
     near = get_close_matches(path.name, _beside(path.parent), n=1)
@@ -241,7 +242,7 @@ def _beside(folder: Path) -> list[str]:
 
 
 class Given(NamedTuple):
-    """The value of a parameter, and the file or variable that gives it; empty for the command line."""
+    """The value of a parameter, and the file or variable that sets it; empty for the command line."""
 
     value: Any
     place: str = ""
@@ -254,14 +255,14 @@ def load_mesh(
     folders: Sequence[Path],
     running: Iterable[str] | None = None,
 ) -> tuple[Mesh, Catalog, Target]:
-    """Build the mesh of APP with the installed plugins and those in *folders*; return it with where it was found."""
+    """Build the mesh of APP with the installed plugins and those in *folders*; return it with catalog and target."""
     catalog = known_plugins(folders)
     target = find_target(app, catalog, running)
     return build(target, parameters, catalog, files), catalog, target
 
 
 def build(target: Target, parameters: Sequence[str], catalog: Catalog, files: Sequence[Path] = ()) -> Mesh:
-    """Build the mesh; *parameters* are NAME=VALUE for the builder, *files* hold more of them.
+    """Build the mesh; *parameters* are NAME=VALUE for the builder, and *files* contain further ones.
 
     Raises:
         MeshError, BuilderError: the mesh or a parameter is wrong.
@@ -288,7 +289,7 @@ def gather(parameters: Sequence[str], files: Sequence[Path], known: Sequence[str
     """Collect the parameters from the environment, *files*, and the command line.
 
     Args:
-        known: The names of the builder's parameters, for variables in capital letters.
+        known: The names of the builder's parameters, to recognize variables in capital letters.
 
     Raises:
         BuilderError: a file cannot be read, or a word is not NAME=VALUE.
@@ -304,7 +305,7 @@ def _from_environment(known: Sequence[str]) -> Iterator[tuple[str, Given]]:
     for variable, value in sorted(os.environ.items()):
         if variable.startswith(VARIABLE):
             name = variable.removeprefix(VARIABLE)
-            # In lower case, so that the error can suggest the nearest known name.
+            # In lowercase, so that the error can suggest the most similar known name.
             parameter = name if name in known else in_capitals.get(name, name.lower())
             yield parameter, Given(value, f"the environment variable {variable}")
 
@@ -319,7 +320,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def call(builder: Builder, given: Mapping[str, Given]) -> Mesh:
-    """Call an application builder with parameters, converted by its annotations."""
+    """Call an application builder with parameters, which its annotations convert."""
     name = builder.__name__
     values = _converted(builder, given)
     try:

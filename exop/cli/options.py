@@ -1,4 +1,4 @@
-"""Options that several commands have in common."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def check_seconds(_: type, seconds: float | None) -> None:
     """Validate a number of seconds.
 
     Raises:
-        ValueError: it is negative, or not a number.
+        ValueError: *seconds* is negative, or not a number.
     """
     if seconds is not None and not seconds >= 0:
         raise ValueError(f"{seconds:g} is no number of seconds; give 0 or more")
@@ -32,13 +32,13 @@ Params: TypeAlias = Annotated[
     tuple[Path, ...],
     Parameter(
         name="--params",
-        help="A TOML file with parameters (NAME = VALUE); may be given several times, the last one wins. Parameters on "
-        "the command line win over those in files, and these over environment variables EXOP_PARAM_NAME.",
+        help="A TOML file with parameters (NAME = VALUE); of several files, the last takes precedence. Parameters on "
+        "the command line override those in files, and these override environment variables EXOP_PARAM_NAME.",
     ),
 ]
 State: TypeAlias = Annotated[
     Path | None,
-    Parameter(name="--state", help="The state directory: applications that ran there are started again from it."),
+    Parameter(name="--state", help="The state directory, from which applications that ran there are restarted."),
 ]
 Name: TypeAlias = Annotated[
     str | None, Parameter(name="--name", help="The name of this platform; the host's name by default.")
@@ -66,24 +66,24 @@ class Bounds:
     timeout: Annotated[
         float | None,
         Parameter(
-            help="Give up the change when drivers need more seconds than this to reach a safe point; 10 by default.",
+            help="Abandon the change if drivers do not reach a safe point within this many seconds; 10 by default.",
             validator=check_seconds,
         ),
     ] = None
     pause: Annotated[
         float | None,
         Parameter(
-            help="Seconds for which the hand-over of a state may stop the stream, as tried on a copy before; 0.05 by "
-            "default.",
+            help="Seconds for which the transfer of a state may pause the stream, as measured on a copy before; 0.05 "
+            "by default.",
             validator=check_seconds,
         ),
     ] = None
     allow_stall: Annotated[
-        bool, Parameter(help="Let a successor that cannot catch up stop the stream for longer than --pause.")
+        bool, Parameter(help="Allow a pause longer than --pause if the new slet cannot catch up.")
     ] = False
 
     def as_data(self) -> dict[str, Any]:
-        """The bounds, as the change takes them."""
+        """Return the limits as arguments of the change."""
         return {"timeout": self.timeout, "pause": self.pause, "stall": self.allow_stall}
 
 
@@ -93,10 +93,10 @@ class Succession:
     """How a replacement treats the state of the old slet."""
 
     lose_state: Annotated[
-        bool, Parameter(help="Start the successor with an empty state, even if it could take over the old one.")
+        bool, Parameter(help="Start the new slet with an empty state, even if it could take over the old one.")
     ] = False
     rebuild: Annotated[
-        Literal["log"] | None, Parameter(help="`log`: rebuild the state from the log that the input comes from.")
+        Literal["log"] | None, Parameter(help="`log`: rebuild the state from the `log` channel at the input.")
     ] = None
 
 
@@ -110,52 +110,53 @@ class Trigger:
         Parameter(help="Apply the settings from the first item for which this condition holds: 'report.time >= 3600'."),
     ] = None
     close_windows: Annotated[
-        bool, Parameter(help="Of a window channel: emit the content of the open windows then, and start them anew.")
+        bool,
+        Parameter(help="For a window channel: emit the content of the open windows at that point, and start new ones."),
     ] = False
-    cancel: Annotated[bool, Parameter(help="Cancel pending settings; the current ones stay.")] = False
+    cancel: Annotated[bool, Parameter(help="Cancel pending settings; the current ones remain.")] = False
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Proof:
-    """The proof before a replacement, and the predecessor that is kept after it."""
+    """The trial before a replacement, and the time for which the old slet is kept running after it."""
 
     shadow: Annotated[
         str | None,
         Parameter(
-            help="Run the successor beside the old slet first, on the same items; it takes over only if its output is "
+            help="First run the new slet on trial, on copies of the same items; it takes over only if its output is "
             "the same: 30s, 1000items, or 1000items,30s."
         ),
     ] = None
     divert: Annotated[
         tuple[str, ...],
         Parameter(
-            help="With --shadow: NAME=VALUE, a setting of the successor during the proof, so that its effects outside "
-            "of the mesh go elsewhere; may be given several times."
+            help="With --shadow: NAME=VALUE, a setting of the new slet during the trial, for example to write to "
+            "another file; may be given several times."
         ),
     ] = ()
     allow_no_output: Annotated[
         bool,
-        Parameter(help="With --shadow: let the successor take over even if neither slet has emitted any output."),
+        Parameter(help="With --shadow: let the new slet take over even if neither slet has emitted any output."),
     ] = False
     keep: Annotated[
         str | None,
-        Parameter(help="Keep the old slet running behind its successor for this time, ready for `exop rollback`: 60s."),
+        Parameter(help="Keep the old slet running for this time after the change, ready for `exop rollback`: 60s."),
     ] = None
 
     def as_data(self) -> dict[str, Any] | None:
-        """The conditions, as a platform takes them; `None` if there are none.
+        """Return the conditions as arguments of the platform; `None` if there are none.
 
         Raises:
-            BuilderError, PlanError: a text that is neither a time nor a number of items.
+            BuilderError, PlanError: an option is neither a time nor a number of items.
         """
         if self.shadow is None:
             for option, given in (("--divert", self.divert), ("--allow-no-output", self.allow_no_output)):
                 if given:
-                    raise BuilderError(f"{option} is an option of the proof; give --shadow as well")
+                    raise BuilderError(f"{option} is an option of the trial; give --shadow as well")
             if self.keep is None:
                 return None
-        # Imported lazily: most changes are made without a proof.
+        # Imported lazily: most changes are made without a trial.
         from exop.model.meshes.shadow import Shadow
         from exop.remoting.api.wire_types import as_proof
 
@@ -178,5 +179,5 @@ HERE: Final = Where()
 UNBOUND: Final = Bounds()
 SUCCEED: Final = Succession()
 NOW: Final = Trigger()
-#: A replacement without a proof.
+#: A replacement without a trial.
 AT_ONCE: Final = Proof()

@@ -1,4 +1,4 @@
-"""A planned change on the terminal: show the plan, make the change, report its result."""
+"""Shows a plan on the terminal, makes the change, and reports the result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def code_is_there() -> Iterator[None]:
-    """Add the cure to an error about a slet that the platform does not know."""
+    """Add a hint to an error about a slet that the platform does not know."""
     try:
         yield
     except UnknownName as error:
@@ -37,7 +37,7 @@ def show_and_make(plan: RemotePlan, *, dry_run: bool, json: bool, bounds: Bounds
     """Print *plan*, and make the change unless it is a dry run; *bounds* as for `Plan.apply`.
 
     Raises:
-        StaleMesh: another change came first, and *again* says that the caller will plan once more.
+        StaleMesh: another change was made before, and the caller will plan again (*again*).
         Failure: the change could not be made.
     """
     if not json:
@@ -51,7 +51,11 @@ def show_and_make(plan: RemotePlan, *, dry_run: bool, json: bool, bounds: Bounds
         changed = plan.carry_out(**bounds.as_data(), on_wait=progress.show)
     except KeyboardInterrupt:
         given_up = plan.planned.proven and plan.platform.abandon_proof(name)
-        on = "the proof is abandoned, the old slet stays" if given_up else "the platform goes on with the change"
+        on = (
+            "the trial is cancelled, the old slet keeps running"
+            if given_up
+            else "the platform continues with the change"
+        )
         say(f"exop: {name}: {on}; `exop describe {name}` shows what runs")
         raise
     except ExopError as error:
@@ -69,19 +73,19 @@ def show_and_make(plan: RemotePlan, *, dry_run: bool, json: bool, bounds: Bounds
 
 
 def changed_facts(changed: Changed) -> dict[str, Any]:
-    """A change that was made, as JSON has it."""
+    """Return the facts of a change that was made, for JSON."""
     return {"application": changed.application, "now": changed.revision, "paused_ms": changed.paused_ms}
 
 
 class _Progress:
-    """Shows the progress of a proof on a terminal, on one line; nothing elsewhere."""
+    """Shows the progress of a trial on one line, if stderr is a terminal."""
 
     def __init__(self, plan: RemotePlan) -> None:
         self._plan = plan
         self._live = plan.planned.proven and sys.stderr.isatty()
 
     def show(self) -> None:
-        """Ask for the progress, and show it."""
+        """Request and show the progress."""
         if self._live:
             found = self._plan.platform.status(self._plan.planned.application).get("shadow") or {}
             self._print("; ".join(shadow_progress(node, one) for node, one in found.items()))

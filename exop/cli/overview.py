@@ -1,4 +1,4 @@
-"""The table of the built-in commands, and `exop --help`, which imports no command and no parser of arguments."""
+"""The table of the built-in commands, and `exop --help`, which imports neither commands nor the argument parser."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ GROUPS: Final = {
 }
 #: The group of the commands that plugins add.
 OF_PLUGINS: Final = "Commands of plugins"
-#: The commands that have others below them.
+#: The commands that have subcommands.
 FAMILIES: Final = {
     "bundle": "Install, start, update, stop and uninstall bundles of code on a running platform.",
     "memento": "Show, export and import the state of a running node.",
     "item": "List, export and retry the items for which a node has failed.",
     "state": "Examine a state directory, and accept its database after damage.",
 }
-#: The options of every command, with the value that each takes.
+#: The options of every command, with the values that they take.
 COMMON: Final = {
     "--debug": ("", "Show the traceback of an error."),
     "--log-format": ("FORMAT", "Format of the log on stderr: console (for people, the default) or json."),
@@ -100,9 +100,9 @@ class Command:
     """One command.
 
     Attributes:
-        module, name: The function that carries it out.
-        names: Its name, then other names for it; `item list` is the command `list` below `item`.
-        group: Its place in the overview.
+        module, name: The function that implements the command.
+        names: The name of the command, then aliases; `item list` is the subcommand `list` of `item`.
+        group: The group of the command in the overview.
     """
 
     module: str
@@ -126,7 +126,7 @@ class Command:
 
 @cache
 def _code_of(module: str) -> tuple[CodeType, ...]:
-    """The compiled functions of a module: importing it would take ten times as long."""
+    """Return the compiled functions of a module, since importing it would take ten times as long."""
     loader: Any = getattr(find_spec(module), "loader", None)
     return tuple(one for one in loader.get_code(module).co_consts if isinstance(one, CodeType))
 
@@ -142,7 +142,7 @@ COMMANDS: Final = tuple(_commands())
 
 
 def is_wanted(arguments: Sequence[str]) -> bool:
-    """Whether *arguments* name no command and ask for help, or for nothing."""
+    """Whether *arguments* name no command, and are empty or request help."""
     words = iter(arguments)
     for word in words:
         if word in ("--help", "-h"):
@@ -155,7 +155,7 @@ def is_wanted(arguments: Sequence[str]) -> bool:
 
 
 def discovered() -> Plugins:
-    """The installed plugins, for their commands; only broken ones are logged."""
+    """Return the installed plugins, for their commands; log only errors."""
     from exop.logs import set_up
 
     set_up("warning")
@@ -166,7 +166,7 @@ def discovered() -> Plugins:
 
 
 def show_overview(of_plugins: Mapping[str, str]) -> int:
-    """Print all commands with their summaries; *of_plugins* has those that plugins add."""
+    """Print all commands with their summaries; *of_plugins* has the commands of plugins."""
     print("\n".join(_paragraphs(of_plugins)), flush=True)
     return 0
 

@@ -1,4 +1,4 @@
-"""Resolution of the running platform and the application that a command is about."""
+"""Resolves the running platform and the application to which a command applies."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from exop.remoting.api.remote_platform import RemotePlatform
 
 T = TypeVar("T")
-# rpyc and msgspec are imported inside the functions: only commands that ask a running platform pay for them.
+# rpyc and msgspec are imported inside the functions: only commands that connect to a running platform need them.
 
 
 @dataclass(frozen=True)
 class Found:
-    """An application on a running platform; `node` is empty if the application as a whole is named."""
+    """An application on a running platform; `node` is empty if the user has named only the application."""
 
     platform: RemotePlatform
     application: str
     node: str = ""
 
     def check_node(self) -> None:
-        """Raise `BuilderError` if the application as a whole is named."""
+        """Raise `BuilderError` unless a node is named."""
         if not self.node:
             name = self.application
             raise BuilderError(
@@ -35,12 +35,12 @@ class Found:
             )
 
     def check_whole(self, given: str) -> None:
-        """Raise `BuilderError` if one of its nodes is named."""
+        """Raise `BuilderError` if a node is named."""
         if self.node:
             raise BuilderError(f"{given!r} names a node; this command takes an application, {self.application!r}")
 
     def node_status(self) -> dict[str, Any]:
-        """The status of the node, with the figures that run beside it (`shadow`, `kept`) as `beside`.
+        """Return the status of the node, with that of its slet on trial or standby as `beside`.
 
         Raises:
             BuilderError: it is a channel.
@@ -66,7 +66,7 @@ def the_platform(where: Where) -> Iterator[RemotePlatform]:
     """Connect to the platform that *where* selects, or to the only one.
 
     Raises:
-        PeerUnreachable: none answers, or several run and none was named.
+        PeerUnreachable: no platform answers, or several run and none was named.
     """
     from exop.remoting import control_address
     from exop.remoting.api.remote_platform import RemotePlatform, connect
@@ -78,10 +78,10 @@ def the_platform(where: Where) -> Iterator[RemotePlatform]:
 
 @contextmanager
 def find_application(text: str, where: Where) -> Iterator[Found]:
-    """Find the application that `APP` or `APP.NODE` names; among several platforms, on the one that runs it.
+    """Find the application that `APP` or `APP.NODE` names, on the platform that runs it.
 
     Raises:
-        UnknownName: none runs it.
+        UnknownName: no platform runs it.
         PeerUnreachable: no platform answers, or several run it and none was named.
     """
     with the_platform(where if where.on or where.state else Where(on=_address_of(text))) as platform:
@@ -94,20 +94,20 @@ def find_application(text: str, where: Where) -> Iterator[Found]:
 
 
 def _known(platform: RemotePlatform) -> list[str]:
-    """The applications of a platform: those that run or open, and those that could not be started again."""
+    """Return the applications of a platform: those that run or open, and those that could not be restarted."""
     status = platform.status()
     return sorted({*status["applications"], *status["failed_to_restart"]})
 
 
 def runs(text: str, where: Where) -> bool:
-    """Whether APP names a running application: a platform was named, or one runs it and it is not written as a path."""
+    """Whether APP is a running application: the user has named a platform, or one runs APP and APP is not a path."""
     if where.on or where.state:
         return True
     return not is_local(text) and bool(split(text, running())[0])
 
 
 def running() -> list[str]:
-    """The names of all applications on all platforms that answer."""
+    """Return the names of all applications on all platforms that answer."""
     return sorted({name for names in _applications().values() for name in names})
 
 
@@ -117,14 +117,14 @@ def is_local(given: str) -> bool:
 
 
 def split(text: str, applications: Iterable[str]) -> tuple[str, str]:
-    """Split `APP.NODE`, of which both may contain dots; both are empty if no application fits."""
+    """Split `APP.NODE`, where both parts may contain dots; both are empty if no application matches."""
     fitting = [name for name in applications if text == name or text.startswith(f"{name}.")]
     application = max(fitting, key=len, default="")
     return application, text[len(application) + 1 :] if application else ""
 
 
 def _address_of(text: str) -> str | None:
-    """The address of the one platform that runs an application; `None` if at most one platform runs."""
+    """Return the address of the platform that runs an application; `None` if at most one platform runs."""
     found = _applications()
     having = [address for address, names in found.items() if split(text, names)[0]]
     if len(having) > 1:
@@ -136,12 +136,12 @@ def _address_of(text: str) -> str | None:
 
 
 def _applications() -> dict[str, list[str]]:
-    """The applications of every platform that answers, by address."""
+    """Return the applications of every platform that answers, by address."""
     return {str(one.address): known for one, known, _ in each_platform(_known) if known is not None}
 
 
 def each_platform(ask: Callable[[RemotePlatform], T]) -> Iterator[tuple[RunningPlatform, T | None, str]]:
-    """Ask every running platform; one that does not answer, or ends meanwhile, is yielded with the problem."""
+    """Call *ask* with every running platform; yield one that does not answer or ends meanwhile with the problem."""
     from exop.remoting import find_platforms
     from exop.remoting.api.remote_platform import RemotePlatform
 

@@ -16,15 +16,15 @@ from exop.errors import ComponentFailed, ExopError
 from exop.logs import is_json, logger, print_stderr
 from exop.safe_repr import class_of, clean, error_text, frames_of, notes_of, traceback_of
 
-#: Exit codes. After Ctrl-C that did not end cleanly it is 130, after SIGTERM 143, as a shell expects.
+#: Exit codes. After an interrupted run, the code is 130 (Ctrl-C) or 143 (SIGTERM), as shells expect.
 DONE: Final = 0
 FAILED: Final = 1
 MISTAKE: Final = 2
-#: A run has processed everything except the items that were set aside.
+#: A run has processed all items except those that were set aside.
 LETTERS: Final = 3
 INTERRUPTED: Final = 130
 
-#: Errors of ExoP that are no mistake of the user: something broke while it ran.
+#: Errors of ExoP that are not a mistake of the user, but failures at run time.
 _FAILURES: Final = (
     errors.OperationFailed,
     errors.LifecycleError,

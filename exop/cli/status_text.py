@@ -1,4 +1,4 @@
-"""Statuses and descriptions as text: applications, nodes, slets, builders, and the problems that need attention."""
+"""Formats statuses and descriptions of applications, nodes, slets and builders as text, with their problems."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ Facts = Mapping[str, Any]
 
 
 def state_text(status: Facts) -> str:
-    """The state of an application; while it opens, with its progress."""
+    """Return the state of an application; while it opens, with the progress."""
     opening = status.get("opening")
     return f"opening {opening['opened']} of {opening['total']}" if opening is not None else str(status["state"])
 
 
 def lasts(status: Facts) -> str:
-    """The time for which an application has run, or has been opening."""
+    """Return the time for which an application has run, or has been opening."""
     return seconds(status["opening"]["seconds"] if "opening" in status else status["running_s"])
 
 
 def held_nodes(status: Facts) -> str:
-    """The suspended and the waiting nodes of an application, as a suffix of its state; empty if there are none."""
+    """Return the suspended and waiting nodes of an application as a suffix of its state; empty if there are none."""
     held = [name for name, node in status["nodes"].items() if node["state"] == "suspended"]
     waiting = [
         f"; {name} waits for {channel} ({', '.join(producers)})"
@@ -34,13 +34,13 @@ def held_nodes(status: Facts) -> str:
 
 
 def opening_lines(status: Facts) -> Iterator[str]:
-    """A line for each slet that is still being opened."""
+    """Yield a line for each slet that is still being opened."""
     for node, waited in status.get("opening", {}).get("waiting", {}).items():
         yield f"{status['name']}.{node}: has been opening for {seconds(waited)}"
 
 
 def pending_lines(status: Facts) -> Iterator[str]:
-    """A line for each setting of an application that is pending at a point in the stream."""
+    """Yield a line for each setting of an application that is pending at a point in the stream."""
     for name, facts in (*status["nodes"].items(), *status["channels"].items()):
         yield from (f"{status['name']}.{name}: pending: {line}" for line in facts.get("pending", []))
         if "pending_problem" in facts:
@@ -48,12 +48,12 @@ def pending_lines(status: Facts) -> Iterator[str]:
 
 
 def crash_lines(status: Facts) -> Iterator[str]:
-    """A line for each driver that has crashed."""
+    """Yield a line for each driver that has crashed."""
     yield from (f"{status['name']}: a driver has crashed: {name}: {why}" for name, why in status["crashed"].items())
 
 
 def attention_lines(status: Facts) -> Iterator[str]:
-    """The lines on an application that `exop ps` and `exop describe` show below their tables."""
+    """Yield the lines on an application that `exop ps` and `exop describe` show below their tables."""
     yield from opening_lines(status)
     yield from pending_lines(status)
     yield from crash_lines(status)
@@ -62,7 +62,7 @@ def attention_lines(status: Facts) -> Iterator[str]:
 
 
 def application_troubles(status: Facts) -> Iterator[str]:
-    """The lines on all nodes and channels of an application that need help."""
+    """Yield the lines on all nodes and channels of an application that have a problem."""
     for name, facts in status["nodes"].items():
         if "kept" in facts or "hang" in facts:
             place = f"{status['name']}.{name}"
@@ -74,7 +74,7 @@ def application_troubles(status: Facts) -> Iterator[str]:
 
 
 def troubles(facts: Facts, place: str) -> list[str]:
-    """The lines on a node that needs help; none if all is well. *place* is its APP.NODE."""
+    """Return the lines on the problems of a node, if any. *place* is its APP.NODE."""
     lines = []
     if "error" in facts:
         lines.append(f"error: {indented(facts['error'])}")
@@ -107,7 +107,7 @@ def troubles(facts: Facts, place: str) -> list[str]:
 
 
 def error_lines(status: Facts) -> Iterator[str]:
-    """A line for each slet that has raised, replaced and removed ones included, with its last error."""
+    """Yield a line for each slet that has raised, replaced and removed ones included, with its last error."""
     for name, facts in status["nodes"].items():
         if "last_error" in facts:
             yield _errors(name, facts["metrics"]["errors"], facts["last_error"])
@@ -121,7 +121,7 @@ def _errors(name: str, count: int, last: str) -> str:
 
 
 def call_lines(platform: Facts) -> Iterator[str]:
-    """A line for each call of user code that takes long, or was given up and still runs."""
+    """Yield a line for each call of user code that takes long, or was abandoned and still runs."""
     for call in platform.get("calls", ()):
         place, takes = f"{call['application']}.{call['node']}", f"{call['phase']} for {seconds(call['seconds'])}"
         given_up = ", given up: its thread goes on until the call returns" if call["given_up"] else ""
@@ -131,14 +131,14 @@ def call_lines(platform: Facts) -> Iterator[str]:
 
 
 def shadow_progress(node: str, one: Facts) -> str:
-    """The progress of a node's proof."""
+    """Return the progress of a node's trial."""
     asked = f" of {number(one['asked'])}" if one["asked"] else ""
     items = f"{number(one['items'])}{asked} items, {number(one['compared'])} outputs compared"
     return f"shadow {node}: {items} in {one['seconds']:.1f} s (of {one['limit']:g} s)"
 
 
 def proof_lines(found: Facts) -> Iterator[str]:
-    """The findings of a successful proof, a line for each node."""
+    """Yield the result of a successful trial, a line for each node."""
     for node, one in found.items():
         times = one.get("busy_ms", {})
         busy = ""
@@ -151,7 +151,7 @@ def proof_lines(found: Facts) -> Iterator[str]:
 
 
 def beside_lines(status: Facts) -> Iterator[str]:
-    """A line for each successor on trial, and for each predecessor that is kept."""
+    """Yield a line for each slet on trial, and for each old slet that is kept running."""
     for node, one in status.get("shadow", {}).items():
         yield f"{status['name']}.{node}: {one['slet']} is on trial; {shadow_progress(node, one)}"
     for node, one in status.get("kept", {}).items():
@@ -160,7 +160,7 @@ def beside_lines(status: Facts) -> Iterator[str]:
 
 
 def as_text(facts: Facts) -> list[str]:
-    """The paragraphs of a description: of an application, a node, a slet, a builder, a folder or a file."""
+    """Return the paragraphs of a description of an application, a node, a slet, a builder, a folder or a file."""
     if "nodes" in facts:
         return _application_text(facts)
     for key, paragraph in (("node", _node_text), ("builder", _builder_text), ("slet", _slet_text)):

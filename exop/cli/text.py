@@ -1,4 +1,4 @@
-"""Answers as text and as JSON: aligned columns, which are never cut so that they can be searched, and numbers."""
+"""Formats results as text and as JSON: numbers, and aligned columns, which are never truncated."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from exop.safe_repr import clean, json_text, message
 
 
 def answer(facts: object, text: str | Callable[[], str], *, json: bool) -> int:
-    """Print the answer of a platform: *facts* as JSON, else *text*. Returns exit code 0."""
+    """Print a result: *facts* as JSON, or else *text*. Return exit code 0."""
     if json:
         print_json(facts)
     else:
@@ -38,7 +38,7 @@ def columns(head: Sequence[str], rows: Iterable[Sequence[object]], indent: str =
 
 
 def number(value: float) -> str:
-    """Format a count: grouped digits, three significant ones below 100."""
+    """Format a count: with grouped digits, below 100 with three significant digits."""
     if isinstance(value, float) and value < 100:
         return f"{value:.3g}" if value else "0"
     return f"{value:,.0f}"
@@ -59,19 +59,19 @@ def pause(milliseconds: float) -> str:
 
 
 def paused(milliseconds: float | None) -> str:
-    """The suffix of a message about a change: the length of its pause, if it is known."""
+    """Return the suffix of a message about a change: the length of its pause, if known."""
     return "" if milliseconds is None else f"; the stream paused for {pause(milliseconds)}"
 
 
 def pairs(figures: dict[str, Any]) -> str:
-    """Format figures by name on one line."""
+    """Format metrics by name on one line."""
     return "  ".join(
         f"{name} {number(value) if is_figure(value) else clean(str(value))}" for name, value in figures.items()
     )
 
 
 def is_figure(value: object) -> bool:
-    """Whether *value* is a number and no truth value."""
+    """Whether *value* is a number, and not a Boolean."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 

@@ -27,7 +27,7 @@ NOTHING: Final = "no application runs"
 
 @dataclass(frozen=True)
 class Row:
-    """The figures of one node: rates since the last status, counts since the start, times from samples."""
+    """The metrics of one node: rates since the last status, counts since the start, and sampled times."""
 
     node: str
     state: str
@@ -46,7 +46,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Section:
-    """The figures of one application, its nodes, and notes on everything that needs attention."""
+    """The metrics of one application and its nodes, and notes on all problems."""
 
     application: str
     state: str
@@ -82,15 +82,15 @@ class _Earlier(NamedTuple):
 
 @dataclass
 class Rates:
-    """Remembers the last status of each application, so that the next one gives rates."""
+    """Stores the last status of each application, to calculate rates from the next one."""
 
     _earlier: dict[str, _Earlier] = field(default_factory=dict)
 
     def section(self, status: Status, sort: Sort = "mesh") -> Section:
-        """Return an application's figures, with rates since its last status; the first time, since its start."""
+        """Return an application's metrics, with rates since its last status; at first, since its start."""
         name, now, totals = status["name"], status["running_s"], Totals.of(status)
         earlier = self._earlier.get(name)
-        if earlier is None or now < earlier.running_s:  # it is new, or was deployed again
+        if earlier is None or now < earlier.running_s:  # the application is new, or was deployed again
             earlier = _Earlier(0.0, totals.recovered, {})
         span = now - earlier.running_s
         counts = {node: _counts(one["metrics"]) for node, one in status["nodes"].items()}
@@ -159,7 +159,7 @@ def waiting(status: Status, name: str) -> int:
 
 
 def _notes(status: Status) -> Iterator[str]:
-    """The lines on everything that needs attention; one for each problem."""
+    """Yield a line for each problem that needs attention."""
     yield from opening_lines(status)
     for name, node in status["nodes"].items():
         place = f"{status['name']}.{name}"
@@ -182,7 +182,7 @@ def _notes(status: Status) -> Iterator[str]:
         yield f"{status['name']}: no checkpoints: {trouble}"
 
 
-#: The cells of a node by column; times are estimates from samples, marked `~`.
+#: The cells of a node by column; times are estimates from samples, which `~` marks.
 _CELLS: Final[dict[str, Callable[[Row], str]]] = {
     "node": lambda row: row.node,
     "state": lambda row: row.state,
@@ -199,14 +199,14 @@ _CELLS: Final[dict[str, Callable[[Row], str]]] = {
     "errors": lambda row: number(row.errors),
     "dead": lambda row: number(row.dead_letters),
 }
-#: The columns of a run, and of `exop top`; those of words are aligned to the left.
+#: The columns of a run, and of `exop top`; columns of words are left-aligned.
 RUN: Final = ("node", "state", "in", "out", "rate/s", "busy", "queued", "p50 ms", "p99 ms")
 TOP: Final = ("node", "state", "in/s", "out/s", "busy", "p50 ms", "p99 ms", "queued", "errors", "dead", "slet")
 WORDS: Final = ("node", "state", "slet")
 
 
 def cells(row: Row, head: Sequence[str]) -> list[str]:
-    """The cells of one node under the columns *head*."""
+    """Return the cells of one node for the columns *head*."""
     return [_CELLS[name](row) for name in head]
 
 
@@ -215,7 +215,7 @@ def _cell(value: float | None) -> str:
 
 
 def title(section: Section) -> str:
-    """One line on an application."""
+    """Return one line on an application."""
     change = section.last_change
     return (
         f"{section.application}  {section.state}  {seconds(section.running_s)}"
@@ -227,12 +227,12 @@ def title(section: Section) -> str:
 
 
 def plain(section: Section, head: Sequence[str]) -> str:
-    """The table of an application as plain text."""
+    """Return the table of an application as plain text."""
     return columns(head, [cells(row, head) for row in section.nodes], indent="  ")
 
 
 def as_text(head: str, sections: Sequence[Section]) -> str:
-    """Several applications as plain text."""
+    """Return the tables of several applications as plain text."""
     parts = [head]
     for section in sections:
         parts += ["", title(section), plain(section, TOP), *(f"  {note}" for note in section.notes)]
@@ -245,7 +245,7 @@ def own_figures(status: Status) -> dict[str, dict[str, Any]]:
 
 
 def own_lines(status: Status) -> list[tuple[str, dict[str, Any]]]:
-    """Return the slets' own metrics line by line; those named `group/name` are on the line of their group."""
+    """Return the slets' own metrics line by line; metrics named `group/name` share the line of their group."""
     lines: dict[str, dict[str, Any]] = {}
     for node, figures in own_figures(status).items():
         for name, value in figures.items():
@@ -261,7 +261,7 @@ def opening_facts(facts: Mapping[str, Any]) -> dict[str, str]:
 
 
 class View:
-    """Reports on an application while it runs; this one shows nothing."""
+    """Reports on an application while it runs; the base class shows nothing."""
 
     every = LOG_EVERY
 
@@ -269,7 +269,7 @@ class View:
         """Report the progress of the opening; *facts* as `opening` in the status."""
 
     def running(self, status: Status) -> None:
-        """Report the figures; called every `every` seconds."""
+        """Report the metrics; called every `every` seconds."""
 
     def close(self) -> None:
         """Release the terminal."""
@@ -317,7 +317,7 @@ class Live(View):
         from rich.live import Live as Display
 
         self._rates = Rates()
-        # The output of slets on a terminal goes above the table; into a file or pipe it goes unchanged.
+        # Output of slets to a terminal appears above the table; output to a file or pipe is not changed.
         below = {"transient": True, "redirect_stdout": sys.stdout.isatty()}
         self._display = Display(
             console=console or Console(stderr=not screen), auto_refresh=False, **({"screen": True} if screen else below)
@@ -361,7 +361,7 @@ class Live(View):
 
 
 def _drawn(section: Section, head: Sequence[str]) -> list[Any]:
-    """The title and the table of an application, for rich."""
+    """Return the title and the table of an application for rich."""
     from rich.table import Table
     from rich.text import Text
 
@@ -374,7 +374,7 @@ def _drawn(section: Section, head: Sequence[str]) -> list[Any]:
 
 
 def choose_view(*, quiet: bool) -> View:
-    """Return the view that fits stderr."""
+    """Return the view for stderr: live on a terminal, else log lines, or nothing if *quiet*."""
     if quiet:
         return View()
     return Live() if sys.stderr.isatty() and not is_json() else Log()

@@ -1,4 +1,4 @@
-"""The supervision of one run until its end: signals, failures, progress, the report."""
+"""Supervises one run until its end: signals, failures, progress, and the report."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: The interval at which signals and failures are checked, in seconds.
 TICK: Final = 0.1
-#: The time to the first figures, in seconds.
+#: The time to the first metrics, in seconds.
 SOON: Final = 0.3
 
 Outcome = Literal["finished", "drained", "stopped", "failed", "removed"]
@@ -35,8 +35,8 @@ class Watch:
     """Supervises an application that runs in this process.
 
     Attributes:
-        policy: The reaction to a slet suspended by an error: wait for its repair, or end with exit code 1.
-        drain_timeout: Seconds for which suspended nodes may keep the run from ending.
+        policy: Whether to wait for the repair of a slet that an error has suspended, or to end with exit code 1.
+        drain_timeout: Seconds for which suspended nodes may delay the end of the run.
         error: The error that ended the run.
         dead: The number of dead letters.
         late: Whether the drain timeout has passed: the items that wait for suspended nodes were not processed.
@@ -60,7 +60,7 @@ class Watch:
     def bring_up(self, steps: Callable[[], T]) -> T:
         """Carry out *steps*, which open the slets, and show their progress.
 
-        They run in a separate thread, so that a signal is noticed while a slow engine starts. Opening cannot be
+        *steps* run in a separate thread, so that a signal is noticed while a slow engine starts. Opening cannot be
         interrupted: the first Ctrl-C waits for it, the second kills the process.
         """
         patience, self.stopping.patience = self.stopping.patience, 1
@@ -82,7 +82,7 @@ class Watch:
 
     def until_the_end(self) -> dict[str, Any]:
         """Supervise the application until its end, and return the report of the run."""
-        # The first figures come soon, the others at the pace of the view.
+        # The first metrics are reported soon, later ones at the interval of the view.
         shown = time.monotonic() - self.view.every + SOON
         status = self.platform.status(self.application)
         while not self._ended():
@@ -99,13 +99,13 @@ class Watch:
 
     @property
     def exit_code(self) -> int:
-        """The exit code of the run: 0 if all items were processed, also after a Ctrl-C that drained."""
+        """Return the exit code of the run: 0 if all items were processed, also after a Ctrl-C."""
         if self.outcome in ("finished", "drained"):
             return LETTERS if self.dead else DONE
         return self.stopping.exit_code if self.outcome == "stopped" else FAILED
 
     def _ended(self) -> bool:
-        """Wait for a tick; return whether the run is over, and set its outcome."""
+        """Wait for one interval; return whether the run has ended, and set its outcome."""
         try:
             if self.platform.wait(self.application, TICK):
                 gone = self.application not in self.platform.applications()
@@ -145,7 +145,7 @@ class Watch:
         return self._ending and self._held_up()
 
     def _held_up(self) -> bool:
-        """Report suspended nodes that keep the run from ending; return whether the drain timeout has passed."""
+        """Report suspended nodes that delay the end of the run; return whether the drain timeout has passed."""
         deployment = self.platform.deployment(self.application)
         held = tuple(f"{self.application}.{name}" for name, one in deployment.components.items() if one.held)
         if held != self._held:
@@ -186,7 +186,7 @@ class Watch:
         say("\n".join(lines))
 
     def _failure(self) -> dict[str, Any]:
-        """The failure as plain data, for the report."""
+        """Return the failure as plain data, for the report."""
         found: dict[str, Any] = {"error": str(self.error)}
         if self.application in self.platform.applications():
             nodes = self.platform.status(self.application)["nodes"]
@@ -198,7 +198,7 @@ class Watch:
         return found
 
     def _status(self, last: dict[str, Any]) -> dict[str, Any]:
-        """The current status, or *last* if the application was removed meanwhile."""
+        """Return the current status, or *last* if the application was removed meanwhile."""
         try:
             return self.platform.status(self.application)
         except UnknownName:

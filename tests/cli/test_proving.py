@@ -71,7 +71,7 @@ def test_a_proof_is_given_up_from_elsewhere(line):
         assert "`exop rollback --abandon line`" in exop("suspend", "line.tag").stderr
         assert "exop rollback --abandon line" in exop("rollback", "--abandon", "line.tag").stderr
         done = exop("rollback", "--abandon", "line")
-        assert (done.returncode, done.stdout) == (0, "line: the proof is abandoned, the old slets stay\n")
+        assert (done.returncode, done.stdout) == (0, "line: the trial is cancelled, the old slets keep running\n")
         assert waiting.wait(120) == 1
     assert facts("describe", "line.tag")["slet"] == "line:tag"
 

@@ -1,1 +1,1 @@
-"""The commands, one module for each family."""
+"""The commands; each module defines one family of them."""

@@ -1,4 +1,4 @@
-"""`exop apply` and `exop plan`: deploy what a topology file or a builder describes, or change a running application."""
+"""`exop apply` and `exop plan`: deploy the application of a topology file or builder, or change the running one."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def apply(
     load: Load = (),
     json: Json = False,
 ) -> int:
-    """Deploy an application on a running platform (`exop serve`), or change the running one to what the file says now.
+    """Deploy an application on a running platform (`exop serve`), or change the running one to match the file.
 
-    A running application is changed while it runs: the plan is shown, and made as a whole or not at all. Code does not
-    travel: the platform needs the plugins whose slets the application uses (`exop serve --load`). Relative paths in
-    settings start from the folder in which the command runs.
+    For a running application, the command shows the plan, and makes the change as a whole or not at all, while the
+    application runs. The command does not send code: the platform needs the plugins whose slets the application uses
+    (`exop serve --load`). Relative paths in settings refer to the folder in which the command runs.
 
     Example: `exop apply apps/linear_road --params traffic.toml`
 
@@ -76,18 +76,18 @@ def plan(
     load: Load = (),
     json: Json = False,
 ) -> int:
-    """Show what a change would do to a running application, node by node, without making it.
+    """Show, node by node, how a change would alter a running application, without making the change.
 
-    Each step is shown with its phases in order and the hand-over of the state, then the queues that are inserted, and
-    warnings. Exit code 0 if the change can be made, or there is nothing to do; 2 if it cannot.
+    Each step is shown with its phases and the transfer of the state, followed by the queues that are inserted, and
+    warnings. The exit code is 0 if the change can be made or is empty, and 2 if it cannot be made.
 
     Examples: `exop plan replace app.average windows:median`, `exop plan app app.toml`
 
     Args:
         change: The verb of an edit (replace, configure, rewire, add, suspend, resume, remove), the name of a running
             application, or anything that `exop apply` takes.
-        words: Behind a verb, the arguments of the command of that name, APP.NODE first; behind an application, its
-            topology file; behind a builder, NAME=VALUE.
+        words: After a verb, the arguments of the command of that name, APP.NODE first; after an application, its
+            topology file; after a builder, NAME=VALUE.
     """
     if change in VERBS and not Path(change).exists():
         if not words:
@@ -108,7 +108,7 @@ def plan(
 
 
 def _topology(app: str, parameters: tuple[str, ...], params: Params, load: Load) -> str:
-    """Return the topology that APP describes; a file is sent as it is, as only the platform may know its slets."""
+    """Return the topology that APP describes; a file is sent unchanged, since only the platform may know the slets."""
     from exop.cli.loading import build, find_target, known_plugins, refuse_parameters
     from exop.model.meshes.resolve import resolved
 
@@ -167,7 +167,7 @@ def _deployed(platform: RemotePlatform, topology: str, name: str) -> str:
 
 
 def _check(platform: RemotePlatform, topology: str) -> None:
-    """Let the platform check a topology whose application does not run there."""
+    """Make the platform check a topology whose application does not run there."""
     try:
         platform.plan_topology(topology)
     except UnknownName as error:
@@ -176,7 +176,7 @@ def _check(platform: RemotePlatform, topology: str) -> None:
 
 
 def _name_in(topology: str) -> str:
-    """The application that a topology file describes; the platform reports what else is wrong with the file."""
+    """Return the name of the application in a topology file; the platform reports any other mistake in the file."""
     from exop.model.values.depth import read_toml
 
     try:

@@ -1,4 +1,4 @@
-"""`exop bundle …`: bundles on a running platform, and the skeleton of a new one."""
+"""`exop bundle …`: manages the bundles on a running platform, and makes the skeleton of a new one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from exop.cli.report import DONE
 from exop.cli.text import answer, columns
 from exop.errors import BundleBroken
 
-# Imported lazily, inside the functions: only these commands make bundles.
+# Modules are imported inside the functions, since only these commands make bundles.
 
 
 def new_bundle(
@@ -28,12 +28,12 @@ def new_bundle(
 ) -> int:
     """Make the skeleton of a bundle: a folder with `bundle.toml`, a module with a slet, and a test.
 
-    With --from, its slets are those of a script, with all the code that they need from it.
+    With --from, the module contains the slets of a script, and all the code of the script that they need.
 
     Example: `exop bundle new speeds --from sketch.py`
 
     Args:
-        folder: The folder to make; its name becomes that of the bundle.
+        folder: The folder to make; its name becomes the name of the bundle.
     """
     from exop.bundle.skeleton import make_skeleton
 
@@ -50,7 +50,7 @@ def install_bundle(
     where: Where = HERE,
     json: Json = False,
 ) -> int:
-    """Send a bundle to a running platform, which stores it; its code is not imported before it is started.
+    """Send a bundle to a running platform, which stores it, but imports its code only when the bundle is started.
 
     Example: `exop bundle install speeds --start`
 
@@ -65,9 +65,9 @@ def install_bundle(
 
 
 def start_bundle(bundle: str, /, *, where: Where = HERE, json: Json = False) -> int:
-    """Start a bundle: import its code, and offer its slets and channels.
+    """Start a bundle: import its code, and register its slets and channels.
 
-    Bundles that it requires are started before it.
+    The bundles that it requires are started first.
 
     Example: `exop bundle start speeds@0.1.0`
 
@@ -81,8 +81,8 @@ def start_bundle(bundle: str, /, *, where: Where = HERE, json: Json = False) -> 
 def update_bundle(path: Path, /, *, bounds: Bounds = UNBOUND, where: Where = HERE, json: Json = False) -> int:
     """Replace the started version of a bundle by a new one, in all applications, while the streams run.
 
-    Every component of the bundle is replaced and keeps its state: all of them, or none if one cannot be replaced. Then
-    the old version is stopped; it stays installed.
+    The command replaces all components of the bundle, which retain their states; if one cannot be replaced, it replaces
+    none. Then it stops the old version, which remains installed.
 
     Example: `exop bundle update speeds --timeout 5`
 
@@ -99,7 +99,7 @@ def update_bundle(path: Path, /, *, bounds: Bounds = UNBOUND, where: Where = HER
 
 
 def stop_bundle(bundle: str, /, *, where: Where = HERE, json: Json = False) -> int:
-    """Stop a bundle that no application uses; it stays installed.
+    """Stop a bundle that no application uses; the bundle remains installed.
 
     Example: `exop bundle stop speeds`
 
@@ -123,7 +123,7 @@ def uninstall_bundle(bundle: str, /, *, where: Where = HERE, json: Json = False)
 
 
 def list_bundles(*, where: Where = HERE, json: Json = False) -> int:
-    """List the bundles of a platform: their state, what they offer and lack, and which applications use them.
+    """List the bundles of a platform: state, slets, missing requirements, and the applications that use them.
 
     Example: `exop bundle list --json`
     """
@@ -136,7 +136,7 @@ def list_bundles(*, where: Where = HERE, json: Json = False) -> int:
 
 @contextmanager
 def _errors_in(path: Path) -> Iterator[None]:
-    """Report code that cannot be loaded by its file in the folder that was sent, not by the platform's copy."""
+    """Report code that cannot be loaded by the path of its file in the sent folder, not in the platform's copy."""
     from exop.bundle.manifest import MANIFEST, read_manifest
 
     try:

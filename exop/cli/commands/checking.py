@@ -1,4 +1,4 @@
-"""`exop check` and `exop doctor`: checks of an application, and of the installation."""
+"""`exop check` and `exop doctor`: check an application, and the installation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: The oldest Python, as in `requires-python`.
 OLDEST_PYTHON: Final = (3, 11)
-#: Packages that ExoP needs, and those that some applications need, with the command that installs them.
+#: Packages that ExoP needs; and those that some applications need, with the commands that install them.
 NEEDED: Final = ("pluggy", "msgspec", "msgpack", "rpyc", "structlog", "tomlkit", "rich", "cyclopts")
 OPTIONAL: Final = {
     "pyarrow": "pip install 'exop[columns]'",
@@ -45,7 +45,7 @@ def check(
     load: Load = (),
     json: Json = False,
 ) -> int:
-    """Build an application and check it without running it: slets, types, wiring, plugins.
+    """Build an application, and check its slets, types, wiring and plugins without running it.
 
     Prints what would be deployed, and which queues the wiring would insert, and why. With --deep, engines analyse their
     queries: a missing column or an impossible mode is found before anything runs.
@@ -61,9 +61,9 @@ def check(
 
 
 def doctor(*, json: Json = False) -> int:
-    """Examine the installation: Python, packages, Java, plugins, platforms; each problem comes with its cure.
+    """Examine the installation (Python, packages, Java, plugins, platforms); show how to solve each problem.
 
-    Exit code 1 if something is broken; a missing optional package does not count.
+    The exit code is 1 if a required part is missing or does not work.
 
     Example: `exop doctor --json`
     """
@@ -76,7 +76,7 @@ def doctor(*, json: Json = False) -> int:
 
 
 def checked(app: str, parameters: tuple[str, ...], params: Params, load: Load, *, deep: bool = False) -> dict[str, Any]:
-    """Return what would be deployed, as plain data.
+    """Return the mesh that would be deployed, as plain data.
 
     Raises:
         MeshError, BuilderError, PluginError: the application is wrong.
@@ -119,10 +119,11 @@ def _checked_lines(facts: dict[str, Any]) -> Iterator[str]:
 
 
 def analysed(mesh: Mesh) -> list[str]:
-    """Call the `deep_check` of each slet that has one; return the names of the nodes.
+    """Call the `deep_check` of each slet that defines it; return the names of these nodes.
 
-    It gets the settings of its node, and the type that arrives by input port. It raises if it finds a mistake, and may
-    return a function that is called after the last check, so that several nodes can share an engine until then.
+    `deep_check` gets the settings of its node, and the type that arrives at each input port. It raises an error if it
+    finds a mistake, and may return a function that is called after the last check, so that several nodes can share an
+    engine until then.
 
     Raises:
         ExopError: the first mistake, with the node's name in its notes.
@@ -148,7 +149,7 @@ def analysed(mesh: Mesh) -> list[str]:
 
 
 def _arriving(mesh: Mesh, node: Node) -> dict[str, PortType]:
-    """The type that is pushed into the channel of each input port; the port's own type if nothing is."""
+    """Return the type that is pushed into the channel of each input port; the port's own type if no producer pushes."""
     types = {}
     for port, channel in node.inputs().items():
         pushed = [producer.slet.ports[out].type for producer, out in mesh.producers(channel)]
@@ -165,7 +166,7 @@ Verdict = Literal["ok", "missing", "broken"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One finding about the installation. `missing`: an optional part is absent; `broken`: it has to be fixed."""
+    """One finding about the installation: `missing` is an absent optional part; a `broken` part has to be fixed."""
 
     subject: str
     fact: str
@@ -213,9 +214,9 @@ def _plugins() -> Iterator[Finding]:
 
 
 def _java() -> Finding:
-    """The Java that the Spark plugin would use."""
+    """Return the Java that the Spark plugin would use."""
     try:
-        # By name: the core works without the plugin.
+        # Imported by name, since the core works without the plugin.
         found = importlib.import_module("exop_spark.java")
     except ImportError:
         return Finding("Java", "not examined: only exop-spark needs it", "missing")

@@ -1,4 +1,4 @@
-"""`exop describe` and `exop slets`: applications, nodes, builders and slets in detail, and a list of slets."""
+"""`exop describe` and `exop slets`: show applications, nodes, builders and slets in detail, or list slets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def describe(target: str, /, *, where: Where = HERE, load: Load = (), json: Json
     Examples: `exop describe stock:count_up`, `exop describe app.average`
 
     Args:
-        target: APP or APP.NODE of a running platform; PLUGIN:SLET; a package folder, a .py file (or FOLDER:NAME); the
+        target: APP or APP.NODE on a running platform; PLUGIN:SLET; a package folder, a .py file (or FOLDER:NAME); the
             builder of an installed plugin; a .json file that `exop describe SLET --json` has printed.
     """
     if runs(target, where):
@@ -44,12 +44,12 @@ def describe(target: str, /, *, where: Where = HERE, load: Load = (), json: Json
 def slets(text: str = "", /, *, where: Where = HERE, load: Load = (), json: Json = False) -> int:
     """List the slets of the base library and the installed plugins, with ports, settings and purpose.
 
-    With --on or --state, those that a running platform knows, its started bundles included.
+    With --on or --state, list the slets that a running platform knows, including those of started bundles.
 
     Example: `exop slets window`
 
     Args:
-        text: Only slets with this text in their name or their purpose.
+        text: List only slets with this text in their name or purpose.
     """
     if where.on or where.state:
         with the_platform(where) as platform:
@@ -84,7 +84,7 @@ def slet_facts(spec: Any) -> dict[str, Any]:
 
 
 def guarantee(policy: str, *, atomic: bool, state: bool) -> str:
-    """Describe the guarantee for an item for which the slet raises."""
+    """Describe the guarantee for items for which the slet raises."""
     retried = policy in ("suspend", "retry")
     tail = (ATOMIC if atomic else NOT_ATOMIC) if state and retried else ""
     text = f"nothing of an item leaves before the slet has returned; if it raises, {POLICIES[policy]}"
@@ -102,7 +102,7 @@ def builder_facts(name: str, builder: Any) -> dict[str, Any]:
 
 
 def _offered(target: str, load: Load) -> dict[str, Any]:
-    """The facts of the slets and builders that *target* names."""
+    """Return the facts of the slets and builders that *target* names."""
     from exop.cli.loading import find_target, known_plugins, slets_in
 
     catalog = known_plugins(load)
@@ -136,7 +136,7 @@ def _application_facts(found: Found) -> dict[str, Any]:
 
 
 def _node_facts(found: Found) -> dict[str, Any]:
-    """A running node: its status, and its ports with their types."""
+    """Return the facts of a running node: its status, and its ports with their types."""
     node = found.node_status()
     query = f"(&(kind=port)(application={_escaped(found.application)})(node={_escaped(found.node)}))"
     types = {one["properties"]["name"]: one["properties"]["item.type"] for one in found.platform.services(query)}
@@ -154,5 +154,5 @@ def _node_facts(found: Found) -> dict[str, Any]:
 
 
 def _escaped(text: str) -> str:
-    """A value as a filter has it (RFC 4515)."""
+    """Escape a value for use in a filter (RFC 4515)."""
     return "".join(f"\\{ord(letter):02x}" if letter in "\\*()\0" else letter for letter in text)

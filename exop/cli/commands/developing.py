@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 #: The interval at which the folder, signals and failures are checked, in seconds.
 TICK: Final = 0.1
-#: Seconds that the items in flight have at the end; a second Ctrl-C stops at once.
+#: Seconds for which items in flight are processed at the end; a second Ctrl-C stops at once.
 PATIENCE: Final = 10.0
 
 
@@ -42,16 +42,17 @@ def dev(
 ) -> int:
     """Run the application of a folder, and apply every saved edit to it while the stream runs.
 
-    Slets whose code has changed are replaced and keep their state; others are not touched. A broken edit (it cannot be
-    imported, its ports do not fit, it does not open) is reported with file and line, and the application runs on
-    unchanged until the next good one. Ctrl-C ends the sources and processes the items in flight.
+    Slets whose code has changed are replaced and retain their states; other slets are not affected. If an edit fails
+    (its code cannot be imported, ports do not match, a slet does not open), the error is reported with file and line,
+    and the application continues unchanged until the next valid edit. Ctrl-C ends the sources and processes the items
+    in flight.
 
     Example: `exop dev apps/linear_road --params traffic.toml`
 
     Args:
         folder: A package folder with a builder, or a folder with a bundle.toml that names one.
         parameters: NAME=VALUE for the builder.
-        quiet: Show changes only, no progress.
+        quiet: Show only changes, and no progress.
     """
     from exop.bundle.dev import WatchedFolder
     from exop.cli.loading import Target, build, known_plugins
@@ -64,7 +65,7 @@ def dev(
         def built(generation: Generation) -> Mesh:
             builders = {one.__name__: one for one in platform.catalog.builders().get(generation.name, [])}
             mesh = build(Target(str(folder), builders, which=builder), parameters, platform.catalog, params)
-            return replace(mesh, durable=None)  # no checkpoints while it is developed
+            return replace(mesh, durable=None)  # no checkpoints during development
 
         watched = WatchedFolder(folder)
         development = platform.bundles.develop(folder, built)
@@ -79,7 +80,7 @@ def dev(
 
 @dataclass
 class Session:
-    """Applies each saved edit, and reports on the application meanwhile.
+    """Applies each saved edit, and reports on the application between edits.
 
     Attributes:
         saved: Whether the folder was saved since the last call.
@@ -104,7 +105,7 @@ class Session:
         report_outcome(outcome, time.monotonic() - begin)
 
     def until_stopped(self) -> None:
-        """Apply every save until the user stops it."""
+        """Apply every saved edit until the user stops the session."""
         while not self.stops():
             if self.saved():
                 self.take()
@@ -112,7 +113,7 @@ class Session:
             self._rest.wait(TICK)
 
     def look(self) -> None:
-        """Report figures now and then, and failures and the end of the application at once."""
+        """Report metrics periodically, and failures and the end of the application at once."""
         application = self.development.application
         if not application or self._finished:
             return
@@ -160,7 +161,7 @@ class Session:
 
 
 def report_outcome(outcome: Outcome, seconds: float) -> None:
-    """Report the outcome of a save: on one line, and a line for each node."""
+    """Report the outcome of a saved edit on one line, with a further line for each node."""
     name, error = outcome.application or "the application", outcome.error
     if error is not None:
         runs = f"{name}: runs on unchanged" if outcome.application else "fix it, and save it again"

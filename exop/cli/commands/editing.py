@@ -1,4 +1,4 @@
-"""Commands that change a running application: edits of its nodes, `resume`, `rollback`, `end`, `remove`."""
+"""Commands that change a running application: those that edit nodes, `resume`, `rollback`, `end` and `remove`."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from exop.cli.text import answer, paused
 from exop.errors import BuilderError, ComponentFailed, PeerUnreachable, PlanError, StaleMesh, UnknownName
 from exop.model.slets.settings import parse
 
-#: How often an edit is planned when another change was made between its plan and its application.
+#: How often an edit is planned if other changes are made between planning and applying it.
 TRIES: Final = 3
-#: For how many seconds a resumed node is observed at most, and how often it is asked for.
+#: The seconds for which a resumed node is observed at most, and the interval between two requests.
 SETTLING: Final = 1.0
 GLANCE: Final = 0.05
-#: The first word that a verb needs behind APP.NODE, and its meaning; other verbs take none.
+#: The first word that a verb needs after APP.NODE, and its meaning; other verbs take none.
 NEEDED: Final = {
     "replace": ("SLET", "the slet that takes its place, PLUGIN:NAME"),
     "configure": ("NAME=VALUE", "at least one setting"),
@@ -60,16 +60,16 @@ def replace(
 ) -> int:
     """Replace the slet of a node while the stream runs: no item is lost, doubled or reordered.
 
-    The successor takes over the state, the ports, and the settings that were set; other settings get its own defaults,
-    and the plan lists all that change. An item on which the old slet is suspended is tried again. Exit code 1 if the
-    change failed: the old slet runs on then.
+    The new slet takes over the state, the ports, and the settings that were set explicitly; other settings get the new
+    slet's defaults, and the plan lists all settings that change. If the old slet is suspended on an item, the new one
+    retries the item. If the change fails, the exit code is 1, and the old slet continues to run.
 
     Example: `exop replace app.average windows:median size=100 --shadow 1000items`
 
     Args:
         node: APP.NODE.
-        slet: The successor, PLUGIN:NAME; FOLDER:NAME for a slet of a package that the platform has loaded.
-        settings: NAME=VALUE for the successor.
+        slet: The new slet, PLUGIN:NAME; FOLDER:NAME for a slet of a package that the platform has loaded.
+        settings: NAME=VALUE for the new slet.
     """
     edit = as_edit("replace", (slet, *settings), succession)
     return edit_node(node, edit, where, dry_run=dry_run, json=json, bounds=bounds, proof=proof)
@@ -84,9 +84,9 @@ def configure(
     where: Where = HERE,
     json: Json = False,
 ) -> int:
-    """Change settings of a running node or window channel: now, between two items, or at a point in the stream.
+    """Change settings of a running node or window channel, either now (between two items) or at a point in the stream.
 
-    Without --when, pending settings are cancelled.
+    Without --when, the command also cancels pending settings.
 
     Example: `exop configure app.filter below=20 --when 'report.time >= 3600'`
 
@@ -101,7 +101,7 @@ def configure(
 def rewire(node: str, /, *ports: str, dry_run: DryRun = False, where: Where = HERE, json: Json = False) -> int:
     """Connect ports of a running node, and of other nodes of its application, to other channels in one change.
 
-    Items stay in their channel; a channel with no connection left is drained and removed.
+    Items remain in their channel; a channel without any connection is drained and removed.
 
     Example: `exop rewire app.tag out=buffer:queue,capacity=100 sink.item=buffer` inserts a queue between two nodes.
 
@@ -114,21 +114,22 @@ def rewire(node: str, /, *ports: str, dry_run: DryRun = False, where: Where = HE
 
 
 def add(node: str, slet: str, /, *given: str, dry_run: DryRun = False, where: Where = HERE, json: Json = False) -> int:
-    """Add a node to a running application; it is open before the stream reaches it.
+    """Add a node to a running application; its slet is opened before items reach it.
 
     Example: `exop add app.log stock:write_lines item=averages path=averages.txt`
 
     Args:
         node: APP.NODE with a new name.
         slet: The slet, PLUGIN:NAME.
-        given: PORT=CHANNEL for every input, and NAME=VALUE for settings; an output that is left out gets a channel of
-            its own, named after the node; FAMILY.MEMBER= for one of a family; group=NAME for a member of a group.
+        given: PORT=CHANNEL for every input port, and NAME=VALUE for settings; an output port that is not given gets a
+            new channel, named after the node; FAMILY.MEMBER= for a port of a family; group=NAME for a member of a
+            group.
     """
     return edit_node(node, as_edit("add", (slet, *given)), where, dry_run=dry_run, json=json)
 
 
 def suspend(node: str, /, *, dry_run: DryRun = False, where: Where = HERE, json: Json = False) -> int:
-    """Hold items in front of a node until `exop resume`; upstream nodes wait when their queues are full.
+    """Suspend a node until `exop resume`: items wait in front of it, and upstream nodes wait when queues are full.
 
     Example: `exop suspend app.average`
 
@@ -139,9 +140,9 @@ def suspend(node: str, /, *, dry_run: DryRun = False, where: Where = HERE, json:
 
 
 def remove(app: str, /, *, dry_run: DryRun = False, where: Where = HERE, json: Json = False) -> int:
-    """Stop an application at once, between two items, and forget it; or remove one of its nodes.
+    """Stop an application at once, between two items, and delete its checkpoint; or remove one of its nodes.
 
-    With --state and no platform running there, the application is removed from the state directory.
+    With --state, if no platform uses the state directory, remove the application from this directory.
 
     Example: `exop remove app.log`
 
@@ -180,9 +181,9 @@ def end(
 
 
 def resume(node: str, /, *, where: Where = HERE) -> int:
-    """Let items into a suspended node again; the item on which it is suspended is tried first.
+    """Resume a suspended node, which first retries the item on which it was suspended.
 
-    An application that could not be started again with its platform is tried again. Exit code 1 if the item fails
+    An application that could not be restarted with its platform is started now. The exit code is 1 if the item fails
     again at once.
 
     Example: `exop resume app.average`
@@ -215,15 +216,16 @@ def rollback(
     /,
     *,
     abandon: Annotated[
-        bool, Parameter(help="Abandon the proof of the application APP (--shadow); the old slets stay.")
+        bool, Parameter(help="Cancel the trial of the application APP (--shadow); the old slets keep running.")
     ] = False,
     where: Where = HERE,
     json: Json = False,
 ) -> int:
-    """Let the predecessor of a node take over again, with its current state: see `exop replace … --keep 60s`.
+    """Switch a node back to its previous slet, which `exop replace … --keep 60s` has kept running.
 
-    While it is kept, the predecessor gets the same items as its successor. No item is lost, doubled or reordered; the
-    predecessor retries an item on which the successor is suspended. Exit code 1 if the change failed.
+    The previous slet has processed the same items as its replacement, so that its state is current. No item is lost,
+    doubled or reordered; if the replacement is suspended on an item, the previous slet retries the item. If the change
+    fails, the exit code is 1.
 
     Example: `exop rollback app.average`
 
@@ -285,7 +287,7 @@ def edit_found(
 def as_edit(
     verb: str, words: Sequence[str], succession: Succession = SUCCEED, trigger: Trigger = NOW
 ) -> dict[str, Any]:
-    """Return an edit as `Management.plan_edits` takes it: the platform knows the slets, and converts the texts.
+    """Return an edit as `Management.plan_edits` takes it; the platform, which knows the slets, converts the strings.
 
     Raises:
         BuilderError: a word is missing or too many, or an option belongs to another verb.
@@ -317,10 +319,10 @@ def as_edit(
 
 
 def _identity(slet: str) -> str:
-    """The name of a slet; a path names the plugin that the platform has loaded from there.
+    """Return the name of a slet; a path refers to the plugin that the platform has loaded from this path.
 
     Raises:
-        BuilderError: it names no slet.
+        BuilderError: *slet* names no slet.
     """
     path, colon, name = slet.rpartition(":")
     if not is_local(slet):
@@ -341,7 +343,7 @@ def _identity(slet: str) -> str:
 
 
 def _waited(found: Found) -> str:
-    """Wait until an application has finished; an `exop run` leaves as soon as it has reported its figures."""
+    """Wait until an application has finished; the platform of an `exop run` ends after it has printed its report."""
     try:
         found.platform.wait(found.application)
     except (UnknownName, PeerUnreachable):
@@ -350,7 +352,7 @@ def _waited(found: Found) -> str:
 
 
 def _failed_again(found: Found, before: Mapping[str, Any]) -> str | None:
-    """The error of a node that fails again right after it was resumed; `None` if it goes on, or still works.
+    """Return the error of a node that fails again right after it was resumed; `None` if the node continues.
 
     A node that was suspended without an error has no item to retry.
     """
@@ -363,7 +365,7 @@ def _failed_again(found: Found, before: Mapping[str, Any]) -> str | None:
         if now["state"] == "failed" and "error" in now:
             return str(now["error"])
         if now["metrics"]["items_in"] > before["metrics"]["items_in"] + 1 or now["state"] == "ended":
-            return None  # it is past that item
+            return None  # the node has processed that item
         time.sleep(GLANCE)
     return None
 
@@ -371,11 +373,11 @@ def _failed_again(found: Found, before: Mapping[str, Any]) -> str | None:
 def _abandon(found: Found, *, json: bool) -> int:
     application = found.application
     if found.node:
-        raise BuilderError(f"a proof is of a whole change; write exop rollback --abandon {application}")
+        raise BuilderError(f"a trial belongs to a whole change; write exop rollback --abandon {application}")
     if not found.platform.abandon_proof(application):
-        raise BuilderError(f"{application}: no proof is under way; `exop describe {application}` shows proofs")
+        raise BuilderError(f"{application}: no trial is in progress; `exop describe {application}` shows trials")
     facts = {"application": application, "abandoned": True}
-    return answer(facts, f"{application}: the proof is abandoned, the old slets stay", json=json)
+    return answer(facts, f"{application}: the trial is cancelled, the old slets keep running", json=json)
 
 
 def _forgotten(app: str, state: Path) -> bool:

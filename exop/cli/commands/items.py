@@ -1,4 +1,4 @@
-"""`exop item …` and `exop memento …`: the failed items and the state of a running node."""
+"""`exop item …` and `exop memento …`: access the failed items and the state of a running node."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from exop.safe_repr import indented
 TRACEBACKS: Final = 5
 Form = Annotated[
     Literal["json", "msgpack"] | None,
-    Parameter(name="--format", help="The format of the file; by default JSON if that can hold the state."),
+    Parameter(name="--format", help="The format of the file; by default JSON if it can represent the state."),
 ]
 
 
@@ -46,7 +46,9 @@ def export_item(
     file: Path,
     /,
     *,
-    dead_letter: Annotated[int | None, Parameter(help="The number of a dead letter; the kept item by default.")] = None,
+    dead_letter: Annotated[
+        int | None, Parameter(help="The number of a dead letter; by default, the item on which the node is suspended.")
+    ] = None,
     where: Where = HERE,
 ) -> int:
     """Write a failed item with its memento, settings and traceback to a file, for `exop.testing.replay(FILE)`.
@@ -66,7 +68,7 @@ def export_item(
 
 
 def retry_items(node: str, /, *, where: Where = HERE) -> int:
-    """Retry all dead letters of a node in their order, behind the items in flight.
+    """Retry all dead letters of a node in their order, after the items in flight.
 
     `exop resume` retries the item on which a node is suspended.
 
@@ -83,10 +85,10 @@ def retry_items(node: str, /, *, where: Where = HERE) -> int:
 
 
 def show_memento(node: str, /, *, where: Where = HERE) -> int:
-    """Show the state of a running node as JSON, as it is between two items; also that of a suspended node.
+    """Show the state of a running or suspended node between two items, as JSON.
 
-    The annotations of the memento's fields define the format of values: {"$tag": …} where they leave the type open, and
-    text where JSON has no form for a value (arrays, tables).
+    The annotations of the memento's fields define the format of values. A value of undeclared type is written as
+    {"$tag": …}, and a value that JSON cannot represent (an array or a table) as a descriptive string.
 
     Example: `exop memento show app.average`
 
@@ -103,7 +105,7 @@ def show_memento(node: str, /, *, where: Where = HERE) -> int:
 def export_memento(
     node: str, file: Path | None = None, /, *, form: Form = None, where: Where = HERE, json: Json = False
 ) -> int:
-    """Write the state of a running node to a file: JSON that can be edited, or msgpack if it holds arrays or tables.
+    """Write the state of a running node to a file: as JSON, to be edited, or as msgpack if it has arrays or tables.
 
     Example: `exop memento export app.average state.json`
 
@@ -128,10 +130,10 @@ def export_memento(
 def import_memento(
     node: str, file: Path | None = None, /, *, dry_run: DryRun = False, where: Where = HERE, json: Json = False
 ) -> int:
-    """Let a running node continue from the state in a file that was exported, and perhaps edited.
+    """Make a running node continue from the state in a file that was exported, and may have been edited.
 
-    A change like any other: the values are checked against the fields of the memento, the plan is shown, and made as a
-    whole or not at all. An item on which the node is suspended is retried.
+    The command checks the values against the fields of the memento, shows the plan, and makes the change as a whole or
+    not at all. If the node is suspended on an item, it retries the item.
 
     Example: `exop memento import app.average state.json --dry-run`
 

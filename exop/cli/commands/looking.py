@@ -1,4 +1,4 @@
-"""`exop ps`, `exop services`, `exop mesh`, `exop history`: the state of running platforms, and how it came about."""
+"""`exop ps`, `exop services`, `exop mesh`, `exop history`: show the state and history of running platforms."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def ps(*, json: Json = False) -> int:
-    """List the running platforms of this user and their applications, with everything that needs attention.
+    """List the running platforms of this user with their applications, and all problems that need attention.
 
-    While an application opens (an engine may take a minute), its state is `opening 4 of 5`, and the nodes that it
-    waits for are listed below; `--json` has them as `opening`.
+    While the slets of an application open (an engine may take a minute), its state is, for example, `opening 4 of 5`,
+    and the nodes that are not open yet are listed below; `--json` has them as `opening`.
 
     Example: `exop ps --json`
     """
@@ -93,7 +93,7 @@ def history(
     *,
     reverse: Annotated[
         int | None,
-        Parameter(help="Show the plan that takes back the change with this number: its nodes and channels."),
+        Parameter(help="Show the plan that undoes the change with this number in its nodes and channels."),
     ] = None,
     make: Annotated[bool, Parameter(help="With --reverse: make the change as well.")] = False,
     where: Where = HERE,
@@ -101,13 +101,13 @@ def history(
 ) -> int:
     """List the operations on an application: user, operation, revisions, pause and outcome.
 
-    The state directory keeps the last 1 000, failed ones included. With --state DIR, the history is also available for
-    an application that was removed, and while no platform runs there.
+    The state directory stores the last 1 000 operations, including failed ones. With --state DIR, the history is also
+    available for a removed application, and while no platform uses the directory.
 
     Example: `exop history app --reverse 7 --make`
 
     Args:
-        app: The name of the application; without it, the operations on the bundles of the platform.
+        app: The name of the application; by default, list the operations on the bundles of the platform.
     """
     if reverse is not None:
         with find_application(app, where) as found:
@@ -120,7 +120,7 @@ def history(
 
 
 def _history(app: str, where: Where) -> list[dict[str, Any]]:
-    """The entries of an application, or of a platform; from the state directory if no platform runs there."""
+    """Return the entries of an application, or of a platform; from the state directory if no platform uses it."""
     try:
         if not app or where.on or where.state:
             with the_platform(where) as platform:

@@ -1,4 +1,4 @@
-"""`exop health` and `exop metrics`: the answers for probes and for monitoring systems."""
+"""`exop health` and `exop metrics`: for probes and monitoring systems."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from exop.cli.text import answer, is_figure
 from exop.cli.view import RUN, Rates, plain
 from exop.errors import RemotingError
 
-#: The states of an application in which everything that should run does.
+#: The states of an application that is healthy.
 _READY: Final = ("running", "finished")
 _ESCAPED: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 _QUANTILES: Final = {"p50": "0.5", "p95": "0.95", "p99": "0.99"}
@@ -39,8 +39,8 @@ def health(
 ) -> int:
     """Check whether a running platform is live or ready: exit code 0 or 1, and one line with the reason.
 
-    Made for the probes of a container. A suspended slet does not make a platform less live: it keeps its item and
-    waits for a repair, which a restart would not bring.
+    The command is intended for the probes of a container. A suspended slet does not make `--live` fail: a restart would
+    not help, because the slet would fail on the same item again.
 
     Example: `exop health --live --on traffic`
     """

@@ -16,7 +16,7 @@ from exop.cli.options import Load, Name, OnFailure, Params, State, check_seconds
 from exop.cli.report import DONE, FAILED, Stopping, say
 from exop.errors import ExopError, StateError
 
-#: Seconds that threads have to end: after a second Ctrl-C, and after a failure.
+#: Seconds that threads have to end after a second Ctrl-C, and after a failure.
 AT_ONCE, SOON = 0.5, 5.0
 
 if TYPE_CHECKING:
@@ -42,10 +42,10 @@ def run(
 ) -> int:
     """Run an application until its sources end, and show its progress.
 
-    Ctrl-C (or SIGTERM) ends the sources and processes the items in flight; that is a clean end, exit code 0. A second
-    Ctrl-C stops at once (130, or 143), a third kills the process. A slet that raises is suspended with its item: on a
-    terminal the run waits for its repair (`exop resume`), elsewhere it stops with exit code 1. A run that leaves dead
-    letters ends with exit code 3.
+    Ctrl-C (or SIGTERM) ends the sources and processes the items in flight; then the exit code is 0. A second Ctrl-C
+    stops the run at once (exit code 130, or 143), and a third kills the process. A slet that raises is suspended on its
+    item: on a terminal, the run then waits for a repair (`exop resume`); elsewhere, it stops with exit code 1. If there
+    are dead letters at the end, the exit code is 3.
 
     Example: `exop run apps/linear_road --params traffic.toml --state state`
 
@@ -53,13 +53,13 @@ def run(
         app: A package folder with a builder (apps/linear_road), a .py file with an Application or a builder, a .toml
             topology, or the builder of an installed plugin. APP:BUILDER names one of several.
         parameters: NAME=VALUE for the builder.
-        json: Print the report of the run as one JSON object on stdout (see `app.run()`), and nothing else there.
+        json: Print only the report of the run on stdout, as one JSON object (see `app.run()`).
         quiet: Show neither progress nor a summary.
-        on_failure: Wait for the repair of a slet that has failed, or stop; by default wait on a terminal, else stop.
-        drain_timeout: Seconds for which suspended nodes may keep the run from ending after a Ctrl-C or SIGTERM; a
-            durable application with a state directory keeps the items that wait for them.
+        on_failure: Wait for the repair of a slet that has failed, or stop; the default is to wait only on a terminal.
+        drain_timeout: Seconds for which suspended nodes may delay the end of the run after a Ctrl-C or SIGTERM; a
+            durable application with a state directory stores the items that wait for them.
         check_sharing: Compare items before and after every call; log each slet that modifies an item that other slets
-            get as well, and end with exit code 1. Slow: for tests.
+            also get, and end with exit code 1. This is slow, and intended for tests.
     """
     from exop.cli.loading import load_mesh, slets_in
     from exop.cli.view import choose_view, print_summary
@@ -94,7 +94,7 @@ def run(
 
 def _ended(watch: Watch, mesh: Mesh) -> int:
     """Stop the application of a run that has ended, if it still runs, and return the exit code."""
-    # A durable application keeps its checkpoint, with the item that failed, or those that wait for a suspended node.
+    # The checkpoint of a durable application remains, with the failed item and those that wait for suspended nodes.
     keeps = mesh.durable is not None and (watch.outcome == "failed" or watch.late)
     if watch.outcome in ("stopped", "failed") and not keeps:
         _stop(watch.platform, mesh.name, at_once=watch.outcome == "stopped")
@@ -118,7 +118,7 @@ def _stop(platform: Platform, application: str, *, at_once: bool) -> None:
 
 
 def _bring_up(platform: Platform, mesh: Mesh) -> None:
-    """Start the platform, which may start the application again by itself, and else deploy it."""
+    """Start the platform; deploy the application, unless the platform has restarted it."""
     platform.start()
     for folder in list(platform.plugins.folders.values()):
         platform.load(folder)
@@ -127,16 +127,16 @@ def _bring_up(platform: Platform, mesh: Mesh) -> None:
 
 
 def _durable(mesh: Mesh, catalog: Catalog, state: Path) -> Mesh:
-    """The mesh as the state directory keeps it; an application that it will start again must be the same.
+    """Return the mesh with the settings of the state directory; an application that is restarted must be the same.
 
     Raises:
-        StateError: it is another one with the same name; it is not started, and nothing of it is lost.
+        StateError: the stored application with this name is another one; it is not started, and its state remains.
     """
     from exop.model.meshes.resolve import resolved
     from exop.runtime.durable.store import Store
 
     mesh = resolved(mesh, catalog.slets, durable=True)
-    if not os.path.exists(state / "platform.sqlite"):  # the start reports a directory that cannot be read
+    if not os.path.exists(state / "platform.sqlite"):  # starting the platform reports a directory that cannot be read
         return mesh
     with closing(Store(state)) as store:
         stored = next((one for one in store.applications() if one.name == mesh.name and one.active), None)
@@ -154,7 +154,7 @@ def _durable(mesh: Mesh, catalog: Catalog, state: Path) -> Mesh:
 def _same(topology: str, mesh: Mesh) -> bool:
     """Whether a stored topology describes *mesh*.
 
-    Earlier releases stored no setting that had its default, and paths as they were given.
+    Earlier releases did not store settings with default values, and stored paths as they were given.
     """
     from exop.model.meshes.resolve import with_full_paths
 
@@ -182,7 +182,7 @@ def _json_only(wanted: bool) -> Iterator[dict[str, Any] | None]:
     report: dict[str, Any] = {}
     python = sys.stdout
     python.flush()
-    # Processes that engines start inherit the descriptor, not Python's object.
+    # Processes that engines start inherit the descriptor, not Python's file object.
     descriptor = os.dup(1)
     os.dup2(2, 1)
     sys.stdout = sys.stderr

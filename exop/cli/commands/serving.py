@@ -1,4 +1,4 @@
-"""`exop serve`: a platform that waits for applications, and logs the changes of their states."""
+"""`exop serve`: runs a platform that waits for applications, and logs the changes of their states."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ PATIENCE: Final = 1.0
 def serve(*, state: State = None, name: Name = None, load: Load = ()) -> int:
     """Start a platform that waits for applications: see `exop apply`.
 
-    With a state directory it starts again what ran there: a durable application continues from its checkpoint, any
-    other starts from the beginning; the log says which. Ctrl-C (or SIGTERM) stops the platform, and the next one on
-    the directory does the same. As a service of systemd (`Type=notify`), it reports its status and feeds the watchdog.
+    With a state directory, the platform restarts the applications that ran there: a durable application continues from
+    its checkpoint, any other starts from the beginning, as the log shows. Ctrl-C (or SIGTERM) stops the platform; the
+    next platform on the directory restarts the applications. As a service of systemd (`Type=notify`), the platform
+    reports its status and notifies the watchdog.
 
     Example: `exop serve --name traffic --state /var/lib/exop --load apps/linear_road`
     """
@@ -58,8 +59,8 @@ def serve(*, state: State = None, name: Name = None, load: Load = ()) -> int:
 class Supervisor:
     """The process that has started this one, and restarts it, if it speaks the protocol of systemd (`man sd_notify`).
 
-    Without `$NOTIFY_SOCKET` there is none. The variables are removed from the *environment*, so that child processes do
-    not notify it, those of engines for example.
+    Without `$NOTIFY_SOCKET`, there is no supervisor. The variables are removed from the *environment*, so that child
+    processes, for example of engines, do not notify the supervisor.
     """
 
     def __init__(self, environment: MutableMapping[str, str] = os.environ) -> None:
@@ -85,7 +86,7 @@ class Supervisor:
         self._send("STOPPING=1")
 
     def look(self, status: str, *, healthy: bool) -> None:
-        """Report a new status; feed the watchdog, when it is due, only while the platform is *healthy*."""
+        """Report a new status; notify the watchdog when due, but only while the platform is *healthy*."""
         now, lines = time.monotonic(), []
         if (status := _line(status)) != self._status:
             self._status = status
@@ -113,7 +114,7 @@ def _line(text: str) -> str:
 
 @dataclass
 class Keeper:
-    """Keeps a platform up until it is asked to stop, and logs the state changes of its applications."""
+    """Runs a platform until the user stops it, and logs the state changes of the applications."""
 
     platform: Platform
     stopping: Stopping
@@ -122,10 +123,10 @@ class Keeper:
     _logged: float = 0.0
 
     def start(self, folders: Iterable[Path]) -> None:
-        """Start the platform, and what ran in its state directory.
+        """Start the platform, and the applications in its state directory.
 
         Raises:
-            StateError, AddressInUse: it cannot start here.
+            StateError, AddressInUse: the platform cannot start here.
         """
         with ThreadPoolExecutor(1, thread_name_prefix="exop bring up") as pool:
             starting = pool.submit(self.platform.start)
@@ -163,7 +164,7 @@ class Keeper:
             with suppress(ExopError):  # removed between the two calls
                 found.setdefault(name, self.platform.deployment(name))
         for name in [name for name in self._states if name not in found]:
-            if self._states.pop(name) != "opening":  # else its client gets the error
+            if self._states.pop(name) != "opening":  # otherwise, the client gets the error
                 self._log.info("removed", application=name)
         due = time.monotonic() - self._logged >= OPENING_EVERY
         for name, deployment in sorted(found.items()):
@@ -189,7 +190,7 @@ class Keeper:
             self._log.error(status["state"], application=name, failed=failed | status["crashed"], cure=cure)
             return
         if status["state"] == "finished":
-            # The call lets the platform note that this application need not be started again.
+            # By this call, the platform records that the application need not be restarted.
             self.platform.wait(name, 0)
         self._log.info(status["state"], application=name)
 

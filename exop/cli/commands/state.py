@@ -1,4 +1,4 @@
-"""`exop state check` and `exop state accept`: the content of a state directory, and its damage."""
+"""`exop state check` reports the content and damage of a state directory; `exop state accept` accepts its database."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from exop.errors import StateError, StoredStateError
 from exop.runtime.durable.database import FILE, GENERATION, GenerationFile, accept, contents_of, inspect, opened
 from exop.runtime.log.segment import DISK, Segment, check_start, segment_names, settled
 
-#: A state directory holds at least one of these, however damaged it is.
+#: A state directory contains at least one of these files, even if it is damaged.
 _MARKS: Final = (FILE, GENERATION, "lock")
-#: The checkpoint of an application that has none.
+#: The checkpoint number of an application without checkpoints.
 _NONE: Final = {"number": None, "taken": None, "bytes": None}
 
 
 def check_state(directory: Path, /, *, json: Json = False) -> int:
-    """Show the content of a state directory, and any damage with its cure; nothing is changed.
+    """Show the content of a state directory, and any damage with its repair, without changing the directory.
 
-    No platform may use the directory. Exit code 1 if something is damaged.
+    No platform may use the directory. The exit code is 1 if there is any damage.
 
     Example: `exop state check /var/lib/exop`
 
@@ -44,10 +44,10 @@ def check_state(directory: Path, /, *, json: Json = False) -> int:
 
 
 def accept_state(directory: Path, /) -> int:
-    """Accept the database of a state directory as the newest, even if its generation file is lost or names a newer one.
+    """Accept the database of a state directory as current, even if its generation file is lost or has a higher number.
 
-    Whatever happened after that state is done again: sinks may get items twice, and engines may refuse to go on. No
-    platform may use the directory. A damaged database is not accepted.
+    All processing after the accepted state is repeated: sinks may get items twice, and engines may refuse to continue.
+    No platform may use the directory. The command refuses a damaged database.
 
     Example: `exop state accept /var/lib/exop`
 
@@ -117,10 +117,10 @@ def examine(directory: Path) -> dict[str, Any]:
 
 
 def take_as_it_is(directory: Path) -> int:
-    """Accept the database as the newest, whatever the generation file says; return its generation.
+    """Accept the database as current, without regard to the generation file; return its generation.
 
     Raises:
-        StateError: there is none, it is damaged, or a platform uses the directory.
+        StateError: there is no database, it is damaged, or a platform uses the directory.
     """
     with _unused(directory):
         return accept(directory).number
@@ -159,7 +159,7 @@ def _unused(directory: Path) -> ExitStack:
 
 
 def _applications(directory: Path, found: dict[str, Any], damage: list[str]) -> list[dict[str, Any]]:
-    """The applications of a readable database, the newest or not."""
+    """Return the applications in a readable database, whether or not the database is current."""
     path = directory / FILE
     try:
         contents = contents_of(path)
@@ -206,8 +206,8 @@ def _range_of_log(folder: Path) -> tuple[int, int]:
     """Read a log that is not open, and return its first and last offset.
 
     Raises:
-        StoredStateError: it is damaged; a torn tail does not count, it is cut off when the log is opened.
-        OSError: it cannot be read.
+        StoredStateError: the log is damaged; a torn tail does not count, since it is truncated when the log is opened.
+        OSError: the log cannot be read.
     """
     segments = [Segment(DISK, folder / name) for name in segment_names(path.name for path in folder.iterdir())]
     try:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: The interval at which signals are checked, in seconds.
 TICK: Final = 0.05
-#: One of so many requests is for the whole status, with quantiles; the others are for the figures alone.
+#: One of this many requests is for the whole status, with quantiles; the others are for the metrics alone.
 WHOLE: Final = 10
 
 
@@ -39,15 +39,15 @@ def top(
     where: Where = HERE,
     json: Json = False,
 ) -> int:
-    """Show the nodes of a platform live: rates, busy shares, latencies, queues, errors, and what needs attention.
+    """Show the nodes of a platform live: rates, busy shares, latencies, queues, errors, and problems.
 
-    Ctrl-C ends it. If stdout is no terminal, and with --json, each update is printed (--json: one object per line). It
-    ends with the platform, and says so.
+    Ctrl-C ends the command, and so does the end of the platform. With --json, or if stdout is no terminal, each update
+    is printed (with --json, as one object per line).
 
     Example: `exop top linear_road --sort busy`
 
     Args:
-        app: Only this application.
+        app: Show only this application.
     """
     if not 0 < every < 3600:
         raise BuilderError(f"--every {every:g} is no number of seconds between two updates; give one above 0")
@@ -65,7 +65,7 @@ def top(
 
 @contextmanager
 def _named(app: str | None, where: Where) -> Iterator[tuple[RemotePlatform, str | None]]:
-    """The platform, and the application if one is named."""
+    """Yield the platform, and the name of the application if one is given."""
     if app is None:
         with the_platform(where) as platform:
             yield platform, None
@@ -77,11 +77,11 @@ def _named(app: str | None, where: Where) -> Iterator[tuple[RemotePlatform, str 
 
 @dataclass
 class Look:
-    """Asks a platform for its figures until it, its application or the user leaves.
+    """Requests the metrics of a platform until the platform or its application ends, or the user stops.
 
     Attributes:
-        farewell: Why it ended, if not by the user.
-        trouble: Why the sections are outdated.
+        farewell: The reason for the end, unless the user has stopped.
+        trouble: The reason why the sections are outdated.
     """
 
     platform: RemotePlatform
@@ -116,10 +116,10 @@ class Look:
         return True
 
     def _statuses(self) -> dict[str, Any]:
-        """The status of each application: a whole one now and then and after a change, else new figures only.
+        """Return the status of each application; request all of it periodically and after a change, else the metrics.
 
         Raises:
-            UnknownName: the application does not run any more.
+            UnknownName: the application no longer runs.
         """
         names = None if self.application is None else [self.application]
         self._left -= 1
@@ -140,7 +140,7 @@ class Look:
         return {name: self._known[name] for name in names or self._known}
 
     def pause(self) -> bool:
-        """Wait for the next update; `False` when the user has stopped it."""
+        """Wait until the next update; return `False` if the user has stopped."""
         deadline = time.monotonic() + self.every
         while not self.stopping.count and (rest := deadline - time.monotonic()) > 0:
             time.sleep(min(TICK, rest))
@@ -153,10 +153,10 @@ class Look:
 
 
 def refresh(status: dict[str, Any], metrics: Mapping[str, Any]) -> None:
-    """Put new figures into a status; its quantiles stay.
+    """Update the metrics in a status; the quantiles remain.
 
     Raises:
-        KeyError: they are of another revision or state: the status is outdated.
+        KeyError: the metrics belong to another revision or state, so that the status is outdated.
     """
     changed = [key for key in ("revision", "state") if status[key] != metrics[key]]
     for name, node in metrics["nodes"].items():
