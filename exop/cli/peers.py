@@ -95,8 +95,7 @@ def find_application(text: str, where: Where) -> Iterator[Found]:
 
 def _known(platform: RemotePlatform) -> list[str]:
     """Return the applications of a platform: those that run or open, and those that could not be restarted."""
-    status = platform.status()
-    return sorted({*status["applications"], *status["failed_to_restart"]})
+    return platform.applications(inactive=True)
 
 
 def runs(text: str, where: Where) -> bool:

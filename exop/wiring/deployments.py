@@ -69,9 +69,9 @@ class Deployments:
         if store is not None:
             self._manager.home, self._manager.engines = store.directory / "channels", store.engines
 
-    def names(self) -> list[str]:
-        """The applications that are deployed."""
-        return sorted(self.deployed)
+    def names(self, *, inactive: bool = False) -> list[str]:
+        """The applications that are deployed; if *inactive*, also those that are opening or failed to restart."""
+        return sorted({*self.deployed, *self._manager.opening, *self.lost} if inactive else self.deployed)
 
     def get(self, application: str) -> Deployment:
         """The running form of an application."""

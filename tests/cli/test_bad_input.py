@@ -14,7 +14,7 @@ from exop.remoting import control_address
 from exop.remoting.transport.sockets import listen
 from exop.safe_repr import clean
 from exop.stock.slets import count_up, pass_on
-from tests.cli.shell import exop
+from tests.cli.shell import answer_of, exop
 
 GOOD = """
 [application]
@@ -168,6 +168,27 @@ def test_nothing_runs_and_no_platform_is_named(command):
         app.add("pass", pass_on, item=app.add("numbers", count_up, to=1))
         platform.apply(app.build())
         assert "and no such application runs; known: " in refused(command, "a.b")
+
+
+def test_names_are_resolved_without_the_status_of_the_platform(monkeypatch):
+    """The longest name of an application fits; a large platform would take seconds for its whole status."""
+
+    def status(self, application=None):
+        assert application is not None, "the whole status is asked for"
+        return whole(self, application)
+
+    whole = Platform.status
+    monkeypatch.setattr(Platform, "status", status)
+    with Platform(control=True, name="there") as platform:
+        for name, node in (("a", "b.numbers"), ("a.b", "numbers")):
+            app = Application(name)
+            app.add("pass", pass_on, item=app.add(node, count_up))
+            platform.apply(app.build())
+        for selected in ([], ["--on", "there"]):
+            answer_of("configure", "a.b.numbers", "step=2", *selected)
+            assert "count_up" in answer_of("describe", "a.b.numbers", *selected)
+        assert [platform.mesh(name).revision for name in ("a", "a.b")] == [1, 2]
+        assert "did you mean 'a.b'" in refused("end", "ab", "--on", "there")
 
 
 @pytest.mark.parametrize("command", [["serve"], ["run", "mesh.toml"]])

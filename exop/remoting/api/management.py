@@ -77,9 +77,12 @@ class Management(Generic[AnyPlan]):
         raise NotImplementedError
 
     @operation(role="observe")
-    def applications(self) -> list[str]:
-        """Return the names of the deployed applications."""
-        return self._applications.names()
+    def applications(self, *, inactive: bool = False) -> list[str]:
+        """Return the names of the deployed applications.
+
+        With *inactive*, also return those that are still opening and those that failed to restart.
+        """
+        return self._applications.names(inactive=inactive)
 
     def deployment(self, application: str) -> Deployment:
         """Return the deployment of an application."""
