@@ -162,7 +162,7 @@ class Application:
         """Check the application, and return its mesh.
 
         Raises:
-            MeshError: a channel has no producer or no consumer.
+            MeshError: the mesh is incomplete or invalid.
             WiringError: there is a cycle without a queue.
         """
         kinds = {channel.kind for channel in self._mesh.channels.values()}

@@ -34,17 +34,18 @@ Admission = Callable[[Manifest, str], None]
 
 
 class Bundles:
-    """`platform.bundles`: deployable units that come and go while the platform runs.
+    """`platform.bundles`: the bundles of a platform, which can be installed, updated and removed while the platform
+    runs.
 
         platform.bundles.install("bundles/speeds")
         platform.bundles.start("speeds")
         platform.apply(platform.mesh("road").replace("averages", platform.slets()["speeds@1.0.0:average"]))
 
-    Every method returns plain facts, as `list` does; `RemotePlatform.bundles` has the same methods.
+    Every method returns plain data, in the form of the rows of `list`. `RemotePlatform.bundles` has the same methods.
 
     Args:
         context: The services of the platform.
-        admission: Called before a bundle is stored: the place to check signatures or rights.
+        admission: A function that is called before a bundle is stored, for example to check signatures or rights.
 
     Attributes:
         broken: The bundles in the state directory that can no longer be read, with the reason.
@@ -64,17 +65,17 @@ class Bundles:
             self._known[archive.manifest.key] = Bundle(archive, folder)
 
     def install(self, path: str | os.PathLike[str]) -> Facts:
-        """Store the bundle of a folder, or of a zip archive, without importing its code. Returns its facts.
+        """Store the bundle in a folder or a zip archive without importing its code, and return its facts.
 
         Raises:
-            ArchiveRefused: it is no archive of a bundle, or a dangerous one.
-            BundleError: its manifest is wrong, or another bundle of this name and version is installed.
-            StateError: it cannot be written.
+            ArchiveRefused: the file is not the archive of a bundle, or is dangerous.
+            BundleError: the manifest is invalid, or another bundle of this name and version is installed.
+            StateError: the bundle cannot be written.
         """
         return self.install_archive(archive_of(Path(path)), str(path))
 
     def install_archive(self, data: bytes, name: str) -> Facts:
-        """As `install`, of an archive as bytes. Errors refer to it by *name*."""
+        """Store the bundle in an archive, which is given as bytes. Errors refer to the archive by *name*."""
         archive = read_archive(data, name)
         with self._recorded("install", archive.manifest.key):
             known = self._known.get(archive.manifest.key)
@@ -90,14 +91,14 @@ class Bundles:
             return self._facts(known)
 
     def start(self, name: str) -> Facts:
-        """Import a bundle and offer its slets and channels; the bundles that it requires are started first.
+        """Start the required bundles, import the code of a bundle, and register its slets and channel kinds.
 
-        *name* is `name@version`, or the name alone for the highest version.
+        *name* is `name@version`, or only the name for the highest version.
 
         Raises:
             UnknownName: no bundle of this name is installed.
             RequirementMissing: requirements are missing; the error names all of them.
-            BundleBroken: its code could not be loaded (file and line); nothing has changed.
+            BundleBroken: the code of the bundle could not be loaded; the error names the file and the line.
         """
         with self._recorded("start", name):
             one = self._find(name)
@@ -109,11 +110,11 @@ class Bundles:
             return self._facts(one)
 
     def stop(self, name: str) -> Facts:
-        """Withdraw the slets and channels of a bundle, and its code; it stays installed.
+        """Unregister the slets and channel kinds of a bundle, and unload its code. The bundle remains installed.
 
         Raises:
             UnknownName: no bundle of this name is installed, or several versions are started.
-            BundleInUse: components, channels or other bundles use it; the error names them.
+            BundleInUse: components, channels or other bundles use the bundle; the error names them.
         """
         with self._recorded("stop", name):
             one = self._find(name, started=True)
@@ -121,12 +122,13 @@ class Bundles:
             return self._facts(one)
 
     def uninstall(self, name: str) -> Facts:
-        """Stop a bundle, if it is started, and remove it.
+        """Stop a bundle if it is started, and remove the bundle.
 
         Raises:
-            UnknownName: no bundle of this name is installed, or several versions are.
-            BundleInUse: components, channels, other bundles or stored applications use it; the error names them.
-            StateError: it cannot be removed.
+            UnknownName: no bundle of this name is installed, or several versions are installed.
+            BundleInUse: components, channels, other bundles or stored applications use the bundle; the error names
+                them.
+            StateError: the bundle cannot be removed.
         """
         with self._recorded("uninstall", name):
             one = self._find(name, sole=True)
@@ -136,7 +138,7 @@ class Bundles:
             return self._facts(one) | {"state": "uninstalled"}
 
     def update(self, path: str | os.PathLike[str], **bounds: Any) -> Facts:
-        """Install and start a new version of a bundle, replace the other versions by it, and stop those.
+        """Install and start a new version of a bundle, replace the other versions by the new version, and stop them.
 
         Every component of a started version is replaced in all applications, by one plan for each application; either
         all plans are applied or none. Returns the facts of the new version, with the `replaced` nodes, the changed
@@ -146,12 +148,12 @@ class Bundles:
             ArchiveRefused, BundleError: as `install`; or no other version is started.
             RequirementMissing, BundleBroken: as `start`.
             MeshError, PlanError: the new version lacks a slet or a port, cannot take over a state, or does not open.
-                Everything is as before, and the new version is not installed.
+                All applications continue with the old version, and the new version is not installed.
         """
         return self.update_archive(archive_of(Path(path)), str(path), **bounds)
 
     def update_archive(self, data: bytes, name: str, **bounds: Any) -> Facts:
-        """As `update`, of an archive as bytes. Errors refer to it by *name*."""
+        """Update a bundle to the version in an archive (as bytes). Errors refer to the archive by *name*."""
         manifest = read_archive(data, name).manifest
         with self._recorded("update", manifest.key):
             there, running = set(self._known), {one.key for one in self._known.started()}
@@ -188,7 +190,7 @@ class Bundles:
         self._remember()
 
     def develop(self, folder: str | os.PathLike[str], build: Build) -> Development:
-        """Run the application of a folder that is being edited (`exop dev`); *build* makes its mesh."""
+        """Run the application of a folder that is being edited (`exop dev`); *build* returns its mesh."""
 
         def wire(manifest: Manifest) -> Mapping[str, str]:
             with self._lock:
@@ -197,20 +199,20 @@ class Bundles:
         return Development(self._context, Path(folder), build, wire)
 
     def list(self) -> Rows:
-        """List the installed bundles by name and version: `bundle`, `state`, contents, what is `missing`, users."""
+        """List the installed bundles with their states, contents, missing requirements and users."""
         with self._lock:
             rows = [self._facts(one) for one in self._known.in_order()]
         broken = [{"bundle": key, "state": "broken", "problem": str(error)} for key, error in self.broken.items()]
         return rows + broken
 
     def states(self) -> dict[str, str]:
-        """The state of each installed bundle."""
+        """Return the state of each installed bundle."""
         with self._lock:
             started = {one.key: "started" if one.code is not None else "installed" for one in self._known.in_order()}
         return started | dict.fromkeys(self.broken, "broken")
 
     def restore(self) -> None:
-        """Start the bundles that were started when the platform closed; failures are recorded, and the others start."""
+        """Start the bundles that were started when the platform was closed; record failures, and continue."""
         for key, wires in self._store.started().items():
             try:
                 with self._lock:

@@ -13,7 +13,7 @@ class Batch(list[T]):
     """Several items at once.
 
     A slet with an output typed `Batch[T]` sends a batch in one call; an input port typed `Batch[T]` receives one list.
-    The item type of the port is `T`, so both connect to slets that handle single items.
+    The item type of the port is `T`, so such ports can be connected to slets that process single items.
     """
 
     __slots__ = ()
@@ -31,9 +31,9 @@ class Window(list[T]):
 class Punctuation:
     """The stream is complete up to and including `time` (a watermark): no older items follow.
 
-    `time` is in the unit of the stream. A port whose type includes `Punctuation` receives it like an item, and the slet
-    decides what to send; for other slets, the platform forwards the minimum over their inputs. Where streams meet, one
-    without a later punctuation for `idle` seconds is no longer waited for.
+    `time` is in the unit of the stream. A port whose type includes `Punctuation` receives punctuations like items, and
+    its slet determines which punctuations to emit. For other slets, the platform forwards the minimum over their
+    inputs. A point where streams meet waits at most `idle` seconds for a later punctuation of this stream.
     """
 
     time: float
@@ -57,15 +57,15 @@ class Punctuation:
 
     @property
     def following(self) -> float:
-        """The earliest time that may follow."""
+        """The earliest time of an item that may follow."""
         return nextafter(self.time, inf)
 
 
 @dataclass(frozen=True, slots=True)
 class EndOfStream:
-    """No items follow. The platform forwards it when all inputs of a slet have ended.
+    """The end of the stream: no items follow. The platform forwards it when all inputs of a slet have ended.
 
-    A port whose type includes it receives it as its last item, and may still send results.
+    A port whose type includes `EndOfStream` receives it as its last item, and the slet may still emit results.
     """
 
 

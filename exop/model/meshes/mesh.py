@@ -22,7 +22,7 @@ __all__ = ["ChannelSpec", "Mesh", "Node"]
 
 @dataclass(frozen=True, repr=False)
 class Mesh(Graph):
-    """An application as a value. Every edit returns a new mesh; nothing changes until it is applied."""
+    """An application as an immutable value. Every edit returns a new mesh, which takes effect when it is applied."""
 
     def __repr__(self) -> str:
         revision = f" rev {self.revision}" if self.revision else ""
@@ -32,15 +32,15 @@ class Mesh(Graph):
         return picture_of(self)
 
     def at(self, revision: int) -> Self:
-        """The same mesh with another *revision*."""
+        """Return the same mesh with another *revision*."""
         return self if revision == self.revision else self.edited(revision=revision)
 
     def add(self, node: Node, *channels: ChannelSpec) -> Self:
-        """Add a node, and the channels that it needs.
+        """Add a node, and the channels to which the node is connected.
 
         Raises:
             MeshError: a name is taken.
-            UnknownName: the slet has no such port, or there is no such channel.
+            UnknownName: the slet has no such port, or the mesh no such channel.
         """
         if node.name in self.nodes:
             raise MeshError(
@@ -73,17 +73,17 @@ class Mesh(Graph):
         rebuild: Literal["log"] | None = None,
         **settings: Any,
     ) -> Self:
-        """Replace the slet of a node; the ports, and the explicitly set settings that it also has, are kept.
+        """Replace the slet of a node; the connections and the explicitly set settings do not change.
 
-        All other settings have the successor's defaults. The successor takes over the state; with *lose_state* it
-        starts with an empty one, also if it could take over the old one, and with `rebuild="log"` it builds its own
-        from the log that its input comes from.
+        Explicitly set settings that the new slet lacks are dropped; all other settings take the defaults of the new
+        slet. The new slet takes over the state. With *lose_state*, the new slet starts with an empty state, even if it
+        could take over the old state; with `rebuild="log"`, the state is rebuilt from the log upstream.
 
         Raises:
-            UnknownName: no such node, or the successor lacks a port or a setting.
-            SettingError: a setting of the wrong type, or a new one without a default.
-            SletError: *slet* is no slet.
-            MeshError: an output that exists only with the former settings is still read.
+            UnknownName: the mesh has no such node, or the new slet lacks a port or a setting.
+            SettingError: the value of a setting is invalid, or a new setting without a default is not given.
+            SletError: *slet* is not a slet.
+            MeshError: a port reads from an output that exists only with the old settings.
         """
         node = self.node(name)
         spec = spec_of(slet).setting_aside(node.slet.sets_aside)
@@ -107,7 +107,7 @@ class Mesh(Graph):
     def fitted(self, before: Node, after: Node) -> Self:
         """Replace the node *before* by *after*, whose ports may depend on its settings.
 
-        A new output gets its own channel; an output that no longer exists is disconnected.
+        A channel is created for each new output; an output that no longer exists is disconnected.
         """
         if not after.slet.specialises:
             return self._with(after)
@@ -128,15 +128,15 @@ class Mesh(Graph):
     def configure(self, name: str, /, *, when: str | None = None, close_windows: bool = False, **settings: Any) -> Self:
         """Change settings of a node, or of a channel of this name.
 
-        With *when*, a condition on the items (`"report.time >= 3600"`), they take effect exactly at the first item that
-        meets it, after the updates that are pending already. Without it they take effect at once, and pending ones are
-        cancelled.
+        With a condition *when* (`"report.time >= 3600"`), the settings take effect at the first item for which the
+        condition holds, after all updates that are already pending. Without *when*, they take effect immediately, and
+        pending updates are cancelled.
 
         Raises:
-            UnknownName: no such node, or no such setting.
-            SettingError: a value of the wrong type.
-            ConditionError: *when* is no condition on the node's items.
-            MeshError: a port that does not exist with these settings is in use.
+            UnknownName: the mesh has no such node or channel, or the node or channel no such setting.
+            SettingError: the value of a setting is invalid.
+            ConditionError: *when* is not a valid condition on the items of the node.
+            MeshError: a connected port does not exist with these settings.
         """
         if name not in self.nodes and name in self.channels:
             return self.configure_channel(name, when=when, close_windows=close_windows, **settings)
@@ -151,14 +151,14 @@ class Mesh(Graph):
     def configure_channel(
         self, name: str, /, *, when: str | None = None, close_windows: bool = False, **settings: Any
     ) -> Self:
-        """Change settings of a channel, at once or *when* its items meet a condition (`"item.time >= 3600"`).
+        """Change settings of a channel, immediately or at the first item that meets *when* (`"item.time >= 3600"`).
 
-        Open windows of a window channel are completed with the old settings; with *close_windows* their contents leave
-        at that point, and new windows begin.
+        Open windows of a window channel are completed with the old settings. With *close_windows*, the open windows are
+        closed and emitted at this item, and new windows begin.
 
         Raises:
             UnknownName: no such channel.
-            ConditionError: *when* is no condition on the channel's items.
+            ConditionError: *when* is not a valid condition on the items of the channel.
         """
         channel = self.channel(name)
         if when is None:
@@ -171,11 +171,11 @@ class Mesh(Graph):
         return self.edited(channels={name: replace(channel, pending=(*channel.pending, update))})
 
     def restore(self, name: str, memento: Memento, /) -> Self:
-        """Give a node another state: its slet is replaced by an equal one that starts with a copy of *memento*.
+        """Replace the state of a node: a new instance of the slet starts with a copy of *memento*.
 
         Raises:
             UnknownName: there is no such node.
-            MeshError: its slet keeps no memento, or one of another class.
+            MeshError: the slet has no memento, or a memento of another class.
             StoredStateError: a value is not of the type of its field.
         """
         node = self.node(name)
@@ -183,15 +183,15 @@ class Mesh(Graph):
         return self.edited({name: replace(node, memento=memento.copied())})
 
     def suspend(self, name: str) -> Self:
-        """Stop handing items to a node; they wait upstream."""
+        """Suspend a node: its items wait upstream."""
         return self._with(replace(self.node(name), suspended=True))
 
     def resume(self, name: str) -> Self:
-        """Hand items to a suspended node again."""
+        """Resume a suspended node."""
         return self._with(replace(self.node(name), suspended=False))
 
     def rewire(self, name: str, /, **ports: str | ChannelSpec | None) -> Self:
-        """Connect ports of a node to other channels: existing ones by name, new ones by their specification.
+        """Connect ports of a node to other channels, which are given by name or, for new channels, by specification.
 
         `None` disconnects a port. Channels that lose their last connection are removed.
 
@@ -214,10 +214,10 @@ class Mesh(Graph):
         alone: bool = False,
         **fields: Any,
     ) -> Self:
-        """The mesh with these nodes and channels, by name; `None` removes one.
+        """Return the mesh with these nodes and channels, by name; `None` removes a node or channel.
 
-        All edits use this method. Unchanged entries are shared, so that differences are found by identity. Ports that
-        depend on the types of inputs are updated, unless *alone*.
+        All edits use this method. Unchanged entries are shared, so that differences can be found by identity. Ports
+        that depend on the types of inputs are updated, unless *alone* is true.
         """
         fields["nodes"] = cast("Entries[Node]", self.nodes).edited(nodes)
         fields["channels"] = cast("Entries[ChannelSpec]", self.channels).edited(channels)
@@ -273,7 +273,7 @@ class Mesh(Graph):
         raise MeshError(f"the types of {names} depend on each other along a cycle, and never settle; declare one")
 
     def to_toml(self) -> str:
-        """The mesh as a topology file."""
+        """Return the mesh as the content of a topology file."""
         return topology.to_toml(self)
 
     @classmethod
@@ -282,11 +282,11 @@ class Mesh(Graph):
 
         Args:
             text: The content of the file.
-            catalog: The slets by identity (`plugin:name`), as `platform.slets()` gives them. A slet that is not in it
-                is represented by its description in the file.
+            catalog: The slets by identity (`plugin:name`), as returned by `platform.slets()`. A slet that the catalog
+                lacks is represented by its description in the file.
 
         Raises:
-            MeshError: the text is no TOML, lacks a table, or holds a value of another kind than its key takes.
+            MeshError: *text* is not valid TOML, lacks a table, or contains a value of the wrong type.
             StoredStateError: the description of a slet is damaged.
             UnknownName, SettingError: as when the mesh is built in code.
         """

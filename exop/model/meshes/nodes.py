@@ -59,10 +59,10 @@ def _frozen(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class ChannelSpec:
-    """A channel as declared: name, kind and the settings of the kind.
+    """The declaration of a channel: its name, its kind and the settings of the kind.
 
-    `pending` are settings that take effect at points in the stream, one after the other; `close_windows` marks a change
-    that closes the open windows.
+    `pending` lists the conditional updates, in the order in which they take effect. If `close_windows` is true,
+    changing to this specification closes the open windows.
     """
 
     name: str
@@ -76,7 +76,7 @@ class ChannelSpec:
         object.__setattr__(self, "settings", _frozen(self.settings))
 
     def with_settings(self, settings: Mapping[str, Any]) -> ChannelSpec:
-        """The channel with these settings changed."""
+        """Return the channel with these settings changed."""
         return replace(self, settings={**self.settings, **settings})
 
 
@@ -88,11 +88,11 @@ class Node:
         slet: The slet, with the ports for these settings and inputs.
         settings: All settings, completed with the defaults of the slet.
         ports: The channel of each connected port.
-        pending: Settings that take effect at points in the stream, one after the other.
-        given: The names of settings that were set explicitly, or differ from the default. A successor takes its own
-            defaults for all others.
+        pending: The conditional updates, in the order in which they take effect.
+        given: The names of settings that were set explicitly, or differ from the default. A replacement takes its own
+            defaults for all other settings.
         taken: The known types of the inputs, if the ports of the slet depend on them; set by the mesh.
-        group: The group of nodes with which it shares the partitions of its input channels.
+        group: The group of nodes that share the partitions of their input channels.
     """
 
     name: str
@@ -134,21 +134,21 @@ class Node:
 
     @property
     def policy(self) -> Policy:
-        """The treatment of items for which the slet raises."""
+        """The policy for items for which the slet raises an exception."""
         return self.on_error or ("dead-letter" if self.slet.sets_aside else self.slet.on_error)
 
     @property
     def patience(self) -> float | None:
-        """The seconds after which a slow item is reported; `None` without limit."""
+        """The seconds after which a call of the slet is reported; `None` for no limit."""
         return (self.slet.timeout if self.timeout is None else self.timeout) or None
 
     @property
     def letters(self) -> int:
-        """The maximum number of failed items that are kept."""
+        """The maximum number of failed items that are stored."""
         return self.slet.dead_letters if self.dead_letters is None else self.dead_letters
 
     def with_settings(self, settings: Mapping[str, Any]) -> Node:
-        """The node with these settings changed.
+        """Return the node with these settings changed.
 
         Raises:
             UnknownName, SettingError: as `SletSpec.configured`.
@@ -157,22 +157,22 @@ class Node:
         return replace(self, settings=complete, given=self.given | settings.keys())
 
     def set_settings(self) -> dict[str, Any]:
-        """The explicitly set settings, by name."""
+        """Return the explicitly set settings, by name."""
         return {name: value for name, value in self.settings.items() if name in self.given}
 
     def private_settings(self) -> dict[str, Any]:
-        """The settings for one instance, copied so that it cannot modify the mesh; those of any type by reference."""
+        """Return copies of the settings for one instance. Settings of type `Any` are not copied."""
         known = self.slet.settings
         return {
             name: value if known[name].type in (Any, object) else copied(value) for name, value in self.settings.items()
         }
 
     def inputs(self) -> dict[str, str]:
-        """The channel of each input port."""
+        """Return the channel of each input port."""
         return {port.name: self.ports[port.name] for port in self.slet.inputs if port.name in self.ports}
 
     def outputs(self) -> dict[str, str]:
-        """The channel of each output port."""
+        """Return the channel of each output port."""
         return {port.name: self.ports[port.name] for port in self.slet.outputs if port.name in self.ports}
 
 
@@ -247,7 +247,7 @@ class Graph:
                 object.__setattr__(self, section, Entries(dict(found)))
 
     def node(self, name: str) -> Node:
-        """The node called *name*.
+        """Return the node called *name*.
 
         Raises:
             UnknownName: there is none.
@@ -255,7 +255,7 @@ class Graph:
         return entry(f"the mesh {self.name!r}", "node", self.nodes, name)
 
     def channel(self, name: str) -> ChannelSpec:
-        """The channel called *name*.
+        """Return the channel called *name*.
 
         Raises:
             UnknownName: there is none.
@@ -263,22 +263,22 @@ class Graph:
         return entry(f"the mesh {self.name!r}", "channel", self.channels, name)
 
     def producers(self, channel: str) -> list[tuple[Node, str]]:
-        """The output ports connected to a channel."""
+        """Return the output ports that are connected to a channel."""
         return [(self.nodes[node], port) for node, port in self._ends.outputs.get(channel, ())]
 
     def consumers(self, channel: str) -> list[tuple[Node, str]]:
-        """The input ports connected to a channel."""
+        """Return the input ports that are connected to a channel."""
         return [(self.nodes[node], port) for node, port in self._ends.inputs.get(channel, ())]
 
     def pushed(self, channel: str) -> PortType | None:
-        """The type of the items pushed into a channel; `None` if it is unknown, or if there are several."""
+        """Return the type of the items pushed into a channel, or `None` if the type is unknown or not unique."""
         found = [(node.slet.ports[port].type, f"{node.name}.{port}") for node, port in self.producers(channel)]
         if not found or any(one != found[0][0] for one, _ in found):
             return None
         return replace(found[0][0], origin=", ".join(origin for _, origin in found))
 
     def types_into(self, node: Node) -> dict[str, PortType]:
-        """The known types of the items that arrive at the inputs of a node; `Any` in a family."""
+        """Return the known types of the items that arrive at the inputs of a node; `Any` for ports of a family."""
         found = {}
         for port, to in node.inputs().items():
             channel = self.channels.get(to)

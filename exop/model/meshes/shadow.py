@@ -26,21 +26,22 @@ LONGEST: Final = min(1e9, threading.TIMEOUT_MAX)
 
 @dataclass(frozen=True)
 class Shadow:
-    """The successor runs beside the old slet, on the same items, before it takes over: `plan.apply(shadow=Shadow(…))`.
+    """The conditions of a trial, in which the new slet runs beside the old one: `plan.apply(shadow=Shadow(…))`.
 
     Args:
-        items: The number of items for which both have to agree.
-        seconds: The time for which both have to agree; with `items`, the time within which these have to come (60 s by
-            default).
-        compare: Decides whether an output of the successor (its second argument) is as good as that of the old slet;
-            called with single items, of record batches with their rows as dictionaries. By default they must be equal.
-        slower: How many times as long as the old slet the successor may take for an item, in the median.
-        divert: Settings for the successor while it is on trial, so that its effects outside of the mesh go elsewhere:
-            `{"path": "trial.csv"}`, or `{"node.path": …}` where several slets are replaced.
-        copy: Copy mutable items for the successor. `False` declares that no slet alters the items that it gets or has
-            put out.
-        allow_no_output: Accept a successor although no output of either slet could be compared. A sink needs no
-            output: its errors and times are compared.
+        items: The number of items for which both slets must give equal results.
+        seconds: The time for which both slets must give equal results; with `items`, the time within which the items
+            must arrive (60 s by default).
+        compare: A function that returns whether an output of the new slet (its second argument) is acceptable in place
+            of that of the old slet (its first argument). The arguments are single items; rows of record batches are
+            dictionaries. By default the items must be equal.
+        slower: The maximum ratio between the times of the new and the old slet per item, in the median.
+        divert: Settings of the new slet during the trial, which divert its effects outside of the mesh: `{"path":
+            "trial.csv"}`, or `{"node.path": …}` if several slets are replaced.
+        copy: Whether to copy mutable items for the new slet. `False` declares that no slet alters items that it has
+            received or emitted.
+        allow_no_output: Whether to accept the new slet if no output could be compared. A sink needs no output: its
+            errors and times are compared.
 
     Raises:
         PlanError: neither `items` nor `seconds` is given, or a number is out of range.
@@ -88,13 +89,13 @@ class Shadow:
         return f"{self.limit:g} s" if self.items is None else f"{self.items} items, within {self.limit:g} s"
 
     def diverted(self, node: str) -> dict[str, Any]:
-        """Return the settings that the successor of a node gets instead of its own."""
+        """Return the settings of the new slet of a node that are diverted during the trial."""
         prefix = f"{node}."
         own = {name.removeprefix(prefix): value for name, value in self.divert.items() if name.startswith(prefix)}
         return {name: value for name, value in self.divert.items() if "." not in name} | own
 
     def check(self, mesh: Mesh, replaced: Replaced) -> None:
-        """Refuse to compare nothing, or to act on something outside of the mesh twice; *mesh* is the one to come."""
+        """Refuse a trial without any comparison, or with duplicate external effects; *mesh* is the new mesh."""
         if not replaced:
             raise PlanError(
                 f"the plan for {mesh.name} replaces no slet: there is nothing to compare; leave the shadow out"

@@ -56,7 +56,7 @@ class Memento:
             )
 
     def copied(self) -> Self:
-        """An independent copy, for retries of atomic slets and for upgrades."""
+        """Return an independent copy, for retries of atomic slets and for upgrades."""
         return copy.deepcopy(self)
 
 

@@ -36,13 +36,13 @@ Direction = Literal["in", "out"]
 class OutputPort(ABC, Generic[In]):
     """An output port of a slet (paper §2.2: push).
 
-    Items pushed in a method leave when the method returns. A slet with its own driver (`class Engine(Slet,
-    own_driver=True)`) pushes from its own thread; every call is then a safe point.
+    Items that are pushed in a method are emitted when the method returns. A slet with its own driver (`class
+    Engine(Slet, own_driver=True)`) pushes from its own thread, and every call is then a safe point.
     """
 
     @abstractmethod
     def push(self, item: In | Punctuation | EndOfStream) -> None:
-        """Send one item, or a control item. Blocks while the channel is full."""
+        """Send one item, or a control item. Wait while the channel is full."""
 
     @abstractmethod
     def push_batch(self, batch: Any) -> None:
@@ -54,19 +54,20 @@ class OutputPort(ABC, Generic[In]):
 
     @abstractmethod
     def fail(self, error: BaseException) -> None:
-        """Report that the work behind this port failed; the component becomes `failed` and shows *error*."""
+        """Report that the engine has failed. The component becomes `failed`, and its status shows *error*."""
 
 
 class InputPort(ABC, Generic[T]):
     """An input port from which a slet pulls (paper §2.2: pull).
 
-    On a direct channel, a queue or a log, a pull takes the next items; on a channel that keeps items (latch, table,
-    window) it reads the current contents. The channel's other methods (`get`, `query`, …) are available here too.
+    On a direct channel, a queue or a log, a pull takes the next items. On a channel that stores items (latch, table,
+    window), a pull reads the current content. The other methods of the channel (`get`, `find`, …) are methods of the
+    port, too.
     """
 
     @abstractmethod
     def pull(self, most: int = 1024, wait: bool = True) -> list[T]:
-        """Return up to *most* items. With *wait*, at least one, unless the stream has ended."""
+        """Return at most *most* items; with *wait*, at least one item, unless the stream has ended."""
 
     @abstractmethod
     def __iter__(self) -> Iterator[T]:
@@ -78,14 +79,14 @@ class InputPort(ABC, Generic[T]):
 
 
 class OutputPorts(dict[str, OutputPort[In]]):
-    """A family of output ports: the connected ones by name (`to.cars` of the field `to`)."""
+    """A family of output ports: a dictionary of the connected ports by name (`to.cars` of the field `to`)."""
 
     def __missing__(self, name: str) -> OutputPort[In]:
         raise UnknownName(place="the family of ports", kind="member", name=name, known=self)
 
 
 class InputPorts(dict[str, InputPort[T]]):
-    """A family of input ports from which the slet pulls: the connected ones by name."""
+    """A family of input ports from which the slet pulls: a dictionary of the connected ports by name."""
 
 
 @dataclass(frozen=True)

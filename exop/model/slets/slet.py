@@ -40,7 +40,7 @@ def slet(
 
     Args:
         function: The function, when used without parentheses.
-        name: The slet's name; by default that of the function.
+        name: The name of the slet; by default the name of the function.
         care: The treatment of items that fail. An application may override the first three: `on_error`, the policy when
             the slet raises; `timeout`, the seconds after which a slow item is reported; `dead_letters`, the maximum
             number of items kept by the policy of that name. The others belong to the slet: `atomic`, a retry starts
@@ -76,17 +76,17 @@ def input_port(method: F) -> F:
 class Slet:
     """The base of slets with several ports, or with resources to open and close.
 
-    Fields annotated `OutputPort[T]` and `InputPort[T]` are injected, a field annotated with a `Memento` is the state,
-    all other fields are settings. Methods marked `@input_port` handle items; their results leave by `out`. A class with
-    `__iter__` is driven by the platform: an α-slet, or a slet that pulls its inputs. `__enter__` opens the slet, and
-    returns when it is ready; `__exit__` closes it.
+    Fields annotated with `OutputPort[T]` and `InputPort[T]` are injected, a field annotated with a `Memento` is the
+    state, and all other fields are settings. Methods marked with `@input_port` process items; their results are emitted
+    at `out`. The platform iterates a class with `__iter__`, which is an α-slet or a slet that pulls its inputs.
+    `__enter__` opens the slet, and returns when the slet is ready; `__exit__` closes the slet.
 
-    The ports of a class with a class method `specialised(settings, inputs)` depend on its settings and inputs; it
-    pushes by `self.outputs[name]`. Fields annotated `OutputPorts[T]` and `InputPorts[T]`, and input methods with
-    another parameter for the name before the item, stand for any number of ports.
+    With a class method `specialised(settings, inputs)`, the ports depend on the settings and the types of the inputs,
+    and the slet pushes by `self.outputs[name]`. Fields annotated with `OutputPorts[T]` and `InputPorts[T]`, and input
+    methods with another parameter for the name of the port before the item, denote any number of ports.
 
-    Class keywords: `own_driver=True` (it pushes from its own threads), and all those of `@slet`. Subclasses inherit
-    them, except for the name.
+    The class keywords are `own_driver=True` (the slet pushes from its own threads) and those of `@slet`. Subclasses
+        inherit all keywords except the name.
     """
 
     #: The slet keeps state outside of a memento, such as that of an engine: replacing it requires `lose_state`.
@@ -124,44 +124,44 @@ class Slet:
         return None
 
     def ready(self) -> None:
-        """Wait until the slet works at full speed: for engines that need to warm up.
+        """Wait until the slet works at full speed. For engines that need to warm up.
 
-        Called after `__enter__`, before anything waits for the slet.
+        Called after `__enter__`, before any driver waits for the slet.
         """
 
     def quiesce(self) -> None:
-        """Wait until all results of the items handed over have left: for slets with their own driver.
+        """Wait until all results of the items so far have been emitted. For slets with their own driver.
 
-        Called before such a slet is replaced or removed, while no items arrive. A slet without inputs stops producing:
-        its memento must then match what has left.
+        Called before such a slet is replaced or removed, while no items arrive. A slet without inputs must stop
+        producing, and its memento must then match the emitted items.
         """
 
     def proceed(self) -> None:
-        """Continue after `quiesce`: the change was cancelled.
+        """Continue after `quiesce`, because the change was cancelled.
 
-        Called again if a call of `quiesce` returns after it was abandoned.
+        Called once more if an abandoned call of `quiesce` returns later.
         """
 
     def committed(self) -> Committed | None:
-        """The progress of the engine by its own account: for slets with a `Tie`; `None` uses that of the tie."""
+        """Return the progress according to the engine, or `None` for that of the tie. For slets with a `Tie`."""
         return None
 
     def inherit(self, predecessor: Any) -> None:
-        """Continue with the state inside *predecessor*, a quiesced slet: for engines that keep their own state.
+        """Take over the internal state of the quiesced slet *predecessor*. For engines with internal state.
 
-        Called while no items arrive. An exception cancels the change, and the predecessor continues.
+        Called while no items arrive. An exception cancels the change, and the old slet continues.
         """
 
     @classmethod
     def inherits(cls, before: Any, after: Any) -> str | None:
-        """Return why the node *after*, of this class, cannot take over the state inside the node *before*, or `None`.
+        """Return the reason why the node *after* cannot take over the internal state of the node *before*, or `None`.
 
-        Called when a change is planned, when neither is open.
+        *after* is a node of this class. Called when a change is planned, without open instances.
         """
         return "its engine keeps it, and the platform cannot read it there"
 
     def metrics(self) -> dict[str, int | float | str]:
-        """Figures of the slet itself, shown beside those of the platform."""
+        """Return metrics of the slet, which are shown beside those of the platform."""
         return {}
 
 

@@ -65,16 +65,16 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class SletSpec:
-    """A slet as the platform knows it, read from the signature of a function or class.
+    """The specification of a slet, read from the signature of a function or class.
 
     Attributes:
         factory: That function or class.
         state: The parameter or field of the memento, and its class.
         tie: The field that receives the `Tie`.
-        results: The shape of what each input method returns; of a source, under `""`.
-        timeout: The seconds after which a slow item is reported.
-        dead_letters: The maximum number of failed items that are kept.
-        effects: Whether it acts on something outside of the mesh; `None` if undeclared.
+        results: The form of the results of each input method; for a source, under `""`.
+        timeout: The seconds after which a call of the slet is reported.
+        dead_letters: The maximum number of failed items that are stored.
+        effects: Whether the slet has effects outside of the mesh; `None` if undeclared.
         plugin: The plugin that registered it; `None` for code embedded in an application.
         sets_aside: Its last output is that for dead letters, which no slet declares itself.
         families: The families of ports; their connected members are among the inputs and outputs.
@@ -104,7 +104,7 @@ class SletSpec:
 
     @property
     def has_effects(self) -> bool:
-        """Whether it acts on something outside of the mesh; by default sources and sinks do."""
+        """Whether the slet has effects outside of the mesh; by default sources and sinks do."""
         return self.effects if self.effects is not None else self.role is not Role.PI
 
     @property
@@ -113,11 +113,11 @@ class SletSpec:
         return f"{self.plugin}:{self.name}" if self.plugin else f"{self.factory.__module__}:{self.name}"
 
     def of(self, plugin: str) -> SletSpec:
-        """The same slet as registered by *plugin*."""
+        """Return the same slet as registered by *plugin*."""
         return replace(self, plugin=plugin)
 
     def setting_aside(self, wanted: bool) -> SletSpec:
-        """The same slet with or without the output for dead letters; unchanged if it uses that name itself."""
+        """Return the slet with or without the output for dead letters; unchanged if the slet itself uses the name."""
         if wanted == self.sets_aside or (wanted and (DEAD in self.ports or DEAD in self.settings)):
             return self
         outputs = (*self.outputs, _DEAD_PORT) if wanted else self.outputs[:-1]
@@ -194,7 +194,7 @@ class SletSpec:
         return self.specialised(place, self.configured(place, own), {})
 
     def with_outputs(self, types: Mapping[str, Any]) -> SletSpec:
-        """The same slet with additional outputs, by name (`to.*` for a family) and type."""
+        """Return the slet with additional outputs, by name (`to.*` for a family) and type."""
         found = {port.name: port for port in (*self.outputs, *self.families)}
         for name, carried in types.items():
             known = carried if isinstance(carried, PortType) else port_type(carried)
@@ -203,7 +203,7 @@ class SletSpec:
         return replace(self, outputs=tuple(found.values()), families=families)
 
     def connected(self, ports: Iterable[str]) -> SletSpec:
-        """The same slet with exactly those members of its families that are among *ports*."""
+        """Return the slet with exactly those ports of its families that are among *ports*."""
         if not self.families:
             return self
         own = [port for port in (*self.inputs, *self.outputs) if not port.member]
@@ -221,7 +221,7 @@ class SletSpec:
         )
 
     def declared(self) -> SletSpec:
-        """The slet as its code declares it: without members of families, dead letters and types derived from inputs."""
+        """Return the slet as declared: without ports of families, dead letters and types derived from inputs."""
         plain = self.setting_aside(False).connected(())
         return replace(plain, outputs=plain._declared)
 

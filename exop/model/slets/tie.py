@@ -20,7 +20,7 @@ class Committed:
 
     Attributes:
         batch: The last batch whose results were sent; -1 for none.
-        inputs: For each input port, the number of events in this batch and all before it. An event is an item, a row of
+        inputs: For each input port, the number of events in this and all earlier batches. An event is an item, a row of
             a batch, or a control item.
         note: Further plain data of the engine.
     """
@@ -31,19 +31,19 @@ class Committed:
 
 
 class Tie:
-    """Ties an engine to the platform: injected into a slet with `own_driver=True` that has a field of this type.
+    """Reconciles the progress of an engine with the checkpoints; injected into a field of this type of an engine slet.
 
-    Input methods record what arrives by `take`, and the engine sends its results by `put_out`, batch by batch. Both are
-    counted and logged, so that the platform knows at any moment what the engine has received without sending its
-    results: a successor receives that again. In a durable application the logs are on disk, and what was recorded
-    before a crash is neither taken nor sent again.
+    Input methods record the arriving events by `take`, and the engine sends the results of each batch by `put_out`.
+    Events and results are counted and logged, so that at any moment the events are known whose results have not been
+    sent: a new slet receives these events once more. In a durable application the logs are on disk, and events and
+    results that were recorded before a crash are neither taken nor sent twice.
 
-    The platform, and `exop.testing`, provide a tie that does all this. A tie created by hand records nothing.
+    The platform and `exop.testing` provide such a tie. A tie that is created directly records nothing.
 
     Attributes:
         directory: The folder for the engine's own commits in a durable application; otherwise `None`.
         committed: The progress of the engine.
-        inherits: The predecessor with whose inner state the slet is to continue, once `inherit` is called.
+        inherits: The old slet whose internal state the slet takes over when `inherit` is called.
     """
 
     directory: Path | None = None
@@ -53,26 +53,29 @@ class Tie:
         self.inherits: Any = None
 
     def take(self, port: str, payload: Any) -> Any | None:
-        """Record what has arrived at *port*; returns the new part: the rest was taken before a crash already.
+        """Record a payload that has arrived at *port*; return the part that was not taken before a crash.
 
-        `None` if nothing is new.
+        Return `None` if the whole payload was taken before.
         """
         return payload
 
     def events(self, port: str, start: int | None = None) -> Iterator[tuple[int, Any]]:
-        """Return the payloads taken at *port* from event number *start* on, each with the number of its first event.
+        """Return the payloads that arrived at *port*, beginning with event *start*, each with the number of its first
+        event.
 
-        Without *start*, those in no batch that was sent. Payloads that the engine no longer needs are not kept.
+        A payload is an item, a list or record batch of items, or a control item. If *start* is omitted, return the
+        payloads that have not been sent in any batch. Payloads that the engine no longer needs are not stored.
         """
         return iter(())
 
     def put_out(
         self, batch: int | None, leaving: Iterable[Leaving], inputs: Mapping[str, int], note: Any = None
     ) -> bool:
-        """Send the results of a batch; *inputs* is the number of events of each port in it and all before it.
+        """Send the results of a batch; *inputs* is the number of events of each port in this and all earlier batches.
 
-        Call it before the engine commits the batch. A batch of `None` is none: payloads that are sent once, in between.
-        Returns `False` if the batch was sent already, before a crash, or if a successor sends it.
+        Call this method before the engine commits the batch. If *batch* is `None`, the results belong to no batch, and
+        are sent once.
+        Return `False` if the batch was sent before a crash, or if a new slet sends the batch.
         """
         self._commit(batch, inputs, note)
         for one in leaving:
@@ -80,14 +83,14 @@ class Tie:
         return True
 
     def forget(self, port: str, event: int) -> None:
-        """Call it when the engine has committed: it will not need events before *event* again."""
+        """Drop the events before *event*. Call this method when the engine has committed and no longer needs them."""
 
     def arrived(self, port: str) -> int:
         """Return the number of events that have arrived at *port*."""
         return 0
 
     def hurried(self) -> bool:
-        """Whether the calling driver is required at its safe point, and must not wait."""
+        """Return whether the calling driver must reach its safe point, and must therefore not wait."""
         return False
 
     def _commit(self, batch: int | None, inputs: Mapping[str, int], note: Any) -> None:

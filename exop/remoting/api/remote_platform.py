@@ -81,7 +81,8 @@ class RemotePlan:
         """Make the change; return the new mesh.
 
         Args:
-            shadow: Let the successors run beside the old ones first, and take over only if they do the same.
+            shadow: The conditions of a trial, in which the new slets run beside the old slets and take over only if the
+                results are equal.
             keep: Seconds for which the predecessors are kept running; `rollback` lets one take over again.
             bounds: `timeout`, `pause` and `stall`, as for `Plan.apply`.
 
@@ -367,10 +368,10 @@ def connect(target: str | Path | None = None) -> RemotePlatform:
     """Connect to a running platform of this user.
 
     Args:
-        target: Its state directory, socket, process id or name; by default the only platform that runs.
+        target: The state directory, socket, process id or name of the platform; by default the only running platform.
 
     Raises:
-        PeerUnreachable: no platform answers there, or there are several and *target* names none.
+        PeerUnreachable: no platform answers, or several platforms are running and *target* is not given.
     """
     if target is not None and "://" in str(target):
         return _by_scheme(str(target))

@@ -46,9 +46,9 @@ class RunningPlatform:
 
 
 def find_platforms(timeout: float = _PATIENCE) -> list[RunningPlatform]:
-    """The running platforms of this user, including those that do not answer within *timeout* seconds.
+    """Return the running platforms of this user, including those that do not answer within *timeout* seconds.
 
-    The entries of dead processes are removed from the run directory on the way.
+    Entries of processes that have ended are removed from the run directory.
     """
     found = []
     for address, pid in find_entries().items():
@@ -65,8 +65,9 @@ def find_platforms(timeout: float = _PATIENCE) -> list[RunningPlatform]:
 class ControlClient:
     """Call the operations of the platform at *address*: a socket path, or its state directory.
 
-    It connects at the first call, and again when the platform has closed an idle connection. Threads may share one;
-    they take turns. A call without an answer closes the connection, so that no call gets the late answer of another.
+    The client connects at the first call, and once more after the platform has closed an idle connection. Threads may
+    share a client, whose calls are made one after the other. A call without an answer closes the connection, so that no
+    call receives the late answer of another call.
     """
 
     def __init__(self, address: str | Path, *, timeout: float = 10.0, limits: Limits = DEFAULT_LIMITS) -> None:
@@ -99,10 +100,11 @@ class ControlClient:
         *,
         timeout: float | None = None,
     ) -> Any:
-        """Call *operation* and return its reply as a *reply*; without that type as plain values, up to 1 MiB.
+        """Call *operation* and return its reply as an instance of *reply*, or by default as plain values, up to 1 MiB.
 
         Raises:
-            PeerUnreachable: no platform is there, or (`ConnectionLost`, `CallTimeout`) the answer did not come.
+            PeerUnreachable: no platform listens at the address, or (`ConnectionLost`, `CallTimeout`) the answer did not
+                arrive.
             PeerRefused, ProtocolMismatch: the platform does not accept this client.
             ExopError: the error of the operation, of its own class.
         """
@@ -128,7 +130,7 @@ class ControlClient:
     def items(
         self, operation: str, request: PageRequest, item: type[T], *, timeout: float | None = None
     ) -> Iterator[T]:
-        """Call an operation that answers in pages until there are no more, and yield the items of the pages."""
+        """Call an operation that answers in pages until the last page, and yield the items of all pages."""
         from msgspec.structs import replace
 
         from exop.remoting.transport.codec import Page
@@ -146,7 +148,7 @@ class ControlClient:
             return self._connected(time.monotonic() + self._timeout).welcome
 
     def close(self) -> None:
-        """Close the connection; the next call would open a new one."""
+        """Close the connection. A later call opens a new connection."""
         with self._lock:
             self._drop()
 

@@ -32,7 +32,7 @@ _NO_TEXT: Final = "the platform failed and gave no reason; see its log"
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The request of an operation, where its parameters do not say it all: one frozen sub-class per operation.
+    """The base of requests that are declared explicitly, as one frozen sub-class per operation.
 
     >>> class Describe(Request, frozen=True):
     ...     node: str
@@ -44,14 +44,14 @@ class NoRequest(Request, frozen=True):
 
 
 class PageRequest(Request, frozen=True, kw_only=True):
-    """Ask for the part of a list that comes *after* a key; sub-class it to ask for more than that."""
+    """The request for the part of a list that follows the key *after*; a sub-class may have further fields."""
 
     after: str = ""
     limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 200
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):
-    """A part of a list, and the key to ask for the next part with; `None` when there is no more."""
+    """A part of a list, and the key for requesting the next part; the key is `None` after the last part."""
 
     items: list[T]
     after: str | None = None
@@ -132,7 +132,8 @@ def decode_error(payload: bytes, largest: int) -> ExopError:
 def page(items: Iterable[T], request: PageRequest, key: Callable[[T], str]) -> Page[T]:
     """Cut the page that *request* asks for.
 
-    By key and not by position: items that come or go between two calls neither repeat nor hide the others.
+    Pages are determined by key and not by position, so items that are added or removed between two calls neither repeat
+        nor hide other items.
     """
     following = (item for item in items if key(item) > request.after)
     found = heapq.nsmallest(request.limit + 1, following, key=key)

@@ -14,9 +14,9 @@ ENVELOPE = 200
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The bounds on what a peer may take of this process. Every bound of docs/explanation/control.md is a field here.
+    """The limits on the resources that a peer may use. Every limit of docs/explanation/control.md is a field.
 
-    Tests make their own with short times; all other code takes the defaults.
+    Tests use instances with short times; all other code uses the defaults.
     """
 
     frame: int = 4 * MIB

@@ -32,10 +32,10 @@ class Operation:
     peer asks again for a result that takes time. It never calls the peer.
 
     Attributes:
-        max_request: The largest request in bytes; decoded it may be up to 70 times as large.
+        max_request: The maximum size of a request in bytes; a decoded request may be up to 70 times as large.
         role: The role that a peer needs.
-        long: It may take long: a peer begins it, and asks for the outcome.
-        patience: Seconds that a client waits for the answer, instead of its usual time.
+        long: Whether the operation may take long; a peer then starts the operation, and asks for the outcome.
+        patience: The seconds that a client waits for the answer, instead of the usual time.
     """
 
     name: str

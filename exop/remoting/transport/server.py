@@ -91,8 +91,8 @@ class ControlServer:
         """Listen and return.
 
         Raises:
-            AddressInUse: a running process listens there; the error names it.
-            AddressUnusable: no socket can be made there, or the directory is not safe.
+            AddressInUse: a running process listens at the address; the error names the process.
+            AddressUnusable: no socket can be created at the address, or the directory is not safe.
         """
         if self._listener is not None:
             raise RuntimeError("a control server starts once")
@@ -101,10 +101,10 @@ class ControlServer:
         self._acceptor.start()
 
     def stop(self) -> None:
-        """Stop listening, remove the socket, let running operations answer, and end all connections.
+        """Stop listening, remove the socket, wait until running operations have answered, and end all connections.
 
-        An operation may call it; its own connection ends when it has answered. A forked child closes its copy of the
-        socket, and its parent goes on listening.
+        An operation may call this method; its own connection ends after the answer. In a forked child, the copy of the
+        socket is closed, and the parent continues to listen.
         """
         with self._lock:
             if self._listener is None or self._acceptor is None or self._stopping.is_set():

@@ -39,7 +39,7 @@ class Outlet:
 
 
 class Channel(ABC):
-    """The base of channel kinds. A channel belongs to no slet, so it survives the replacement of its neighbours.
+    """The base of channel kinds. A channel belongs to no slet, so a channel remains when slets are replaced.
 
     A kind is a subclass with keyword-only settings in `__init__`, registered through the hook `register_channels`. The
     wiring calls `entry(outlets)` whenever connections change, while nothing is in flight, and binds the producers to
@@ -47,22 +47,24 @@ class Channel(ABC):
 
     Attributes:
         kind: The name of the kind in applications.
-        buffered: A worker drains the channel, so items change threads. The result of `entry` must not depend on the
-            outlets then: in a cycle it is needed before they are known.
-        serial: One driver at a time may push into the channel, because it has a content, or partitions.
+        buffered: Whether a worker drains the channel in another thread. If true, the result of `entry` must not depend
+            on the outlets, because in a cycle the result is needed before the outlets are known.
+        serial: Whether only one driver at a time may push into the channel, because the channel has content or
+            partitions.
         pull_mode: Whether a pulling port removes items, or reads the content.
-        reconfigurable: Its settings can be changed while it runs (`reconfigure`).
-        filled: Its content is complete enough to be read; until then, slets that read it wait.
+        reconfigurable: Whether the settings can be changed while the channel runs (`reconfigure`).
+        filled: Whether the content is complete enough to be read; until then, slets that read the channel wait.
         awaited: For each port that waits for the content, the function that wakes its slet.
-        live: Consumers receive objects of the channel itself (a window from which its slet evicts), so that no queue
-            can be inserted between them.
-        refuses_whole: A batch with an item that the channel refuses is refused as a whole.
-        port_entries: The entries behind `entry` that lead to one port each (a window per port); each has an endpoint,
-            by which in-flight items are bound again after a change.
+        live: Whether consumers receive objects of the channel itself (such as a window from which the slet evicts
+            items), so that no queue can be inserted in front of them.
+        refuses_whole: Whether a batch is refused as a whole if the channel refuses one of its items.
+        port_entries: The entries behind `entry` that lead to one port each (for example, one window per port). Each has
+            an endpoint, by which in-flight items are rebound after a change.
         partitioning: The partitions that the members of a group share; `None` without any.
-        asked: Its present specification, with settings and pending updates.
-        home: A folder of its own in the state directory, perhaps not created yet; `None` without one.
-        trouble: The problem of the channel, as text: shown in the status, and raised by `wait`.
+        asked: The current specification, with settings and pending updates.
+        home: The folder of the channel in the state directory, which may not exist yet; `None` without a state
+            directory.
+        trouble: The problem of the channel, as a string, which the status shows and `wait` raises.
     """
 
     kind: ClassVar[str]
@@ -99,12 +101,12 @@ class Channel(ABC):
         """Set the pulling ports that read the content; called before `entry`."""
 
     def kept_for(self, port: str) -> list[Any]:
-        """Return the items that a port receives first when it connects to a running application."""
+        """Return the items that a port receives first when the port is connected while the application runs."""
         return []
 
     @classmethod
     def carries(cls, pushed: PortType) -> PortType:
-        """Return the type that consumers receive when *pushed* enters; the same unless the kind converts items."""
+        """Return the type that consumers receive if *pushed* is pushed; equal unless the kind converts items."""
         return pushed
 
     @classmethod
@@ -113,27 +115,29 @@ class Channel(ABC):
         return [("by", settings["by"])] if settings.get("by") else []
 
     def reconfigure(self, settings: Mapping[str, Any], *, close: bool) -> Callable[[], None]:
-        """Apply complete settings between two items; return a function that undoes it. For `reconfigurable` kinds.
+        """Replace all settings between two items; return a function that restores the old ones. For `reconfigurable`
+        kinds.
 
-        With *close*, the windows that are open under the old settings end now, and leave with the next item.
+        If *close* is true, close the windows that were opened under the old settings; they are emitted with the next
+        item.
         """
         raise NotImplementedError(f"{type(self).__name__} is reconfigurable, and has no reconfigure()")
 
     def send_closed(self) -> None:
-        """Send the windows that `reconfigure` has closed at once; called by the driver that pushes into the channel."""
+        """Emit the windows that `reconfigure` has closed. The driver that pushes into the channel calls this method."""
 
     def open(self) -> None:
         """Prepare for the first item."""
 
     def close(self) -> None:
-        """Release resources; the channel is removed."""
+        """Release the resources of a channel that is removed."""
 
     def metrics(self) -> dict[str, int | float | str]:
-        """Return figures that are specific to the kind."""
+        """Return the metrics that are specific to the kind."""
         return {}
 
     def capture(self) -> Mapping[str, Any]:
-        """Return the content as plain data; `restore` takes it back."""
+        """Return the content as plain data, which `restore` accepts."""
         return {}
 
     def restore(self, held: Mapping[str, Any]) -> None:
@@ -143,16 +147,16 @@ class Channel(ABC):
         """Apply *replace* to every item of the content, while no item is in flight."""
 
     def take_part(self, *, on: bool) -> None:
-        """Note whether the application is durable; called after `open`, and when that changes."""
+        """Record whether the application is durable. Called after `open`, and when this changes."""
 
     def begin_anew(self) -> None:
-        """Begin without a checkpoint, when a change adds the channel to a durable application."""
+        """Start without a checkpoint. Called when a change adds the channel to a durable application."""
 
     def sync(self) -> None:
-        """Force the rows that `capture` counts to the disk; called while the stream runs, before a commit."""
+        """Force the rows that `capture` counts to disk. Called while the stream runs, before a commit."""
 
     def committed(self) -> None:
-        """Note that the checkpoint of the last `capture` is committed."""
+        """Record that the checkpoint of the last `capture` is committed."""
 
 
 class DirectChannel(Channel):

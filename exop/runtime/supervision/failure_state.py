@@ -23,19 +23,20 @@ NONE: Final = "the slet has none"
 
 @dataclass(frozen=True)
 class FailedItem:
-    """An item for which a slet raised, with all data for another try elsewhere.
+    """An item for which a slet raised an exception, with all data that are needed to process it elsewhere.
 
     Attributes:
-        kind: The slet is suspended on it (`kept`), or it was set aside (`dead letter`).
+        kind: `kept` if the slet is suspended on the item, or `dead letter`.
         slet: The identity of the slet.
-        code: The module and name of its function or class; `None` if another process could not find it.
+        code: The module and name of the slet's function or class; `None` if another process could not import it.
         port: The input port; empty for a slet that is iterated.
-        item: The item itself; of a slet that pulls, the items of its last pulls, by port.
-        memento: Its state in stored form; `None` if it is unknown.
-        told: Whether the memento is from before the call (`atomic`) or after it, or why there is none.
+        item: The item; for a slet that pulls, the items of its last pulls, by port.
+        memento: The memento in stored form; `None` if the memento is unknown.
+        told: Whether the memento is the one before the call (`atomic`) or after the call, or the reason why there is no
+            memento.
         error: The class and text of the exception.
-        traceback: As Python prints it.
-        at: When, in seconds since the epoch.
+        traceback: The traceback as printed by Python.
+        at: The time of the failure, in seconds since the epoch.
     """
 
     kind: Literal["kept", "dead letter"] = "kept"
@@ -84,7 +85,7 @@ class FailedItem:
 
     @staticmethod
     def from_bytes(data: bytes) -> FailedItem:
-        """Read the content of a file from a possibly untrusted source, or raise `StoredStateError`.
+        """Read the content of a file, which may come from an untrusted source, or raise `StoredStateError`.
 
         Classes of the item are looked up in loaded modules, and their fields are filled without any call.
         """

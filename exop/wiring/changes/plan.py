@@ -95,10 +95,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """A change that is ready to be made: print it, or `apply()` it. Nothing has happened yet.
+    """A planned change of an application. Print the plan, or make the change by `apply()`.
 
-    `remarks` makes the notes when the plan is shown: this may take longer than the plan itself. `took` has the seconds
-    that the hand-over of a state took on a copy, by node, as far as it was tried.
+    `remarks` computes the notes when the plan is shown, which may take longer than planning. `took` contains the
+    seconds that the hand-over of a state took on a copy, by node, if the hand-over was tried.
     """
 
     before: Mesh
@@ -158,30 +158,30 @@ class Plan:
                 yield f"keep the predecessor of {step.node} as a standby for {self.keep:g} s (exop rollback {node})"
 
     def noting(self, notes: Sequence[str]) -> Plan:
-        """Return the plan with further notes before its own."""
+        """Return the plan with further notes before the existing notes."""
         return replace(self, remarks=lambda plan: (*notes, *self.remarks(plan)))
 
     @property
     def replacements(self) -> list[Step]:
-        """The steps that put another slet in a node's place."""
+        """The steps that replace the slet of a node."""
         return [step for step in self.steps if step.verb == "replace"]
 
     @property
     def patience(self) -> float:
-        """Seconds to wait for drivers and for user code."""
+        """The seconds to wait for drivers and for user code."""
         return PATIENCE if self.timeout is None else self.timeout
 
     @property
     def opens(self) -> bool:
-        """Whether it calls code of slets that are made or opened, or that take items again: this may take long."""
+        """Whether the change calls code of slets that are created, opened or resumed, which may take long."""
         fresh = [step.after for step in self.steps if step.verb in ("add", "replace") and step.after is not None]
         made = (hasattr(node.slet.factory, "__post_init__") or node.rebuild is not None for node in fresh)
         return any(made) or any(opens(node.slet) for node in fresh)
 
     def proven(self, shadow: Shadow | None = None, keep: float | None = None) -> Plan:
-        """Return the same plan with a proof before it, and with predecessors that are kept; print it, or apply it.
+        """Return the same plan with a trial before the change, and with old slets that run as standbys after it.
 
-        Raises `PlanError` if something in it cannot run beside the mesh.
+        Raise `PlanError` if a new slet cannot run beside the mesh.
         """
         replaced: Replaced = [(one.before, one.after) for one in self.replacements if one.before and one.after]
         if shadow is not None:
@@ -194,7 +194,7 @@ class Plan:
         return replace(self, shadow=shadow, keep=keep)
 
     def bounded(self, timeout: float | None = None, pause: float | None = None, *, stall: bool = False) -> Plan:
-        """Return the same plan with other bounds, as at `apply`."""
+        """Return the same plan with other time limits, which are those of `apply`."""
         check_seconds("apply", timeout)
         check_seconds("apply", pause, setting="pause")
         timeout, pause = (self.timeout if timeout is None else timeout), (self.pause if pause is None else pause)
@@ -210,23 +210,26 @@ class Plan:
         pause: float | None = None,
         stall: bool = False,
     ) -> Mesh:
-        """Make the change; returns the mesh that runs then.
+        """Make the change, and return the new mesh.
 
         Args:
-            shadow: Let the successors run beside the old ones first, and take over only if they do the same.
-            keep: For so many seconds the predecessors run on behind; `platform.rollback` lets one take over again.
-            timeout: Seconds that the drivers have to come to their safe points, 10 by default; then the change is given
-                up, and everything is as it was. Each slet has as long to open, to hand over its state and to close.
-            pause: Seconds for which the hand-over of a state may stop the stream, 0.05 by default. It is tried on a
-                copy while the stream runs; if it takes longer there, the successor catches up beside the old slet, and
-                where it cannot, the change is refused with the time it took.
-            stall: Where a successor cannot catch up, let the hand-over of its state stop the stream for longer.
+            shadow: The conditions of a trial, in which the new slets run beside the old slets and take over only if the
+                results are equal.
+            keep: The seconds for which the old slets run as standbys; `platform.rollback` switches a node back to its
+                old slet.
+            timeout: The seconds within which the drivers must reach their safe points, 10 by default; otherwise the
+                change is undone. The same time applies to each slet for opening, for handing over its state and for
+                closing.
+            pause: The seconds for which the hand-over of a state may stop the stream, 0.05 by default. The hand-over is
+                first tried on a copy while the stream runs. If it takes longer, the new slet catches up beside the old
+                slet; if catching up is impossible, the change is refused, and the error gives the time.
+            stall: Whether the hand-over of a state may stop the stream for any time if the new slet cannot catch up.
 
         Raises:
-            SettingError: *timeout* or *pause* is no number of seconds; nothing has happened.
+            SettingError: *timeout* or *pause* is not a number of seconds; the application is not changed.
             StaleMesh: the application was changed after the plan was made.
-            ShadowFailed: a successor was not proven; everything is as it was.
-            PlanError: the change could not be made; everything is as it was.
+            ShadowFailed: the trial of a new slet failed; the old slets continue.
+            PlanError: the change failed and was undone.
         """
         if self.carry_out is None:
             raise PlanError("this plan belongs to no platform; make it with platform.plan(mesh)")
