@@ -14,7 +14,7 @@ from exop.bundle.modules import Namespace, Sources, load, unload
 from exop.errors import BundleBroken, ExopError, suggest
 from exop.hooks import hookimpl
 from exop.model.slets.slet import spec_of
-from exop.model.values.versions import package_name
+from exop.model.values.classes import package_name
 from exop.runtime.channels.base import Channel
 from exop.safe_repr import RAISED, class_of, frames_of, message
 

@@ -20,7 +20,7 @@ from exop.bundle.manifest import MANIFEST, Manifest
 from exop.bundle.modules import Namespace, Sources, load, unload
 from exop.bundle.skeleton import name_from
 from exop.errors import BundleError
-from exop.model.values.versions import package_name
+from exop.model.values.classes import package_name
 from exop.remoting.api.folder_archive import files_of
 from exop.safe_repr import RAISED
 

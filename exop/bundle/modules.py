@@ -21,8 +21,8 @@ from types import CodeType, ModuleType
 from typing import Any, Final
 
 from exop.errors import BundleError
-from exop.model.values import class_names as named
-from exop.model.values.versions import ROOT
+from exop.model.values import classes as named
+from exop.model.values.classes import ROOT
 
 _lock = threading.RLock()
 _loaded: Final[dict[str, Namespace]] = {}

@@ -16,7 +16,7 @@ from exop.model.slets.ports import OUT, PortSpec
 from exop.model.slets.slet import spec_of
 from exop.model.slets.spec import SletSpec
 from exop.model.slets.stored_memento import declared_by, load_memento
-from exop.model.values.class_names import named
+from exop.model.values.classes import named
 from exop.model.values.columns import is_columns
 from exop.runtime.component import bind_function, bind_method
 from exop.runtime.dataflow.batches import to_columns, to_items

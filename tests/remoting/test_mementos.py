@@ -7,7 +7,7 @@ import pytest
 from exop import Application, Platform
 from exop.errors import MeshError, MessageTooLarge, PlanError, RequestInvalid, StoredStateError
 from exop.model.slets.stored_memento import dump_memento
-from exop.model.values.class_names import name_of
+from exop.model.values.classes import name_of
 from exop.remoting.api import service, wire_types
 from exop.remoting.api.remote_platform import RemotePlatform, as_memento
 from exop.remoting.api.service import ALL_CHUNKED, MOST_CHUNKED, MOST_HEAVY_PLANS, Chunks

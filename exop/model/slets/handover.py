@@ -12,7 +12,7 @@ from exop.model.meshes.mesh import Node
 from exop.model.slets.memento import Memento, upgraded
 from exop.model.types.description import type_of
 from exop.model.types.evolution import changes
-from exop.model.values.versions import Mover, NoVersion, new_version, same_class
+from exop.model.values.classes import Mover, NoVersion, new_version, same_class
 
 Take: TypeAlias = Callable[[Memento | None], Memento | None]
 

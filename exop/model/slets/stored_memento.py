@@ -16,8 +16,7 @@ from exop.errors import NotStorable, StoredStateError
 from exop.model.slets.memento import Memento, check_fields, check_parts, refused, upgraded
 from exop.model.slets.memento_json import from_json, to_json
 from exop.model.types.description import type_of
-from exop.model.types.instances import filled
-from exop.model.values.class_names import Declared, class_named, name_of
+from exop.model.values.classes import Declared, class_named, filled, name_of
 from exop.model.values.decoding import decode
 from exop.model.values.depth import DEPTH, deep_place, read_json
 from exop.model.values.encoding import encode, fields_of

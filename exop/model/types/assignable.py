@@ -13,7 +13,7 @@ from typing import Any, TypeVar, Union
 
 from exop.errors import suggest
 from exop.model.types.description import Field, Type, type_of
-from exop.model.values.versions import same_class, unversioned
+from exop.model.values.classes import same_class, unversioned
 from exop.safe_repr import safe_repr
 
 

@@ -25,9 +25,8 @@ import msgpack
 from exop.errors import StoredStateError
 from exop.model.items import Batch, Window
 from exop.model.types.description import is_named_tuple
-from exop.model.types.instances import filled, filled_tuple
 from exop.model.values import columns
-from exop.model.values.class_names import Declared, class_named, factory_named
+from exop.model.values.classes import Declared, class_named, factory_named, filled, filled_tuple
 from exop.model.values.depth import DEPTH, TooDeep, deep_place
 from exop.model.values.encoding import MARK, SIGN, Tag, check_nesting, flat, unpacker
 

@@ -27,7 +27,7 @@ import msgpack
 from exop.errors import NotStorable
 from exop.model.items import Batch, Window
 from exop.model.values import columns
-from exop.model.values.class_names import name_of
+from exop.model.values.classes import name_of
 from exop.model.values.depth import AROUND, DEPTH, TooDeep, deep_place, is_shallow
 
 #: The extension type of marks; older releases wrote one extension per tag, which contained the packed content.

@@ -327,7 +327,7 @@ def as_memento(data: bytes, place: str) -> Memento:
     """Decode a memento that was sent; only the plugins that are installed here are loaded for it."""
     # Imported lazily: only this needs the encoding.
     from exop.model.slets.stored_memento import declared_by, header, load_memento
-    from exop.model.values.class_names import Declared, class_named
+    from exop.model.values.classes import Declared, class_named
     from exop.runtime.catalog import known_slets
 
     known_slets()

@@ -427,7 +427,7 @@ def _failed_item(
     memento: tuple[bytes | None, str],
 ) -> FailedItem:
     # Names are looked for by the codec, which most platforms never need.
-    from exop.model.values.class_names import name_of
+    from exop.model.values.classes import name_of
 
     spec = component.spec
     try:

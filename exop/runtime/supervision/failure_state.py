@@ -89,7 +89,7 @@ class FailedItem:
 
         Classes of the item are looked up in loaded modules, and their fields are filled without any call.
         """
-        from exop.model.values.class_names import Declared
+        from exop.model.values.classes import Declared
         from exop.model.values.decoding import decode
 
         refused = partial(StoredStateError, what="the failed item")

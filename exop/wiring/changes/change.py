@@ -18,7 +18,7 @@ from functools import partial, wraps
 
 from exop.errors import PlanError
 from exop.logs import logger
-from exop.model.values.versions import new_version
+from exop.model.values.classes import new_version
 from exop.runtime.channels.base import Channel
 from exop.runtime.component import Component
 from exop.runtime.component_manager import ComponentManager

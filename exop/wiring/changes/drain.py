@@ -17,8 +17,8 @@ from exop.logs import logger
 from exop.model.items import CONTROL, EndOfStream
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.ports import node_at
+from exop.model.values.classes import Mover, NoVersion, new_version, package_of
 from exop.model.values.columns import is_columns
-from exop.model.values.versions import Mover, NoVersion, new_version, package_of
 from exop.runtime.channels.queue import Buffered
 from exop.runtime.component import Component
 from exop.runtime.dataflow.entry import InFlight, count_items, method_for

@@ -17,7 +17,7 @@ from exop.model.slets.handover import keeps_own_state
 from exop.model.slets.memento import Memento
 from exop.model.types.description import type_of
 from exop.model.types.evolution import changes as type_changes
-from exop.model.values.versions import package_of
+from exop.model.values.classes import package_of
 from exop.runtime.component import Component
 from exop.safe_repr import safe_repr
 

@@ -195,7 +195,7 @@ def copied(component: Component, timeout: float) -> Callable[[], Memento]:
     It is as a checkpoint would restore it: an object that two fields refer to becomes two.
     """
     # Imported lazily: only this needs the encoding.
-    from exop.model.types.instances import filled
+    from exop.model.values.classes import filled
     from exop.model.values.decoding import decode
     from exop.model.values.encoding import encode, fields_of
 

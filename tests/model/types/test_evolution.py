@@ -30,10 +30,9 @@ from exop.model.slets.stored_memento import export_memento, import_memento
 from exop.model.types.assignable import find_mismatch, value_mismatch
 from exop.model.types.description import Type, type_of
 from exop.model.types.evolution import as_data, changes, fingerprint, from_data
-from exop.model.values.class_names import Declared, forget
+from exop.model.values.classes import Declared, forget, package_name
 from exop.model.values.decoding import decode
 from exop.model.values.encoding import encode
-from exop.model.values.versions import package_name
 
 #: The module in which random records stand.
 HERE = "tests_of_types"

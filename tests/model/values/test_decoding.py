@@ -22,7 +22,7 @@ from exop import Memento
 from exop.errors import StoredStateError
 from exop.model.slets.stored_memento import declared_by, export_memento, import_memento
 from exop.model.values import decoding
-from exop.model.values.class_names import Declared
+from exop.model.values.classes import Declared
 from exop.model.values.decoding import decode
 from exop.model.values.encoding import MARK, Tag, encode
 

@@ -12,8 +12,17 @@ import pytest
 
 from exop.model.types.assignable import find_mismatch
 from exop.model.types.description import type_of
-from exop.model.values.class_names import forget, name_of, named
-from exop.model.values.versions import Mover, NoVersion, find_version, package_name, package_of, same_class
+from exop.model.values.classes import (
+    Mover,
+    NoVersion,
+    find_version,
+    forget,
+    name_of,
+    named,
+    package_name,
+    package_of,
+    same_class,
+)
 
 TYPES = """
 from __future__ import annotations

@@ -1,0 +1,366 @@
+"""Classes of stored values: their names, their versions in bundles, and instances filled without a call of their code.
+
+A stored value contains the name of its class, by which the class is found when it is read. Reading never imports a
+module: only classes of loaded modules are found.
+
+Each version of a bundle has its modules in its own package, `exop_bundles.NAME_vVERSION`. Two classes are versions of
+one class if bundle, module within the bundle and qualified name are equal.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import sys
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from decimal import Decimal
+from functools import lru_cache
+from types import BuiltinFunctionType, ModuleType
+from typing import Any, Final
+
+from exop.errors import NotStorable, StoredStateError
+from exop.model.items import Batch, EndOfStream, Punctuation
+from exop.model.types import description
+from exop.model.types.description import is_named_tuple, type_of
+
+
+def filled(kind: Any, fields: Mapping[str, Any], *, defaults: bool = True) -> Any:
+    """Create a dataclass instance with these fields; missing ones have their *defaults*, or `None` if nullable."""
+    new, known = _layout(kind)
+    if not fields.keys() <= known.keys():
+        _check_known(kind, fields, known)
+    made = new(kind)
+    for name, field in known.items():
+        object.__setattr__(made, name, fields[name] if name in fields else _default(kind, field, defaults))
+    return made
+
+
+@lru_cache(maxsize=1024)
+def _layout(kind: Any) -> tuple[Callable[[type], Any], dict[str, dataclasses.Field[Any]]]:
+    """The first built-in `__new__`, which calls no code of the class, and the fields by name."""
+    new = next(new for one in kind.__mro__ if isinstance(new := vars(one).get("__new__"), BuiltinFunctionType))
+    return new, {field.name: field for field in dataclasses.fields(kind)}
+
+
+def _default(kind: Any, field: dataclasses.Field[Any], factories: bool) -> Any:
+    if field.default_factory is not dataclasses.MISSING and factories:
+        return field.default_factory()
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    if field.name in type_of(kind).nulls:
+        return None
+    raise _missing(kind, field.name)
+
+
+def filled_tuple(kind: Any, fields: Mapping[str, Any]) -> Any:
+    """Create a named tuple with these fields; missing ones have their defaults, or `None` if nullable."""
+    given = {**kind._field_defaults, **fields}
+    if given.keys() != set(kind._fields):
+        given = {**type_of(kind).nulls, **given}
+        _check_known(kind, fields, kind._fields)
+    try:
+        return tuple.__new__(kind, [given[name] for name in kind._fields])
+    except KeyError as problem:
+        raise _missing(kind, problem.args[0]) from None
+
+
+def _check_known(kind: Any, fields: Iterable[str], known: Collection[str]) -> None:
+    unknown = [str(name) for name in fields if name not in known]
+    if unknown:
+        problem = f"{kind.__qualname__} has no field {', '.join(unknown)}"[:300] + f"; it has {', '.join(known)}"
+        cure = "use the code that wrote it"
+        raise StoredStateError(what=f"a value of {kind.__qualname__}", problem=problem, cure=cure)
+
+
+def _missing(kind: Any, name: str) -> StoredStateError:
+    problem = f"{kind.__qualname__} lacks the field {name}, which has no default"
+    return StoredStateError(what=f"a value of {kind.__qualname__}", problem=problem, cure="give the field a default")
+
+
+ROOT: Final = "exop_bundles"
+#: Types without parts.
+_PLAIN: Final = (bool, int, float, str, bytes, type(None))
+
+
+def package_name(package: str, version: str) -> str:
+    """Return the package of a version of a bundle: `exop_bundles.speeds_v1_2_0` for 1.2.0 of `speeds`."""
+    plain = version.replace("!", "_epoch_").replace("+", "_local_").replace(".", "_")
+    # A `_v` in the version would make the end of the name ambiguous.
+    return f"{ROOT}.{package}_v{plain.replace('_v', '_V')}"
+
+
+def package_of(module: str) -> tuple[str, str] | None:
+    """Return the package of a bundle's version to which a module belongs, and the bundle's name; or `None`."""
+    head = ".".join(module.split(".")[:2])
+    if not head.startswith(f"{ROOT}."):
+        return None
+    bundle = head.removeprefix(f"{ROOT}.").rpartition("_v")[0]
+    return head, bundle
+
+
+def new_version(old: Any, new: Any) -> str | None:
+    """Return the package of *new*, a class or function, if it and *old* are of two versions of one bundle."""
+    before, after = package_of(old.__module__), package_of(new.__module__)
+    return after[0] if before and after and before[1] == after[1] and before != after else None
+
+
+def same_class(old: type, new: type) -> bool:
+    """Whether two classes are versions of one class of a bundle."""
+    names = {unversioned(f"{one.__module__}:{one.__qualname__}") for one in (old, new)}
+    return len(names) == 1 and None not in (package_of(old.__module__), package_of(new.__module__))
+
+
+def unversioned(name: str) -> str:
+    """The name of a class, `module:Qualified.Name`, without the version of its bundle."""
+    found = package_of(name.partition(":")[0])
+    return name if found is None else name.replace(found[0], found[1], 1)
+
+
+def find_version(name: str) -> str | None:
+    """The name, in a loaded version of its bundle, of a class whose own version is not loaded."""
+    module = name.partition(":")[0]
+    found = package_of(module)
+    if found is None or found[0] in sys.modules:
+        return None
+    package, bundle = found
+    loaded = {head for head in (package_of(one) for one in list(sys.modules)) if head is not None}
+    others = sorted(other for other, whose in loaded if whose == bundle)
+    return name.replace(package, others[-1], 1) if others else None
+
+
+class NoVersion(TypeError):
+    """The other version of a bundle lacks the class of a value, or the class has other fields."""
+
+
+@dataclasses.dataclass
+class Mover:
+    """Converts values of the classes of one version to those of another.
+
+    Values without such parts are returned as they are, by reference; others are copied, and the old value is unchanged.
+
+    Args:
+        after: The package of the new version. A class of any other version of the bundle is old, unless the new version
+            has adopted it unchanged.
+    """
+
+    after: str
+    _made: dict[int, tuple[Any, Any]] = dataclasses.field(default_factory=dict)
+    _found: dict[type, Any] = dataclasses.field(default_factory=dict)
+
+    def move(self, value: Any) -> Any:
+        """Convert a value to the new version."""
+        kind = type(value)
+        if kind in _PLAIN:
+            return value
+        known = self._made.get(id(value))
+        if known is None:
+            # A reference to the old value prevents the reuse of its id.
+            known = self._made[id(value)] = value, self._moved(value, kind)
+        return known[1]
+
+    def fields_of(self, value: Any) -> Any:
+        """Convert the fields of a dataclass that is of the new version already."""
+        return self._record(value, type(value))
+
+    def concerns(self, annotation: Any) -> bool:
+        """Whether a value of this type may contain a value of the old version, as far as is known."""
+        return any(
+            one.kind in ("any", "open", "variable", "type", "callable")
+            or (one.kind in ("list", "table") and not one.arguments)
+            or (isinstance(one.cls, type) and self._is_old(one.cls))
+            for one in type_of(annotation).reached()
+        )
+
+    def _is_old(self, kind: type) -> bool:
+        found = package_of(kind.__module__)
+        if found is None or found[0] == self.after or f"{ROOT}.{found[1]}" != self.after.rpartition("_v")[0]:
+            return False
+        return self._find(kind) is not kind
+
+    def _find(self, kind: type) -> Any:
+        """The class in the new version, or `None`."""
+        if kind not in self._found:
+            within = ".".join(kind.__module__.split(".")[2:])
+            found: Any = sys.modules.get(f"{self.after}.{within}" if within else self.after)
+            for part in kind.__qualname__.split("."):
+                found = getattr(found, part, None)
+            self._found[kind] = found
+        return self._found[kind]
+
+    def _moved(self, value: Any, kind: type) -> Any:
+        if isinstance(value, type):
+            return self._class(value) if self._is_old(value) else value
+        old = self._is_old(kind)
+        if isinstance(value, enum.Enum):
+            return self._member(value, self._class(kind)) if old else value
+        if dataclasses.is_dataclass(kind) or is_named_tuple(kind):
+            return self._record(value, self._class(kind) if old else kind)
+        if kind in _CONTAINERS:
+            return self._container(value, kind)
+        if old:
+            raise NoVersion(f"{kind.__qualname__} is neither a dataclass nor an enumeration; make it one")
+        return value
+
+    def _class(self, kind: type) -> Any:
+        found = self._find(kind)
+        if found is None:
+            raise NoVersion(f"the new version has no {kind.__module__.split('.', 2)[-1]}.{kind.__qualname__}")
+        return found
+
+    def _member(self, value: enum.Enum, kind: Any) -> Any:
+        try:
+            return kind[value.name] if value.name is not None else kind(value.value)
+        except (KeyError, ValueError):
+            raise NoVersion(f"{kind.__qualname__} has no {value.name} any more") from None
+
+    def _record(self, value: Any, kind: Any) -> Any:
+        """Convert a dataclass or named tuple; `__init__` and `__post_init__` are not called."""
+        plain = dataclasses.is_dataclass(value)
+        names = [one.name for one in dataclasses.fields(value)] if plain else value._fields
+        fields = {name: getattr(value, name) for name in names}
+        moved = {name: self.move(one) for name, one in fields.items()}
+        if kind is type(value) and _same(fields.values(), moved.values()):
+            return value
+        try:
+            return (filled if plain else filled_tuple)(kind, moved)
+        except StoredStateError as problem:
+            raise NoVersion(problem.problem) from None
+        except (TypeError, AttributeError):  # it is no record any more
+            raise NoVersion(f"{kind.__qualname__} has other fields") from None
+
+    def _container(self, value: Any, kind: Any) -> Any:
+        if not issubclass(kind, dict):
+            moved = [self.move(one) for one in value]
+            if _same(value, moved):
+                return value
+            return deque(moved, value.maxlen) if kind is deque else kind(moved)
+        table = {self.move(key): self.move(one) for key, one in value.items()}
+        factory = getattr(value, "default_factory", None)
+        if _same(value, table) and _same(value.values(), table.values()) and self.move(factory) is factory:
+            return value
+        return defaultdict(self.move(factory), table) if kind is defaultdict else kind(table)
+
+
+_CONTAINERS: Final = (list, tuple, set, frozenset, deque, Batch, dict, defaultdict, OrderedDict, Counter)
+
+
+def _same(old: Collection[Any], new: Collection[Any]) -> bool:
+    return len(old) == len(new) and all(one is other for one, other in zip(old, new, strict=True))
+
+
+_names: Final[dict[Any, str]] = {}
+#: Letters of the longest name that is looked up.
+_LONGEST: Final = 500
+
+
+def name_of(kind: Any) -> str:
+    """Return the name `module:Qualified.Name` by which another process finds a class or function."""
+    known = _names.get(kind)
+    if known is not None:
+        return known
+    module, qualified = kind.__module__, kind.__qualname__
+    if module == "__main__":
+        raise NotStorable(
+            value=qualified, problem="it is defined in a script", cure="define it in a module of a package"
+        )
+    found: Any = sys.modules.get(module)
+    for part in qualified.split("."):
+        found = getattr(found, part, None)
+    if found is not kind:
+        problem = f"{module} does not have it under the name {qualified}"
+        raise NotStorable(value=qualified, problem=problem, cure="define it at the top of a module, under its own name")
+    return _names.setdefault(kind, f"{module}:{qualified}")
+
+
+@lru_cache(maxsize=4096)
+def named(name: str) -> Any:
+    """Return the class or function of this name, if its module is loaded; nothing is imported or called."""
+    # A class of an unloaded version of a bundle is replaced by that of the loaded version.
+    module, _, qualified = (find_version(name) or name)[:_LONGEST].partition(":")
+    found: Any = sys.modules.get(module)
+    problem = f"{module} has no {qualified}" if found is not None else f"the module {module} is not loaded here"
+    for part in qualified.split("."):
+        # From the dicts: a module or class may compute its attributes, and import modules to do so.
+        kind: Any = next((one for one in (type, ModuleType) if issubclass(type(found), one)), None)
+        found = vars(kind)["__dict__"].__get__(found).get(part) if kind is not None else None
+    if found is None:
+        cure = f"install the code that has {module}, and import it where the slet is defined"
+        raise StoredStateError(what=f"a value of {qualified}", problem=problem, cure=cure)
+    return found
+
+
+def forget(package: str) -> None:
+    """Clear the caches of a package whose modules are loaded or unloaded."""
+    for kind in [one for one in _names if one.__module__ == package or one.__module__.startswith(f"{package}.")]:
+        del _names[kind]
+    named.cache_clear()
+    description.forget()
+
+
+class Declared:
+    """The classes that untrusted data may name.
+
+    These are the classes that the annotations reach, their subclasses, and the classes in the package of the module
+    *home*. An annotation without a type (`Any`, a bare `list`) permits every loaded class of data.
+
+    >>> int in Declared(list[int]), Punctuation in Declared()
+    (False, True)
+    """
+
+    def __init__(self, *annotations: Any, home: str = "") -> None:
+        self._package = _package(home)
+        self._open = False
+        self._reached: set[type] = {Punctuation, EndOfStream}
+        for one in (reached for annotation in annotations for reached in type_of(annotation).reached()):
+            # `Any`, a variable without a bound, a bare collection.
+            bare = one.annotation is one.cls and one.cls in _COLLECTIONS
+            self._open |= not one.arguments if one.kind in ("any", "variable") else bare
+            if isinstance(one.cls, type) and _package(one.cls.__module__) not in _GENERAL:
+                self._reached.add(one.cls)
+
+    def __contains__(self, kind: type) -> bool:
+        return self._open or self.names(kind)
+
+    def names(self, kind: Any) -> bool:
+        """Whether the class is declared itself, so that its default factories may be called."""
+        # Not by `issubclass`, which a class can override.
+        near = self._package and f"{kind.__module__}.".startswith(f"{self._package}.")
+        return bool(near) or not self._reached.isdisjoint(kind.__mro__)
+
+
+#: Packages of bases that are too general to permit their subclasses: `object`, `Enum`, `Protocol`, `Memento`.
+_GENERAL: Final = frozenset({*sys.stdlib_module_names, "exop.model"})
+_COLLECTIONS: Final = (list, dict, tuple, set, frozenset, deque, OrderedDict, Counter, defaultdict)
+
+
+def _package(module: str) -> str:
+    parts = module.split(".")
+    return ".".join(parts[:2]) if parts[0] in ("exop", ROOT) else parts[0]
+
+
+def class_named(name: str, kind: str, fits: Callable[[type], bool], declared: Declared | None) -> Any:
+    """Return the class of this name, if it is a *kind* and *declared*; `None` permits all classes, for trusted data."""
+    found = named(name)
+    is_class = issubclass(type(found), type)
+    if is_class and declared is not None and found not in declared:
+        cure = "name the class in the annotations of the memento or the port, or define it in the same package"
+        raise StoredStateError(what=f"a value of {name}", problem="that class is not declared", cure=cure)
+    if not is_class or not fits(found):
+        cure = "it was not written by ExoP, or the code has changed since"
+        raise StoredStateError(what=f"a value of {name}", problem=f"that is no {kind}", cure=cure)
+    return found
+
+
+def factory_named(name: str, declared: Declared | None) -> Any:
+    """Return the factory of a `defaultdict`: a built-in collection or number, or a declared class of data."""
+    if name in _FACTORIES or declared is None:
+        return _FACTORIES.get(name) or named(name)
+    fits = lambda kind: dataclasses.is_dataclass(kind) or is_named_tuple(kind)  # noqa: E731
+    return class_named(name, "factory of a defaultdict", fits, declared)
+
+
+_FACTORIES: Final[dict[str, type]] = {
+    f"{one.__module__}:{one.__qualname__}": one
+    for one in (bool, int, float, complex, str, bytes, Decimal, *_COLLECTIONS[:-1])
+}
