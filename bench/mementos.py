@@ -36,8 +36,8 @@ import pyarrow as pa
 from bench.cases import carry_out
 from bench.harness import Result
 from exop import Batch, Memento
-from exop.bundle.archive import read_archive
 from exop.bundle.manifest import read_manifest
+from exop.bundle.store import read_archive
 from exop.errors import ExopError
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.memento import check_fields, check_parts

@@ -9,13 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from exop.bundle.archive import read_archive
 from exop.bundle.code import load_code
 from exop.bundle.dev import Build, Development
 from exop.bundle.installed import Bundle, BundleContext, Installed
 from exop.bundle.manifest import Manifest, best, missing_requirements
 from exop.bundle.modules import unload
-from exop.bundle.store import BundleStore, stored_bundles
+from exop.bundle.store import BundleStore, read_archive, stored_bundles
 from exop.errors import BundleError, BundleInUse, ExopError, RequirementMissing
 from exop.hosts.together import change_together
 from exop.logs import logger

@@ -13,12 +13,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from exop.bundle.archive import checked_archive
 from exop.bundle.closure import Fingerprints
 from exop.bundle.code import import_module, load_offers
 from exop.bundle.manifest import MANIFEST, Manifest
 from exop.bundle.modules import Namespace, Sources, load, unload
 from exop.bundle.skeleton import name_from
+from exop.bundle.store import checked_archive
 from exop.errors import BundleError
 from exop.model.values.classes import package_name
 from exop.remoting.api.folder_archive import files_of

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from exop.bundle.archive import Archive
 from exop.bundle.code import Code
 from exop.bundle.manifest import Manifest
 from exop.bundle.modules import Sources
+from exop.bundle.store import Archive
 from exop.errors import UnknownName
 from exop.model.filter import where
 from exop.model.properties import APPLICATION, CHANNEL_KIND, HOST, KIND, NAME, NODE, ORIGIN, ROLE, SLET, VERSION

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from exop.bundle.archive import read_archive
+from exop.bundle.store import read_archive
 from exop.errors import ArchiveRefused, BundleError
 from exop.remoting.api.folder_archive import LARGEST_ARCHIVE, MOST_FILES
 from tests.bundle.folders import GOOD, manifest, zipped

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from exop.bundle.archive import read_archive
-from exop.bundle.store import BundleStore, stored_bundles
+from exop.bundle.store import BundleStore, read_archive, stored_bundles
 from exop.errors import StateError
 from tests.bundle.folders import GOOD, zipped
 
