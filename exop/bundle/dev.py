@@ -7,10 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from exop.bundle.code import place_of
 from exop.bundle.generation import Generation, Wire, load_generation
 from exop.bundle.installed import BundleContext
-from exop.bundle.modules import unload
+from exop.bundle.modules import place_of, unload
 from exop.errors import BundleBroken, StaleMesh
 from exop.model.meshes.mesh import Mesh
 from exop.safe_repr import RAISED

@@ -14,9 +14,8 @@ from types import ModuleType
 from typing import Any
 
 from exop.bundle.closure import Fingerprints
-from exop.bundle.code import import_module, load_offers
 from exop.bundle.manifest import MANIFEST, Manifest
-from exop.bundle.modules import Namespace, Sources, load, unload
+from exop.bundle.modules import Namespace, Sources, import_module, load, load_offers, unload
 from exop.bundle.skeleton import name_from
 from exop.bundle.store import checked_archive
 from exop.errors import BundleError

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from exop.bundle.code import Code
 from exop.bundle.manifest import Manifest
-from exop.bundle.modules import Sources
+from exop.bundle.modules import Code, Sources
 from exop.bundle.store import Archive
 from exop.errors import UnknownName
 from exop.model.filter import where
