@@ -83,6 +83,11 @@ class Manifest:
         return self.name.replace("-", "_")
 
 
+def name_from(text: str) -> str:
+    """The nearest valid name of a bundle: `Linear_Road` becomes `linear-road`."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "bundle"
+
+
 def read_manifest(text: str, place: str) -> Manifest:
     """Read a `bundle.toml`. Errors refer to it by *place*."""
     try:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ast
-import re
 from pathlib import Path
 from typing import Final
 
-from exop.bundle.closure import needed, slet_names, statements_of
-from exop.bundle.manifest import MANIFEST, Manifest, read_manifest
+from exop.bundle.generation import needed, slet_names, statements_of
+from exop.bundle.manifest import MANIFEST, Manifest, name_from, read_manifest
 from exop.errors import BundleError
 
 _MANIFEST: Final = """\
@@ -68,11 +67,6 @@ def make_skeleton(folder: Path, script: Path | None = None) -> Manifest:
     for path, content in {MANIFEST: text, **files}.items():
         (folder / path).write_text(content, encoding="utf-8")
     return manifest
-
-
-def name_from(text: str) -> str:
-    """The nearest valid name of a bundle: `Linear_Road` becomes `linear-road`."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "bundle"
 
 
 def _taken(name: str, script: Path) -> tuple[str, list[str]]:

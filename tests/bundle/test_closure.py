@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from exop.bundle.closure import Fingerprints, needed, slet_names, statements_of
+from exop.bundle.generation import Fingerprints, needed, slet_names, statements_of
 from exop.bundle.modules import Sources
 
 MODULE = '''

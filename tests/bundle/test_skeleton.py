@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from exop import Application, Platform, slet
-from exop.bundle.skeleton import make_skeleton, name_from
+from exop.bundle.manifest import name_from
+from exop.bundle.skeleton import make_skeleton
 from exop.errors import BundleError, MeshError
 
 SCRIPT = '''
