@@ -17,8 +17,7 @@ _CELL: Final = "text-align:right;font-variant-numeric:tabular-nums"
 def picture_of(mesh: Any, marked: Collection[str] = ()) -> str:
     """The picture of a mesh as SVG; *marked* nodes are highlighted."""
     # Imported lazily: a mesh that is not displayed needs none of this.
-    from exop.pictures.drawing import to_svg
-    from exop.pictures.picture import Picture
+    from exop.pictures.picture import Picture, to_svg
 
     return to_svg(Picture.of_mesh(mesh), marked)
 

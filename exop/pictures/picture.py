@@ -1,10 +1,35 @@
-"""The picture of a mesh, or of the status of an application, as plain data."""
+"""The picture of a mesh or a status as plain data, and its drawing: Mermaid, Graphviz, SVG without scripts or fonts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import unicodedata
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from html import escape
+from itertools import pairwise
+from typing import Any, Final, Literal
+
+from exop.safe_repr import clean
+
+Format = Literal["mermaid", "dot", "svg"]
+
+#: By role: the letter of the paper, the brackets of Mermaid, the shape of DOT, the colour.
+ROLES: Final = {
+    "alpha": ("α", '(["', '"])', "cds", "#d5f0d5"),
+    "pi": ("π", '["', '"]', "box", "#dce8fa"),
+    "omega": ("ω", '[["', '"]]', "box3d", "#fae0cc"),
+}
+CHANNEL: Final = "#f2f2f2"
+#: Sizes in pixels: of a box and of the free space around it, and how much room a passing arrow takes.
+HEIGHT: Final = 44
+GAP_X, GAP_Y, PASS = 56, 22, 20
+MARGIN: Final = 14
+TIP: Final = 8
+#: Names beyond this are cut; the whole name is the tooltip.
+LONGEST: Final = 30
+MARKED: Final = "#c0392b"
+STYLE: Final = 'style="max-width:100%;height:auto" font-family="system-ui, sans-serif"'
 
 
 @dataclass(frozen=True)
@@ -127,3 +152,297 @@ class Picture:
 
     def _consumers(self, channel: str) -> list[tuple[str, str]]:
         return [(name, port) for name, node in self.nodes.items() for port, to in node.inputs.items() if to == channel]
+
+
+def draw(picture: Picture, form: Format) -> str:
+    """The picture in one of the formats."""
+    return _DRAWN[form](picture)
+
+
+def to_mermaid(picture: Picture) -> str:
+    """A Mermaid flow chart, as GitHub and many editors show it."""
+    ids = _ids(picture)
+    lines = ["flowchart LR"]
+    for name, node in picture.nodes.items():
+        letter, opening, closing, _, _ = ROLES[node.role]
+        label = f"{letter} {_mermaid(name)}<br/><small>{_mermaid(node.slet)}</small>"
+        lines.append(f"  {ids[name]}{opening}{label}{closing}:::{node.role}")
+    for channel in picture.drawn():
+        label = f"{_mermaid(channel)}<br/><small>{_mermaid(picture.kind(channel))}</small>"
+        lines.append(f'  {ids[f"channel {channel}"]}[("{label}")]:::channel')
+    for arrow in picture.arrows():
+        text, line = _mermaid(arrow.text), "-.->" if arrow.queued else "-->"
+        lines.append(f"  {ids[arrow.source]} {line}{f'|{text}|' if text else ''} {ids[arrow.target]}")
+    for role, (_, _, _, _, colour) in ROLES.items():
+        lines.append(f"  classDef {role} fill:{colour},stroke:#555,color:#111")
+    lines.append(f"  classDef channel fill:{CHANNEL},stroke:#999,color:#111")
+    return "\n".join(lines) + "\n"
+
+
+def to_dot(picture: Picture) -> str:
+    """A graph for Graphviz: `exop mesh APP --format dot | dot -Tsvg`."""
+    ids = _ids(picture)
+    lines = [f"digraph {_quoted(picture.name)} {{", "  rankdir=LR", '  node [fontname="sans-serif", style=filled]']
+    for name, node in picture.nodes.items():
+        letter, _, _, shape, colour = ROLES[node.role]
+        label = _quoted(f"{letter} {name}\n{node.slet}")
+        lines.append(f'  {ids[name]} [label={label}, shape={shape}, fillcolor="{colour}"]')
+    for channel in picture.drawn():
+        label = _quoted(f"{channel}\n{picture.kind(channel)}")
+        lines.append(f'  {ids[f"channel {channel}"]} [label={label}, shape=cylinder, fillcolor="{CHANNEL}"]')
+    for arrow in picture.arrows():
+        label = f"label={_quoted(arrow.text)}" if arrow.text else ""
+        style = ", ".join(filter(None, (label, "style=dashed" if arrow.queued else "")))
+        lines.append(f"  {ids[arrow.source]} -> {ids[arrow.target]}{f' [{style}]' if style else ''}")
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _ids(picture: Picture) -> dict[str, str]:
+    """Safe identifiers."""
+    names = {name: f"n{number}" for number, name in enumerate(picture.nodes, 1)}
+    return names | {f"channel {name}": f"c{number}" for number, name in enumerate(picture.drawn(), 1)}
+
+
+def _mermaid(text: str) -> str:
+    escaped = text.replace("&", "#amp;").replace('"', "#quot;").replace("<", "#lt;").replace(">", "#gt;")
+    return escaped.replace("|", "#124;")
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A place in the layout: a box, or (without a name) the passage of an arrow between two boxes."""
+
+    name: str
+    column: int
+    between: tuple[str, str] = ("", "")
+
+
+@dataclass
+class Layout:
+    """Columns from left to right, in the direction of the items, with rows from top to bottom.
+
+    Attributes:
+        columns: The spots of each column, in order.
+        routes: The spots on each arrow to the right, including both ends.
+        back: The arrows to the left or to their own box: at least one of every cycle.
+    """
+
+    columns: list[list[Spot]] = field(default_factory=list)
+    routes: dict[tuple[str, str], list[Spot]] = field(default_factory=dict)
+    back: list[tuple[str, str]] = field(default_factory=list)
+
+
+def lay_out(names: Sequence[str], arrows: Collection[tuple[str, str]]) -> Layout:
+    """Position boxes with these *names* so that arrows lead to the right, with few crossings."""
+    column = _columns(names, arrows)
+    layout = Layout([[] for _ in range(max(column.values(), default=-1) + 1)])
+    spots = {name: Spot(name, column[name]) for name in names}
+    for name in names:
+        layout.columns[column[name]].append(spots[name])
+    for source, target in dict.fromkeys(arrows):
+        if column[target] <= column[source]:
+            layout.back.append((source, target))
+            continue
+        passed = [Spot("", at, (source, target)) for at in range(column[source] + 1, column[target])]
+        for spot in passed:
+            layout.columns[spot.column].append(spot)
+        layout.routes[source, target] = [spots[source], *passed, spots[target]]
+    _untangle(layout)
+    return layout
+
+
+def _columns(names: Sequence[str], arrows: Collection[tuple[str, str]]) -> dict[str, int]:
+    """The column of each name, right of all predecessors; a cycle begins with its first name."""
+    before: dict[str, set[str]] = {name: set() for name in names}
+    after: dict[str, set[str]] = {name: set() for name in names}
+    for source, target in arrows:
+        before[target] |= {source} - {target}
+        after[source] |= {target} - {source}
+    waits = {name: set(found) for name, found in before.items()}
+    ready, left = deque(name for name in names if not waits[name]), dict.fromkeys(names)
+    column: dict[str, int] = {}
+    while left:
+        name = ready.popleft() if ready else next(iter(left))
+        if name in column:
+            continue
+        del left[name]
+        column[name] = max((column[other] + 1 for other in before[name] if other in column), default=0)
+        for follower in after[name]:
+            waits[follower].discard(name)
+            if not waits[follower]:
+                ready.append(follower)
+    return column
+
+
+def _untangle(layout: Layout) -> None:
+    """Sort each column by the mean position of connected spots, forwards and backwards, twice."""
+    before: dict[Spot, list[Spot]] = {}
+    after: dict[Spot, list[Spot]] = {}
+    for route in layout.routes.values():
+        for left, right in pairwise(route):
+            before.setdefault(right, []).append(left)
+            after.setdefault(left, []).append(right)
+    for joined, columns in ((before, layout.columns), (after, layout.columns[::-1])) * 2:
+        for column in columns:
+            row = {spot: number / len(one) for one in layout.columns for number, spot in enumerate(one)}
+            column.sort(
+                key=lambda spot, row=row: (  # type: ignore[misc]
+                    sum(row[one] for one in joined[spot]) / len(joined[spot]) if spot in joined else row[spot]
+                )
+            )
+
+
+def to_svg(picture: Picture, marked: Collection[str] = ()) -> str:
+    """Draw a mesh; *marked* nodes are highlighted."""
+    boxes = [*picture.nodes, *(f"channel {name}" for name in picture.drawn())]
+    arrows: dict[tuple[str, str], list[Arrow]] = {}
+    for arrow in picture.arrows():
+        arrows.setdefault((arrow.source, arrow.target), []).append(arrow)
+    layout = lay_out(boxes, arrows)
+    places = _placed(layout, {name: _width(picture, name) for name in boxes}, arrows)
+    parts = [*_arrows(layout, places, arrows), *(_box(picture, name, places[name], name in marked) for name in boxes)]
+    width = max((place.right for place in places.values()), default=MARGIN) + MARGIN
+    height = max((place.y + HEIGHT / 2 for place in places.values()), default=MARGIN) + MARGIN
+    height += PASS * len(layout.back)
+    size = f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}"'
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" {STYLE}>',
+            f"<title>{_text(picture.name)}</title>",
+            f'<rect width="{width:.0f}" height="{height:.0f}" fill="#fff"/>',
+            *parts,
+            "</svg>\n",
+        ]
+    )
+
+
+@dataclass(frozen=True)
+class Position:
+    """The position of a box: its left and right edge, and its vertical centre."""
+
+    left: float
+    right: float
+    y: float
+
+    @property
+    def middle(self) -> float:
+        """The horizontal centre."""
+        return (self.left + self.right) / 2
+
+
+def _placed(
+    layout: Layout, widths: Mapping[str, float], arrows: Mapping[tuple[str, str], list[Arrow]]
+) -> dict[str | Spot, Position]:
+    """The places of all boxes by name, and of passages by their spot."""
+    heights = [sum((HEIGHT if spot.name else PASS) + GAP_Y for spot in column) for column in layout.columns]
+    middle = max(heights, default=0) / 2 + MARGIN - GAP_Y / 2
+    places: dict[str | Spot, Position] = {}
+    x = float(MARGIN)
+    for number, (column, height) in enumerate(zip(layout.columns, heights, strict=True)):
+        width = max(widths.get(spot.name, 0.0) for spot in column)
+        y = middle - (height - GAP_Y) / 2
+        for spot in column:
+            own, tall = (widths[spot.name], HEIGHT) if spot.name else (width, PASS)
+            begin = x + (width - own) / 2
+            places[spot.name or spot] = Position(begin, begin + own, y + tall / 2)
+            y += tall + GAP_Y
+        arriving = [key for key, route in layout.routes.items() if route[-1].column == number + 1]
+        x += width + GAP_X + 0.8 * max((_width_of(_label(arrows[key])) for key in arriving), default=0)
+    return places
+
+
+def _arrows(
+    layout: Layout, places: Mapping[str | Spot, Position], arrows: Mapping[tuple[str, str], list[Arrow]]
+) -> Iterator[str]:
+    for key, route in layout.routes.items():
+        stops = [places[spot.name or spot] for spot in route]
+        d = f"M{stops[0].right:.1f} {stops[0].y:.1f}"
+        last = stops[-1].left - TIP + 1
+        for here, there in pairwise(stops):
+            end = last if there is stops[-1] else there.left
+            bend = (end - here.right) / 2
+            d += f" C{here.right + bend:.1f} {here.y:.1f} {end - bend:.1f} {there.y:.1f} {end:.1f} {there.y:.1f}"
+            d += "" if there is stops[-1] else f" H{there.right:.1f}"
+        x, y = stops[-1].left, stops[-1].y
+        yield _arrow(arrows[key], d, f"M{x - TIP:.1f} {y - 4:.1f} L{x:.1f} {y:.1f} L{x - TIP:.1f} {y + 4:.1f} z")
+        yield _caption(arrows[key], (stops[-2].right + last) / 2, (stops[-2].y + y) / 2)
+    lowest = max((place.y for place in places.values()), default=0.0) + HEIGHT / 2
+    for number, (source, target) in enumerate(layout.back, 1):
+        here, there, low = places[source], places[target], lowest + PASS * number - 4
+        x, y = there.middle - 10, there.y + HEIGHT / 2
+        d = f"M{here.middle + 10:.1f} {here.y + HEIGHT / 2:.1f} V{low:.1f} H{x:.1f} V{y + TIP - 1:.1f}"
+        tip = f"M{x - 4:.1f} {y + TIP:.1f} L{x:.1f} {y:.1f} L{x + 4:.1f} {y + TIP:.1f} z"
+        yield _arrow(arrows[source, target], d, tip)
+        yield _caption(arrows[source, target], (here.middle + there.middle) / 2, low)
+
+
+def _arrow(arrows: list[Arrow], line: str, tip: str) -> str:
+    dashes = ' stroke-dasharray="5 4"' if any(arrow.queued for arrow in arrows) else ""
+    return f'<path d="{line}" fill="none" stroke="#666" stroke-width="1.3"{dashes}/><path d="{tip}" fill="#666"/>'
+
+
+def _caption(arrows: list[Arrow], x: float, y: float) -> str:
+    style = 'font-size="10" fill="#555" text-anchor="middle" paint-order="stroke" stroke="#fff" stroke-width="4"'
+    label = _label(arrows)
+    return f'<text x="{x:.1f}" y="{y - 3:.1f}" {style}>{_text(label)}</text>' if label else ""
+
+
+def _label(arrows: list[Arrow]) -> str:
+    texts = [*(arrow.label for arrow in arrows), *("queue" for arrow in arrows if arrow.queued)]
+    return _cut(", ".join(dict.fromkeys(filter(None, texts))))
+
+
+def _box(picture: Picture, name: str, place: Position, marked: bool) -> str:
+    title, under, fill = _texts_of(picture, name)
+    corner = 4 if name in picture.nodes else HEIGHT / 2
+    frame = f'stroke="{MARKED}" stroke-width="2.5"' if marked else 'stroke="#555" stroke-width="1"'
+    width = place.right - place.left
+    size = f'x="{place.left:.1f}" y="{place.y - HEIGHT / 2:.1f}" width="{width:.1f}" height="{HEIGHT}"'
+    middle = f'x="{place.middle:.1f}" text-anchor="middle"'
+    return (
+        f"<g><title>{_text(f'{title}: {under}')}</title>"
+        f'<rect {size} rx="{corner:g}" fill="{fill}" {frame}/>'
+        f'<text {middle} y="{place.y - 3:.1f}" font-size="13" fill="#111">{_text(_cut(title))}</text>'
+        f'<text {middle} y="{place.y + 13:.1f}" font-size="10" fill="#444">{_text(_cut_before(under))}</text></g>'
+    )
+
+
+def _texts_of(picture: Picture, name: str) -> tuple[str, str, str]:
+    """The two lines of text in a box, and its colour."""
+    node = picture.nodes.get(name)
+    if node is None:
+        channel = name.removeprefix("channel ")
+        return clean(channel), clean(picture.kind(channel)), CHANNEL
+    letter, *_, colour = ROLES[node.role]
+    return clean(f"{letter} {name}"), clean(node.slet), colour
+
+
+def _width(picture: Picture, name: str) -> float:
+    title, under, _ = _texts_of(picture, name)
+    return max(_width_of(_cut(title)) * 1.3, _width_of(_cut_before(under)), 44) + 22
+
+
+def _width_of(text: str) -> float:
+    """The approximate width of a text of size 10; fonts differ."""
+    return sum(10.0 if unicodedata.east_asian_width(letter) in "WF" else 5.8 for letter in text)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+
+
+def _cut_before(text: str) -> str:
+    """The end of a slet's identity, which says more than its beginning."""
+    return text if len(text) <= LONGEST else f"…{text[1 - LONGEST :]}"
+
+
+def _text(text: str) -> str:
+    return escape(clean(text))
+
+
+_DRAWN: Final[dict[Format, Callable[[Picture], str]]] = {"mermaid": to_mermaid, "dot": to_dot, "svg": to_svg}

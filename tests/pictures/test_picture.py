@@ -3,8 +3,7 @@
 import pytest
 
 from exop.app import Application
-from exop.pictures.drawing import draw
-from exop.pictures.picture import Picture, PictureNode
+from exop.pictures.picture import Picture, PictureNode, draw
 from exop.stock.slets import count_up, pass_on, show
 
 

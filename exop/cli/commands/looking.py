@@ -79,7 +79,7 @@ def mesh(
     if isinstance(drawn, str):
         print(drawn, end="")
     elif chosen in ("mermaid", "dot", "svg"):
-        from exop.pictures.drawing import draw
+        from exop.pictures.picture import draw
 
         print(draw(drawn, chosen), end="")
     else:
