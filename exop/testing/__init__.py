@@ -7,7 +7,6 @@ other slets receive.
 """
 
 from exop.testing.checks import check_sharing, check_source
-from exop.testing.feeding import feed, replay
-from exop.testing.instances import CollectingOutput, GivenInput, collected, open  # noqa: A004 (it opens a slet)
+from exop.testing.feeding import CollectingOutput, GivenInput, collected, feed, open, replay  # noqa: A004 (it opens a slet)
 
 __all__ = ["CollectingOutput", "GivenInput", "check_sharing", "check_source", "collected", "feed", "open", "replay"]

@@ -12,7 +12,7 @@ from exop.model.slets.slet import spec_of
 from exop.model.slets.spec import SletSpec
 from exop.runtime.component import bind_function
 from exop.safe_repr import safe_repr
-from exop.testing.instances import entered
+from exop.testing.feeding import entered
 
 if TYPE_CHECKING:
     from exop.app import Application

@@ -15,7 +15,7 @@ from exop.hooks import Plugins
 from exop.runtime.drivers.source import EngineDriver
 from exop.runtime.durable.engine_journal import DiskJournal, EngineFolders, EngineJournal
 from exop.testing import feed
-from exop.testing.instances import CollectingOutput
+from exop.testing.feeding import CollectingOutput
 
 
 class Told(CollectingOutput):
