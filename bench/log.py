@@ -15,8 +15,7 @@ from typing import Annotated, Any
 
 from bench.harness import Result, Side, compare, timed
 from exop import Application, Memento, Platform, slet
-from exop.model.values.decoding import decode
-from exop.model.values.encoding import encode
+from exop.model.values.encoding import decode, encode
 from exop.runtime.log.disk import DiskLog
 
 #: The rows that a read returns at a time, and those of a batch.

@@ -43,8 +43,7 @@ from exop.model.meshes.mesh import Mesh
 from exop.model.slets.memento import check_fields, check_parts
 from exop.model.slets.stored_memento import declared_by, dump_memento, export_memento, header, import_memento
 from exop.model.types.conversion import convert
-from exop.model.values.decoding import decode, zones
-from exop.model.values.encoding import MARK, Tag, encode, fields_of
+from exop.model.values.encoding import MARK, Tag, decode, encode, fields_of, zones
 from exop.remoting.api.management import Management
 from exop.remoting.api.service import ManagementService
 from exop.remoting.api.wire_types import WIRE

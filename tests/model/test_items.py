@@ -8,8 +8,7 @@ import pytest
 
 from exop import Batch, EndOfStream, Punctuation
 from exop.model.items import CONTROL
-from exop.model.values.decoding import decode
-from exop.model.values.encoding import encode
+from exop.model.values.encoding import decode, encode
 
 
 def test_control_items_are_values():

@@ -25,9 +25,8 @@ from exop.model.items import Batch, Window
 from exop.model.slets.memento import Memento, refused
 from exop.model.types.description import ANY, Type, is_named_tuple, type_of
 from exop.model.values.classes import Declared, class_named, factory_named, filled, filled_tuple, name_of
-from exop.model.values.decoding import READERS, watched
 from exop.model.values.depth import TooDeep, deep_place
-from exop.model.values.encoding import WRITERS, Tag
+from exop.model.values.encoding import READERS, WRITERS, Tag, watched
 
 _PLAIN: Final = (type(None), bool, int, str)
 #: The untagged form of values that always have a tag.

@@ -17,9 +17,8 @@ from exop.model.slets.memento import Memento, check_fields, check_parts, refused
 from exop.model.slets.memento_json import from_json, to_json
 from exop.model.types.description import type_of
 from exop.model.values.classes import Declared, class_named, filled, name_of
-from exop.model.values.decoding import decode
 from exop.model.values.depth import DEPTH, deep_place, read_json
-from exop.model.values.encoding import encode, fields_of
+from exop.model.values.encoding import decode, encode, fields_of
 from exop.safe_repr import json_text
 
 Form: TypeAlias = Literal["json", "msgpack"]

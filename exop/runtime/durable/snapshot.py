@@ -14,9 +14,8 @@ from typing import Any, Final, TypeAlias
 from exop.errors import CheckpointError, StoredStateError
 from exop.model.items import Window
 from exop.model.slets.stored_memento import dump_memento, load_memento
-from exop.model.values.decoding import decode
 from exop.model.values.depth import AROUND, DEPTH
-from exop.model.values.encoding import encode_each
+from exop.model.values.encoding import decode, encode_each
 from exop.runtime.channels.base import Channel, ControlMerge, capture_merges
 from exop.runtime.channels.window import WindowChannel
 from exop.runtime.component import Component

@@ -23,9 +23,8 @@ from typing import Any, Final, NamedTuple
 from exop.errors import StoredStateError
 from exop.logs import logger
 from exop.model.items import EndOfStream, Punctuation
-from exop.model.values.decoding import decode, decode_each
 from exop.model.values.depth import DEPTH
-from exop.model.values.encoding import encode
+from exop.model.values.encoding import decode, decode_each, encode
 from exop.runtime.dataflow.batches import cut
 from exop.runtime.durable.failpoints import armed, failpoint
 from exop.runtime.log.memory import Position

@@ -90,7 +90,7 @@ class FailedItem:
         Classes of the item are looked up in loaded modules, and their fields are filled without any call.
         """
         from exop.model.values.classes import Declared
-        from exop.model.values.decoding import decode
+        from exop.model.values.encoding import decode
 
         refused = partial(StoredStateError, what="the failed item")
         cure = "write it anew with `exop item export APP.NODE FILE`"

@@ -196,8 +196,7 @@ def copied(component: Component, timeout: float) -> Callable[[], Memento]:
     """
     # Imported lazily: only this needs the encoding.
     from exop.model.values.classes import filled
-    from exop.model.values.decoding import decode
-    from exop.model.values.encoding import encode, fields_of
+    from exop.model.values.encoding import decode, encode, fields_of
 
     state = component.state
     if state is None:  # a slet with a memento always has one

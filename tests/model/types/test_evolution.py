@@ -31,8 +31,7 @@ from exop.model.types.assignable import find_mismatch, value_mismatch
 from exop.model.types.description import Type, type_of
 from exop.model.types.evolution import as_data, changes, fingerprint, from_data
 from exop.model.values.classes import Declared, forget, package_name
-from exop.model.values.decoding import decode
-from exop.model.values.encoding import encode
+from exop.model.values.encoding import decode, encode
 
 #: The module in which random records stand.
 HERE = "tests_of_types"

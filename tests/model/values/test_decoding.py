@@ -21,10 +21,9 @@ from hypothesis import strategies as st
 from exop import Memento
 from exop.errors import StoredStateError
 from exop.model.slets.stored_memento import declared_by, export_memento, import_memento
-from exop.model.values import decoding
+from exop.model.values import encoding
 from exop.model.values.classes import Declared
-from exop.model.values.decoding import decode
-from exop.model.values.encoding import MARK, Tag, encode
+from exop.model.values.encoding import MARK, Tag, decode, encode
 
 T = TypeVar("T")
 
@@ -166,7 +165,7 @@ def test_keys_that_collide() -> None:
 
 def test_a_byte_becomes_a_collection(monkeypatch: pytest.MonkeyPatch) -> None:
     """What collections take in memory is bounded before they are all there."""
-    monkeypatch.setattr(decoding, "LARGEST", 100_000)
+    monkeypatch.setattr(encoding, "LARGEST", 100_000)
     for one in ([], {}, [mark(Tag.DEQUE), None], [mark(Tag.COUNTER)], msgpack.ExtType(Tag.DEQUE, packed(None, []))):
         refused(packed(*[one] * 2000), Declared(Any), "it would take more than 100000 bytes")
     assert len(decode(packed(*[[]] * 1000), declared=Declared(Any))) == 1000
@@ -200,7 +199,7 @@ def test_a_byte_becomes_a_collection(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_odd_contents(content: list[Any]) -> None:
     """Each kind of value made of what it is not made of: refused by name."""
-    decoding.zones()
+    encoding.zones()
     refused(packed(mark(content[0]), *content[1:]), declared_by(State), "cannot be taken over")
     with pytest.raises(StoredStateError):
         decode(packed(mark(content[0]), *content[1:]))

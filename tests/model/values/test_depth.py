@@ -18,9 +18,8 @@ from exop.bundle.manifest import read_manifest
 from exop.errors import BundleError, MeshError, NotStorable, StoredStateError
 from exop.model.slets.stored_memento import dump_memento, export_memento, import_memento, load_memento
 from exop.model.types.conversion import convert, to_toml_value
-from exop.model.values.decoding import decode
 from exop.model.values.depth import DEPTH, deep_place, read_toml
-from exop.model.values.encoding import Tag, encode
+from exop.model.values.encoding import Tag, decode, encode
 from exop.remoting.transport.codec import BadMessage
 from exop.remoting.transport.codec import decode_message as received
 from exop.remoting.transport.codec import encode_message as sent

@@ -25,8 +25,7 @@ from exop import Batch, EndOfStream, Punctuation
 from exop.errors import NotStorable, StoredStateError
 from exop.model.items import Window
 from exop.model.values.classes import Declared
-from exop.model.values.decoding import decode
-from exop.model.values.encoding import Tag, encode
+from exop.model.values.encoding import Tag, decode, encode
 
 
 class Colour(enum.Enum):

@@ -6,8 +6,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from exop.model.items import EndOfStream, Punctuation
-from exop.model.values.decoding import decode
-from exop.model.values.encoding import encode
+from exop.model.values.encoding import decode, encode
 from exop.runtime.channels.base import Outlet
 from exop.runtime.channels.window import WindowChannel
 from exop.runtime.dataflow.entry import Entry

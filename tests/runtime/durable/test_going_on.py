@@ -28,9 +28,8 @@ from exop import (
 )
 from exop.errors import CheckpointError, ExopError, MeshError, NotStorable, StateError, UnknownName
 from exop.hooks import Plugins
-from exop.model.values.decoding import decode
 from exop.model.values.depth import AROUND, DEPTH
-from exop.model.values.encoding import encode
+from exop.model.values.encoding import decode, encode
 from exop.runtime.durable import checkpointer
 from exop.runtime.durable.checkpointer import Checkpointer
 from exop.runtime.durable.snapshot import capture

@@ -13,7 +13,7 @@ import pytest
 from exop import Application, Memento, Platform, hookimpl, slet
 from exop.errors import StateError, StoredStateError
 from exop.hooks import Plugins
-from exop.model.values.decoding import decode
+from exop.model.values.encoding import decode
 from exop.runtime.log.disk import DiskLog
 from exop.runtime.log.reader import LogReader
 from tests.rig import eventually
