@@ -80,7 +80,7 @@ class RawPeer:
     def greet(self) -> bytes:
         """Shake hands as a good peer does."""
         from exop.remoting.transport.codec import encode_message
-        from exop.remoting.transport.handshake import Hello
+        from exop.remoting.transport.frames import Hello
 
         self.send_frame(encode_message(Hello()))
         return self.frame()

@@ -25,8 +25,7 @@ from exop.remoting.transport.sockets import dial, peer_of
 
 if TYPE_CHECKING:
     from exop.remoting.transport.codec import PageRequest, Request
-    from exop.remoting.transport.frames import BoundedChannel, Message
-    from exop.remoting.transport.handshake import Welcome
+    from exop.remoting.transport.frames import BoundedChannel, Message, Welcome
 
 T = TypeVar("T")
 #: Seconds for an answer: on a computer whose cores are all busy, the handshake alone needs more than one.
@@ -216,8 +215,7 @@ class _Link:
     def to(cls, path: Path, limits: Limits, deadline: float) -> _Link:
         """Connect, check the peer's identity, and shake hands."""
         # Imported lazily: rpyc costs 30 ms.
-        from exop.remoting.transport.frames import FAULT, REPLY, BoundedChannel, DeadlineStream
-        from exop.remoting.transport.handshake import greet
+        from exop.remoting.transport.frames import FAULT, REPLY, BoundedChannel, DeadlineStream, greet
 
         deadline = min(deadline, time.monotonic() + limits.greeting_time)
         try:

@@ -22,7 +22,6 @@ from exop.errors import (
     RequestInvalid,
     UnknownOperation,
 )
-from exop.remoting.transport import handshake
 from exop.remoting.transport.codec import BadMessage, decode_message, encode_error, encode_message
 from exop.remoting.transport.connections import Connection
 from exop.remoting.transport.frames import (
@@ -31,9 +30,13 @@ from exop.remoting.transport.frames import (
     REQUEST,
     BoundedChannel,
     DeadlineStream,
+    Declined,
     FrameRefused,
     Message,
+    Refused,
     TooLate,
+    Welcome,
+    accept,
 )
 from exop.remoting.transport.limits import ENVELOPE, Budget, Limits
 from exop.remoting.transport.operation import ROLES, Operation, Role
@@ -54,7 +57,7 @@ class Sessions:
         self._limits = limits
         self._role = role
         self._slots = threading.BoundedSemaphore(limits.in_flight)
-        self._welcome = handshake.Welcome(name=name, pid=os.getpid())
+        self._welcome = Welcome(name=name, pid=os.getpid())
         self._incoming = Budget(limits.bytes_in, limits.small_frame)
         self._outgoing = Budget(limits.bytes_out, limits.small_frame)
 
@@ -63,14 +66,14 @@ class Sessions:
         channel, peer = self._channel(sock), peer_of(sock)
         CALLER.set(f"user {peer.uid} (process {peer.pid})")
         try:
-            handshake.accept(channel, self._welcome, time.monotonic() + self._limits.greeting_time)
+            accept(channel, self._welcome, time.monotonic() + self._limits.greeting_time)
             while True:
                 connection.enter("idle")
                 if not channel.stream.readable(self._limits.idle_time):
                     return "idle"
                 self._exchange(channel, connection)
                 channel.settle()
-        except (FrameRefused, handshake.Refused):
+        except (FrameRefused, Refused):
             return "broken"
         except (TooLate, TimeoutError):
             return "late"
@@ -85,7 +88,7 @@ class Sessions:
         channel = self._channel(sock)
         try:
             # A fresh socket has room for one small message, so this does not wait.
-            channel.send_greeting(encode_message(handshake.Declined(problem)), time.monotonic())
+            channel.send_greeting(encode_message(Declined(problem)), time.monotonic())
         except EOFError:
             return
         finally:

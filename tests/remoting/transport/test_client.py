@@ -20,7 +20,7 @@ from exop.errors import CallTimeout, ConnectionLost, PeerRefused, PeerUnreachabl
 from exop.remoting import ControlClient, ControlServer, find_platforms
 from exop.remoting.transport import client as client_module
 from exop.remoting.transport.codec import encode_message
-from exop.remoting.transport.handshake import PROTOCOL, Declined, Welcome
+from exop.remoting.transport.frames import PROTOCOL, Declined, Welcome
 from exop.remoting.transport.sockets import Peer
 from tests.remoting.target import HEADER, SHORT, RawPeer
 
