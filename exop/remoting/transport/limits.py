@@ -1,15 +1,20 @@
-"""The bounds of a control connection: sizes, times and numbers as one value, and the bytes that connections share."""
+"""The limits of control connections: sizes, times, bytes that they share; and the connections that a server keeps."""
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
 
 KIB = 1024
 MIB = 1024 * KIB
 #: Bytes that the envelope of a message may add to its payload.
 ENVELOPE = 200
+Phase: TypeAlias = Literal["greeting", "idle", "running", "replying"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +95,122 @@ class Budget:
             with self._changed:
                 self._left += size
                 self._changed.notify_all()
+
+
+class Activity(NamedTuple):
+    """The phase of a connection, since when (`time.monotonic`), and the operation that runs or ran last."""
+
+    phase: Phase
+    since: float
+    operation: str = ""
+
+
+class Connection:
+    """One connection as the server sees it; the connection's own thread notes its activity."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        # A second descriptor of the connection: ending it from outside can then never hit another socket that got the
+        # number of a closed one.
+        self._handle = sock.dup()
+        self._lock = threading.Lock()
+        self.activity = Activity("greeting", time.monotonic())
+        self.thread: threading.Thread | None = None
+
+    def enter(self, phase: Phase, operation: str = "") -> None:
+        """Note the phase that begins now."""
+        self.activity = Activity(phase, time.monotonic(), operation)
+
+    def is_idle(self, patience: float) -> bool:
+        """Whether it can be closed to make room: it never greeted, or runs nothing for longer than *patience*."""
+        phase, since, _ = self.activity
+        return phase == "greeting" or (phase != "running" and time.monotonic() - since > patience)
+
+    def hang_up(self, how: int = socket.SHUT_RDWR) -> None:
+        """End the connection from another thread; its own thread wakes and leaves.
+
+        With `SHUT_RD` a reply under way still goes out.
+        """
+        with self._lock, suppress(OSError):  # it has ended by itself meanwhile
+            self._handle.shutdown(how)
+
+    def close(self) -> None:
+        """Give the descriptor back: the last action of the connection's thread."""
+        with self._lock:
+            self._handle.close()
+
+
+class Connections:
+    """The connections of a server and their threads."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._lock = threading.Lock()
+        self._open: set[Connection] = set()
+        self.closing = threading.Event()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def start(self, sock: socket.socket, serve: Callable[[socket.socket, Connection], None]) -> None:
+        """Run *serve* for *sock* in a thread of its own."""
+        connection = Connection(sock)
+
+        def run() -> None:
+            try:
+                serve(sock, connection)
+            finally:
+                sock.close()
+                connection.close()
+                with self._lock:
+                    self._open.discard(connection)
+
+        connection.thread = threading.Thread(target=run, name="exop-control-peer", daemon=True)
+        with self._lock:
+            self._open.add(connection)
+        connection.thread.start()
+
+    def make_room(self) -> bool:
+        """Whether one more fits. To make room, an idle connection is closed, those first that never greeted.
+
+        While all of them were active a moment ago, it waits a moment: the newcomer waits in the queue of the socket.
+        """
+        patience = self._limits.patience
+        deadline = time.monotonic() + 2 * patience
+        while len(connections := self._all()) >= self._limits.connections:
+            idle = [one for one in connections if one.is_idle(patience)]
+            if idle:
+                silent = [one for one in idle if one.activity.phase == "greeting"]
+                longest = min(silent or idle, key=lambda one: one.activity.since)
+                longest.hang_up()
+                # Its thread is waited for: connections and threads never exceed their bound, not even in a flood.
+                self._join([longest], deadline)
+            if time.monotonic() >= deadline or (not idle and self.closing.wait(patience / 10)):
+                return len(self._all()) < self._limits.connections
+        return True
+
+    def close(self) -> list[str]:
+        """End all connections except that of the calling thread; return the operations that did not end in time.
+
+        Running operations may answer first; a reply that cannot be written is given up after a moment.
+        """
+        connections = self._all()
+        for connection in connections:
+            connection.hang_up(socket.SHUT_RD)
+        started = time.monotonic()
+        self._join(connections, started + min(self._limits.patience, self._limits.stop_time))
+        for connection in self._others():
+            connection.hang_up()
+        self._join(connections, started + self._limits.stop_time)
+        return [connection.activity.operation for connection in self._others()]
+
+    def _all(self) -> list[Connection]:
+        with self._lock:
+            return list(self._open)
+
+    def _others(self) -> list[Connection]:
+        return [one for one in self._all() if one.thread is not threading.current_thread()]
+
+    def _join(self, connections: list[Connection], deadline: float) -> None:
+        for connection in connections:
+            if connection.thread is not None and connection.thread is not threading.current_thread():
+                connection.thread.join(max(0.0, deadline - time.monotonic()))

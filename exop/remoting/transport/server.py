@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exop.remoting.transport.connections import Connection, Connections
-from exop.remoting.transport.limits import DEFAULT_LIMITS, Limits
+from exop.remoting.transport.limits import DEFAULT_LIMITS, Connection, Connections, Limits
 from exop.remoting.transport.rundir import claim, socket_path
 from exop.remoting.transport.sockets import Listener, peer_of
 

@@ -23,7 +23,6 @@ from exop.errors import (
     UnknownOperation,
 )
 from exop.remoting.transport.codec import BadMessage, decode_message, encode_error, encode_message
-from exop.remoting.transport.connections import Connection
 from exop.remoting.transport.frames import (
     FAULT,
     REPLY,
@@ -38,7 +37,7 @@ from exop.remoting.transport.frames import (
     Welcome,
     accept,
 )
-from exop.remoting.transport.limits import ENVELOPE, Budget, Limits
+from exop.remoting.transport.limits import ENVELOPE, Budget, Connection, Limits
 from exop.remoting.transport.operation import ROLES, Operation, Role
 from exop.remoting.transport.sockets import peer_of
 from exop.runtime.history import CALLER
