@@ -1,4 +1,4 @@
-"""The status of a running application, as plain data that can be sent anywhere."""
+"""The status of a running application, as plain data that can be sent to other processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from exop.runtime.deployment import Deployment
 from exop.runtime.lifecycle import State
 from exop.safe_repr import error_text, message, safe_repr
 
-#: How often the counts of a component are read, until they are the same twice.
+#: How often the counts of a component are read at most, until two readings are equal.
 GLANCES: Final = 5
 #: The number of samples that `application_metrics` takes into account.
 FEW: Final = 5
@@ -42,14 +42,14 @@ def application_status(deployment: Deployment) -> dict[str, Any]:
             for name, one in deployment.components.items()
         },
         **_channels(deployment),
-        # A predecessor that has taken over again reports its own errors.
+        # A previous slet that has taken over again reports its own errors.
         "replaced": [facts for key, facts in list(deployment.replaced.items()) if key not in present],
         "crashed": {name: error_text(error) for name, error in deployment.crashed()},
     }
 
 
 def _channels(deployment: Deployment) -> dict[str, Any]:
-    """The status of the channels of an application, and of the queues that the wiring has inserted."""
+    """Return the status of the channels of an application, and of the queues that the wiring has inserted."""
     mesh, updates = deployment.mesh, deployment.update_log.pending
     return {
         "channels": {
@@ -80,7 +80,7 @@ def state_of(deployment: Deployment) -> str:
 
 
 def component_status(component: Component) -> dict[str, Any]:
-    """Return the status of a component: its slet, state, settings, figures and failures."""
+    """Return the status of a component: its slet, state, settings, metrics and failures."""
     node, spec, trouble = component.node, component.spec, component.trouble
     found: dict[str, Any] = {
         "id": component.id,
@@ -133,25 +133,25 @@ def pending_status(pending: tuple[ConditionalUpdate, ...], updates: PendingUpdat
 
 
 def component_figures(component: Component) -> dict[str, Any]:
-    """Return the figures of a component: counts are exact, `sampled` names the others; `own` has the slet's own."""
+    """Return the metrics of a component: counts are exact, `sampled` lists the others; `own` has the slet's own."""
     metrics = component.metrics
     counts = metrics.counts()
-    for _ in range(GLANCES):  # its driver may have continued in between
+    for _ in range(GLANCES):  # the driver may have continued in between
         before, counts = counts, metrics.counts()
         if before == counts:
             break
     figures = metrics.figures(counts, 512)
     figures["busy_s"] = round(figures["busy_s"], 6)
-    if component.status in (State.CREATED, State.OPENING):  # its own metrics are not available yet
+    if component.status in (State.CREATED, State.OPENING):  # the slet's own metrics are not available yet
         return figures
     own = plain(component.own_figures())
     return figures | ({"own": own} if own else {})
 
 
 def application_metrics(deployment: Deployment, *, whole: bool = False) -> dict[str, Any]:
-    """Return the figures that change with every item: cheap enough to be polled.
+    """Return the metrics that change with every item, at a cost that permits polling.
 
-    If *whole*, with quantiles, and the slet and ports of each node. The shapes are those of `application_status`.
+    If *whole*, also return quantiles, and slet and ports of each node. The shapes are those of `application_status`.
     """
     nodes: dict[str, dict[str, Any]] = {}
     components = dict(deployment.components)
@@ -178,7 +178,7 @@ def application_metrics(deployment: Deployment, *, whole: bool = False) -> dict[
 
 
 def _contents(deployment: Deployment) -> dict[str, Any]:
-    """The figures of the channels of an application alone."""
+    """Return only the metrics of the channels of an application."""
     return {
         "channels": {name: _content(one) for name, one in deployment.channels.items()},
         "inserted": {name: _content(one) for name, one in deployment.inserted.items()},
@@ -195,7 +195,7 @@ def _kind(kind: str) -> dict[str, Any]:
 
 
 def _content(channel: Channel) -> dict[str, Any]:
-    """The kind of a channel and its figures; a waiting control item counts as an item here."""
+    """Return the kind and metrics of a channel; a waiting control item counts as an item here."""
     if channel.trouble:
         return channel_status(channel)
     if type(channel).metrics is Channel.metrics:
@@ -208,7 +208,7 @@ def _content(channel: Channel) -> dict[str, Any]:
 
 
 def channel_status(channel: Channel) -> dict[str, Any]:
-    """Return the kind and figures of a channel; of a queue also how long measured items waited."""
+    """Return the kind and metrics of a channel; for a queue, also the waiting times of measured items."""
     found: dict[str, Any] = {"kind": channel.kind, **channel.metrics()}
     if isinstance(channel, Buffered):
         found["wait_ms"] = quantiles(channel.waits)

@@ -29,7 +29,7 @@ SLET, CHANNEL, INPUT_PORT, OUTPUT_PORT = "Slet", "Channel", "InputPort", "Output
 
 #: The origin of the queues that the wiring has inserted.
 WIRING = "wiring"
-#: A component or channel itself, beside its ports.
+#: The key of the registration of a component or channel itself, next to those of its ports.
 _WHOLE = ""
 
 
@@ -42,14 +42,14 @@ class LivePort:
 
 
 class ComponentManager:
-    """Creates and destroys the components and channels of one platform, which are services, as are the ports.
+    """Creates and destroys the components and channels of one platform, and registers them and their ports as services.
 
     `exop services` shows their properties. The WiringController follows the `connected-to` properties of the ports.
 
     Attributes:
         kinds: The channel kinds by name.
         opening: The applications that are being opened, or wait for their turn, by name.
-        user: The calls of the slets' own code that are under way.
+        user: The current calls of the slets' own code.
         home: The folder in the state directory for files of channels; `None` without one.
     """
 
@@ -73,9 +73,9 @@ class ComponentManager:
         durable: bool = False,
         timeout: float | None = None,
     ) -> Component:
-        """Make an instance of a node's slet, and register it with its ports; it is neither open nor connected.
+        """Make an instance of a node's slet, and register it with its ports, neither open nor connected.
 
-        *changed* is called after every change of its state. *durable*: it is part of a durable application.
+        *changed* is called after every change of its state. *durable* says whether the application is durable.
 
         Raises:
             ComponentFailed: the slet's own code raises, or does not return within *timeout* seconds.
@@ -129,7 +129,7 @@ class ComponentManager:
     def _register(
         self, interface: str | tuple[str, ...], service: object, application: str, owner: str, facts: Mapping[str, Any]
     ) -> Registration:
-        """Register a service of an application, with these properties, without those that are `None`."""
+        """Register a service of an application with those of the given properties that are not `None`."""
         common = {names.APPLICATION: application, names.HOST: self._host, names.INSTANCE: owner}
         found = {name: value for name, value in facts.items() if value is not None}
         return self._registry.register(interface, service, common | found)
@@ -137,7 +137,7 @@ class ComponentManager:
     def create_channel(
         self, application: str, spec: ChannelSpec, *, durable: bool = False, timeout: float | None = None
     ) -> Channel:
-        """Make a channel, open it, and register it; *durable*: it is part of a durable application.
+        """Make a channel, open it, and register it; *durable* says whether the application is durable.
 
         Raises:
             ComponentFailed: a kind that is not built in has not opened within *timeout* seconds.
@@ -179,13 +179,13 @@ class ComponentManager:
             self._services[component.id][port].update({names.CONNECTED_TO: target})
 
     def destroy(self, component: Component) -> None:
-        """Take a component out of the registry; it has to be stopped."""
+        """Unregister a component, which has stopped."""
         component.on(Event.DESTROY)
         component.metrics.disconnect()
         self._unregister(component.id)
 
     def destroy_channel(self, application: str, channel: Channel) -> None:
-        """Close a channel and take it out of the registry."""
+        """Close and unregister a channel."""
         self._unregister(channel_id(application, channel.name))
         channel.close()
 
@@ -194,7 +194,7 @@ class ComponentManager:
             registration.unregister()
 
     def forget(self, application: str) -> None:
-        """Remove the files in the state directory of the channels of an application; they are destroyed."""
+        """Remove the files of an application's channels, which are destroyed, from the state directory."""
         if self.home is not None:
             shutil.rmtree(self._folder(self.home, application), ignore_errors=True)
 
@@ -235,7 +235,7 @@ def make_channel(kinds: Mapping[str, type[Channel]], spec: ChannelSpec) -> Chann
     """Make a channel of a known kind; its settings are the keyword-only parameters of the kind's class.
 
     Raises:
-        UnknownName, SettingError: no such kind, or no such setting; or a setting does not fit its type.
+        UnknownName, SettingError: the kind or a setting does not exist, or a value does not match its type.
         MeshError: the kind refuses the combination.
     """
     if spec.kind not in kinds:

@@ -1,8 +1,8 @@
 """`Pause`: parks drivers of an application at their safe points while an action (a cut, a checkpoint) runs.
 
-The driver that parks last may do that in its own thread (`run`), and goes on at once: handing the interpreter to the
-thread that changes the mesh, and back, would cost the stream two waits for the interpreter's lock, which other busy
-threads make long.
+The driver that parks last may run the action in its own thread (`run`), and continues at once. Switching to the thread
+that changes the mesh, and back, would cost the stream two waits for the interpreter's lock, which are long if other
+threads are busy.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.supervision.interrupts import acquire, check_interrupt, interrupted, woken
 from exop.runtime.supervision.watchdog import whereabouts
 
-#: Seconds that drivers may take to come to their safe points, unless the caller says otherwise.
+#: The default number of seconds in which drivers have to reach their safe points.
 PATIENCE = 10.0
 
 
@@ -28,22 +28,22 @@ def _refused(problem: str, cure: str) -> ExopError:
 
 
 class Pause:
-    """Closes drivers, waits until they rest, and opens them at its end. Used once.
+    """Closes drivers, waits until they rest, and opens them at the end. Each instance is used once.
 
-    One pause of an application at a time is under way. A context manager; `begin` and `end` do the same, and any thread
-    may end it. All waits but `wait` raise `PlanError`, or what *refused* makes, where a driver does not come to its
-    safe point in time; then nothing was done.
+    An application has one pause at a time. A pause is a context manager; `begin` and `end` do the same, and any thread
+    may end it. If a driver does not reach its safe point in time, all waits except `wait` raise `PlanError`, or the
+    error that *refused* makes; then no action was run.
 
     Args:
         deployment: The application to which the drivers belong.
-        timeout: How many seconds each wait may take.
-        drivers: The drivers to close, upstream first; all of the application unless given.
-        outside: Those of them that must have come out of the slet that they iterate, too.
+        timeout: The number of seconds that each wait may take.
+        drivers: The drivers to close, upstream first; by default all of the application.
+        outside: The drivers that must also have returned from the slet that they iterate.
         refused: Makes the error from a problem and a cure when a driver is late.
 
     Attributes:
         deployment, timeout, drivers: As given.
-        seconds: How long the drivers stood still.
+        seconds: The number of seconds for which the drivers were paused.
     """
 
     def __init__(
@@ -79,10 +79,10 @@ class Pause:
         self.end()
 
     def begin(self) -> Self:
-        """Wait until no other pause of the application is under way.
+        """Wait until the application has no other pause.
 
         Raises:
-            PlanError: a slet of the application itself asks for it, and would wait for its own end.
+            PlanError: a slet of the application itself calls this method, and would wait for itself.
         """
         driver = current_driver()
         if driver is not None and driver in self.deployment.drivers():
@@ -103,7 +103,7 @@ class Pause:
                 self.deployment.parking.release()
 
     def close(self, drivers: Iterable[Driver] | None = None) -> None:
-        """Close these drivers, or all of the pause; those that are closed already stay so."""
+        """Close these drivers, or all drivers of the pause; those that are closed already remain closed."""
         for driver in self.drivers if drivers is None else drivers:
             if driver not in self._closed:
                 self._closed[driver] = None
@@ -111,17 +111,17 @@ class Pause:
                 driver.close(self._look)
 
     def open(self, driver: Driver) -> None:
-        """Open one of them before the others."""
+        """Open one driver before the others."""
         del self._closed[driver]
         driver.open(self._look)
 
     def watch(self, driver: Driver) -> None:
-        """Check the awaited condition, too, whenever this driver rests."""
+        """Check the awaited condition also whenever this driver rests."""
         self._watched.append(driver)
         driver.watch(self._look)
 
     def stop(self) -> None:
-        """Park one driver after the other, upstream first: each one finishes what those before it have sent."""
+        """Park one driver after the other, upstream first: each one first processes what those before it have sent."""
         for driver in self.drivers:
             self.close([driver])
             if self._late(driver) and not self._waited(lambda driver=driver: not self._late(driver)):  # type: ignore[misc]
@@ -129,12 +129,12 @@ class Pause:
         check_interrupt()
 
     def wait_parked(self) -> None:
-        """Wait until all that were closed are parked."""
+        """Wait until all closed drivers are parked."""
         if not self.wait(self.parked):
             raise self._too_late()
 
     def parked(self) -> bool:
-        """Whether all that were closed are parked; called for each driver that rests, so it checks few of them."""
+        """Whether all closed drivers are parked; called for each driver that rests, and therefore checks only few."""
         while self._unparked:
             if self._late(self._unparked[-1]):
                 return False
@@ -143,10 +143,10 @@ class Pause:
         return not self._unparked
 
     def wait(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Wait until *ready()* holds, which is checked whenever a driver rests; return whether it does.
+        """Wait until *ready()* is true, which is checked whenever a driver rests; return whether it is.
 
         Raises:
-            KeyboardInterrupt: an interrupt asks the change to give up.
+            KeyboardInterrupt: an interrupt requests that the change be abandoned.
         """
         found = ready() or self._waited(ready, timeout)
         check_interrupt()
@@ -158,7 +158,7 @@ class Pause:
             return ready()
 
     def run(self, *actions: Callable[[], None]) -> None:
-        """Run *actions* in the thread of the last driver that parks; then open all of them."""
+        """Run *actions* in the thread of the last driver that parks; then open all drivers."""
         self._actions = actions
         self._look()
         with woken(self.wake), self._news:
@@ -173,7 +173,7 @@ class Pause:
             raise self._error
 
     def hold(self, action: Callable[[], None]) -> None:
-        """Run *action* in the calling thread when all that were closed are parked; they stay so until `end`."""
+        """Run *action* in the calling thread when all closed drivers are parked; they remain parked until `end`."""
         self.wait_parked()
         self._still_since = time.perf_counter()
         action()
@@ -213,7 +213,7 @@ class Pause:
             self._closed.popitem()[0].open(self._look)
 
     def _late(self, driver: Driver) -> bool:
-        """Whether a driver that was closed has not come to its safe point yet."""
+        """Whether a closed driver has not reached its safe point yet."""
         if driver.busy or driver.parked:
             return driver.busy
         return isinstance(driver, SourceDriver) and driver in self._outside and not driver.outside

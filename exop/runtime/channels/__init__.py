@@ -1,4 +1,4 @@
-"""The channel kinds: `direct` is part of the base, the others have a module each; `latch` and `table` share one."""
+"""The channel kinds: `direct` is in `base`, `latch` is in `table`, and each other kind in the module of its name."""
 
 from exop.runtime.channels.base import DirectChannel
 from exop.runtime.channels.log import LogChannel

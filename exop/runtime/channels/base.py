@@ -1,4 +1,4 @@
-"""`Channel`: the base of everything that forwards, buffers or stores items between slets."""
+"""`Channel`: the base class of channel kinds, which forward, buffer or store items between slets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from exop.model.slets.signature import read_settings
 from exop.runtime.channels.partitioned import Partitioning
 from exop.runtime.dataflow.entry import Entry, InFlight, fan_out
 
-#: The clock of the allowances of punctuations.
+#: The clock for the allowances of punctuations.
 clock: Callable[[], float] = time.monotonic
 #: A time before every punctuation.
 LOWEST = float("-inf")
@@ -115,11 +115,10 @@ class Channel(ABC):
         return [("by", settings["by"])] if settings.get("by") else []
 
     def reconfigure(self, settings: Mapping[str, Any], *, close: bool) -> Callable[[], None]:
-        """Replace all settings between two items; return a function that restores the old ones. For `reconfigurable`
-        kinds.
+        """Replace all settings between two items; return a function that restores the old ones.
 
-        If *close* is true, close the windows that were opened under the old settings; they are emitted with the next
-        item.
+        Only for `reconfigurable` kinds. If *close* is true, close the windows that were opened under the old settings;
+        they are emitted with the next item.
         """
         raise NotImplementedError(f"{type(self).__name__} is reconfigurable, and has no reconfigure()")
 
@@ -160,7 +159,7 @@ class Channel(ABC):
 
 
 class DirectChannel(Channel):
-    """Passes items on to all consumers, or the owners of their partitions, in the pushing thread. Compiled away."""
+    """Passes items to all consumers, or to the owners of the partitions, in the pushing thread, by direct calls."""
 
     kind: ClassVar[str] = "direct"
     serial: ClassVar[bool] = False
@@ -175,12 +174,12 @@ class DirectChannel(Channel):
 
 
 class KeepingChannel(Channel):
-    """The base of kinds that keep items and pass them on."""
+    """The base of kinds that store items and pass them on."""
 
     refuses_whole: ClassVar[bool] = True
 
     def entry(self, outlets: Sequence[Outlet]) -> Entry:
-        """Keep, then pass on."""
+        """Return an entry that stores each item and then passes it on."""
         deliver = fan_out([outlet.entry for outlet in outlets])
         entry = self._passing(deliver)
         entry.probe = self._passing(deliver.probe)
@@ -188,10 +187,10 @@ class KeepingChannel(Channel):
 
     @abstractmethod
     def _keep(self, batch: Any) -> None:
-        """Keep a batch, or nothing of it if it raises."""
+        """Store a batch; if this raises, store no part of it."""
 
     def _wait(self, problem: StateError, work: InFlight) -> None:
-        """Wait while the disk does not take the items of *work*."""
+        """Wait until the items of *work* can be written to disk."""
         raise problem
 
     def _passing(self, deliver: Entry) -> Entry:
@@ -218,17 +217,17 @@ class KeepingChannel(Channel):
 class ControlMerge:
     """Merges the control items of several producers: the minimum of their punctuations, and the end of all.
 
-    Each point where connections meet has one, which keeps its state when the wiring is compiled anew.
+    Each point at which connections meet has a merge, which retains its state when the wiring is compiled again.
 
-    A punctuation may have an allowance, `idle`: a producer whose last punctuation is older than its allowance does not
-    hold up those of the others until it sends a later one. A producer without any punctuation holds them up for as long
-    as the longest allowance of the others.
+    A punctuation may have an allowance, `idle`: a producer whose last punctuation is older than the allowance does not
+    delay the punctuations of the others until it sends a later one. A producer without any punctuation delays them for
+    at most the longest allowance of the others.
     """
 
     __slots__ = ("_done", "_ended", "_expected", "_lock", "_outbox", "_quiet", "_relaying", "_sent", "_times")
 
     def __init__(self) -> None:
-        #: For each producer, when its time rose, and its allowance; `None` without allowances, which are rare.
+        #: For each producer, the moment at which its time increased, and its allowance; `None` without allowances.
         self._quiet: dict[str, tuple[float, float | None]] | None = None
         self._lock = threading.RLock()
         self._expected: set[str] = set()
@@ -240,7 +239,7 @@ class ControlMerge:
         self._outbox: list[Punctuation | EndOfStream] = []  # mostly empty, and a deque is ten times as large
 
     def expect(self, producers: Iterable[str]) -> None:
-        """Set the connected producers; the state of others stays until `forget`, in case the change is undone."""
+        """Set the connected producers; the state of others remains until `forget`, in case the change is undone."""
         with self._lock:
             self._expected = set(producers)
 
@@ -250,12 +249,12 @@ class ControlMerge:
             return bool(self._next(set(producers), self._ended.union(ended)))
 
     def note_ended(self, producers: Iterable[str]) -> None:
-        """Note producers whose stream had ended before they were connected here."""
+        """Record producers whose streams had ended before they were connected."""
         with self._lock:
             self._ended.update(producers)
 
     def take_due(self) -> list[Punctuation | EndOfStream]:
-        """Return the control items that are due, for example because a producer has left."""
+        """Return the control items that are due, for example because a producer was removed."""
         with self._lock:
             found = self._next(self._expected, self._ended)
             for mark in found:
@@ -266,7 +265,7 @@ class ControlMerge:
             return found
 
     def forget(self) -> None:
-        """Forget producers that have left: a new one of the same name begins anew."""
+        """Delete the state of removed producers, so that a new one of the same name starts without state."""
         with self._lock:
             self._times = {name: moment for name, moment in self._times.items() if name in self._expected}
             self._ended &= self._expected
@@ -280,7 +279,7 @@ class ControlMerge:
             (self._quiet or {}).pop(producer, None)
 
     def take_back_end(self, producer: str) -> None:
-        """Expect the end of *producer* again, which a predecessor has received, and not passed on."""
+        """Expect the end of *producer* again, which the replaced slet has received but not passed on."""
         with self._lock:
             self._ended.discard(producer)
             self._done = False
@@ -304,9 +303,9 @@ class ControlMerge:
     def relay(
         self, producer: str, mark: Punctuation | EndOfStream, send: Callable[[Punctuation | EndOfStream], None]
     ) -> None:
-        """Send the control items that are due, in order, although producers are in different threads.
+        """Send the control items that are due, in order, even if producers are in different threads.
 
-        One thread sends those of all others, so that none waits here.
+        One thread sends the control items of all others, so that no thread waits.
         """
         with self._lock:
             self._outbox.extend(self.on(producer, mark))
@@ -344,7 +343,7 @@ class ControlMerge:
             }
 
     def restore(self, held: Mapping[str, Any]) -> None:
-        """Restore the result of `capture`; the expected producers stay."""
+        """Restore the state that `capture` returned. The set of expected producers is not changed."""
         with self._lock:
             self._times, self._ended = dict(held["times"]), set(held["ended"])
             self._sent, self._done = held["sent"], held["done"]
@@ -353,7 +352,7 @@ class ControlMerge:
                 self._quiet = {name: (clock(), allowed) for name, allowed in idle.items()}
 
     def _note(self, producer: str, mark: Punctuation) -> None:
-        """Note the allowance of a producer, whose time may rise now."""
+        """Record the allowance of a producer, and whether its time has increased."""
         now, quiet = clock(), self._quiet if self._quiet is not None else {}
         for name in self._expected:
             quiet.setdefault(name, (now, math.inf if name in self._times else None))
@@ -362,7 +361,7 @@ class ControlMerge:
         self._quiet = quiet
 
     def _awaited(self, names: set[str]) -> set[str]:
-        """Return the producers that hold up the punctuations of the others."""
+        """Return the producers that delay the punctuations of the others."""
         if not self._quiet:
             return names
         given = [allowed for _, allowed in self._quiet.values() if allowed is not None and allowed < math.inf]

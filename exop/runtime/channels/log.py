@@ -1,4 +1,4 @@
-"""`log`: keeps items under increasing offsets, in memory or on disk, to be read again from any offset."""
+"""`log`: stores items under increasing offsets, in memory or on disk, so that they can be read from any offset."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from exop.runtime.log.memory import EventLog, Fsync, MemoryLog, Position, Retent
 if TYPE_CHECKING:
     from exop.runtime.log.disk import DiskLog, Replay
 
-#: The number of items kept by default.
+#: The number of items that are stored by default.
 KEPT = 100_000
-#: Seconds between two tries to write to a full disk.
+#: Seconds between two attempts to write to a full disk.
 AGAIN = 1.0
 
 
 class LogChannel(KeepingChannel):
-    """Passes items on and keeps them under offsets: on disk at `path`, or in the state directory; else in memory.
+    """Passes items on and stores them under offsets: on disk at `path`, or in the state directory; else in memory.
 
-    Control items are kept between the items, in the order of their arrival, and have no offset. `keep` (items, or
-    "all") and `seconds` are lower bounds of what is kept, `size` (bytes on disk) is an upper bound; `segment` and
-    `fsync` are for the disk, too. With `replay`, a port that connects to a running application first receives the
-    content.
+    Control items are stored between the items, in the order of arrival, and have no offset. `keep` (a number of items,
+    or "all") and `seconds` are lower limits of the stored range, `size` (bytes on disk) is an upper limit; `segment`
+    and `fsync` also apply to logs on disk. With `replay`, a port that connects to a running application first receives
+    the content.
 
     Extended interface: `replay(start, end)`, `pieces(start, end)`, `events(start, end)`, `start`, `end`, `began`,
     `trim(offset)`.
@@ -94,7 +94,7 @@ class LogChannel(KeepingChannel):
 
     @property
     def start(self) -> int:
-        """The oldest offset kept."""
+        """The oldest stored offset."""
         return self._log.start
 
     @property
@@ -113,11 +113,11 @@ class LogChannel(KeepingChannel):
         return self._recovery.next if self._recovery is not None else self._log.position
 
     def replay(self, start: int, end: int | None = None) -> list[Any]:
-        """Return the items from offset *start* up to *end*, or raise `MeshError` if they are no longer kept."""
+        """Return the items from offset *start* up to *end*, or raise `MeshError` if they are no longer stored."""
         return flat(self.pieces(start, self.end if end is None else end))
 
     def pieces(self, start: int, end: int) -> list[Any]:
-        """Return the items from offset *start* up to *end* as lists and record batches, as they came."""
+        """Return the items from offset *start* up to *end* as lists and record batches, as they arrived."""
         return self._log.read(start, end)
 
     def events(self, start: int | Position, end: int | Position | None = None) -> list[Any]:
@@ -136,7 +136,7 @@ class LogChannel(KeepingChannel):
         return super().entry(outlets)
 
     def metrics(self) -> dict[str, int | float | str]:
-        """Return the range of offsets kept; on disk, also the bytes and the folder."""
+        """Return the range of stored offsets; for a log on disk, also its bytes and folder."""
         found: dict[str, int | float | str] = {"start": self.start, "end": self.end}
         if self._disk is not None:
             found |= {"bytes": self._disk.size, "folder": str(self._disk.folder)}
@@ -153,12 +153,12 @@ class LogChannel(KeepingChannel):
         return {**found, **marks, "start": max(self.start, self._trimmed)}
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
-        """Apply *replace* to every row in memory; rows on disk name their classes, and stay unchanged."""
+        """Apply *replace* to every row in memory; rows on disk, which name their classes, remain unchanged."""
         if isinstance(self._log, MemoryLog):
             self._log.exchange(replace)
 
     def restore(self, held: Mapping[str, Any]) -> None:
-        """Go on at the captured offset, unless the log on disk does not fit; rows behind it will come again."""
+        """Continue at the captured offset, if the log on disk contains it; later rows will arrive again."""
         marks = held.get("marks", (0, 0))
         self.origin, end, start = Position(held["began"], marks[0]), Position(held["end"], marks[1]), held.get("start")
         if self._disk is None:
@@ -187,7 +187,7 @@ class LogChannel(KeepingChannel):
             self._disk.settle(None)
 
     def begin_anew(self) -> None:
-        """Remove rows of an earlier attempt at the change, which no checkpoint counts: they will come again."""
+        """Remove rows of an earlier attempt at the change, which no checkpoint counts and which will arrive again."""
         if self._disk is not None:
             counted = self._disk.settled
             if counted is not None and self._disk.start <= counted.offset and counted < self._disk.position:
@@ -196,7 +196,7 @@ class LogChannel(KeepingChannel):
             self._disk.settle(self.origin)
 
     def sync(self) -> None:
-        """Force the rows that the checkpoint counts to the disk."""
+        """Force the rows that the checkpoint counts to disk."""
         if self._disk is not None:
             self._disk.sync()
 
@@ -237,7 +237,7 @@ class LogChannel(KeepingChannel):
         self.trouble = None
 
     def _wait(self, problem: StateError, work: InFlight) -> None:
-        """Let the pusher wait at its safe point, and try again; raise *problem* without a driver."""
+        """Make the pusher wait at its safe point, and retry; without a driver, raise *problem*."""
         driver = current_driver()
         if driver is None:
             raise problem

@@ -1,4 +1,4 @@
-"""Keys of items, and partitions: each item goes to the one member of a group that owns the partition of its key."""
+"""Keys of items, and partitions: each item is passed to the member of a group that owns the partition of its key."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Members: TypeAlias = Mapping[str, Entry]
 class Partitioning:
     """The partitions of a channel: the field of the items that is their key, and their number.
 
-    They are equal if they assign each key alike, whatever the channel.
+    Two instances are equal if they assign each key to the same partition, even for different channels.
     """
 
     channel: str = field(compare=False)
@@ -117,7 +117,7 @@ def _getter(kind: type, name: str) -> Callable[[Any], Any]:
 
 
 class _Owners(dict[Any, Any]):
-    """The entries of the table by key: looked up when a key first comes, and remembered."""
+    """The entries of the table by key; looked up when a key first arrives, and then stored."""
 
     __slots__ = ("_table",)
 
@@ -133,16 +133,16 @@ class _Owners(dict[Any, Any]):
 
 
 def route(partitioning: Partitioning, groups: Sequence[Members], refuse: Refuse, *, probing: bool = True) -> Entry:
-    """Compile the entry of several groups: an item goes to one member of each, a control item to all members.
+    """Compile the entry of several groups: an item is passed to one member of each, a control item to all members.
 
-    A batch is split; the items of one partition stay in order. The rest of a batch that is left over when the driver
-    unwinds is assigned anew when it goes on.
+    A batch is split; the items of one partition remain in order. If the driver unwinds, the rest of a batch is assigned
+    again when the driver continues.
     """
     table, key_of = _table(partitioning, groups), key_reader(partitioning.by)
     owners, fast = _Owners(table), eval(f"lambda item: {partitioning.key}")
 
     def push_other(item: Any, error: BaseException) -> None:
-        """Push an item of a rarer kind, any mapping; refuse one without a partition."""
+        """Push an item of a less common type, such as a mapping; refuse an item without a partition."""
         try:
             if not isinstance(error, Exception):
                 raise error

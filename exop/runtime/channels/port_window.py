@@ -1,4 +1,4 @@
-"""The windows of one port: their content, when they are due, and their succession when sizes change."""
+"""The windows of one port: their content, the time at which they are due, and the change to other sizes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Panes:
     where a later one begins, without rounding.
 
     Attributes:
-        last: The last window to begin, since other sizes apply from there on; `None` without such a limit.
+        last: The last window that begins, since other sizes apply after it; `None` without such a limit.
     """
 
     def __init__(self, size: float, slide: float) -> None:
@@ -50,7 +50,7 @@ class Panes:
         return (index + self._spans) * self.slide if self._spans else index * self.slide + self.size
 
     def add(self, index: int, moment: float, item: Any) -> None:
-        """Take an item whose last window is *index*."""
+        """Add an item whose last window is *index*."""
         if index not in self._panes:
             insort(self._order, index)
             self._panes[index], self._earliest[index] = [], moment
@@ -59,7 +59,7 @@ class Panes:
         self._number += 1
 
     def due(self, since: float | None, end: float) -> Iterator[Window[Any]]:
-        """Yield the windows that hold an item and end after *since*, and at *end* or before, the oldest first."""
+        """Yield the windows that contain an item and end after *since* and not after *end*, the oldest first."""
         start = self._first(since) if since is not None and self._order else None
         while self._order:
             pane = self._order[0]
@@ -95,11 +95,11 @@ class Panes:
         return next((index for index in (first, first + 1) if self.end_of(index) > moment), first + 2)
 
     def _number_of(self, moment: float) -> int:
-        """Return the last window that begins at or before *moment*, whatever `last` is."""
+        """Return the last window that begins at or before *moment*, without regard to `last`."""
         if isinstance(self.slide, int):
             return floor(moment) // self.slide
         number = int(moment // self.slide)
-        return number + ((number + 1) * self.slide <= moment)  # a quotient below its bound, by rounding
+        return number + ((number + 1) * self.slide <= moment)  # the quotient may have been rounded down
 
     def _content(self, index: int) -> list[Any]:
         """Return the items of a window in the order of their arrival."""
@@ -115,7 +115,7 @@ class Panes:
 
 
 def _whole(size: float) -> float:
-    """Return a whole number as an integer, so that bounds are exact, also for times in nanoseconds."""
+    """Return a whole number as an integer, so that limits are exact, also for times in nanoseconds."""
     return int(size) if float(size).is_integer() else size
 
 
@@ -127,22 +127,22 @@ class PortWindow:
     """The windows of one port: takes items and yields the windows that are due.
 
     A window by time begins at a multiple of `slide`, and is due when a punctuation excludes items before its end, or at
-    the end of the stream; an item never closes one. Every window that holds an item becomes due once. An item is late
-    if all its windows were due before it came.
+    the end of the stream; an item never closes a window. Every window that contains an item becomes due once. An item
+    is late if all its windows were due before it arrived.
 
-    When the sizes change, a `PortWindow` of the new sizes succeeds the one of the old sizes. Unless they are closed,
-    the open windows run to their end, and the new ones take every item from where the next old one would have begun:
-    by time from that moment on, by count after so many items. So every item is in a window, and where windows do not
-    overlap, in one. The first new window by time may be shorter.
+    When the sizes change, a `PortWindow` of the new sizes replaces the one of the old sizes. Unless they are closed,
+    the open windows continue to their end, and the new windows take every item from the point at which the next old
+    window would have begun: by time from that moment on, by count after that number of items. Thus every item is in a
+    window, and if windows do not overlap, in exactly one. The first new window by time may be shorter.
 
     Attributes:
         sizes: The sizes as the channel's settings have them.
         before: The windows of former sizes that are still open.
-        closed: The content of windows that were closed: due with the next item.
-        now: By time: the stream is complete up to here; later windows hold no older item.
+        closed: The content of windows that were closed, which is due with the next item.
+        now: By time: the moment up to which the stream is complete; later windows contain no older item.
         latest: By time: the latest moment that an item or punctuation has named.
-        begin: By time: items before this moment are for windows of former sizes alone.
-        skip: By count: the number of further items that are for those.
+        begin: By time: items before this moment belong only to windows of former sizes.
+        skip: By count: the number of further items that belong only to windows of former sizes.
         until: By time: no window begins there or later, since other sizes apply.
         left: By count: the number of further items, for the same reason.
     """
@@ -170,7 +170,7 @@ class PortWindow:
                 self.time(item)
 
     def add(self, item: Any) -> Iterator[Window[Any]]:
-        """Take one item when the result is iterated; yield the windows that it completes, the oldest first."""
+        """When the result is iterated, add one item, and yield the windows that it completes, the oldest first."""
         before = self.before
         if before is not None and before._over and self.skip <= 0 and not self.closed:
             self.late, self.before = self.all_late(), None
@@ -183,7 +183,7 @@ class PortWindow:
         return iter(())
 
     def advance(self, moment: float) -> Iterator[Window[Any]]:
-        """Note that the stream is complete up to *moment*; yield the windows that end at or before it."""
+        """Record that the stream is complete up to *moment*; yield the windows that end at or before this moment."""
         yield from self.take_closed()
         if self.before is not None:
             yield from self.before.advance(moment)
@@ -223,11 +223,11 @@ class PortWindow:
         return [*found, *(item for item in own if id(item) not in known)]
 
     def all_late(self) -> int:
-        """Return the number of items that came after their last window was due."""
+        """Return the number of items that arrived after their last window was due."""
         return self.late + (self.before.all_late() if self.before is not None else 0)
 
     def succeeded(self, new: PortWindow, *, close: bool) -> PortWindow:
-        """Return windows of other sizes that succeed these, which stay unchanged."""
+        """Return windows of other sizes that replace these, which remain unchanged."""
         if self.time is not None and self.sizes["time"] == new.sizes["time"]:
             new.now, new.latest = self.now, self.latest
         if close:
@@ -285,7 +285,7 @@ class PortWindow:
         self.panes.exchange(replace)
 
     def _behind(self, item: Any) -> Iterator[Window[Any]]:
-        """Take an item behind windows of former sizes, which take it first."""
+        """Add an item after it was added to windows of former sizes."""
         yield from self.take_closed()
         enters = self._enters(item)
         if self.before is not None:
@@ -296,7 +296,7 @@ class PortWindow:
             yield from self._count(item)
 
     def _enters(self, item: Any) -> bool:
-        """Whether an item is for windows of these sizes, too; the time is read as for the former sizes."""
+        """Whether an item also belongs to windows of these sizes; its time is read as for the former sizes."""
         before = self.before
         if before is not None and self.skip > 0:
             self.skip -= 1
@@ -305,7 +305,7 @@ class PortWindow:
 
     @property
     def _over(self) -> bool:
-        """Whether no window becomes due any more, nor takes an item."""
+        """Whether no window will become due or take another item."""
         if self.left is not None:
             over = self.left <= 0
         else:
@@ -354,7 +354,7 @@ class PortWindow:
         last = self.panes.last_of(moment)
         end = self.panes.end_of(last)
         if moment >= end:
-            return  # in the gap between two windows, or behind the last one
+            return  # in the gap between two windows, or after the last one
         if self.now is not None and end <= self.now:
             self.late += 1
         else:

@@ -1,4 +1,4 @@
-"""`queue`, and the base of the kinds in which items wait for another driver; a full one makes its pusher wait."""
+"""`queue`, and the base of the kinds in which items wait for another driver; a full queue makes its pusher wait."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Method, Packet
 from exop.runtime.dataflow.metrics import Flow
 from exop.runtime.drivers.base import Driver, Signal, current_driver
 
-#: The number of entries beyond its capacity that a channel holds where a driver would wait for itself.
+#: The number of entries beyond its capacity that a channel accepts if a driver would otherwise wait for itself.
 SPILL = 1_000_000
 #: The kinds of entries in the form of `capture`.
 KINDS: Final[Mapping[Method, str]] = {"push": "item", "push_batch": "batch", "control": "control"}
 _METHODS: Final[Mapping[str, Method]] = {kind: method for method, kind in KINDS.items()}
-#: Held while a driver checks for a deadlock, and notes that it waits for room.
+#: A lock that is held while a driver checks for a deadlock, and records that it waits for room.
 _WAITING = threading.Lock()
 
 
@@ -34,14 +34,14 @@ class Buffered(Channel):
     """The base of kinds that some drivers fill and one drains. `tests/contract` has the rules for a kind.
 
     No item is dropped: at `capacity`, pushers wait (back-pressure). A worker may push one entry into a full channel
-    and then waits for room at its next safe point, without a thread; with a second entry it waits inside the call. The
-    capacity is also exceeded by in-flight items of a pusher that has to reach its safe point, and where a driver would
-    wait for itself: it drains the channel, or one at which the driver that drains the channel waits, in the end.
+    and then waits for room at its next safe point, without a thread; for a second entry it waits inside the call. The
+    capacity is also exceeded by in-flight items of a pusher that has to reach its safe point, and if a driver would
+    wait for itself, because it drains this channel, or one for which the worker of this channel waits in the end.
 
     Attributes:
         capacity: The number of items that may wait.
         entries: The waiting entries, in order.
-        worker: The driver that drains the channel, which wakes it when it sleeps.
+        worker: The driver that drains the channel; the channel wakes it when it sleeps.
         deliver: The entry of the consumers, for the worker.
         left, dropped: Whether the only consumer has ended, and the number of items dropped for that reason.
         waits: The seconds for which measured items have waited.
@@ -81,11 +81,11 @@ class Buffered(Channel):
 
     @abstractmethod
     def take(self, most: int) -> list[Any]:
-        """Remove entries with up to *most* items, for a port that pulls; a control item alone."""
+        """Remove and return entries with up to *most* items, for a pulled port; a control item is returned alone."""
 
     @abstractmethod
     def put_first(self, entries: list[tuple[str, Any]]) -> None:
-        """Put entries, in the form of `capture`, before those that wait, while no item is in flight."""
+        """Insert entries, in the form of `capture`, before those that wait. Called while no item is in flight."""
 
     @abstractmethod
     def clear(self) -> int:
@@ -98,7 +98,7 @@ class Buffered(Channel):
         self._let_in()
 
     def keeps_out(self, driver: Driver, size: int = 1) -> bool:
-        """Whether *driver* has to wait for room, and is woken by it; a driver never waits for itself."""
+        """Whether *driver* has to wait for room; if so, the channel wakes it later. A driver never waits for itself."""
         driver.waits_at = None
         if self._has_room(size) or driver.ignores_capacity:
             return False
@@ -141,7 +141,7 @@ class Buffered(Channel):
                 self._pushers.append(wake)
 
     def _let_in(self) -> None:
-        """Wake the waiting pushers if there is room; called when an entry was removed."""
+        """Wake the waiting pushers if there is room. Called when an entry was removed."""
         if self.depth < self.capacity:
             with self._lock:
                 waiting, self._pushers = self._pushers, []
@@ -149,7 +149,7 @@ class Buffered(Channel):
                 wake()
 
     def _spill(self, driver: Driver) -> None:
-        """Let *driver*, which would wait for itself, exceed the capacity, up to a bound."""
+        """Let *driver*, which would wait for itself, exceed the capacity up to a limit."""
         if len(self.entries) > SPILL + self.capacity:
             self.trouble = f"the cycle through the queue {self.name!r} produces more items than it consumes"
             self.alarm()
@@ -157,13 +157,13 @@ class Buffered(Channel):
 
 
 class QueueChannel(Buffered):
-    """Keeps up to `capacity` items in memory.
+    """Stores up to `capacity` items in memory.
 
     A batch counts as its items, and a batch larger than the queue enters an empty one; a punctuation counts as an item.
     Consumers in a group share the partitions of a channel: the field `by` of an item assigns it to one.
 
     Attributes:
-        taken, marks: The number of items, and of control items, delivered or taken by a port that pulls.
+        taken, marks: The numbers of items, and of control items, that were delivered or pulled.
     """
 
     kind: ClassVar[str] = "queue"
@@ -174,7 +174,7 @@ class QueueChannel(Buffered):
         self.entries: deque[Any] = deque()
         self.taken = self.marks = 0
         self.flow = Flow(lambda: self.taken - self._apart)
-        self._apart = 0  # of `taken`, the items that the next place counts (in batches), or that a recovery has added
+        self._apart = 0  # the part of `taken` that the next place counts (in batches), or that a recovery has added
         self._extra = 0  # items in batches beyond the first of each
         self._behind: list[Entry] = [NOWHERE]
 
@@ -346,7 +346,7 @@ class QueueChannel(Buffered):
         return {"depth": self.depth, "capacity": self.capacity, "items": items, "dropped": self.dropped}
 
     def capture(self) -> Mapping[str, Any]:
-        """Return the entries, each with its kind (`item`, `batch`, `control`), the counts, and whether it is left."""
+        """Return the entries, each with its kind (`item`, `batch`, `control`), the counts, and `left`."""
         entries = [(KINDS[method], payload) for method, payload in map(unpacked, list(self.entries))]
         return {"entries": entries, "left": self.left, "taken": self.taken, "dropped": self.dropped}
 
@@ -359,11 +359,11 @@ class QueueChannel(Buffered):
         self._put(self.entries.extend, held["entries"])
 
     def put_first(self, entries: list[tuple[str, Any]]) -> None:
-        """Put captured entries before those that wait."""
+        """Insert captured entries before those that wait."""
         self._put(self.entries.extendleft, reversed(entries))
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
-        """Apply *replace* to every waiting item and batch; none is taken meanwhile, but more may come."""
+        """Apply *replace* to every waiting item and batch; no entry is removed meanwhile, but others may arrive."""
         for place, entry in enumerate(list(self.entries)):
             if type(entry) is not Packet:
                 self.entries[place] = replace(entry)
@@ -397,6 +397,6 @@ class QueueChannel(Buffered):
 
 
 def _moments() -> tuple[float, float]:
-    """Return the time at which the in-flight item has left its source, and the present time."""
+    """Return the time at which the in-flight item left its source, and the current time."""
     driver = current_driver()
     return driver.origin if driver else 0.0, time.perf_counter()

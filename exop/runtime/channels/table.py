@@ -1,4 +1,4 @@
-"""`latch` and `table`: channels that keep the last item per key; the table has indexes, scans and filters, too."""
+"""`latch` and `table`: channels that store the last item per key; a table also has indexes, scans and filters."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from exop.runtime.dataflow.entry import Entry
 
 
 class LatchChannel(KeepingChannel):
-    """Passes every item on and keeps the last one per `key` (a field, several, or none: one for all).
+    """Passes every item on and stores the last one per `key` (one field, several, or none for a single item).
 
-    A port that connects later receives the content first (`replay=True`); a pull reads it. With `fill_first`, slets
-    that read it wait until every producer has ended or sent a punctuation.
+    With `replay=True`, a port that connects later first receives the content; a pull reads the content. With
+    `fill_first`, slets that read the channel wait until every producer has ended or sent a punctuation.
     Extended interface: `get(key)`, `items()`.
     """
 
@@ -48,7 +48,7 @@ class LatchChannel(KeepingChannel):
         ]
 
     def entry(self, outlets: Sequence[Outlet]) -> Entry:
-        """Keep, then pass on; the first control item, due when all producers have sent one, marks it as filled."""
+        """Return an entry that stores and passes on; the first control item of all producers sets `filled`."""
         entry = super().entry(outlets)
         if not self.filled:
             pass_on = entry.control
@@ -81,7 +81,7 @@ class LatchChannel(KeepingChannel):
         return self.items()
 
     def metrics(self) -> dict[str, int | float | str]:
-        """Return the numbers of keys (rows), of items taken, and of items gone, by reason."""
+        """Return the numbers of keys (rows), of items accepted, and of items replaced or deleted, by reason."""
         kept = len(self._kept)
         return {self._unit: kept, "taken": kept + sum(self._gone.values()), **self._gone}
 
@@ -112,9 +112,9 @@ class LatchChannel(KeepingChannel):
 
 
 class TableChannel(LatchChannel):
-    """Keeps one row per `key` and passes every change on; a pull reads all rows.
+    """Stores one row per `key` and passes every change on; a pull reads all rows.
 
-    `index` names further fields with an index of their own. Extended interface: `get(key)`, `find(field=value)`,
+    `index` names further fields that have an index. Extended interface: `get(key)`, `find(field=value)`,
     `scan(where)`, `delete(key)`, `len()`.
     """
 
@@ -135,7 +135,7 @@ class TableChannel(LatchChannel):
         return len(self._kept)
 
     def find(self, **equal: Any) -> list[Any]:
-        """Return the rows whose fields equal the given values; by an index where one of the fields has one."""
+        """Return the rows whose fields equal the given values; use an index if one of the fields has one."""
         with self._lock:
             indexed = next((field for field in equal if field in self._index), None)
             if indexed is None:
@@ -146,7 +146,7 @@ class TableChannel(LatchChannel):
         return [row for row in rows if all(read(row) == value for read, value in readers)]
 
     def scan(self, where: Callable[[Any], bool] | None = None) -> list[Any]:
-        """Return all rows, or those for which *where* holds."""
+        """Return all rows, or those for which *where* returns true."""
         return [row for row in self.items() if where is None or where(row)]
 
     def delete(self, key: Any) -> bool:

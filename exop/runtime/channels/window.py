@@ -1,4 +1,4 @@
-"""`window`: finite pieces of an infinite stream, with a window for each connected port (paper §2.2)."""
+"""`window`: divides an infinite stream into finite windows, separately for each connected port (paper §2.2)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from exop.runtime.drivers.base import current_driver
 
 
 class WindowChannel(Channel):
-    """Gives each connected port a window of its own; the port receives `list[T]`.
+    """Gives each connected port its own window; the port receives `list[T]`.
 
-    By count (`count=10, slide=5`), by event time (`seconds=60, slide=10, time="field"`; a window that holds an item is
+    By count (`count=10, slide=5`), by event time (`seconds=60, slide=10, time="field"`; a window that has an item is
     due when a punctuation excludes items before its end, and at the end of the stream), or by explicit eviction
     (`evict=True`: with every item the slet receives its whole `Window` and calls `evict(n)` on it).
     `ports={"node.port": {...}}` gives one port other sizes. Items after their last window was due are counted (`late`).
@@ -31,10 +31,10 @@ class WindowChannel(Channel):
 
     Attributes:
         windows: The windows of each port.
-        upstream: The channels through which punctuations come.
-        warned: The producers of which a warning was logged.
+        upstream: The channels through which punctuations arrive.
+        warned: The producers about which a warning was logged.
         unpunctuated: The producers (`node.port`) that send no punctuations. Each of their items is followed by a
-            punctuation for its own time, as behind `stock:watermark` without delay.
+            punctuation for the time of the item, as by `stock:watermark` without delay.
     """
 
     kind: ClassVar[str] = WINDOW
@@ -82,13 +82,13 @@ class WindowChannel(Channel):
         return [(setting, name) for setting, sizes in given.items() if (name := sizes.get("time"))]
 
     def readers(self, ports: Sequence[str]) -> None:
-        """Give each port that pulls a window of its own."""
+        """Give each pulled port its own window."""
         self._readers = tuple(ports)
 
     def entry(self, outlets: Sequence[Outlet]) -> Entry:
-        """Bind each port behind its window; a port that stays connected keeps its items."""
+        """Bind each port to its window; that of a port that remains connected retains its items."""
         known, ports = dict(self.windows), (*self._readers, *(outlet.port for outlet in outlets))
-        # In place: in-flight items may return by entries that were compiled before.
+        # Changed in place, since in-flight items may return by entries that were compiled before.
         self.windows.clear()
         self.windows.update({port: known.get(port) or self._window(port) for port in ports})
         self._targets.update(dict.fromkeys(ports, NOWHERE) | {outlet.port: outlet.entry for outlet in outlets})
@@ -100,7 +100,7 @@ class WindowChannel(Channel):
         return partial(self.windows.update, dict(self.windows))
 
     def reconfigure(self, settings: Mapping[str, Any], *, close: bool) -> Callable[[], None]:
-        """Let the open windows of changed ports run to their end, or close them to leave with the next item."""
+        """Let the open windows of changed ports continue to their end, or close and emit them with the next item."""
         fresh = WindowChannel(self.name, **settings)
         before, kept = (self._sizes, self._per_port), dict(self.windows)
         self._sizes, self._per_port = fresh._sizes, fresh._per_port
@@ -126,7 +126,7 @@ class WindowChannel(Channel):
         return list(window.held()) if window else []
 
     def metrics(self) -> dict[str, int | float | str]:
-        """Return, over all ports, the items held, late, taken and evicted (delivered for the last time)."""
+        """Return the numbers of items stored, late, accepted and evicted (delivered a last time) over all ports."""
         windows = self.windows.values()
         held, late = sum(len(window.held()) for window in windows), sum(window.all_late() for window in windows)
         taken = sum(self._taken[port] for port in self.windows)
@@ -145,7 +145,7 @@ class WindowChannel(Channel):
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
         """Apply *replace* to every item of the open windows."""
-        done: dict[int, tuple[Any, Any]] = {}  # an item in windows of several sizes stays one object
+        done: dict[int, tuple[Any, Any]] = {}  # an item in windows of several sizes remains one object
 
         def replaced(item: Any) -> Any:
             return done.setdefault(id(item), (item, None if id(item) in done else replace(item)))[1]
@@ -179,7 +179,7 @@ class WindowChannel(Channel):
     def _way(self, port: str, *, probing: bool = False) -> Entry:
         all_windows, targets, taken = self.windows, self._targets, self._taken
 
-        def into() -> Entry:  # read each time: in-flight items may return after the port was bound anew
+        def into() -> Entry:  # read each time, since in-flight items may return after the port was bound anew
             return targets[port].probe if probing else targets[port]
 
         def push(item: Any) -> None:
@@ -210,10 +210,11 @@ class WindowChannel(Channel):
 
 
 def _deliver(entry: Entry, due: Iterable[Any], method: Method = "push") -> None:
-    """Push the windows that are due, in turn; after an error, the others stay due.
+    """Push the windows that are due, one after the other; after an error, the others remain due.
 
-    A due window has left the channel, and cannot be made again from the item that completed it. So an error of `entry`
-    becomes an `Unwind` here: otherwise it would count as the channel's refusal of that item, as an error of *due* does.
+    A due window was removed from the channel, and cannot be made again from the item that completed it. Therefore an
+    error of `entry` becomes an `Unwind`: otherwise it would count as a refusal of this item by the channel, as an error
+    of *due* does.
     """
     rest, push = iter(due), getattr(entry, method)
     for payload in rest:
@@ -221,7 +222,7 @@ def _deliver(entry: Entry, due: Iterable[Any], method: Method = "push") -> None:
             push(payload)
         except BaseException as error:
             driver = current_driver()
-            if driver is None:  # pushed by hand, outside of any driver: the caller gets the error
+            if driver is None:  # pushed without a driver: the caller gets the error
                 raise
             unwound = driver.unwinding(error, InFlight(entry, method, payload))
             unwound.then(entry, method, rest)
@@ -238,7 +239,7 @@ def timed_by(channel: WindowChannel) -> str | None:
 
 
 def followed(channel: WindowChannel, producer: str, entry: Entry) -> Entry:
-    """Return the entry of one producer into windows; its items imply punctuations if it sends none."""
+    """Return the entry of one producer into windows; if the producer sends no punctuations, its items imply them."""
 
     def behind(push: Callable[[Any], None], items: Callable[[Any], Sequence[Any]]) -> Callable[[Any], None]:
         def push_and_tell(payload: Any) -> None:
@@ -266,7 +267,7 @@ def followed(channel: WindowChannel, producer: str, entry: Entry) -> Entry:
 
 
 def _told(channel: WindowChannel, producer: str, items: Sequence[Any]) -> list[Punctuation]:
-    """Return the punctuation for the latest of these items, if it is later than all before."""
+    """Return a punctuation at the time of the latest of these items, if later than every earlier punctuation."""
     field = timed_by(channel)
     if field is None:
         return []

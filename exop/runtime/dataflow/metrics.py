@@ -1,7 +1,7 @@
-"""The counts and times of one component: counts are exact, times are measured by samples.
+"""The counts and times of one component; counts are exact, times are sampled.
 
-A chain of fused slets counts an item once, where it enters. The counts of each slet in the chain follow by
-conservation: it has received what the slet before it has passed on, and passes on what it has received, except for the
+A chain of fused slets counts an item once, at its entry. The counts of each slet in the chain are derived by
+conservation: a slet receives the items that the slet before it passes on, and passes on each of them, except for the
 deviations (no result, several, an error), which its `Tally` counts.
 """
 
@@ -25,9 +25,9 @@ Counts: TypeAlias = dict[tuple[Direction, str], int]
 READING: Final = threading.RLock()
 #: The figures of a component that come from samples.
 SAMPLED: Final = ["busy_s", "service_ms", "latency_ms"]
-#: Quantiles that were not asked for.
+#: Quantiles that were not requested.
 _NOTHING: Final[dict[str, float]] = {}
-#: Of `ComponentMetrics`: what is counted beside the items of each port.
+#: The counts of `ComponentMetrics` other than the items of each port.
 _COUNTED: Final = ("batches", "errors", "skipped")
 
 
@@ -46,7 +46,7 @@ class CountingSource(Protocol):
 
 
 class Flow:
-    """The count of the items that one place passes on (*passed* reads it), from which another derives its own."""
+    """The count of the items that one place passes on, from which the next place derives its own count."""
 
     __slots__ = ("_connected_at", "_read", "_target")
 
@@ -57,16 +57,16 @@ class Flow:
 
     @property
     def passed(self) -> int:
-        """The number of items that it has passed on."""
+        """The number of items that were passed on."""
         return self._read()
 
     @property
     def since(self) -> int:
-        """The number of these since it was connected to its present target."""
+        """The number of items that were passed on since the flow was connected to its present target."""
         return self.passed - self._connected_at
 
     def lead_into(self, target: Tally | None) -> None:
-        """Connect it to *target*, which derives its own count from this one; the driver is parked."""
+        """Connect the flow to *target*, which derives its own count from this one. The driver is parked."""
         if target is self._target:
             return
         with READING:
@@ -84,11 +84,11 @@ class Tally(Flow):
     Attributes:
         received: Items that were counted when they entered.
         sources: Flows into the port, counted where they begin.
-        earlier: Items of flows that lead elsewhere now. Apart from `received`, since any thread may end a flow.
-        stopped: Items without exactly one result: none, several, an error.
-        returned: Items that were given back, to be pushed once more.
-        sent: Results that did not leave through the chain.
-        chained: A single result leaves through the chain.
+        earlier: Items of flows that now have another target; not part of `received`, since any thread may end a flow.
+        stopped: Items without exactly one result: with no result, several results, or an error.
+        returned: Items that were given back, to be pushed a second time.
+        sent: Results that were not sent through the chain.
+        chained: Whether a single result is sent through the chain.
     """
 
     __slots__ = ("chained", "earlier", "received", "returned", "sent", "sources", "stopped")
@@ -122,7 +122,7 @@ class Tally(Flow):
         return found
 
     def give_back(self, items: int) -> None:
-        """Count items that have entered, come to nothing, and enter once more."""
+        """Count items that have entered without any result, and will enter a second time."""
         self.returned += items
         self.stopped += items
 
@@ -136,9 +136,9 @@ class ComponentMetrics:
         source: The driver of a slet that is iterated.
 
     Attributes:
-        before: Items counted by predecessors, or before a recovery, minus those processed as a follower or in a replay.
-        recovered: Of those, the items in and out that a checkpoint has brought.
-        batches, errors, skipped: Calls with a batch, exceptions, items left out because of one.
+        before: Items counted by replaced slets, or before a recovery, without those of a follower or a replay.
+        recovered: The part of `before` that comes from a checkpoint, in and out.
+        batches, errors, skipped: The numbers of calls with a batch, of exceptions, and of items skipped because of one.
         busy: The seconds in calls with batches or columns, all of which are measured.
         times, singles, latencies: The last measured seconds: of such a call, of one with an item, and since the source.
             An idle slet has none.
@@ -166,19 +166,19 @@ class ComponentMetrics:
         self._inherited: Counts = {}
 
     def succeed(self, predecessor: ComponentMetrics) -> None:
-        """Go on from the counts of a predecessor; discard those of the component itself so far."""
+        """Continue from the counts of the replaced component; discard previous counts of this component."""
         self.before, self._inherited = {key: -items for key, items in self._counted({}).items()}, {}
         self.inherit(predecessor)
 
     def inherit(self, predecessor: ComponentMetrics) -> None:
-        """Take over the counts of a predecessor; again when it has handed over its in-flight items."""
+        """Take over the counts of the replaced component; repeated when it has passed on its in-flight items."""
         counts = predecessor.counts()
         for key, items in counts.items():
             self.before[key] = self.before.get(key, 0) + items - self._inherited.get(key, 0)
         self._inherited = counts
 
     def counts(self, known: dict[Tally, int] | None = None) -> Counts:
-        """Return the items of every port: exact while nothing is in flight, else up to the item under way.
+        """Return the items of every port; the counts are exact, except for items that are in flight.
 
         *known* has the tallies that were read in the same pass over several components.
         """
@@ -207,7 +207,7 @@ class ComponentMetrics:
         return found
 
     def figures(self, counts: Counts, most: int, *, times: bool = True) -> dict[str, Any]:
-        """Return the figures for these `counts`, without the quantiles of *times* if they are not asked for.
+        """Return the metrics for these `counts`; those of *times* only on request.
 
         *most* samples are taken into account for the busy seconds. It is called for each of a thousand nodes whenever
         metrics are polled: hence one pass over the ports, and as few new objects as possible.
@@ -236,7 +236,7 @@ class ComponentMetrics:
         }
 
     def disconnect(self) -> None:
-        """Disconnect the counts of what follows the component, which has left."""
+        """Disconnect the counts of the places downstream, since the component was replaced or removed."""
         for flow in (*self.tallies.values(), *([self._source.flow] if self._source is not None else ())):
             flow.lead_into(None)
 
@@ -246,7 +246,7 @@ class ComponentMetrics:
         self.last_error = error_text(error)
 
     def timed(self, call: Callable[[Any], Any], *, lazy: bool) -> Callable[[Any], Any]:
-        """Return the measured twin of a slet's call, in which the iterator of a *lazy* one is run to its end."""
+        """Return a call that also measures the slet's call; if *lazy*, it exhausts the returned iterator."""
         clock = time.perf_counter
 
         def call_timed(item: Any) -> Any:
@@ -260,7 +260,7 @@ class ComponentMetrics:
     def _busy_seconds(self, singles: int, most: int) -> float:
         """Return the seconds in calls: exact for batches, estimated for *singles*, the calls with single items so far.
 
-        The calls since the last look count with the median of the last samples, of *most* of them.
+        Calls since the last request are estimated by the median of the last samples, at most *most* of them.
         """
         with READING:
             if (fresh := singles - self._seen) and "singles" in vars(self) and (last := self.singles):
@@ -270,7 +270,7 @@ class ComponentMetrics:
             return busy if busy > 0 else 0.0
 
     def restore(self, held: Mapping[str, Any]) -> None:
-        """Go on from counts that `capture_metrics` returned; a checkpoint of an earlier release has none."""
+        """Continue from the counts that `capture_metrics` returned; a checkpoint of an earlier release has none."""
         self.before = {(direction, port): count for direction, port, count in held.get("items", ())}
         self.batches, self.errors, self.skipped = (held.get(name, 0) for name in _COUNTED)
         self.recovered = {"items_in": total(self.before, "in"), "items_out": total(self.before, "out")}

@@ -1,1 +1,1 @@
-"""Durable applications: checkpoints that are consistent, and going on from the last one after a crash."""
+"""Durable applications: consistent checkpoints, and recovery from the last checkpoint after a crash."""

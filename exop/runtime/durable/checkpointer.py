@@ -1,13 +1,13 @@
 """`Checkpointer`: takes the checkpoints of one application, periodically, on request, and at its end.
 
-A slet takes part with any of these methods. The stream stands still during the first two, and runs during the others:
+A slet participates by any of these methods. The stream is paused during the first two, and runs during the others:
 
-    flush()                      hand on buffered output
-    prepare_checkpoint(number)   the items so far belong to this checkpoint; the number stays until one is committed
-    sync()                       force to the disk what the memento counts as written
+    flush()                      emit buffered output
+    prepare_checkpoint(number)   all items so far belong to this checkpoint; a retry after a failure has the same number
+    sync()                       force to disk the output that the memento counts as written
     commit_checkpoint(number)    the checkpoint is committed: emit the output that belongs to it
 
-Channels that keep files take part with `sync` and `committed`.
+Channels with files participate by `sync` and `committed`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PATIENCE = 10.0
 BRIEF = 1.0
 #: Seconds for `commit_checkpoint` of all slets.
 COMMITTING = 30.0
-#: A source that does not park within so many seconds is slow.
+#: Seconds after which a source that has not parked counts as slow.
 QUICK = 0.01
 _PHASES: Final = {"prepare_checkpoint": "preparing a checkpoint", "sync": "bringing its output to the disk"}
 
@@ -51,7 +51,7 @@ Hold: TypeAlias = Callable[[Deployment, Component, Exception], None]
 
 @dataclasses.dataclass
 class Figures:
-    """The figures of an application's checkpoints, as `status` shows them."""
+    """The metrics of an application's checkpoints, which `status` shows."""
 
     taken: int = 0
     failed: int = 0
@@ -63,7 +63,7 @@ class Figures:
 
 
 class Checkpointer:
-    """Takes checkpoints of one deployment, in a thread of its own at the interval of the mesh.
+    """Takes checkpoints of one deployment, in its own thread, at the interval that the mesh specifies.
 
     *hold* blocks the input of a slet that has exceeded the time of a call.
     """
@@ -85,14 +85,14 @@ class Checkpointer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Take no more of them."""
+        """Stop taking checkpoints periodically."""
         self._stop.set()
         self._deployment.notify_waiting()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(PATIENCE)
 
     def take(self, patience: float = PATIENCE, *, last: bool = False) -> None:
-        """Take a checkpoint now; it is written when this returns. With *last*, all drivers stop after it."""
+        """Take a checkpoint now, and return when it is written. If *last*, all drivers stop after it."""
         seconds = min(patience, COMMITTING) if last else COMMITTING
         self._carry_out(partial(self._captured, patience, last=last), patience if last else PATIENCE, seconds)
 
@@ -101,7 +101,7 @@ class Checkpointer:
         self._carry_out(self._prepared, PATIENCE, COMMITTING)
 
     def status(self) -> dict[str, Any]:
-        """Return the figures of the checkpoints as plain data."""
+        """Return the metrics of the checkpoints as plain data."""
         return {"every_s": self._deployment.mesh.durable, **dataclasses.asdict(self.figures)}
 
     def has_sinks(self) -> bool:
@@ -109,7 +109,7 @@ class Checkpointer:
         return any(True for _ in self._hooks("commit_checkpoint"))
 
     def _carry_out(self, captured: Callable[[int], Snapshot], patience: float, committing: float) -> None:
-        """Capture, write, commit; wait up to *patience* s for the checkpoint before, *committing* s for the slets."""
+        """Capture, write, commit; wait up to *patience* s for the previous checkpoint, *committing* s for the slets."""
         deployment, figures = self._deployment, self.figures
         with self._alone(patience):
             with deployment.changing:
@@ -131,7 +131,7 @@ class Checkpointer:
                     journals = self._journals()
                     for name, held in engine_positions(snapshot).items() if journals else ():
                         journals[name].trim_output(held)
-                    for folder in retired:  # only the checkpoint before this one names it
+                    for folder in retired:  # only the previous checkpoint refers to it
                         shutil.rmtree(folder, ignore_errors=True)
                         deployment.retired.remove(folder)
                     begun = self._commit(number)
@@ -141,7 +141,7 @@ class Checkpointer:
 
     @contextmanager
     def _alone(self, patience: float) -> Iterator[None]:
-        """Wait up to *patience* seconds for another checkpoint, but not while that is being committed."""
+        """Wait up to *patience* seconds for another checkpoint, but not while that checkpoint is being committed."""
         end = time.monotonic() + patience
         while not self._turn.acquire(timeout=BRIEF):
             calls = [(one.node.name, one.committing) for one in self._deployment.components.values()]
@@ -156,7 +156,7 @@ class Checkpointer:
 
     @contextmanager
     def _noted(self, *, failed: bool = True) -> Iterator[None]:
-        """Note an error of the block, and block the input of a slet that has exceeded the time of a call."""
+        """Record an error of the block, and block the input of a slet that has exceeded the time limit of a call."""
         try:
             yield
         except ExopError as problem:
@@ -168,7 +168,7 @@ class Checkpointer:
             raise
 
     def _note(self, trouble: str | None) -> None:
-        """Log trouble when it begins and ends, not with every checkpoint."""
+        """Log a problem when it begins and ends, not for every checkpoint."""
         before, self.figures.trouble = self.figures.trouble, trouble
         if trouble != before:
             log = logger("exop.checkpoints").bind(application=self._deployment.name)
@@ -182,7 +182,7 @@ class Checkpointer:
         return self._user().abandoned(*self._deployment.components.values(), *self._owners.values())
 
     def _check_free(self) -> None:
-        """Refuse a checkpoint while a slet is in an abandoned call of an earlier one, which may change its state."""
+        """Refuse a checkpoint while a slet is in an abandoned call of an earlier one, which may change the state."""
         for call in self._given_up():
             node = call.component.title
             problem = f"{node} holds it up: {call.phase} was given up, and has not returned for {call.seconds:.0f} s"
@@ -218,7 +218,7 @@ class Checkpointer:
         return snapshot
 
     def _prepared(self, number: int) -> Snapshot:
-        """Prepare and capture, while the stream stands still."""
+        """Prepare and capture, while the stream is paused."""
         deployment, known = self._deployment, self._owners
         self._call("prepare_checkpoint", number)
         name = deployment.name
@@ -228,14 +228,14 @@ class Checkpointer:
         return work() if component is None else component.user.run(component, CAPTURING, work, PATIENCE)
 
     def _topology(self) -> str:
-        """Return the topology of the mesh, rendered anew when the mesh has changed."""
+        """Return the topology of the mesh, rendered again if the mesh has changed."""
         mesh = self._deployment.mesh
         if mesh is not self._rendered[0]:
             self._rendered = mesh, mesh.to_toml()
         return self._rendered[1]
 
     def _sync(self) -> None:
-        """Force to the disk what was captured as written."""
+        """Force to disk the output that was captured as written."""
         self._call("sync")
         for journal in self._journals().values():
             journal.sync()
@@ -243,7 +243,7 @@ class Checkpointer:
             self._run(channel, _PHASES["sync"], channel.sync)
 
     def _commit(self, number: int) -> list[Component]:
-        """Begin to commit a checkpoint; return the slets that emit output with it."""
+        """Start to commit a checkpoint; return the slets that emit output at the commit."""
         begun = []
         for component, hook in self._hooks("commit_checkpoint"):
             work = partial(hook, number)
@@ -269,7 +269,7 @@ class Checkpointer:
         failpoint("checkpoint-put-out")
 
     def _each(self, works: Mapping[str, Callable[[], object]]) -> None:
-        """Let all participants commit, by their names; raise the last error."""
+        """Make all participants commit, by name; raise the last error."""
         failed: NotCommitted | None = None
         for name, work in works.items():
             try:
@@ -286,7 +286,7 @@ class Checkpointer:
         return {name: one.tie for name, one in components if isinstance(one.tie, DiskJournal)}
 
     def _run(self, channel: Channel, phase: str, work: Callable[[], None]) -> None:
-        """Call code of a channel under a time limit, as that of a slet."""
+        """Call code of a channel under a time limit, like that of a slet."""
         self._user().run(self._owners[channel.name], phase, work, PATIENCE)
 
     def _user(self) -> UserCalls:

@@ -1,9 +1,9 @@
-"""The database of a state directory: its tables, its transactions, and the generation file that numbers these.
+"""The database of a state directory: its tables, its transactions, and the generation file with their numbers.
 
-A start takes the state that the last transaction has left, or refuses by name a state that may be older, or damaged:
+A start loads the state after the last transaction, or refuses with an error a state that may be older, or damaged:
 
-- The number and the digest of a transaction are in the generation file, on the disk, before it is committed. That it is
-  committed is noted there before a sink or an engine can learn of it.
+- The number and the digest of a transaction are on disk in the generation file before the commit. The commit is
+  recorded there before a sink or an engine can learn of it.
 - A digest for each application covers its rows and the checksums of the parts of its checkpoint; one over all covers
   these, the plugins and the number.
 - A mesh is stored in one row for each table of its topology file, so that a change writes only the rows that it
@@ -28,7 +28,7 @@ from exop.logs import logger
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.log.segment import DISK, replace_file
 
-#: The version of the tables, and that of the release before, which is migrated; any other version is refused.
+#: The version of the tables, and that of the previous release, which is migrated; other versions are refused.
 VERSION: Final = 3
 FORMER: Final = 2
 FILE: Final = "platform.sqlite"
@@ -57,7 +57,7 @@ CREATE TABLE parts (
 _HISTORY: Final = """
 CREATE TABLE IF NOT EXISTS history (
     application TEXT NOT NULL, number INTEGER NOT NULL, content TEXT NOT NULL, PRIMARY KEY (application, number));"""
-#: The rows under the digest of one application; the sum in the first stands for its sections.
+#: The rows that the digest of one application covers; the sum in the first row represents the sections.
 _ROWS_OF_APPLICATION: Final = (
     "SELECT * FROM applications WHERE name = ?",
     "SELECT * FROM checkpoints WHERE application = ?",
@@ -75,14 +75,14 @@ _NAMES: Final = (
 
 
 class Generation(NamedTuple):
-    """A transaction: its number, the digest of the database after it, and whether it is known to be committed."""
+    """A transaction: its number, the digest of the database after it, and whether its commit is recorded."""
 
     number: int
     digest: str
     committed: bool
 
     def as_line(self) -> bytes:
-        """Return the content of the file: always of the same length, so that it is overwritten in place."""
+        """Return the content of the file, which always has the same length, so that it can be overwritten in place."""
         state = "committed" if self.committed else "written"
         text = f"ExoP generation {self.number:020d} {state:9} {self.digest:32}"
         return f"{text} {zlib.crc32(text.encode()):08x}\n".encode()
@@ -96,7 +96,7 @@ class GenerationFile:
         self._number: int | None = None
 
     def read(self) -> Generation | None:
-        """Read the file; `None` if there is none. Raises `StateError` if it is damaged."""
+        """Read the file; return `None` if it does not exist, and raise `StateError` if it is damaged."""
         try:
             line = self.path.read_bytes()
             _, _, number, state, digest, _ = line.decode("ascii").split()
@@ -112,7 +112,7 @@ class GenerationFile:
         return found
 
     def write(self, generation: Generation) -> None:
-        """Overwrite the file; it is on the disk when this returns."""
+        """Overwrite the file, and return when it is on disk."""
         line = generation.as_line()
         if self._number is None:
             if not self.path.exists():
@@ -139,10 +139,10 @@ class GenerationFile:
 
 
 class Database:
-    """The connection of a running platform; it locks the database.
+    """The connection of a running platform, which locks the database.
 
     Attributes:
-        damaged: Applications whose rows are damaged: kept as they are until they are forgotten.
+        damaged: Applications whose rows are damaged; these rows remain unchanged until the application is removed.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -184,10 +184,10 @@ class Database:
     def transaction(
         self, *applications: str, forget: bool = False, sealed: bool = True
     ) -> Iterator[sqlite3.Connection]:
-        """Change the rows of some applications, or those of none; all of it is committed, or nothing.
+        """Change rows of applications, or other rows, in one transaction: all changes are committed, or none.
 
-        Damaged rows stay unchanged unless *forget* is set. A transaction that is not *sealed* gets no number: no digest
-        covers its rows, on which no start depends.
+        Damaged rows remain unchanged unless *forget* is set. A transaction that is not *sealed* gets no number: no
+        digest covers its rows, on which no start depends.
         """
         with self._turn:
             for application in applications:
@@ -252,7 +252,7 @@ def inspect(directory: Path) -> Inspected | None:
 
 
 def accept(directory: Path) -> Generation:
-    """Take the database for the newest state, whatever the generation file says; return its generation."""
+    """Accept the database as the newest state, without regard to the generation file; return its generation."""
     found = contents_of(directory / FILE)
     if found is None:
         raise _lost(directory / FILE, "it is missing or empty: there is nothing to accept")
@@ -291,7 +291,7 @@ def contents_of(path: Path) -> Inspected | None:
 def check(path: Path) -> None:
     """Verify the structure of a database, or raise `sqlite3.DatabaseError`, or `OSError` if it cannot be read."""
     with path.open("rb") as file:
-        # SQLite itself takes a file of a few bytes for an empty one, and overwrites it.
+        # SQLite itself treats a file of a few bytes as empty, and overwrites it.
         if file.read(len(_MAGIC)) != _MAGIC:
             raise sqlite3.DatabaseError("its header is not that of a database")
     with opened(path) as database:
@@ -333,7 +333,7 @@ def build(directory: Path) -> Generation:
 
 
 def upgrade(database: sqlite3.Connection) -> None:
-    """Bring the tables of version 2, where each topology was one text, to this version, in the running transaction."""
+    """Migrate the tables of version 2, where each topology was one string, in the running transaction."""
     run = database.execute
     run("ALTER TABLE applications RENAME TO second")
     run(_APPLICATIONS)
@@ -364,7 +364,7 @@ def seal(database: sqlite3.Connection, noted: GenerationFile, *applications: str
 
 
 def checksum(kind: str, name: str, content: str) -> int:
-    """Return the checksum of one row of a mesh; the sum of millions of them fits into a column."""
+    """Return the checksum of one row of a mesh, small enough that the sum of millions fits into a column."""
     data = "\0".join((kind, name, content)).encode("utf-8", "surrogateescape")
     return int.from_bytes(blake2b(data, digest_size=5).digest())
 
@@ -376,13 +376,13 @@ def _sum_of(database: sqlite3.Connection, application: str) -> int:
 
 
 def _digest_of(database: sqlite3.Connection, queries: tuple[str, ...], *values: str) -> str:
-    """Return the digest over all rows that some queries find; empty if they find none."""
+    """Return the digest over all rows that the queries return; empty if there are none."""
     found = [database.execute(query, values).fetchall() for query in queries]
     return blake2b(repr(found).encode("ascii", "backslashreplace"), digest_size=16).hexdigest() if any(found) else ""
 
 
 def _damaged(database: sqlite3.Connection, path: Path, version: int) -> Iterator[tuple[str, str]]:
-    """Yield the applications whose rows do not fit to their digest, or whose sections do not fit to their sum."""
+    """Yield the applications whose rows do not match their digest, or whose sections do not match their sum."""
     sums = dict(database.execute("SELECT name, sum FROM applications").fetchall()) if version == VERSION else {}
     digests = dict(database.execute("SELECT * FROM digests").fetchall())
     for (name,) in database.execute(_NAMES).fetchall():
@@ -393,7 +393,7 @@ def _damaged(database: sqlite3.Connection, path: Path, version: int) -> Iterator
 
 
 def _connect(path: Path, mode: str = "rw") -> sqlite3.Connection:
-    """Connect without implicit transactions; text that is not UTF-8 is returned unchanged, and fails the digest."""
+    """Connect without implicit transactions; strings that are not UTF-8 are returned unchanged, and fail the digest."""
     address = f"{path.absolute().as_uri()}?mode={mode}"
     database = sqlite3.connect(address, uri=True, check_same_thread=False, isolation_level=None)
     database.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
@@ -401,12 +401,12 @@ def _connect(path: Path, mode: str = "rw") -> sqlite3.Connection:
 
 
 def _has_content(path: Path) -> bool:
-    """Whether a file has content; a folder in its place counts, and cannot be used."""
+    """Whether a file has content; a folder in its place counts as content, and cannot be used."""
     return path.exists() and (path.is_dir() or path.stat().st_size > 0)
 
 
 def _unusable(path: Path, problem: Exception) -> StateError:
-    """Return the error for a database that cannot be opened, because of its content or its place."""
+    """Return the error for a database that cannot be opened, because of its content or its location."""
     if isinstance(problem, (OSError, sqlite3.OperationalError)) and not str(problem).startswith("no such"):
         return StateError(
             f"{path} cannot be used ({problem}); nothing was changed; make room there, or make it writable, or give "

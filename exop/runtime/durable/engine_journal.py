@@ -1,4 +1,4 @@
-"""The engine journal: the input and output of an engine with threads of its own, in memory or in logs on disk."""
+"""The engine journal: the input and output of an engine with its own threads, in memory or in logs on disk."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from exop.runtime.log.memory import EventLog, MemoryLog, Retention
 if TYPE_CHECKING:
     from exop.runtime.log.disk import DiskLog
 
-#: The engine waits while so many emitted payloads have not left.
+#: The number of unsent payloads at which the engine waits.
 MOST: Final = 64
-#: The producer under which batches are appended; the key of their log, beside the names of input ports.
+#: The producer under which batches are appended; the key of their log, next to the names of input ports.
 _BATCHES: Final = "batches"
 _OUTPUT: Final = ""
 #: Seconds between two checks for the end of the application while the engine waits for room.
@@ -34,12 +34,12 @@ _GLANCE: Final = 0.05
 
 
 class EngineJournal(Tie):
-    """The `Tie` that a platform gives to an engine: the events that it was given, and the output that it emits.
+    """The `Tie` that a platform passes to an engine: the events that arrive for it, and the output that it emits.
 
-    Events are numbered: an item, a row of a batch, and a control item are one each, as rows of the log of their port.
+    Events are numbered: each item, each row of a batch, and each control item is one, as is a row of the port's log.
 
     Attributes:
-        place: Its folder in the state directory, in a durable application.
+        place: The folder of the journal in the state directory, in a durable application.
     """
 
     place: Path | None = None
@@ -55,7 +55,7 @@ class EngineJournal(Tie):
         self._emitting = 0
 
     def take(self, port: str, payload: Any) -> Any | None:
-        """Append the new part of a payload to the log, and return it."""
+        """Append the part of a payload that is not yet in the log, and return that part."""
         log, size, first = self._logs[port], self._size(port, payload), self.arrived(port)
         known = min(log.end - first, size)
         fresh = None if known >= size else payload if known <= 0 else cut(payload, known, size)
@@ -65,7 +65,7 @@ class EngineJournal(Tie):
         return fresh
 
     def events(self, port: str, start: int | None = None) -> Iterator[tuple[int, Any]]:
-        """Return the events of *port* from event number *start* on, each payload with the number of its first event."""
+        """Return the payloads of *port* from event number *start* on, each with the number of its first event."""
         log = self._logs.get(port)
         if log is None:  # a port that pulls
             return
@@ -79,12 +79,12 @@ class EngineJournal(Tie):
     def put_out(
         self, batch: int | None, leaving: Iterable[Leaving], inputs: Mapping[str, int], note: Any = None
     ) -> bool:
-        """Emit a batch; `False` also when everything is being closed."""
+        """Emit a batch; return `False` if it is not wanted, or if the application is being closed."""
         try:
             with self._emission(batch) as wanted:
                 if not wanted:
                     return False
-                # The platform hands the unsent part over to a successor if the engine is stopped from here on.
+                # If the engine is stopped from here on, the platform passes the unsent part to the replacement.
                 self._unsent.extend(leaving)
                 self._commit(batch, inputs, note)
                 for port in self._logs.keys() & inputs.keys():
@@ -96,14 +96,14 @@ class EngineJournal(Tie):
             return False
 
     def arrived(self, port: str) -> int:
-        """Return the number of events that have come to *port*."""
+        """Return the number of events that have arrived at *port*."""
         return self._arrived.get(port, 0)
 
     def open(self) -> None:
         """Open the logs, before the slet is opened."""
 
     def start(self) -> None:
-        """Let the output leave, once everything is open."""
+        """Start to send the output. Called when all slets are open."""
 
     def close(self) -> None:
         """Close the logs, after the slet was closed."""
@@ -113,16 +113,16 @@ class EngineJournal(Tie):
         return True
 
     def hurried(self) -> bool:
-        """Whether the driver that delivers events is requested to come to its safe point."""
+        """Whether the driver that delivers events is requested to reach its safe point."""
         driver = current_driver()
         return driver is not None and (driver.closed or driver.halting)
 
     def settle(self, timeout: float | None = None) -> bool:
-        """Wait until all emitted output has left; `False` after *timeout* seconds."""
+        """Wait until all emitted output is sent; return `False` after *timeout* seconds."""
         return True
 
     def hold(self, timeout: float | None = None) -> bool:
-        """Let later batches wait, until `release`; `False` if one is still under way after *timeout* seconds."""
+        """Make later batches wait until `release`; return `False` if one is still emitted after *timeout* seconds."""
         with self._changed:
             self._held = True
             return self._changed.wait_for(lambda: not self._emitting, timeout)
@@ -134,13 +134,13 @@ class EngineJournal(Tie):
             self._changed.notify_all()
 
     def retire(self) -> None:
-        """Refuse later batches: a successor takes the events of which no batch was emitted."""
+        """Refuse later batches; the replacement takes the events for which no batch was emitted."""
         with self._changed:
             self._retired = True
             self._changed.notify_all()
 
     def take_in_flight(self) -> list[Leaving]:
-        """Give away the emitted output that has not left; the journal is retired, its driver is parked."""
+        """Take out the emitted output that is not sent. The journal is retired, and its driver is parked."""
         with self._changed:
             found = [(port, payload) for port, payload in self._unsent if port is not None]
             self._unsent.clear()
@@ -151,7 +151,7 @@ class EngineJournal(Tie):
 
     @contextmanager
     def _emission(self, batch: int | None) -> Iterator[bool]:
-        """Wait while the journal is held; yield whether the batch is wanted, and count it as under way meanwhile."""
+        """Wait while the journal is held; yield whether the batch is wanted, and count it during the block."""
         with self._changed:
             self._changed.wait_for(lambda: not self._held or self._retired)
             wanted = not (self._retired or (batch is not None and batch <= self.committed.batch))
@@ -165,14 +165,14 @@ class EngineJournal(Tie):
 
 
 class DiskJournal(EngineJournal):
-    """The journal of an engine in a durable application: its logs are on disk, and checkpoints hold positions in them.
+    """The journal of an engine in a durable application: logs on disk, and positions in them that checkpoints store.
 
     - Input is appended to a log before the engine receives it. After a recovery, the upstream sends the events since
       the checkpoint again; those in the log are recognized by their numbers and dropped.
-    - Output is appended to a log, under the number of its batch, before the engine commits the batch, and leaves from
-      there. After a recovery it leaves from the position of the checkpoint on; the engine does not compute it again.
+    - Output is appended to a log, under the number of its batch, before the engine commits the batch; it is sent from
+      this log. After a recovery, it is sent from the position of the checkpoint on, and not computed again.
 
-    *folder* returns a folder of its own: the one of this name, or a new one; *forms* has the form of each input port.
+    *folder* returns the folder of the journal with a given name, or a new one; *forms* has the form of each input port.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class DiskJournal(EngineJournal):
         self.committed = Committed(held["batch"], held["inputs"], held["note"])
 
     def capture(self) -> dict[str, Any]:
-        """Return its position as plain data; only the engine itself moves meanwhile."""
+        """Return the position of the journal as plain data; only the engine may change it meanwhile."""
         known = self.committed
         return {
             "place": self.place.name if self.place is not None else "",
@@ -209,7 +209,7 @@ class DiskJournal(EngineJournal):
         }
 
     def open(self) -> None:
-        """Open the logs; the output in them behind the checkpoint is unsent."""
+        """Open the logs; the output after the checkpoint is unsent."""
         # Imported lazily: only durable applications need the logs on disk.
         from exop.runtime.log.disk import DiskLog
 
@@ -229,13 +229,13 @@ class DiskJournal(EngineJournal):
                     self.committed = Committed(*header)
 
     def start(self) -> None:
-        """Let the output leave, in a thread of its own."""
+        """Start to send the output, in another thread."""
         if not self._started:
             self._started = True
             threading.Thread(target=self._send_all, name=f"exop {self._driver.name} output", daemon=True).start()
 
     def close(self) -> None:
-        """Close the logs; the engine is closed."""
+        """Close the logs. Called when the engine is closed."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -243,10 +243,10 @@ class DiskJournal(EngineJournal):
             log.close()
 
     def take(self, port: str, payload: Any) -> Any | None:
-        """Append the new part of a payload to the log, and return it."""
+        """Append the part of a payload that is not yet in the log, and return that part."""
         end, first = self._logs[port].end, self.arrived(port)
         fresh = super().take(port, payload)
-        if first < end <= self.arrived(port):  # not before: waking a thread for each event would slow the stream
+        if first < end <= self.arrived(port):  # not earlier: waking a thread for each event would slow the stream
             with self._changed:
                 self._changed.notify_all()
         return fresh
@@ -259,7 +259,7 @@ class DiskJournal(EngineJournal):
             )
 
     def events(self, port: str, start: int | None = None) -> Iterator[tuple[int, Any]]:
-        """Return the events of *port* from event number *start* on, each payload with the number of its first event.
+        """Return the payloads of *port* from event number *start* on, each with the number of its first event.
 
         Raise `StoredStateError` if these events, or the output for the events before *start*, are not in the logs.
         """
@@ -273,7 +273,7 @@ class DiskJournal(EngineJournal):
     def put_out(
         self, batch: int | None, leaving: Iterable[Leaving], inputs: Mapping[str, int], note: Any = None
     ) -> bool:
-        """Append a batch to the log under its number; it is on the disk when this returns, and leaves from there."""
+        """Append a batch to the log under its number, from which it is sent, and return when it is on disk."""
         names = {id(port): name for name, port in self._outputs.items()}
         rows = [*leaving]
         with self._emission(batch) as wanted:
@@ -295,26 +295,26 @@ class DiskJournal(EngineJournal):
         return True
 
     def forget(self, port: str, event: int) -> None:
-        """Drop the events before *event* from the log: the engine has committed them."""
+        """Drop the events before *event*, which the engine has committed, from the log."""
         failpoint("engine-commit-after")
         self._logs[port].trim(min(event, self.arrived(port)))
 
     def hold(self, timeout: float | None = None) -> bool:
-        """Let later batches wait, and wait until all emitted output has left."""
+        """Make later batches wait, and wait until all emitted output is sent."""
         return super().hold(timeout) and self.settle(timeout)
 
     def settle(self, timeout: float | None = None) -> bool:
-        """Wait until all emitted output has left; `False` after *timeout* seconds."""
+        """Wait until all emitted output is sent; return `False` after *timeout* seconds."""
         with self._changed:
             return self._changed.wait_for(lambda: not (self._unsent or self._sending) or self._closed, timeout)
 
     def sync(self) -> None:
-        """Force the logs to the disk, for a checkpoint."""
+        """Force the logs to disk, for a checkpoint."""
         for log in self._disks.values():
             log.sync()
 
     def trim_output(self, held: Mapping[str, Any]) -> None:
-        """Drop the output that left before a committed checkpoint, which no recovery needs."""
+        """Drop the output that was sent before a committed checkpoint, which no recovery needs."""
         if _OUTPUT in self._disks:
             self._disks[_OUTPUT].trim(held["passed"])
 
@@ -351,14 +351,14 @@ class DiskJournal(EngineJournal):
 class EngineFolders:
     """The folders `APPLICATION/NODE/NUMBER` of the journals and commits of engines.
 
-    A successor gets a new folder: the last checkpoint stays valid until the next one, which names the folders to keep.
+    A replacement gets a new folder: the last checkpoint remains valid until the next one, which names those in use.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def folder(self, application: str, node: str, name: str | None = None) -> Path:
-        """Return the folder of *node* that a checkpoint calls *name*, or a new, empty one."""
+        """Return the folder of *node* with the *name* in a checkpoint, or a new, empty folder."""
         above = self._folder / _safe(application) / _safe(node)
         if name is not None:
             return above / name
@@ -369,7 +369,7 @@ class EngineFolders:
         return made
 
     def keep(self, application: str, folders: Collection[Path]) -> None:
-        """Remove all folders of an application but these."""
+        """Remove all other folders of an application."""
         for found in set((self._folder / _safe(application)).glob("*/*")).difference(folders):
             shutil.rmtree(found, ignore_errors=True)
 

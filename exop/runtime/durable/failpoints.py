@@ -43,7 +43,7 @@ def _reach(name: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-#: Kills the process here, if it was started so.
+#: Kills the process at this place, if the variable says so.
 failpoint: Final[Callable[[str], object]] = _reach if _NAME else bool
 
 

@@ -1,6 +1,6 @@
 """Snapshots of a deployment as bytes: mementos, contents of channels, in-flight items.
 
-`capture` takes a snapshot while all drivers stand still; `restore_states` and `restore_contents` load it into a new
+`capture` takes a snapshot while all drivers are parked; `restore_states` and `restore_contents` load it into a new
 deployment before any item moves.
 """
 
@@ -55,7 +55,7 @@ class Snapshot:
 
 
 def capture(deployment: Deployment, topology: str, owners: Mapping[str, Owner] = MappingProxyType({})) -> Snapshot:
-    """Take a snapshot while every driver stands still; *topology* is that of the deployment's mesh.
+    """Take a snapshot while every driver is parked; *topology* is that of the deployment's mesh.
 
     The call in progress is attributed to each slet, and to the owner of each channel, in turn.
     """
@@ -118,7 +118,7 @@ def _work(deployment: Deployment) -> list[tuple[str, str, Any]]:
     """Return the in-flight items in the inlets, in order, each with its endpoint."""
     found: list[tuple[str, str, Any]] = []
     for _, one in deployment.inlets.waiting():
-        if one.entry is NOWHERE or isinstance(one, Call):  # no item; closed windows leave with the next item, too
+        if one.entry is NOWHERE or isinstance(one, Call):  # no item; closed windows are also emitted with the next item
             continue
         if one.entry.endpoint not in deployment.entries:
             problem = f"{one.payload!r:.200} is on its way to {one.entry.endpoint or 'a window of several ports'}"
@@ -172,7 +172,7 @@ def restore_contents(deployment: Deployment, snapshot: Snapshot) -> None:
                 queue.restore(held)
             elif held["entries"]:
                 raise _strange(deployment, f"the queue {name!r}, which holds {len(held['entries'])} entries,")
-    # Last: the items that a port had taken precede those in its queue, which is restored by now.
+    # Last, since the items that a port had taken precede those in its queue, which is already restored.
     for (kind, name), held in parts.items():
         for port, taken in held["pulled"].items() if kind == "node" else ():
             deployment.components[name].pulled[port].restore(taken)

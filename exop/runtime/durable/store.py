@@ -39,7 +39,7 @@ _PUT: Final = (
 _NUMBER: Final = "SELECT coalesce(max(number), 0) FROM checkpoints WHERE application = ?"
 #: Entries of the history that wait until they can be written.
 _MOST_WAITING: Final = 1000
-#: Rows of the history over all applications, those included that were removed.
+#: The number of rows of the history of all applications, including removed ones.
 _MOST_ENTRIES: Final = 100_000
 _OLD_ENTRIES: Final = (
     "DELETE FROM history WHERE (application = ? AND number <= ?) OR rowid <= (SELECT max(rowid) FROM history) - ?"
@@ -58,7 +58,7 @@ class StoredApplication:
 
 
 class Checkpoints:
-    """The last checkpoint of each application; only parts that differ from the one before are written."""
+    """The last checkpoint of each application; only parts that differ from the previous one are written."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -170,7 +170,7 @@ class Store:
         self.engines = EngineFolders(directory / "engines")
 
     def save(self, mesh: Mesh, *, active: bool, anew: bool = False) -> None:
-        """Store an application in one transaction; *anew* drops the checkpoint of an earlier one of its name."""
+        """Store an application in one transaction; *anew* drops the checkpoint of an earlier one of this name."""
         with self._writing:
             with self.database.transaction(mesh.name) as database:
                 if anew:
@@ -179,11 +179,11 @@ class Store:
                 row = (mesh.revision, int(active), _write_mesh(database, mesh, self._stored.pop(mesh.name, None)))
                 database.execute("INSERT OR REPLACE INTO applications VALUES (?, ?, ?, ?)", (mesh.name, *row))
             self._stored[mesh.name] = mesh
-        if anew:  # after the transaction: folders that no checkpoint names are harmless
+        if anew:  # after the transaction, since folders to which no checkpoint refers are harmless
             self.engines.discard(mesh.name)
 
     def update(self, *meshes: Mesh) -> None:
-        """Store the changes of applications in one transaction; those that were removed stay removed."""
+        """Store the changes of applications in one transaction; do not store removed ones again."""
         names = [mesh.name for mesh in meshes]
         with self._writing:
             with self.database.transaction(*names) as database:
@@ -197,7 +197,7 @@ class Store:
             self._unwritten.pop(name, None)
 
     def tidy(self, snapshot: Snapshot) -> None:
-        """Remove the folders of engines that a checkpoint does not name, which an unfinished change has left."""
+        """Remove the folders of engines that an unfinished change has created, to which a checkpoint does not refer."""
         name = snapshot.application
         named = [self.engines.folder(name, node, held["place"]) for node, held in engine_positions(snapshot).items()]
         self.engines.keep(name, named)
@@ -217,7 +217,7 @@ class Store:
             self.update(mesh)
 
     def set_active(self, application: str, *, active: bool) -> None:
-        """Note whether the next start of a platform restarts an application."""
+        """Store whether the next start of a platform restarts an application."""
         if self.database.rows("SELECT 1 FROM applications WHERE name = ? AND active != ?", application, int(active)):
             with self.database.transaction(application) as database:
                 database.execute("UPDATE applications SET active = ? WHERE name = ?", (int(active), application))
@@ -233,7 +233,7 @@ class Store:
         self.engines.discard(application)
 
     def remember_plugin(self, name: str, folder: Path) -> None:
-        """Note a plugin that was loaded from a folder, for the next start."""
+        """Store a plugin that was loaded from a folder, for the next start."""
         if self.plugins().get(name) != folder:
             with self.database.transaction() as database:
                 database.execute("INSERT OR REPLACE INTO plugins VALUES (?, ?)", (name, str(folder)))
@@ -255,7 +255,7 @@ class Store:
         return [found[name] for name in sorted(found)]
 
     def record(self, application: str, entry: Mapping[str, Any], most: int) -> None:
-        """Append an entry to the history of an application; the *most* newest are kept.
+        """Append an entry to the history of an application, which stores the *most* newest ones.
 
         An entry that cannot be written waits until the next one is written, or until the directory is closed.
         """
@@ -276,7 +276,7 @@ class Store:
             self._entries.clear()
 
     def history(self, application: str) -> dict[int, dict[str, Any]]:
-        """Return the history of an application by number, the oldest first; it outlives the application."""
+        """Return the history of an application by number, oldest first; also after its removal."""
         with self._writing:
             found = {number: json.loads(content) for number, content in self.database.rows(_ENTRIES, application)}
             waiting = [json.loads(content) for name, content, _ in self._entries if name == application]
@@ -295,13 +295,13 @@ class Store:
             )
         self.database.close()
         if self._lock is not None:
-            fcntl.flock(self._lock.number, fcntl.LOCK_UN)  # a forked child holds the file open, too
+            fcntl.flock(self._lock.number, fcntl.LOCK_UN)  # a forked child also has the file open
             self._lock.close()
             self._lock = None
 
 
 def check_private(directory: Path) -> None:
-    """Refuse a state directory to which another user could have written: its content decides which code runs."""
+    """Refuse a state directory to which another user could have written, since its content decides which code runs."""
     entered = directory.stat().st_mode & (stat.S_IXGRP | stat.S_IXOTH)
     for path in (directory, *(directory / name for name in _READ)):
         try:

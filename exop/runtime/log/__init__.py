@@ -1,1 +1,1 @@
-"""Logs: rows under offsets, appended at the end, read from any offset: in memory (`memory`), in files (`disk`)."""
+"""Logs of rows, which are appended at the end and read from any offset: in memory (`memory`) or in files (`disk`)."""

@@ -1,4 +1,4 @@
-"""`DiskLog`: a log in segments on disk; `Replay`: rows that come again after a crash are not appended twice."""
+"""`DiskLog`: a log in segments on disk; `Replay`: detects rows that are sent again after a crash."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from exop.runtime.log.segment import (
     written,
 )
 
-#: A producer and its number for a batch. Numbers rise; a batch with a number seen before is not appended again.
+#: A producer and its number for a batch. Numbers increase; a batch with a known number is not appended again.
 Key = tuple[str, int]
 
 
@@ -48,7 +48,7 @@ class DiskLog(EventLog):
     that is an error.
 
     Attributes:
-        hold: Rows from this offset on are kept whatever the retention is.
+        hold: Rows from this offset on are stored regardless of the retention.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class DiskLog(EventLog):
 
     @property
     def start(self) -> int:
-        """The oldest offset kept."""
+        """The oldest stored offset."""
         return self._segments[0].base
 
     @property
@@ -104,7 +104,7 @@ class DiskLog(EventLog):
 
     @property
     def settled(self) -> Position | None:
-        """The position that `settle` has noted last, perhaps in another process."""
+        """The position that `settle` has stored last, possibly in another process."""
         return settled(self.folder, self._files)
 
     def append(self, payload: Any, *, key: Key | None = None) -> int:
@@ -140,12 +140,12 @@ class DiskLog(EventLog):
             check_range(start, end, self.start, self.position)
             with self._doing("read"):
                 for segment in self._segments if start < end else ():
-                    # Control items may stand at the end of one segment, before the first row of the next.
+                    # Control items may be at the end of one segment, before the first row of the next.
                     if (segment.base, 0) < end and start.offset <= segment.end:
                         found += segment.between(start, end)
                         if segment is not self._segments[-1]:
                             segment.close()
-        # Decoded without the lock: appending threads do not wait.
+        # Decoded without the lock, so that appending threads do not wait.
         return contents(found, start.offset, end.offset)
 
     def trim(self, offset: int) -> None:
@@ -155,14 +155,14 @@ class DiskLog(EventLog):
                 self._drop_oldest()
 
     def cut(self, place: int | Position) -> None:
-        """Remove the events from *place* on, and forget the keys; after an error, the log may end behind *place*."""
+        """Remove the events from *place* on, and the keys; after an error, the log may end after *place*."""
         place = Position.at(place)
         offset = place.offset
         with self._turn:
             check_range(place, self.position, self.start, self.position)
             if place == self.position:
                 return
-            # Control items before the first row of a segment are in the segment before.
+            # Control items before the first row of a segment are in the previous segment.
             holder = next((one for one in reversed(self._segments) if one.base < offset), self._segments[0])
             rest, position = b"", holder.size
             for frame in holder.frames(offset):
@@ -179,32 +179,32 @@ class DiskLog(EventLog):
                 self._cut(place, holder, position, rest)
 
     def sync(self) -> None:
-        """Force appended rows to the disk; after an error, the log has to be opened again before an append."""
+        """Force appended rows to disk; after an error, the log has to be opened again before an append."""
         if self._retention.fsync == "never":
             return
         with self._turn:
             self._check_whole()
             newest = self._segments[-1]
-            self._syncing.acquire()  # within the turn, so that the file is not closed meanwhile
+            self._syncing.acquire()  # with the lock held, so that the file is not closed meanwhile
         try:
             # After a failure, the operating system may count pages in memory as written.
             with self._doing("forced to the disk", broken=True):
-                newest.sync()  # outside of the turn: appending threads do not wait for the disk
+                newest.sync()  # without the lock, so that appending threads do not wait for the disk
         finally:
             self._syncing.release()
 
     def settle(self, place: int | Position | None, start: int = 0) -> None:
-        """Note, for readers in other processes, that the events before *place* are final; `None`: all events are.
+        """Store, for readers in other processes, that the events before *place* (or all, if `None`) are final.
 
-        Rows from *place* on are kept whatever the retention is. If that is endless, so are those from *start* on, the
-        end of the next `trim`: the log is refused if they are missing.
+        Rows from *place* on are stored regardless of the retention. If the retention is endless, so are rows from
+        *start* on, the end of the next `trim`: the log is refused if these rows are missing.
         """
         self.hold = None if place is None else Position.at(place).offset
         with self._doing("written"):
             if place is not None:
                 first = max(start, self.start) if self._retention.endless else None
                 file = note(self._files, self.folder, Position.at(place), first)
-                if start > self.start:  # on the disk before the segments are gone
+                if start > self.start:  # on disk before the segments are removed
                     file.sync()
                 file.close()
             elif COMMITTED in self._files.names(self.folder):
@@ -241,13 +241,13 @@ class DiskLog(EventLog):
                 self._lock = None
 
     def _open_segments(self, names: list[str]) -> None:
-        """Open the segments, and go on behind the last whole frame."""
+        """Open the segments, and continue after the last whole frame."""
         for name in names:
             if name.endswith(UNFINISHED):
                 self._files.remove(self.folder / name)
         for name in segment_names(names):
             self._segments.append(Segment(self._files, self.folder / name))
-            self._segments[-1].close()  # a process may not have so many files open
+            self._segments[-1].close()  # the number of open files of a process is limited
         if not self._segments:
             self._segments.append(Segment.create(self._files, self.folder, Position(0), self._clock(), {}))
         for one, after in pairwise(self._segments):
@@ -259,7 +259,7 @@ class DiskLog(EventLog):
     def _write(self, data: bytes, end: int, marks: int, now: float) -> None:
         newest, bounds = self._segments[-1], self._retention
         aged = bounds.seconds is not None and now - newest.born >= bounds.seconds
-        # A control item stays in the segment of the row before it: no two segments begin with the same row.
+        # A control item is in the segment of the row before it, so that no two segments begin with the same row.
         if end > newest.end > newest.base and (newest.size + len(data) > bounds.segment or aged):
             newest = self._roll(newest, now)
         before = newest.size, newest.position if bounds.fsync == "append" else None
@@ -273,7 +273,7 @@ class DiskLog(EventLog):
                 raise
 
     def _roll(self, full: Segment, now: float) -> Segment:
-        """Begin another segment; the full one is forced to the disk before."""
+        """Force the full segment to disk, and begin another one."""
         full.sync()
         newest = Segment.create(self._files, self.folder, full.position, now, self._last)
         with self._syncing:
@@ -283,7 +283,7 @@ class DiskLog(EventLog):
         return newest
 
     def _cut(self, place: Position, holder: Segment, position: int, rest: bytes) -> None:
-        """Remove the segments behind *holder*, and its bytes from *position* on, in favour of *rest*."""
+        """Remove the segments after *holder*, and replace the bytes of *holder* from *position* on by *rest*."""
         while self._segments[-1] is not holder:  # from the end, so that a crash leaves no gap
             with self._syncing:
                 self._segments[-1].remove()
@@ -311,7 +311,7 @@ class DiskLog(EventLog):
 
     @contextmanager
     def _doing(self, done: str, *, broken: bool = False) -> Iterator[None]:
-        """Turn an error of the file system into a `StateError`; with *broken*, the log is unusable after it."""
+        """Turn an error of the file system into a `StateError`; if *broken*, the log is unusable after the error."""
         try:
             yield
         except OSError as problem:
@@ -323,16 +323,16 @@ class DiskLog(EventLog):
 
 
 class Replay:
-    """Compares the events of a log behind a checkpoint with those that the sources send again after a crash.
+    """Compares the events of a log after a checkpoint with those that the sources send again after a crash.
 
-    Equal events are not appended again. At the first difference (the order of several producers is not promised) the
-    rest of the log is removed: a log holds the events that its consumers receive.
+    Equal events are not appended again. At the first difference (the order of several producers is not guaranteed), the
+    rest of the log is removed, because a log contains the events that its consumers receive.
 
     Attributes:
-        next: The position of the event that comes next.
+        next: The position of the next event.
     """
 
-    #: Rows to read from the log at once: each read may scan many frames before the requested row.
+    #: Rows to read from the log at once, since each read may scan many frames before the requested row.
     AHEAD: Final = 1000
 
     def __init__(self, log: DiskLog, place: Position) -> None:
@@ -346,7 +346,7 @@ class Replay:
         return self.next >= self._log.position
 
     def missing(self, payload: Any) -> Any:
-        """Return the part of *payload* that the log does not have yet; `None` if it has all of it."""
+        """Return the part of *payload* that the log does not have yet; `None` if the log has all of it."""
         mark = isinstance(payload, CONTROL)
         known = 1 if mark else min(weight(payload), self._log.end - self.next.offset)
         for number, one in enumerate((payload,) if mark else to_items(cut(payload, 0, known))):
@@ -365,7 +365,7 @@ class Replay:
         return payload if mark else cut(payload, known, weight(payload))
 
     def return_to(self, place: Position) -> None:
-        """Begin at *place* again, where the same payload will come again."""
+        """Return to *place*, where the same payload will arrive again."""
         self.next = self._read = place
         self._ahead.clear()
 

@@ -23,12 +23,12 @@ Fsync: TypeAlias = Literal["append", "checkpoint", "never"]
 
 @dataclass(frozen=True)
 class Retention:
-    """The retention of a log; without bounds it keeps everything. Only whole segments are dropped, never the newest.
+    """The retention of a log; without limits, no row is dropped. Only whole segments are dropped, never the newest.
 
     Attributes:
-        items: The number of rows to keep at least.
-        seconds: The seconds for which rows are kept at least.
-        size: The number of bytes to keep at most on disk; it takes precedence over the two bounds above.
+        items: The least number of rows to store.
+        seconds: The least number of seconds for which rows are stored.
+        size: The largest number of bytes to store on disk; it takes precedence over the two limits above.
         segment: The size in bytes at which a new segment begins (one also begins after `seconds`); at most a quarter of
             `size`. A single batch may be larger.
         fsync: When appended rows are forced to the disk.
@@ -50,14 +50,14 @@ class Retention:
 
     @property
     def endless(self) -> bool:
-        """Whether nothing is ever dropped."""
+        """Whether no row is ever dropped."""
         return self.items is None and self.seconds is None and self.size is None
 
 
 class Position(NamedTuple):
     """A place in a log, before the next event: the rows before it, and the control items since the last of these rows.
 
-    A row has an offset, which consumers note. A control item has none: it stands between two rows.
+    A row has an offset, which consumers store. A control item has none, and is located between two rows.
     """
 
     offset: int
@@ -65,12 +65,12 @@ class Position(NamedTuple):
 
     @classmethod
     def at(cls, place: int | Position) -> Position:
-        """Return the position of a row, in front of the control items before it, or *place* itself."""
+        """Return the position of a row, before the control items that precede it, or *place* itself."""
         return place if isinstance(place, Position) else Position(place)
 
 
 class EventLog(ABC):
-    """Events in the order of their arrival: rows, in lists and record batches, and control items.
+    """Events in the order of arrival: rows, in lists and record batches, and control items.
 
     Payloads are appended at the end, read from any position, and trimmed from the front when they are acknowledged by
     all readers, or out of retention.
@@ -109,15 +109,15 @@ class EventLog(ABC):
 
 
 class MemoryLog(EventLog):
-    """A log in memory; it keeps payloads by reference, and control items as long as the row before them."""
+    """A log in memory; it stores payloads by reference, and control items as long as the preceding row."""
 
     def __init__(self, start: int | Position = 0, retention: Retention | None = None) -> None:
         self._end, self._marks = Position.at(start)
         self._start = self._end
         self._retention = retention or Retention()
         self._bounded = not self._retention.endless
-        self._events: list[tuple[int, int, Any]] = []  # with the positions; a deque is slow in its middle
-        self._first = 0  # the index of the oldest one kept
+        self._events: list[tuple[int, int, Any]] = []  # with the positions; accessing the middle of a deque is slow
+        self._first = 0  # the index of the oldest stored one
         self._times: deque[tuple[float, int]] = deque()
         self._old = 0
         self._lock = threading.Lock()
@@ -173,7 +173,7 @@ class MemoryLog(EventLog):
             self._trim(offset)
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
-        """Apply *replace* to every row; record batches stay as they are."""
+        """Apply *replace* to every row; record batches remain unchanged."""
         with self._lock:
             self._events[self._first :] = [
                 (at, marks, type(payload)(map(replace, payload)) if isinstance(payload, list) else payload)
@@ -208,13 +208,13 @@ class MemoryLog(EventLog):
 
 
 _PLACE = itemgetter(0, 1)
-#: A log with retention keeps so many punctuations after one row; later ones replace the last of these.
+#: The number of punctuations that a log with retention stores after one row; later ones replace the last of these.
 _MOST_MARKS = 100_000
 _GONE = (0, 0, None)
 
 
 def check_range(start: Position, end: Position, kept: int, there: Position) -> None:
-    """Raise `MeshError` for events that are no longer kept, or not yet appended."""
+    """Raise `MeshError` for events that are no longer stored, or not yet appended."""
     if not (kept <= start.offset and start <= end <= there):
         asked = f"rows {start.offset} to {end.offset} were asked for"
         raise MeshError(f"{asked}; kept are {kept} to {there.offset}")

@@ -57,14 +57,14 @@ class LogReader:
 
     @property
     def start(self) -> int:
-        """The oldest offset kept; a `StoredStateError` says that older rows are lost, and not out of retention."""
+        """The oldest stored offset; raise `StoredStateError` if older rows are lost."""
         found = min(self._bases(), default=0)
         check_start(self._folder, self._files, found)
         return found
 
     @property
     def committed(self) -> Position | None:
-        """The position up to which the last checkpoint of a durable application counts; `None`: everything counts."""
+        """The position up to which the last checkpoint of a durable application counts; `None` if all rows count."""
         return settled(self._folder, self._files)
 
     def read(self, offset: int, most: int) -> list[Any]:
@@ -72,10 +72,10 @@ class LogReader:
         return [one for one in flat(self.events(Position(offset), most)[0]) if not isinstance(one, CONTROL)][:most]
 
     def events(self, place: Position, most: int) -> tuple[list[Any], Position]:
-        """Return the events from *place* on in whole batches, until they are *most* or more, and the place behind."""
+        """Return events from *place* on in whole batches, at least *most* if possible, and the position after them."""
         found: list[Frame] = []
         start, bound, count = place.offset, self.committed, 0
-        if (place, bound) != self._next:  # rows behind a checkpoint may have been taken back since
+        if (place, bound) != self._next:  # rows after a checkpoint may have been removed since
             self._ahead = self._frames(start, bound)
         self._next, at = None, (place.offset, place.marks)
         for frame in self._ahead:
@@ -95,9 +95,9 @@ class LogReader:
         return contents(found, start, at[0]), Position(*at)
 
     def _frames(self, offset: int, bound: Position | None) -> Iterator[Frame]:
-        """Yield the frames from a row on, with the control items before it, which may be in the segment before.
+        """Yield the frames from a row on, with the control items before it, which may be in the previous segment.
 
-        The log is damaged if the frames end before *bound*, or in front of a whole frame.
+        The log is damaged if the frames end before *bound*, or before a whole frame.
         """
         bases = self._bases()
         if bases and offset < bases[0]:

@@ -1,4 +1,4 @@
-"""A segment: one file of a log, named by the offset of its first row, made of frames; the file operations for it.
+"""A segment is one file of a log: named by the offset of the first row, and made of frames. Also the file operations.
 
 One append writes one frame, whole or not at all: a header with two checksums, the key, and the rows or a control item.
 The body of a control item is its number among those since the last row, and time and allowance of a punctuation.
@@ -70,17 +70,17 @@ class File:
         return found
 
     def write(self, position: int, data: bytes) -> None:
-        """Write all of *data*, in one or more calls; an error may leave a part of it."""
+        """Write all of *data*, in one or more calls; after an error, a part may be written."""
         done = 0
         while done < len(data):
             done += os.pwrite(self.number, memoryview(data)[done:], position + done)
 
     def truncate(self, size: int) -> None:
-        """Cut the file off at *size*."""
+        """Truncate the file to *size* bytes."""
         os.ftruncate(self.number, size)
 
     def sync(self) -> None:
-        """Force the content to the disk."""
+        """Force the content to disk."""
         os.fdatasync(self.number)
 
     def close(self) -> None:
@@ -109,7 +109,7 @@ class Files:
         os.unlink(path)
 
     def sync(self, folder: Path) -> None:
-        """Force the names in a folder to the disk."""
+        """Force the names in a folder to disk."""
         number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(number)
@@ -134,8 +134,8 @@ class Frame(NamedTuple):
     """A whole frame.
 
     Attributes:
-        position, end: Its begin and end in the file.
-        first, after: The offsets of its first row, and of the row after it.
+        position, end: The start and end of the frame in the file.
+        first, after: The offsets of the first row, and of the row after the frame.
     """
 
     position: int
@@ -150,7 +150,7 @@ class Frame(NamedTuple):
 
     @property
     def place(self) -> Position:
-        """The position of the control item that it holds."""
+        """The position of the control item in the frame."""
         return Position(self.first, decode(self.body)[0])
 
 
@@ -159,7 +159,7 @@ def contents(frames: Sequence[Frame], start: int, end: int) -> list[Any]:
     found = decode_each([frame.body for frame in frames], levels=LEVELS)
     for n in [n for n, frame in enumerate(frames) if frame.kind == MARK]:
         found[n] = Punctuation(*found[n][1:]) if len(found[n]) > 1 else EndOfStream()
-    for n in {0, len(frames) - 1} if frames else ():  # those between are in the range
+    for n in {0, len(frames) - 1} if frames else ():  # all frames between are in the range
         frame = frames[n]
         if frame.rows and (frame.first < start or frame.after > end):
             found[n] = cut(found[n], max(0, start - frame.first), min(frame.rows, end - frame.first))
@@ -189,7 +189,7 @@ def _frame_at(data: bytes, at: int, position: int) -> Frame | int:
 
 
 def _whole_frame_in(data: bytes) -> Frame | None:
-    """Find a whole frame behind the first byte, which proves that the bytes before it were not written last."""
+    """Find a whole frame after the first byte, which proves that the bytes before it were not written last."""
     found = 0
     while (found := data.find(MAGIC, found + 1)) >= 0:
         if isinstance(frame := _frame_at(data, found, found), Frame):
@@ -206,11 +206,11 @@ class Segment:
     """One file of a log.
 
     Attributes:
-        base, end: The offsets of its first row, and of the row after its last one.
-        marks: The control items since the last row, perhaps in the segment before.
-        born: The time at which it was begun.
+        base, end: The offsets of the first row, and of the row after the last one.
+        marks: The number of control items since the last row, which may be in the previous segment.
+        born: The time at which the segment was begun.
         keys: The last number of each producer in the log, at `base`.
-        size: The bytes of its whole frames.
+        size: The number of bytes of whole frames.
     """
 
     def __init__(self, files: Files, path: Path) -> None:
@@ -248,7 +248,7 @@ class Segment:
         return Position(self.end, self.marks)
 
     def put(self, data: bytes, end: int, marks: int) -> None:
-        """Append a frame and set `end` and `marks`; an `OSError` leaves nothing of the frame."""
+        """Append a frame and set `end` and `marks`; after an `OSError`, no part of the frame remains."""
         file = self._opened()
         if self._overhang:
             file.truncate(self.size)
@@ -269,7 +269,7 @@ class Segment:
         self.end, self.marks = end, marks
 
     def take_back(self, size: int | None = None, end: Position | None = None) -> None:
-        """Truncate the file at *size*, or behind the last whole frame; if that fails, the next `put` does it."""
+        """Truncate the file at *size*, or after the last whole frame; if this fails, the next `put` repeats it."""
         self.size = self.size if size is None else size
         self.end, self.marks = end or self.position
         while self._index and self._index[-1][1] >= self.size:
@@ -303,7 +303,7 @@ class Segment:
             at, expected = frame.end, frame.after
 
     def between(self, start: Position, end: Position) -> list[Frame]:
-        """Return the frames with events from *start* up to *end*; a damaged one is an error."""
+        """Return the frames with events from *start* up to *end*; a damaged frame is an error."""
         (low, _), (high, behind) = start, end
         wanted: list[Frame] = []
         reached, size = self.base, self._begin
@@ -347,13 +347,13 @@ class Segment:
         return last
 
     def check_tail(self, counted: Position | None) -> bytes:
-        """Return the bytes behind the end, which a crash may have left.
+        """Return the bytes after the end, which a crash may have left.
 
-        Behind the position *counted* by a checkpoint, a power failure may also have left whole frames behind a gap.
+        After the position *counted* by a checkpoint, a power failure may also have left whole frames after a gap.
         """
         rest = self.rest(self.size)
         if counted is None and (behind := _whole_frame_in(rest)) is not None:
-            frame = _frame_at(self.rest(self.size), 0, self.size)  # another process may have appended one meanwhile
+            frame = _frame_at(self.rest(self.size), 0, self.size)  # another process may have appended a frame meanwhile
             if not (isinstance(frame, Frame) and frame.first == self.end):
                 problem = f"damaged at byte {self.size}, row {self.end}; whole rows from {behind.first} on follow"
                 cure = f"{self._cure}, or drop the rows from there on: truncate -s {self.size} {self.path}"
@@ -365,7 +365,7 @@ class Segment:
         return rest
 
     def check_end(self, place: int, row: int, counted: Position | None) -> None:
-        """Raise `StoredStateError` if the frames end at *place* by damage; another process may be appending."""
+        """Raise `StoredStateError` if the frames end at *place* because of damage; another process may be appending."""
         if counted is None or row < counted.offset:
             self.size, self.end, self.marks = place, row, 0
             self.check_tail(counted)
@@ -376,7 +376,7 @@ class Segment:
         return file.read(position, max(0, file.size() - position))
 
     def sealed(self, end: int) -> None:
-        """Note that another segment follows, which begins at *end*."""
+        """Record that another segment follows, which begins at *end*."""
         self.size, self.end = self._opened().size(), end
         self.close()
 
@@ -386,7 +386,7 @@ class Segment:
 
     @property
     def replaced(self) -> bool:
-        """Whether another file has its name now: a cut inside a batch rewrites the file."""
+        """Whether another file has this name now, since a cut inside a batch rewrites the file."""
         return not os.path.samestat(os.fstat(self._opened().number), os.stat(self.path))
 
     def close(self) -> None:
@@ -416,7 +416,7 @@ class Segment:
 
 
 def settled(folder: Path, files: Files) -> Position | None:
-    """Return the position up to which the last checkpoint counts; `None`: every row counts."""
+    """Return the position up to which the last checkpoint counts; `None` if every row counts."""
     return _noted(folder, files)[0]
 
 
@@ -429,9 +429,9 @@ def check_start(folder: Path, files: Files, start: int) -> None:
 
 
 def note(files: Files, folder: Path, end: Position, start: int | None) -> File:
-    """Note that a checkpoint counts the rows up to *end*; from *start* on, if older ones alone may be missing."""
+    """Store that a checkpoint counts the rows up to *end*, from *start* on if older ones may be missing."""
     data = b"%020d%20s%020d" % (end.offset, b"" if start is None else b"%020d" % start, end.marks)
-    if COMMITTED not in files.names(folder):  # atomically: a crash, or a full disk, leaves no empty file
+    if COMMITTED not in files.names(folder):  # atomic, so that a crash or a full disk leaves no empty file
         replace_file(files, folder / COMMITTED, data)
     file = files.open(folder / COMMITTED)
     file.write(0, data)
@@ -439,7 +439,7 @@ def note(files: Files, folder: Path, end: Position, start: int | None) -> File:
 
 
 def _noted(folder: Path, files: Files) -> tuple[Position | None, int | None]:
-    """Return the end and the start that the last checkpoint has noted, if any."""
+    """Return the end and the start that the last checkpoint has stored, if any."""
     if COMMITTED not in files.names(folder):
         return None, None
     try:
@@ -457,7 +457,7 @@ def _noted(folder: Path, files: Files) -> tuple[Position | None, int | None]:
 
 
 def replace_file(files: Files, path: Path, data: bytes) -> None:
-    """Replace a file atomically, and force it to the disk; an `OSError` leaves it unchanged."""
+    """Replace a file atomically, and force it to disk; after an `OSError`, the file is unchanged."""
     unfinished = path.with_suffix(UNFINISHED)
     file = files.open(unfinished)
     try:

@@ -1,7 +1,7 @@
-"""Time limits of user code: each call runs in a daemon thread of its own, and is abandoned at its deadline.
+"""Time limits of user code: each call runs in its own daemon thread, and is abandoned at its deadline.
 
-Python cannot end a thread: an abandoned call goes on until it returns, and its result is dropped. `status()` and
-`exop ps` show it.
+Python cannot end a thread: an abandoned call continues until it returns, and its result is dropped. `status()` and
+`exop ps` show abandoned calls.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ T = TypeVar("T")
 #: Seconds that a slet may take to open and to close, unless the change or deployment gives another limit.
 OPENING: Final = 600.0
 CLOSING: Final = 10.0
-#: Seconds that a slet may take to change its settings, while the stream stands still.
+#: Seconds that a slet may take to change its settings, while the stream is paused.
 SETTING: Final = 1.0
-#: `status()` shows calls that take longer than so many seconds.
+#: Seconds after which `status()` shows a call.
 NOTICED: Final = 1.0
-#: Seconds for which a call that has no deadline may go on when its application is removed.
+#: Seconds for which a call without a deadline may continue when its application is removed.
 LAST: Final = 0.05
 
 #: The call that runs in the current thread.
 _LOCAL = threading.local()
 
-#: Packages whose frames precede user code in a stack, and are left out of it.
+#: Packages whose frames precede user code in a stack, and are not shown.
 _OURS: Final = ("exop.runtime.", "exop.wiring.", "exop.model.")
 
 
@@ -51,11 +51,11 @@ class Owner:
 
 
 class UserCall(Generic[T]):
-    """One call of user code. If it is abandoned, *late* follows it in its thread; *news* is called at its end.
+    """One call of user code. If it is abandoned, its thread calls *late* after it; *news* is called at the end.
 
     Attributes:
         phase: The purpose of the call, as a present participle: `opening`, `committing a checkpoint`.
-        abandoned, over: The platform no longer waits for it; it has returned, or raised.
+        abandoned, over: Whether the platform no longer waits for the call; whether the call has returned or raised.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class UserCall(Generic[T]):
         return time.monotonic() - self._begin
 
     def wait(self, seconds: float | None, *, interruptible: bool = False) -> bool:
-        """Wait up to *seconds* for the call; return whether it is over. An interrupt ends an *interruptible* wait."""
+        """Wait up to *seconds* for the call; return whether it has ended. An interrupt ends an *interruptible* wait."""
         with woken(self._wake) if interruptible else nullcontext(), self._changed:
             self._changed.wait_for(lambda: self.over or self.abandoned or (interruptible and interrupted()), seconds)
             return self.over
@@ -119,7 +119,7 @@ class UserCall(Generic[T]):
         return self._found
 
     def abandon(self, reason: str = "") -> bool:
-        """Abandon the call: its result is dropped. Return `False` if it has returned before."""
+        """Abandon the call and drop its result. Return `False` if the call has returned before."""
         with self._changed:
             if self.over or self.abandoned:
                 return self.abandoned
@@ -220,7 +220,7 @@ class UserCalls:
         *,
         interruptible: bool = False,
     ) -> T:
-        """Call *work* and return its result; inside of a call for the same application, under the limit of that."""
+        """Call *work* and return its result; inside a call for the same application, the limit of that call applies."""
         around = current_call()
         if around is not None and around.component.application == component.application:
             if around.abandoned:
@@ -235,9 +235,9 @@ class UserCalls:
         return [one for one in self._calls.copy() if one.abandoned and one.component in components]
 
     def abandon(self, application: str | None = None, phase: str | None = None, reason: str | None = None) -> None:
-        """Abandon the calls of an application, or of all; with *phase* those in that phase.
+        """Abandon the calls of an application, or of all; if *phase* is given, only those in this phase.
 
-        Without *phase* the application is removed: a call that is about to return is waited for.
+        Without *phase*, the application is being removed: the method waits for a call that is about to return.
         """
         for one in self._calls.copy():
             if application in (None, one.component.application) and phase in (None, one.phase):

@@ -1,8 +1,8 @@
-"""The failure policies: `skip`, `dead-letter` (sent on, or kept; the oldest are dropped), `retry`, `suspend`.
+"""The failure policies: `skip`, `dead-letter` (sent to a channel, or stored up to a limit), `retry`, `suspend`.
 
-The failed call has emitted nothing. `failure_handler` serves the compiled entry of a port, `handle_source_failure` a
-source driver, `guarded_entry` the entry of a channel that may refuse an item, `suspend_on_defect` a driver that meets
-an error outside of any slet.
+A failed call has emitted no output. `failure_handler` is for the compiled entry of a port, `handle_source_failure` for
+a source driver, `guarded_entry` for the entry of a channel that may refuse an item, and `suspend_on_defect` for a
+driver after an error outside of any slet.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from exop.runtime.pause import Pause
 from exop.runtime.supervision.failure_state import NONE, FailedItem, KeptItem
 from exop.safe_repr import add_note, error_text, safe_repr, traceback_of, without_own_frames
 
-#: `retry`: the number of further tries, and the seconds before the first; each next one waits twice as long.
+#: The number of retries, and the seconds before the first one; the delay doubles with each further retry.
 TRIES = 3
 BACK_OFF = 0.1
-#: A memento that takes more bytes is not kept with every dead letter.
+#: A memento of more bytes is not stored with every dead letter.
 LARGEST: Final = 65536
 #: The note on a memento next to a failed item.
 FOUND, LEFT = "as the call found it", "as the failed call left it"
@@ -42,7 +42,7 @@ _TOO_LARGE: Final = f"not kept: it is larger than {LARGEST // 1024} KB"
 Producer: TypeAlias = "tuple[Component, str]"
 #: Returns the producers of a channel.
 Producers: TypeAlias = Callable[[], Sequence[Producer]]
-#: Raised by the platform itself, on behalf of a slet that has failed, or of a driver that unwinds or leaves.
+#: Exceptions that the platform itself raises for a slet that has failed, or for a driver that unwinds or stops.
 _PASSING = (ComponentFailed, Unwind, Halted)
 
 
@@ -62,7 +62,7 @@ def _left_out(
 
 
 def _send_letters(component: Component, unwound: Unwind | None = None) -> None:
-    """Send the dead letters that go into a channel, or leave them to the driver when it unwinds."""
+    """Send the dead letters that go into a channel; if the driver unwinds, add them to *unwound*."""
     if component.aside is None:
         return
     steps = component.aside.unsent()
@@ -77,7 +77,7 @@ def omission_handler(component: Component, port: PortSpec) -> Callable[..., bool
     name, tally = port.name, component.metrics.tallies[port.name]
 
     def aside(item: Any, error: BaseException, unwound: Unwind | None = None) -> bool:
-        # `sys.exit` in a slet is a failure, too. Not `isinstance`, which reads an attribute of the error.
+        # `sys.exit` in a slet is a failure, too. Not `isinstance`, which would read an attribute of the error.
         if issubclass(type(error), (Unwind, Halted)):
             raise error
         try:
@@ -132,12 +132,12 @@ def failure_handler(component: Component, port: PortSpec) -> Callable[[Any, Base
 
 
 def port_placeholder(component: Component, port: PortSpec) -> Entry:
-    """Return an entry that stands for the entry into a port."""
+    """Return an entry that represents the entry into a port."""
     return placeholder(f"{component.node.name}.{port.name}")
 
 
 def _back_off(component: Component, port: PortSpec, item: Any, seconds: float) -> None:
-    """Wait before the next try; at the safe point if the driver has to park."""
+    """Wait before the next retry; at the safe point if the driver has to park."""
     driver = current_driver()
     if driver is None:
         return
@@ -149,7 +149,7 @@ def _back_off(component: Component, port: PortSpec, item: Any, seconds: float) -
 
 
 def again(component: Component, port: PortSpec, item: Any) -> InFlight:
-    """Return the in-flight item for another try, and correct the counts for it."""
+    """Return the in-flight item for a retry, and correct the counts."""
     method: Method = "show" if isinstance(item, CONTROL) else "push" if port.type.form == "item" else "push_batch"
     component.metrics.tallies[port.name].returned += _size(port, item)
     component.metrics.batches -= method == "push_batch"
@@ -157,14 +157,14 @@ def again(component: Component, port: PortSpec, item: Any) -> InFlight:
 
 
 def _size(port: PortSpec, payload: Any) -> int:
-    """Return the number of items in a payload of a port; a control item is none."""
+    """Return the number of items in a payload of a port; a control item does not count."""
     return 0 if isinstance(payload, CONTROL) else 1 if port.type.form == "item" else weight(payload)
 
 
 def _suspend(component: Component, port: PortSpec, kept: KeptItem) -> NoReturn:
-    """Keep the item and take the driver back to its safe point, until the component is resumed."""
+    """Store the item, and return the driver to its safe point until the component is resumed."""
     component.metrics.tallies[port.name].stopped += 1
-    if current_driver() is None:  # pushed by hand, outside of any driver: the caller gets the error
+    if current_driver() is None:  # pushed without a driver: the caller gets the error
         phase, problem = f"taking an item at {kept.port!r}", error_text(kept.error)
         raise ComponentFailed(node=component.node.name, phase=phase, problem=problem) from kept.error
     raise _held(component, kept, again(component, port, kept.item), "is suspended on an item")
@@ -181,7 +181,7 @@ def suspend_on_defect(
 ) -> Unwind | None:
     """Suspend the component that a driver was about to call when an error arose outside of any slet.
 
-    The driver goes on when that is resumed or replaced. Return `None` if all components of the driver have ended.
+    The driver continues when it is resumed or replaced. Return `None` if all components of the driver have ended.
     """
     node, port = node_at(item.entry.endpoint if item is not None else "", deployment.components)
     there = deployment.components.get(node)
@@ -199,10 +199,10 @@ def suspend_on_defect(
 
 
 def handle_source_failure(component: Component, error: BaseException) -> bool:
-    """Handle an error of an iterated slet; return whether to iterate it anew, from its memento.
+    """Handle an error of an iterated slet; return whether to iterate the slet again, from its memento.
 
-    `retry` does so after a while, `suspend` when the slet is resumed. With `skip` and `dead-letter` a slet that pulls
-    goes on behind the items that it has pulled last; one that has pulled nothing (a source) ends its stream.
+    With `retry`, the slet is iterated again after a delay, with `suspend`, when the slet is resumed. With `skip` and
+    `dead-letter`, a slet that pulls continues after the items that it has pulled last; the stream of a source ends.
     """
     taken = _put_back(component)  # first, so that the items are not lost if a later step fails
     component.forget_outputs()
@@ -243,7 +243,7 @@ def handle_source_failure(component: Component, error: BaseException) -> bool:
 
 
 def _put_back(component: Component) -> dict[str, list[Any]]:
-    """Put back the items that the slet has pulled last; restore the memento of before if it is atomic."""
+    """Put back the items that the slet has pulled last; if it is atomic, restore the memento from before."""
     taken: dict[str, list[Any]] = {}
     befores = []
     for name, port in component.pulled.items():
@@ -259,8 +259,8 @@ def _put_back(component: Component) -> dict[str, list[Any]]:
 def guarded_entry(channel: Channel, entry: Entry, place: str, producers: Producers) -> Entry:
     """Return the entry into a channel at *place*, with the policy of the producer for items that the channel refuses.
 
-    Every slet behind the channel has a policy of its own, so an exception is the channel's (an item without a key, a
-    log on a full disk).
+    Every slet downstream has its own policy, so that an exception comes from the channel (an item without a key, a log
+    on a full disk).
     """
     refuse = refusal_handler(channel, place, producers)
 
@@ -273,7 +273,9 @@ def guarded_entry(channel: Channel, entry: Entry, place: str, producers: Produce
             except _PASSING:
                 raise
             except BaseException as error:  # noqa: BLE001 (any exception of a channel, or of a property of an item)
-                if method == "push_batch" and channel.refuses_whole:  # it has taken none: try each alone
+                if (
+                    method == "push_batch" and channel.refuses_whole
+                ):  # the channel has taken no item: try each separately
                     in_turn(made, to_items(payload))
                 else:
                     refuse(method, payload, error)
@@ -308,7 +310,7 @@ def _refused(channel: Channel, producers: Producers, work: InFlight, error: Base
         if driver is component.runner:
             _send_letters(component)
         return
-    if driver is None:  # pushed by hand, outside of any driver: the caller gets the error
+    if driver is None:  # pushed without a driver: the caller gets the error
         phase = f"pushing into the channel {channel.name!r}"
         raise ComponentFailed(node=component.node.name, phase=phase, problem=error_text(error)) from error
     why = f"is suspended: the channel {channel.name!r} does not take its item"
@@ -316,7 +318,7 @@ def _refused(channel: Channel, producers: Producers, work: InFlight, error: Base
 
 
 def _to_owners(deployment: Deployment, component: Component, work: InFlight, port: PortSpec) -> Iterator[InFlight]:
-    """Yield the in-flight item of a member of a group for the present owners of its partitions."""
+    """Yield the in-flight item of a member of a group for the current owners of the partitions."""
     partitioning, group = deployment.channels[component.node.ports[port.name]].partitioning, component.node.group
     if partitioning is None or group is None or isinstance(work.payload, CONTROL):
         yield work
@@ -332,9 +334,9 @@ def _to_owners(deployment: Deployment, component: Component, work: InFlight, por
 
 
 def retry_dead_letters(deployment: Deployment, node: str) -> int:
-    """Try all dead letters of a node again, in order, and return their number; the policy applies anew.
+    """Retry all dead letters of a node in order, and return their number; the policy applies again.
 
-    They enter the node behind the in-flight items, by its driver, at the next safe point.
+    The node's driver pushes them after the in-flight items, at its next safe point.
     """
     deployment.component(node)  # an unknown name is refused before any driver stops
     with deployment.changing, Pause(deployment) as pause:
@@ -362,7 +364,7 @@ def retry_dead_letters(deployment: Deployment, node: str) -> int:
                 work.append(InFlight(there, "push", letter.item))
             elif port is not None:
                 work += _to_owners(deployment, component, again(component, port, letter.item), port)
-            else:  # of a slet that pulls: its next pull returns them
+            else:  # for a slet that pulls: its next pull returns them
                 for name, items in letter.item.items():
                     component.pulled[name].taken.extend(items)
         deployment.inlets.post(work)
@@ -370,7 +372,7 @@ def retry_dead_letters(deployment: Deployment, node: str) -> int:
 
 
 def kept_item(component: Component) -> FailedItem | None:
-    """Return the item on which a component is suspended, with the memento, which cannot change meanwhile."""
+    """Return the item on which a component is suspended, with the memento, which does not change during suspension."""
     kept = component.trouble.kept
     if kept is None:
         return None
@@ -378,7 +380,7 @@ def kept_item(component: Component) -> FailedItem | None:
 
 
 def failed_item(component: Component, dead_letter: int | None = None) -> FailedItem:
-    """Return the kept item, or a dead letter by its number (1 is the oldest), or raise `NoSuchItem`."""
+    """Return the item on which a slet is suspended, or a dead letter by number (from 1), or raise `NoSuchItem`."""
     kept, letters = kept_item(component), list(component.trouble.dead)
     if dead_letter is None:
         if kept is not None:
@@ -393,9 +395,9 @@ def failed_item(component: Component, dead_letter: int | None = None) -> FailedI
 
 
 def set_aside(component: Component, port: str, item: Any, error: BaseException) -> None:
-    """Send an item as a dead letter into its channel; without one, keep it with the present memento.
+    """Send an item as a dead letter into its channel; without a channel, store it with the current memento.
 
-    A dead letter that its channel has refused is kept, too.
+    A dead letter that the channel has refused is stored as well.
     """
     if component.aside is not None and component.status is not State.ENDED and port != DEAD:
         place, trace = (component.application, component.node.name, port), traceback_of(error, without=Unwind)

@@ -17,7 +17,7 @@ from exop.safe_repr import safe_repr, traceback_of
 #: The form of a file of a failed item.
 FORMAT: Final = 1
 
-#: The note of a failed item whose slet has no memento.
+#: The note on a failed item whose slet has no memento.
 NONE: Final = "the slet has none"
 
 
@@ -72,7 +72,7 @@ class FailedItem:
         return encode({"exop failed item": FORMAT, **found})
 
     def as_data(self) -> dict[str, Any]:
-        """Return the fields as plain data; settings that cannot be stored are text."""
+        """Return the fields as plain data; settings that cannot be stored become strings."""
         from exop.model.values.encoding import encode
 
         settings = dict(self.settings)
@@ -124,7 +124,7 @@ class FailedItem:
 
 @dataclass
 class KeptItem:
-    """The item on which a slet is suspended, with the error; of a slet that pulls, its last items by port."""
+    """The item on which a slet is suspended, with the error; for a slet that pulls, its last items by port."""
 
     port: str
     item: Any
@@ -132,12 +132,12 @@ class KeptItem:
 
     @property
     def text(self) -> str:
-        """The traceback, as Python prints it, without that of an earlier try of the item."""
+        """The traceback, as Python prints it, without tracebacks of earlier tries of the item."""
         return traceback_of(self.error, without=Unwind)
 
 
 class DeadLetters(list[FailedItem]):
-    """The newest dead letters of one node, in order; `dropped` older ones exceed the bound."""
+    """The newest dead letters of one node, in order; `dropped` is the number of older ones beyond the limit."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -146,25 +146,25 @@ class DeadLetters(list[FailedItem]):
         self.heavy = False
 
     def add(self, letter: FailedItem, most: int) -> None:
-        """Add one; beyond *most* the oldest is dropped."""
+        """Add a dead letter; if there are more than *most*, drop the oldest."""
         self.append(letter)
         while len(self) > most:
             self.pop(0)
             self.dropped += 1
 
     def capture(self) -> dict[str, Any]:
-        """Return all of them as plain data for `restore`."""
+        """Return all dead letters as plain data, for `restore`."""
         return {"letters": [one.as_data() for one in list(self)], "dropped": self.dropped}
 
     def restore(self, held: Mapping[str, Any]) -> None:
-        """Take back the data of `capture`."""
+        """Restore the dead letters from the data of `capture`."""
         self.extend(FailedItem(**one) for one in held["letters"])
         self.dropped += held["dropped"]
 
 
 @dataclass(frozen=True)
 class Hang:
-    """An item that exceeds its slet's time-out; its driver has handled *items* items."""
+    """An item that exceeds its slet's timeout; *items* is the number of items that its driver has processed."""
 
     driver: str
     items: int
@@ -185,8 +185,8 @@ class Trouble:
     kept: KeptItem | None = None
     dead: DeadLetters = field(default_factory=DeadLetters)
     hang: Hang | None = None
-    #: There was such an item.
+    #: Whether there was such an item.
     hung: bool = False
-    #: How often it was iterated in vain since it had yielded `sent` items.
+    #: The number of failed iterations since the slet had yielded `sent` items.
     tries: int = 0
     sent: int = -1

@@ -10,14 +10,14 @@ from typing import Final
 
 from exop.errors import PlanError
 
-#: Seconds for which a thread may keep the interpreter while another one waits for it. Python's own 5 ms would delay
+#: Seconds for which a thread may hold the interpreter while another one waits for it. Python's own 5 ms would delay
 #: every hand-over between busy drivers. At 1 ms, a driver that often releases the lock by itself (small writes to a
 #: file) can starve others for seconds, since it wins each race to take the lock again. At 0.2 ms neither happens, and
 #: the throughput of two busy drivers is the same.
 SWITCH_INTERVAL: Final = 0.0002
 #: Seconds for which `yield_gil` releases the interpreter: until another thread has woken up.
 BREATH: Final = 0.00005
-#: The switch interval of before, once for each running platform: the first shortens it, the last restores it.
+#: The original switch interval, once for each running platform: the first shortens it, the last restores it.
 _BEFORE: Final[list[float]] = []
 _LOCK: Final = threading.Lock()
 
@@ -51,8 +51,8 @@ def restore_switch_interval() -> None:
 def yield_gil() -> None:
     """Release the interpreter between the short steps of a change.
 
-    A driver that has to request it waits for the switch interval, a timer and its own wake-up: on a busy machine
-    several times as long as the step takes.
+    A driver that has to request the interpreter waits for the switch interval, a timer and its own wake-up; on a busy
+    machine, this takes several times as long as the step itself.
     """
     time.sleep(BREATH)
 

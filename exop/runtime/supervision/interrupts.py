@@ -1,8 +1,8 @@
-"""Interrupts (Ctrl-C) during a change: they cancel it where it can be undone as a whole.
+"""Interrupts (Ctrl-C) during a change: they cancel the change where it can be undone as a whole.
 
 An exception of a signal handler is raised between any two instructions of the main thread, for instance while a change
-is undone. So another thread makes the change while the main thread waits, and an interrupt becomes a request, for which
-the change checks where it can be undone. A decided change is completed. The interrupt is raised at the end.
+is undone. Therefore another thread makes the change while the main thread waits, and an interrupt becomes a request,
+which the change checks wherever it can be undone. A decided change is completed. The interrupt is raised at the end.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-#: So many interrupts are deferred; the next one is raised at once, while the change finishes in its thread.
+#: The number of interrupts that are deferred; the next one is raised at once, while the change finishes in its thread.
 PATIENCE: Final = 2
-#: Seconds between two checks for an interrupt in a wait that it does not wake.
+#: Seconds between two checks for an interrupt in a wait that an interrupt does not wake.
 GLANCE: Final = 0.1
 
 
 class _Request:
-    """The interrupts of one change: noted by the main thread, met by the thread that makes the change."""
+    """The interrupts of one change: the main thread records them, the thread that makes the change handles them."""
 
     def __init__(self) -> None:
         self.kept: list[BaseException] = []
@@ -59,13 +59,13 @@ _LOCAL: Final = _Local()
 
 
 def interrupted() -> bool:
-    """Whether an interrupt asks to cancel the change that the calling thread makes."""
+    """Whether an interrupt requests to cancel the change that the calling thread makes."""
     request = _LOCAL.request
     return request is not None and bool(request.kept) and not request.met
 
 
 def check_interrupt() -> None:
-    """Raise `KeyboardInterrupt`, once, after an interrupt; called where the change can still be undone."""
+    """Raise `KeyboardInterrupt` once after an interrupt. Called where the change can still be undone."""
     if interrupted() and _LOCAL.request is not None:
         _LOCAL.request.met = True
         raise KeyboardInterrupt
@@ -99,7 +99,7 @@ def held(lock: threading.RLock) -> Iterator[None]:
 
 
 def uninterrupted(work: Callable[P, T]) -> Callable[P, T]:
-    """Decorate *work* to be done whole or not at all, also when the main thread is interrupted."""
+    """Decorate *work* so that it is done as a whole or not at all, even if the main thread is interrupted."""
 
     @functools.wraps(work)
     def done(*args: P.args, **kwargs: P.kwargs) -> T:

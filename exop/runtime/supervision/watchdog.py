@@ -1,4 +1,4 @@
-"""Observes running slets from one thread of the process: items that take too long, buffered output.
+"""Observes running slets from one thread of the process: detects items that take too long, and flushes buffered output.
 
 Items have no overhead: the stack of a driver's thread shows the slet that it runs.
 """
@@ -30,13 +30,13 @@ from exop.runtime.supervision.budget import UserCall
 from exop.runtime.supervision.failure_state import Hang
 from exop.safe_repr import error_text, stack_of
 
-#: How often every driver measures one item, and all applications are looked at, in seconds.
+#: The interval at which every driver measures one item, and all applications are checked, in seconds.
 SAMPLING: Final = 0.05
-#: Seconds between two calls of `make_visible` while items come.
+#: Seconds between two calls of `make_visible` while items arrive.
 VISIBLE_WITHIN: Final = 1.0
-#: Seconds for which one such call keeps the others.
+#: Seconds for which one such call may delay the others.
 HASTE: Final = 0.05
-#: The calls in which a thread runs a driver.
+#: The functions in which a thread runs a driver.
 _RUNS: Final = {ThreadDriver._main.__code__, Worker.turn.__code__, EngineDriver.drive.__code__}
 
 
@@ -72,16 +72,16 @@ class Sampler:
                             return
 
 
-#: The sampler of the process; a forked child begins with none of its functions, and without its thread.
+#: The sampler of the process; a forked child starts without functions and without a thread.
 SAMPLER: Final = Sampler()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=SAMPLER.__init__)  # type: ignore[misc]
 
 
 class Attended(dict[str, Component]):
-    """The components to observe, by node: with a driver, a time-out per item, `make_visible`, or a failure.
+    """The components to observe, by node: those with a driver, a timeout per item, `make_visible`, or a failure.
 
-    One thread at a time changes it, under the lock of `Deployment`; others read it meanwhile.
+    One thread at a time changes the dictionary, under the lock of `Deployment`; other threads may read it meanwhile.
     """
 
     def __init__(self) -> None:
@@ -90,12 +90,12 @@ class Attended(dict[str, Component]):
         self.open: set[str] = set()
 
     def forget(self, node: str) -> None:
-        """Forget a node that has no component any more."""
+        """Remove a node that no longer has a component."""
         self.pop(node, None)
         self.open.discard(node)
 
     def note(self, component: Component) -> None:
-        """Add or remove a component, according to its present state."""
+        """Add or remove a component, according to its current state."""
         name, drives = component.node.name, component.driver is not None or component.pullers
         if drives or component.node.patience is not None or component.status is State.FAILED or shows(component):
             self[name] = component
@@ -107,7 +107,7 @@ class Attended(dict[str, Component]):
 
 @dataclass
 class _Look:
-    """The progress of a busy driver, and the begin of its present call of a slet."""
+    """The progress of a busy driver, and the start of its current call of a slet."""
 
     progress: Hashable
     since: float
@@ -116,9 +116,9 @@ class _Look:
 
 
 class Watchdog:
-    """Reports the slets of an application that exceed their time-out per item.
+    """Reports the slets of an application that exceed their timeout per item.
 
-    The stack of a busy driver without progress since the last look shows the slet. A report is a log line, the property
+    The stack of a busy driver without progress shows the slet. A report is a log line, the property
     `hangs` of the slet's service (an event of the registry), and an entry of the status.
     """
 
@@ -127,7 +127,7 @@ class Watchdog:
         self._seen: dict[Driver, _Look] = {}
 
     def look(self, components: Mapping[str, Component], drivers: Iterable[Driver]) -> None:
-        """Look at these drivers once."""
+        """Check these drivers once."""
         now, before = self._clock(), self._seen
         found = [(driver, self._look_at(driver, components, before.pop(driver, None), now)) for driver in drivers]
         self._seen = {driver: look for driver, look in found if look is not None}
@@ -187,7 +187,7 @@ def shows(component: Component) -> bool:
 
 
 class Visibility:
-    """Calls `make_visible()` of the slets that define it: when their streams rest, and every second otherwise.
+    """Calls `make_visible()` of slets that define it: when their streams are idle, and otherwise every second.
 
     A call that hangs delays only the next one of the same slet.
     """
@@ -198,7 +198,7 @@ class Visibility:
         self._failing: dict[str, str] = {}
 
     def look(self, components: Iterable[Component]) -> None:
-        """Look at all slets once."""
+        """Check all slets once."""
         now, seen = self._clock(), {}
         for component in components:
             if not shows(component):
@@ -214,7 +214,7 @@ class Visibility:
         self._seen = seen
 
     def _call(self, component: Component) -> None:
-        """Call the hook; log an error when it is new, since the next item or checkpoint raises it, too."""
+        """Call the hook; log only a new error, since the next item or checkpoint also raises it."""
         try:
             component.instance.make_visible()
         except BaseException as error:  # noqa: BLE001 (any exception of a slet ends this call only)
@@ -238,7 +238,7 @@ class Probe(NamedTuple):
 
 
 def probe_stack(components: Iterable[Component], driver: Driver) -> Probe | None:
-    """Return the slet that *driver* runs at this moment; `None` if it waits for room, or for an item."""
+    """Return the slet that *driver* runs now; `None` if the driver waits for room, or for an item."""
     innermost = _innermost(driver)
     found = _find(components, driver, innermost) if innermost is not None else None
     if found is None:
@@ -268,8 +268,8 @@ def _find(
 ) -> tuple[Component, FrameType] | None:
     """Return the slet to which a stack belongs, and the frame of its call.
 
-    A frame of a fused chain names the slet that it calls. Elsewhere the code identifies the slet; of several nodes with
-    the same code, the instance does, or the driver.
+    A frame of a fused chain names the slet that it calls. Other frames are identified by the slet's code; if several
+    nodes have the same code, by the instance, or by the driver.
     """
     by_code: dict[CodeType, list[Component]] = {}
     for component in components:
@@ -295,7 +295,7 @@ def _find(
 
 
 def _innermost(driver: Driver) -> FrameType | None:
-    """Return the innermost frame of the thread that runs the driver: its own, or one of the pool."""
+    """Return the innermost frame of the thread that runs the driver: the driver's own thread, or one of the pool."""
     for innermost in sys._current_frames().values():
         for frame, _ in walk_stack(innermost):
             if frame.f_code in _RUNS and _self(frame) is driver:
