@@ -339,7 +339,7 @@ class _Parser:
     def condition(self) -> Filter:
         """Parse a condition in parentheses."""
         if self._take(_OPEN) is None:
-            self.expect("a parenthesis (")
+            self.expect("`(`")
         sign = self._take(_CONNECTIVE)
         if sign is None:
             read = self._comparison()
@@ -351,8 +351,8 @@ class _Parser:
                 parts.append(self.condition())
             read = (And if sign[0] == "&" else Or)(tuple(parts))
         if self._take(_CLOSE) is None:
-            before = ["a parenthesis ("] if isinstance(read, _Joined) else []
-            self.expect(*before, "a parenthesis )", *(["a value"] if getattr(read, "value", None) == "" else []))
+            before = ["`(`"] if isinstance(read, _Joined) else []
+            self.expect(*before, "`)`", *(["a value"] if getattr(read, "value", None) == "" else []))
         return read
 
     def _comparison(self) -> Filter:
@@ -386,10 +386,10 @@ class _Parser:
     def expect(self, *wanted: str) -> NoReturn:
         """Fail with what was expected at the current position."""
         here = self.text[self.at : self.at + 1]
-        problem = f"expected {' or '.join(wanted)}, found {repr(here) if here else 'the end'}"
+        problem = f"expected {' or '.join(wanted)}, found {repr(here) if here else 'the end of the text'}"
         if here and here in "(\\" and re.search(r"=[^()]*$", self.text[: self.at]):
             problem += r"; in a value, write ( ) * \ as \28 \29 \2a \5c"
         self.fail(self.at, problem)
 
     def fail(self, position: int, problem: str) -> NoReturn:
-        raise FilterSyntaxError(filter=self.text, position=position, problem=f"no filter: {problem}")
+        raise FilterSyntaxError(filter=self.text, position=position, problem=f"invalid filter: {problem}")

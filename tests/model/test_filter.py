@@ -110,9 +110,9 @@ def test_text_means(text: str, expected: Filter):
 @pytest.mark.parametrize(
     ("text", "position", "words"),
     [
-        ("", 0, "a parenthesis ("),
-        ("role=pi", 0, "a parenthesis ("),
-        ("(role=pi", 8, "a parenthesis )"),
+        ("", 0, "`(`"),
+        ("role=pi", 0, "`(`"),
+        ("(role=pi", 8, "`)`"),
         ("(role=pi)x", 9, "the end"),
         ("()", 1, "the name of a property"),
         ("(a>b)", 2, "~= >= <="),
@@ -121,7 +121,7 @@ def test_text_means(text: str, expected: Filter):
         (r"(a=\2)", 3, r"\5c"),
         (r"(a=x\ff)", 4, "UTF-8"),
         ("(a>=x*)", 5, r"\2a"),
-        ("(!(a=b)(c=d))", 7, "a parenthesis )"),
+        ("(!(a=b)(c=d))", 7, "`)`"),
         ("(" * (DEEPEST + 1), DEEPEST, "deep"),
     ],
 )
