@@ -23,9 +23,8 @@ from exop.cli.peers import is_local
 from exop.errors import BuilderError, ExopError, PluginError, SettingError, UnknownName, suggest
 from exop.hooks import Plugins
 from exop.model.meshes.mesh import Mesh
-from exop.model.slets.settings import parse
 from exop.model.slets.signature import read_settings
-from exop.model.slets.spec import SletSpec, configured
+from exop.model.slets.spec import SletSpec, configured, parse
 from exop.runtime.catalog import Catalog, in_use
 from exop.safe_repr import RAISED, error_text
 

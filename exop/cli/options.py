@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from cyclopts import Parameter
 
 from exop.errors import BuilderError
-from exop.model.slets.settings import parse
+from exop.model.slets.spec import parse
 
 
 def check_seconds(_: type, seconds: float | None) -> None:

@@ -28,7 +28,7 @@ from exop.cli.peers import Found, find_application, is_local
 from exop.cli.report import DONE, Failure, say
 from exop.cli.text import answer, paused
 from exop.errors import BuilderError, ComponentFailed, PeerUnreachable, PlanError, StaleMesh, UnknownName
-from exop.model.slets.settings import parse
+from exop.model.slets.spec import parse
 
 #: How often an edit is planned if other changes are made between planning and applying it.
 TRIES: Final = 3

@@ -13,8 +13,7 @@ from exop.errors import MeshError, UnknownName
 from exop.model.meshes.entries import Entries
 from exop.model.slets.memento import Memento
 from exop.model.slets.ports import WINDOW, PortType
-from exop.model.slets.settings import copied
-from exop.model.slets.spec import DEAD, Policy, SletSpec, invalid_bounds
+from exop.model.slets.spec import DEAD, Policy, SletSpec, copied, invalid_bounds
 
 T = TypeVar("T")
 DIRECT: Final = "direct"

@@ -14,8 +14,7 @@ from typing import Any, Final, Literal, TypeVar
 from exop.errors import StoredStateError
 from exop.model.slets.memento import Memento
 from exop.model.slets.ports import PortSpec, PortType
-from exop.model.slets.settings import Setting
-from exop.model.slets.spec import Absent, SletSpec
+from exop.model.slets.spec import Absent, Setting, SletSpec
 from exop.model.types.conversion import convert
 from exop.model.types.description import built, type_name, type_of
 from exop.model.types.evolution import as_data, fingerprint, from_data

@@ -12,8 +12,7 @@ from exop.errors import MeshError, SettingError, UnknownName
 from exop.model.meshes.diff import MARKS
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
 from exop.model.slets.ports import node_at
-from exop.model.slets.settings import parse
-from exop.model.slets.spec import DEAD, SletSpec
+from exop.model.slets.spec import DEAD, SletSpec, parse
 from exop.runtime.catalog import Catalog
 from exop.runtime.channels.base import channel_settings
 from exop.runtime.component_manager import make_channel

@@ -17,8 +17,8 @@ from exop.model.items import EndOfStream, Punctuation
 from exop.model.meshes.mesh import ChannelSpec
 from exop.model.meshes.partitions import PARTITIONS
 from exop.model.slets.ports import PortType
-from exop.model.slets.settings import Setting, configured
 from exop.model.slets.signature import read_settings
+from exop.model.slets.spec import Setting, configured
 from exop.runtime.channels.partitioned import Partitioning
 from exop.runtime.dataflow.entry import Entry, InFlight, fan_out
 

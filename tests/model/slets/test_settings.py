@@ -9,8 +9,8 @@ import pytest
 
 from exop import Application
 from exop.errors import SettingError, SletError, UnknownName
-from exop.model.slets.settings import Setting, configured
 from exop.model.slets.signature import read_settings
+from exop.model.slets.spec import Setting, configured
 from exop.runtime.channels import BUILT_IN
 from exop.runtime.channels.queue import QueueChannel
 
