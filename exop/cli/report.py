@@ -43,7 +43,7 @@ _SHOW_CURSOR: Final = b"\x1b[?25h"
 
 
 class Failure(Exception):
-    """An error raised while a change was carried out: exit code 1, whatever its class."""
+    """An error raised while a change was carried out, with exit code 1 for any class of error."""
 
     def __init__(self, error: ExopError) -> None:
         super().__init__(str(error))

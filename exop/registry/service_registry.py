@@ -107,7 +107,7 @@ class ServiceRegistry:
         `added` is first called for the services that are already registered, in order; see `ServiceTracker`.
 
             with registry.track("Channel", "(channel.kind=queue)", added=connect, removed=disconnect) as queues:
-                queues.first        # the highest ranking one now, or None
+                queues.first        # the one with the highest ranking, or None
         """
         wanted = _wanted(interface, query)
         callbacks = {Change.ADDED: added, Change.MODIFIED: modified, Change.REMOVED: removed}

@@ -41,7 +41,7 @@ class Component(Lifecycle):
         pusher: The driver that pushes items into the component.
         runner: The driver that runs the component: its own, or its `pusher`.
         buffered: The further outputs of a slet that the platform drives.
-        calls: For each input port, the slet bound to its state and settings.
+        calls: For each input port, the slet's call with state and settings.
         tried: The same calls with the conversion of the port, for a retry of a failed item.
         to: The entry to which each output port is bound.
         pullers: The drivers for the ports from which an engine pulls.

@@ -73,7 +73,7 @@ TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
     (_S.ACTIVE, _E.END): _S.ENDED,
     (_S.ACTIVE, _E.STOP): _S.STOPPED,
     (_S.SUSPENDED, _E.RESUME): _S.ACTIVE,
-    (_S.SUSPENDED, _E.FAIL): _S.FAILED,  # an engine continues behind a suspended component
+    (_S.SUSPENDED, _E.FAIL): _S.FAILED,  # an engine continues to run while its component is suspended
     (_S.SUSPENDED, _E.END): _S.ENDED,
     (_S.SUSPENDED, _E.STOP): _S.STOPPED,
     (_S.FAILED, _E.RESUME): _S.ACTIVE,

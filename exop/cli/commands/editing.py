@@ -360,7 +360,7 @@ def _failed_again(found: Found, before: Mapping[str, Any]) -> str | None:
     while before["state"] == "failed" and time.monotonic() < deadline:
         try:
             now = found.node_status()
-        except (UnknownName, PeerUnreachable):  # the application has ended, and `exop run` with it
+        except (UnknownName, PeerUnreachable):  # the application has ended, and so has `exop run`
             return None
         if now["state"] == "failed" and "error" in now:
             return str(now["error"])

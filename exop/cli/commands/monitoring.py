@@ -69,7 +69,7 @@ def metrics(
     where: Where = HERE,
     json: Json = False,
 ) -> int:
-    """Print the figures of running applications: items, errors and times of each node, and the content of channels.
+    """Print the metrics of running applications: items, errors and times of each node, and the content of channels.
 
     Example: `exop metrics app --prometheus`
 
@@ -95,13 +95,13 @@ def metrics(
 
 
 def dead_drivers(status: Mapping[str, Any]) -> Iterator[str]:
-    """The drivers of a platform that have died."""
+    """Yield the drivers of a platform that have crashed."""
     for name, one in status["applications"].items():
         yield from (f"{name}: the driver of {driver} has died: {why}" for driver, why in one["crashed"].items())
 
 
 def not_running(status: Mapping[str, Any]) -> Iterator[str]:
-    """The applications of a platform that should run and do not; without those that have a dead driver."""
+    """Yield the applications of a platform that should run but do not, except those with a crashed driver."""
     yield from (f"{name}: not started again: {why}" for name, why in status["failed_to_restart"].items())
     for name, one in status["applications"].items():
         failed = [
@@ -114,7 +114,7 @@ def not_running(status: Mapping[str, Any]) -> Iterator[str]:
 
 
 def figures_of(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """The figures of one application as JSON: inserted queues are channels here."""
+    """Return the metrics of one application for JSON; inserted queues are listed as channels."""
     return {
         "state": metrics["state"],
         "running_s": metrics["running_s"],
@@ -124,7 +124,7 @@ def figures_of(metrics: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def prometheus_text(metrics: Mapping[str, Mapping[str, Any]]) -> str:
-    """The figures of applications in the text format of Prometheus, version 0.0.4.
+    """Return the metrics of applications in the text format of Prometheus, version 0.0.4.
 
     Args:
         metrics: The result of `Platform.metrics(quantiles=True)`.

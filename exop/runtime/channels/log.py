@@ -131,7 +131,7 @@ class LogChannel(KeepingChannel):
             self._log.trim(offset)
 
     def entry(self, outlets: Sequence[Outlet]) -> Entry:
-        """Keep, then pass on."""
+        """Return an entry that stores each payload and then passes it on."""
         self.order = [outlet.port for outlet in outlets]
         return super().entry(outlets)
 
@@ -232,7 +232,7 @@ class LogChannel(KeepingChannel):
                 if recovery.over or rest is not None:
                     self._recovery = None
             except BaseException:
-                recovery.return_to(before)  # the whole payload will come again
+                recovery.return_to(before)  # the whole payload will arrive again
                 raise
         self.trouble = None
 

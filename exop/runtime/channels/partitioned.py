@@ -157,7 +157,7 @@ def route(partitioning: Partitioning, groups: Sequence[Members], refuse: Refuse,
     def push_batch(batch: Any) -> None:
         try:
             parts = _split(batch, owners, fast) if isinstance(batch, list) else _split_columns(batch, by, table)
-        except BaseException as error:  # noqa: BLE001 (each item is tried alone)
+        except BaseException as error:  # noqa: BLE001 (each item is tried separately)
             if isinstance(batch, list):
                 in_turn(made, batch)
             else:

@@ -15,7 +15,7 @@ from exop.model.items import Window
 class Panes:
     """The items in open windows by time: one pane holds all items with the same last window.
 
-    Window *i* spans `[i * slide, i * slide + size)`, and pane *i* leaves with it. So the cost of closing a window does
+    Window *i* spans `[i * slide, i * slide + size)`, and pane *i* is removed with it. The cost of closing a window does
     not depend on the number of items in later ones. Where the size is a multiple of the slide, a window ends exactly
     where a later one begins, without rounding.
 

@@ -326,7 +326,7 @@ class QueueChannel(Buffered):
                     found.append(entry)
                 break
             size = count_items(method, payload)
-            if size > most:  # the rest stays in the queue
+            if size > most:  # the rest remains in the queue
                 entry.payload, rest = cut(payload, 0, most), cut(payload, most, size)
                 self.entries.appendleft(Packet("push_batch", rest, entry.origin, entry.stored))
                 self._lighten(most)

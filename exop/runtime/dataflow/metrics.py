@@ -21,7 +21,7 @@ from exop.safe_repr import error_text
 Direction: TypeAlias = Literal["in", "out"]
 #: Items by direction and port.
 Counts: TypeAlias = dict[tuple[Direction, str], int]
-#: Held while flows are connected anew, and while they are read.
+#: A lock that is held while flows are connected again, and while they are read.
 READING: Final = threading.RLock()
 #: The figures of a component that come from samples.
 SAMPLED: Final = ["busy_s", "service_ms", "latency_ms"]
@@ -110,7 +110,7 @@ class Tally(Flow):
         return self.read_entered({})
 
     def read_entered(self, known: dict[Tally, int]) -> int:
-        """Return `entered`, and note it in *known*; of the tallies there, from which it derives, none is read again."""
+        """Return `entered`, and store it in *known*, so that each tally from which others derive is read once."""
         found = self.received + self.earlier
         for source in self.sources:  # not a generator: its frames would halve the length of chains
             if isinstance(source, Tally):

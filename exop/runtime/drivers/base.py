@@ -385,7 +385,7 @@ class Driver:
             return inlet if inlet is not None and inlet.items[0] is item else None
 
         self.hold(wait.where, lambda: first() is None or wait.ready(), wait.patience)
-        if (inlet := first()) is not None:  # handed on now, also after *patience*
+        if (inlet := first()) is not None:  # passed on now, also after *patience*
             inlet.items[0] = replace(item, wait=None)
 
     def hold(self, place: str, until: Callable[[], Any], timeout: float | None = None) -> None:

@@ -173,7 +173,7 @@ class SourceDriver(ThreadDriver):
         self.busy = True
         if self.attention and not self.retired:
             self.attend()
-        if self.retired:  # a successor sends the end
+        if self.retired:  # the replacement sends the end
             return
         try:
             self._finish()

@@ -336,7 +336,7 @@ class Worker(ThreadDriver):
 
     def open(self, watcher: Callable[[], None] | None = None) -> None:
         """Let the worker continue; if there is nothing to do, it gets no thread."""
-        self._full = []  # perhaps it pushes elsewhere now
+        self._full = []  # the worker may push into other queues now
         super().open(watcher)
         if self.alive and not self.sleeping:
             self._pool.schedule(self)
@@ -375,7 +375,7 @@ class Worker(ThreadDriver):
 
     def turn(self) -> bool:
         """Drain queues for one turn, in a thread of the pool; return whether there is more to do at once."""
-        if self.left:  # it was scheduled during its last turn
+        if self.left:  # the worker was scheduled during its last turn
             return False
         with acting_as(self):
             try:

@@ -348,7 +348,7 @@ def upgrade(database: sqlite3.Connection) -> None:
 
 
 def seal(database: sqlite3.Connection, noted: GenerationFile, *applications: str) -> Generation:
-    """Prepare the running transaction for its commit: digests of these applications and over all, number, note."""
+    """Prepare the running transaction for its commit: write digests and number, also to the generation file."""
     for application in applications:
         digest = _digest_of(database, _ROWS_OF_APPLICATION, application)
         if digest:

@@ -44,7 +44,7 @@ Key = tuple[str, int]
 class DiskLog(EventLog):
     """A log in a folder, which survives the process.
 
-    One process at a time has it open. A torn batch at the end, left by a crash, is removed and logged; damage before
+    One process at a time may open it. A torn batch at the end, left by a crash, is removed and logged; damage before
     that is an error.
 
     Attributes:

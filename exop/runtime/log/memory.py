@@ -79,7 +79,7 @@ class EventLog(ABC):
     @property
     @abstractmethod
     def start(self) -> int:
-        """The oldest offset kept."""
+        """The oldest stored offset."""
 
     @property
     def end(self) -> int:
@@ -124,7 +124,7 @@ class MemoryLog(EventLog):
 
     @property
     def start(self) -> int:
-        """The oldest offset kept."""
+        """The oldest stored offset."""
         return self._start
 
     @property

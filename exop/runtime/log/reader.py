@@ -44,7 +44,7 @@ class LogReader:
         self._folder = folder
         self._files = _ReadOnly()
         self._segment: Segment | None = None
-        self._next: tuple[Position, Position | None] | None = None  # the place, and the bound, behind which `_ahead` is
+        self._next: tuple[Position, Position | None] | None = None  # the start and limit of `_ahead`
         self._ahead: Iterator[Frame] = iter(())
         if not folder.is_dir() or not self._bases():
             raise StateError(f"there is no log in {folder}; give the folder of a log channel that is on disk")

@@ -288,7 +288,7 @@ class Segment:
         while True:
             frame = _frame_at(data, at - low, at)
             if isinstance(frame, int):
-                # The frame may continue behind the bytes read so far.
+                # The frame may continue after the bytes read so far.
                 more = file.read(at, max(STRIDE, frame))
                 if low == at and len(more) <= len(data):
                     return at, expected

@@ -115,7 +115,7 @@ def failure_handler(component: Component, port: PortSpec) -> Callable[[Any, Base
                     result = [*result] if lazy else result
                 except (Unwind, Halted):
                     raise
-                except BaseException as again:  # noqa: BLE001 (the policy decides anew)
+                except BaseException as again:  # noqa: BLE001 (the policy decides again)
                     error = again
                 else:
                     tally.stopped += 1
@@ -359,7 +359,7 @@ def retry_dead_letters(deployment: Deployment, node: str) -> int:
         dead.clear()
         for letter in letters:
             port = component.spec.ports.get(letter.port)
-            if port is not None and port.direction == "out":  # the channel behind it had refused the item
+            if port is not None and port.direction == "out":  # the channel downstream had refused the item
                 there = deployment.entries[f"channel {component.node.ports[port.name]}"]
                 work.append(InFlight(there, "push", letter.item))
             elif port is not None:
@@ -405,7 +405,7 @@ def set_aside(component: Component, port: str, item: Any, error: BaseException) 
         driver = current_driver()
         if driver in (None, component.runner):
             component.aside.push(letter)
-        else:  # the driver of a queue behind the slet, where a channel has refused the item: the slet's driver sends it
+        else:  # a channel has refused the item from the driver of a queue downstream: the slet's driver sends it
             driver.inlets.post([component.aside.given(letter)])
         return
     dead, most = component.trouble.dead, component.node.letters
@@ -442,7 +442,7 @@ def _failed_item(
 
 
 def _memento(component: Component, most: int | None = None) -> tuple[bytes | None, str]:
-    """Return the memento in stored form, unless it is larger than *most* bytes, and a note on it."""
+    """Return the memento in stored form, or `None` if it is larger than *most* bytes; and a remark on it."""
     if component.state is None:
         return None, NONE
     from exop.model.slets.stored_memento import dump_memento
