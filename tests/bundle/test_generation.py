@@ -71,7 +71,7 @@ def kept(x):
 def scaled(x):
     return scale(x), LIMIT
 """
-HELPERS = "FACTOR = 2\ndef scale(x):\n    return x * FACTOR\n"
+SCALE = "FACTOR = 2\ndef scale(x):\n    return x * FACTOR\n"
 
 Load = Callable[..., ModuleType]
 
@@ -207,7 +207,7 @@ def edited(tmp_path: Path) -> Iterator[Load]:
     """Loads the next generation of a folder, and gives its module `main`."""
     made: list[Namespace] = []
 
-    def load_next(main: str = FIRST, helpers: str = HELPERS) -> ModuleType:
+    def load_next(main: str = FIRST, helpers: str = SCALE) -> ModuleType:
         files = {"main.py": main.encode(), "helpers.py": helpers.encode()}
         name = f"exop_bundles.a_v{len(made)}"
         namespace = Namespace(name, Sources(tmp_path, files, name), {"a": name})
@@ -248,7 +248,7 @@ def test_what_needs_the_edit_is_executed(edited: Load):
 def test_an_edit_in_another_module_reaches_who_imports_it(edited: Load):
     """Through the name that is imported."""
     first = edited()
-    second = edited(helpers=HELPERS.replace("FACTOR = 2", "FACTOR = 5"))
+    second = edited(helpers=SCALE.replace("FACTOR = 2", "FACTOR = 5"))
     assert (first.scaled(1), second.scaled(1)) == ((2, 3), (5, 3))
     assert second.kept is first.kept
 
