@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Container, Iterator, Mapping
@@ -31,6 +32,8 @@ CALLER: Final[ContextVar[str]] = ContextVar("CALLER", default="")
 #: The entry of the current operation; operations that it calls add facts to this entry.
 _ENTRY: Final[ContextVar[dict[str, Any] | None]] = ContextVar("_ENTRY", default=None)
 _PARTS: Final = ("channels", "nodes")
+#: The outcome of calls for which the role of the caller is too low.
+_REFUSED: Final = "refused"
 
 
 class History:
@@ -43,6 +46,7 @@ class History:
     def __init__(self, known: Container[str]) -> None:
         self.store: Store | None = None
         self._known = known
+        self._counting = threading.Lock()
         self._kept: defaultdict[str, deque[dict[str, Any]]] = defaultdict(lambda: deque(maxlen=MOST))
 
     @contextmanager
@@ -92,6 +96,22 @@ class History:
         else:
             self._keep({"application": after.name, "what": "change", **_caller(), **found, "outcome": "done"})
 
+    def refused(self, application: str, operation: str, reason: str) -> None:
+        """Record a call that was refused because of the caller's role.
+
+        There is one entry per operation, with the latest caller and the number of calls, so that refused calls do not
+        displace the entries of changes.
+        """
+        if application not in self._known:
+            return
+        new: dict[str, Any] = {"application": application, "what": operation, "outcome": _REFUSED, "count": 0}
+        with self._counting, self._problems_logged():
+            rows = self._rows(application)
+            found = (row for row in rows.items() if (row[1]["what"], row[1]["outcome"]) == (operation, _REFUSED))
+            number, entry = next(found, (None, new))
+            entry |= {**_caller(), "reason": reason, "count": entry["count"] + 1}
+            self._put(entry, number)
+
     def forget(self, application: str) -> None:
         """Drop the entries in memory of an application that was removed; entries in the state directory remain."""
         self._kept.pop(application, None)
@@ -130,16 +150,26 @@ class History:
 
     def _keep(self, entry: dict[str, Any]) -> None:
         name = entry["application"]
-        try:
+        with self._problems_logged():
             if entry["what"] == "start" and entry["outcome"] != "done":
                 # If every start of a process fails, these entries must not displace more useful ones.
                 last = self.of(name)[-1:]
                 if last and all(last[0][fact] == entry[fact] for fact in ("what", "outcome")):
                     return
-            if self.store is not None:
-                self.store.record(name, entry, MOST)
-            elif name == PLATFORM or name in self._known:  # the application exists
-                self._kept[name].append(entry)
+            self._put(entry)
+
+    def _put(self, entry: dict[str, Any], number: int | None = None) -> None:
+        """Store a new entry, or entry *number* after a change. In memory the entry itself was changed."""
+        name = entry["application"]
+        if self.store is not None:
+            self.store.record(name, entry, MOST, number)
+        elif number is None and (name == PLATFORM or name in self._known):  # the application exists
+            self._kept[name].append(entry)
+
+    @contextmanager
+    def _problems_logged(self) -> Iterator[None]:
+        try:
+            yield
         except ExopError as problem:
             logger("exop.runtime").error("an entry of the history is not stored yet", error=str(problem))
 

@@ -197,6 +197,22 @@ def test_a_change_that_cannot_be_stored_is_made_all_the_same(tmp_path: Path) -> 
         assert (started["number"], started["what"]) == (3, "start")
 
 
+def test_refused_calls_displace_no_entry_that_waits_for_the_disk(tmp_path: Path) -> None:
+    """While the disk is full, a refused operation has one entry that waits, however often it is called."""
+    with platform(tmp_path) as running:
+        running.apply(app().build())
+        refusing(running, yes=True)
+        for _ in range(3):
+            running._applications.history.refused("app", "end", "too low")
+        assert running._applications.store is not None
+        assert len(running._applications.store._entries) == 1
+        refusing(running, yes=False)
+        running._applications.history.refused("app", "end", "too low")
+        running._applications.history.refused("app", "end", "too low")
+        found = [(one["number"], one["outcome"], one.get("count")) for one in running.history("app")]
+        assert found == [(1, "done", None), (2, "refused", 2)]
+
+
 def test_an_application_that_cannot_be_forgotten_runs_on(tmp_path: Path) -> None:
     """Removing it is refused as a whole; later it is removed."""
     with platform(tmp_path) as running:

@@ -1,6 +1,7 @@
 """The history of an application: every operation with its caller and outcome, bounded, kept, and taken back."""
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from exop import Application, Platform, connect
 from exop.cli import main
 from exop.errors import ExopError, LifecycleError, PeerRefused, PlanError, UnknownName
 from exop.remoting import ControlClient, ControlServer, operation, operations
+from exop.remoting.api.remote_platform import RemotePlatform
+from exop.remoting.api.service import ManagementService
 from exop.runtime import history
 from exop.stock.slets import WriteLines, count_up, pass_on
 from tests.bundle.folders import SLETS, manifest, write
@@ -152,6 +155,54 @@ def test_a_peer_needs_the_role_of_an_operation(tmp_path: Path) -> None:
         assert client.call("look") == 1
         with pytest.raises(PeerRefused, match="'load' needs the role admin"):
             client.call("load")
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_refused_call_is_logged_and_recorded(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str], *, stored: bool
+) -> None:
+    """One entry per operation counts the calls and displaces no change; other names leave a line in the log alone."""
+    app = Application("numbers")
+    app.add("pass", pass_on, item=app.add("numbers", count_up))
+    with (
+        Platform(state=tmp_path / "state" if stored else None, name="there", control=True) as platform,
+        ControlServer(ManagementService(platform).table(), tmp_path / "control.sock", role="observe") as server,
+        RemotePlatform(server.address) as observer,
+    ):
+        platform.apply(app.build())
+        mesh = observer.mesh("numbers")
+        for _ in range(3):
+            with pytest.raises(PeerRefused, match="'end' needs the role operate"):
+                observer.end("numbers")
+        calls = (
+            lambda: observer.apply(mesh),
+            lambda: observer.plan_topology(mesh.to_toml()),
+            lambda: observer.end("unknown"),
+            lambda: observer.stop_bundle("speeds"),
+        )
+        for call in calls:
+            with pytest.raises(PeerRefused):
+                call()
+        platform.end("numbers")
+        assert told(platform, "number", "what", "outcome", "count") == [
+            (1, "deploy", "done", None),
+            (2, "end", "refused", 3),
+            (3, "apply", "refused", 1),
+            (4, "plan_topology", "refused", 1),
+            (5, "end", "done", None),
+        ]
+        refused = platform.history("numbers")[1]
+        reason = "'end' needs the role operate, and peers of this connection may observe only"
+        assert refused["reason"] == reason
+        assert f"process {os.getpid()}" in refused["who"]
+        logged = [one.getMessage() for one in caplog.records if one.name == "exop.remoting"]
+        assert logged[:3] == [f"refused a call of {refused['who']} on the application 'numbers': {reason}"] * 3
+        assert "'unknown'" in logged[5]
+        assert "'stop_bundle' needs the role admin" in logged[6]
+        assert main(["history", "numbers", "--on", "there"]) == 0
+        assert f"refused 3×: {reason}" in capsys.readouterr().out
+        with pytest.raises(UnknownName):
+            platform.history("unknown")
 
 
 def test_names_that_a_peer_makes_up_leave_nothing() -> None:

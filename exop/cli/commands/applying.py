@@ -89,6 +89,8 @@ def plan(
         words: After a verb, the arguments of the command of that name, APP.NODE first; after an application, its
             topology file; after a builder, NAME=VALUE.
     """
+    from exop.model.meshes.topology import name_in
+
     if change in VERBS and not Path(change).exists():
         if not words:
             raise BuilderError(f"APP.NODE is missing: exop plan {change} APP.NODE …, as `exop {change}` takes it")
@@ -100,7 +102,7 @@ def plan(
     with the_platform(where) as platform:
         if len(words) == 1 and words[0].endswith(".toml") and "=" not in words[0]:
             topology = _topology(words[0], (), params, load)
-            if (name := _name_in(topology)) != change:
+            if (name := name_in(topology)) != change:
                 raise BuilderError(f"{words[0]} describes {name!r}, not {change!r}; {suggest(change, [name])}")
         else:
             topology = _topology(change, words, params, load)
@@ -129,7 +131,9 @@ def _apply(
     bounds: Bounds = UNBOUND,
     proof: dict[str, Any] | None = None,
 ) -> int:
-    name = _name_in(topology)
+    from exop.model.meshes.topology import name_in
+
+    name = name_in(topology)
     running = platform.status()["applications"].get(name)
     if running is not None and running["state"] != "finished":
         with code_is_there():
@@ -173,13 +177,3 @@ def _check(platform: RemotePlatform, topology: str) -> None:
     except UnknownName as error:
         if error.facts.get("kind") != "application":
             raise
-
-
-def _name_in(topology: str) -> str:
-    """Return the name of the application in a topology file; the platform reports any other mistake in the file."""
-    from exop.model.values.depth import read_toml
-
-    try:
-        return str(read_toml(topology).get("application", {}).get("name", ""))
-    except (ValueError, AttributeError):
-        return ""

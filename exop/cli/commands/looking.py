@@ -141,6 +141,8 @@ def _entry(one: dict[str, Any]) -> tuple[object, ...]:
     operation = f"{one['what']} {one.get('node', '')}".strip()
     steps = [step for step in one.get("steps", ()) if step != operation]
     outcome = [*steps, *([one["how"]] if "how" in one else ()), one["outcome"].split("\n")[0]]
+    if "reason" in one:
+        outcome = [f"{one['outcome']} {one['count']}×: {one['reason']}"]
     return (
         one["number"],
         one["at"],

@@ -83,6 +83,14 @@ class TopologyFile(NamedTuple):
     updates: list[tuple[str, str, dict[str, Any]]]
 
 
+def name_in(text: str) -> str:
+    """Return the name of the application in a topology file that may have mistakes; empty if it cannot be read."""
+    try:
+        return str(read_toml(text).get("application", {}).get("name", ""))
+    except (ValueError, AttributeError):
+        return ""
+
+
 def read(text: str, catalog: Mapping[str, SletSpec]) -> TopologyFile:
     """Read a topology file; see `Mesh.from_toml`."""
     try:

@@ -8,12 +8,14 @@ import threading
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as TooEarly
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeVar
 
 import msgspec
 
 from exop.errors import PlanError, PlatformBusy
 from exop.model.meshes.mesh import Mesh
+from exop.model.meshes.topology import name_in
 from exop.remoting.api.management import Management
 from exop.remoting.api.wire_types import (
     CHUNK,
@@ -179,7 +181,16 @@ class ManagementService:
 
     def table(self) -> dict[str, Operation]:
         """The operations by name."""
-        return operations(self._platform, wire=WIRE, around=self._answer) | operations(self, around=self._called)
+        table = operations(self._platform, wire=WIRE, around=self._answer) | operations(self, around=self._called)
+        return {name: replace(one, on_refusal=self._refused) for name, one in table.items()}
+
+    def _refused(self, operation: str, request: Any, reason: str) -> str:
+        """Record a refused call in the history of the application that the request names; return its name."""
+        toml = getattr(getattr(request, "mesh", request), "toml", "")
+        application = name_in(toml) if toml else getattr(request, "application", None)
+        if application:
+            self._platform._applications.history.refused(application, operation, reason)
+        return application or ""
 
     def _answer(self, operation: Operation, function: Callable[..., Any], given: dict[str, Any]) -> object:
         """Call an operation of the platform with received values, and return a value that can be sent."""

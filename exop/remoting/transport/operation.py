@@ -36,6 +36,8 @@ class Operation:
         role: The role that a peer needs.
         long: Whether the operation may take long; a peer then starts the operation, and asks for the outcome.
         patience: The seconds that a client waits for the answer, instead of the usual time.
+        on_refusal: Called with the name, the request and the reason when a call is refused because of the peer's role.
+            Returns the application that the request names, or an empty string.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Operation:
     role: Role = "admin"
     long: bool = False
     patience: float | None = None
+    on_refusal: Callable[[str, Any, str], str] | None = None
 
 
 @overload

@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 
 from exop.errors import (
     ExopError,
@@ -46,6 +47,8 @@ from exop.safe_repr import RAISED
 _log = logging.getLogger("exop.remoting")
 #: Seconds from which the log reports an operation as long.
 _LONG = 5.0
+#: Characters of a name from a peer that the log shows.
+_SHOWN = 100
 
 
 class Sessions:
@@ -129,6 +132,8 @@ class Sessions:
 
     def _run(self, name: str, payload: bytes) -> bytes:
         operation = self._find(name)
+        if ROLES.index(operation.role) > ROLES.index(self._role):
+            raise self._refusal(operation, payload)
         if len(payload) > operation.max_request:
             what = f"the request to {name!r}"
             raise MessageTooLarge(what=what, size=len(payload), limit=operation.max_request, cure="send less at a time")
@@ -155,8 +160,15 @@ class Sessions:
         found = self._operations.get(name)
         if found is None:
             raise UnknownOperation(operation=name, known=sorted(self._operations))
-        if ROLES.index(found.role) > ROLES.index(self._role):
-            raise PeerRefused(
-                f"{name!r} needs the role {found.role}, and peers of this connection may {self._role} only"
-            )
         return found
+
+    def _refusal(self, operation: Operation, payload: bytes) -> PeerRefused:
+        """Log a call for which the role of the peer is too low; return the error."""
+        name, application = operation.name, ""
+        reason = f"{name!r} needs the role {operation.role}, and peers of this connection may {self._role} only"
+        if operation.on_refusal is not None and len(payload) <= operation.max_request:
+            with suppress(BadMessage):
+                application = operation.on_refusal(name, decode_message(payload, operation.request), reason)
+        about = f" on the application {application[:_SHOWN]!r}" if application else ""
+        _log.warning("refused a call of %s%s: %s", CALLER.get(), about, reason)
+        return PeerRefused(reason)

@@ -44,6 +44,10 @@ _MOST_ENTRIES: Final = 100_000
 _OLD_ENTRIES: Final = (
     "DELETE FROM history WHERE (application = ? AND number <= ?) OR rowid <= (SELECT max(rowid) FROM history) - ?"
 )
+_PUT_ENTRY: Final = (
+    "INSERT INTO history (application, number, content) VALUES (?, ?, ?) "
+    "ON CONFLICT (application, number) DO UPDATE SET content = excluded.content"
+)
 _ENTRIES: Final = "SELECT number, content FROM history WHERE application = ? ORDER BY number"
 
 
@@ -143,7 +147,7 @@ class Store:
         self._writing = threading.RLock()
         self._stored: dict[str, Mesh] = {}
         self._unwritten: dict[str, Mesh] = {}
-        self._entries: deque[tuple[str, str, int]] = deque(maxlen=_MOST_WAITING)
+        self._entries: deque[tuple[str, str, int, int | None]] = deque(maxlen=_MOST_WAITING)
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             check_private(directory)
@@ -254,13 +258,15 @@ class Store:
         found |= {name: StoredApplication(name, 0, "", active=True) for name in self.database.damaged}
         return [found[name] for name in sorted(found)]
 
-    def record(self, application: str, entry: Mapping[str, Any], most: int) -> None:
-        """Append an entry to the history of an application, which stores the *most* newest ones.
+    def record(self, application: str, entry: Mapping[str, Any], most: int, number: int | None = None) -> None:
+        """Append an entry to the history of an application, or replace entry *number*; the *most* newest stay.
 
-        An entry that cannot be written waits until the next one is written, or until the directory is closed.
+        An entry that cannot be written waits until the next one is written, or until the directory is closed. While
+        entries wait, none is replaced: replacements must not displace the entries that wait.
         """
         with self._writing:
-            self._entries.append((application, json.dumps(entry), most))
+            if number is None or not self._entries:
+                self._entries.append((application, json.dumps(entry), most, number))
             self._write_entries()
 
     def _write_entries(self) -> None:
@@ -268,10 +274,11 @@ class Store:
             if not self._entries:
                 return
             with self.database.transaction(sealed=False) as database:
-                for application, content, most in self._entries:
+                for application, content, most, replaced in self._entries:
                     query = "SELECT coalesce(max(number), 0) + 1 FROM history WHERE application = ?"
-                    ((number,),) = database.execute(query, (application,)).fetchall()
-                    database.execute("INSERT INTO history VALUES (?, ?, ?)", (application, number, content))
+                    ((free,),) = database.execute(query, (application,)).fetchall()
+                    number = replaced or free
+                    database.execute(_PUT_ENTRY, (application, number, content))
                     database.execute(_OLD_ENTRIES, (application, number - most, _MOST_ENTRIES))
             self._entries.clear()
 
@@ -279,8 +286,10 @@ class Store:
         """Return the history of an application by number, oldest first; also after its removal."""
         with self._writing:
             found = {number: json.loads(content) for number, content in self.database.rows(_ENTRIES, application)}
-            waiting = [json.loads(content) for name, content, _ in self._entries if name == application]
-            return found | dict(enumerate(waiting, max(found, default=0) + 1))
+            for name, content, _, replaced in self._entries:
+                if name == application:
+                    found[replaced or max(found, default=0) + 1] = json.loads(content)
+            return found
 
     def close(self) -> None:
         """Write pending changes if possible, close the database, and unlock the directory."""
