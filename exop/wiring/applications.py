@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from exop.errors import ExopError, StateError
 from exop.logs import logger
-from exop.model.meshes.checks import check, check_durable
+from exop.model.meshes.checks import check, check_durable, resolved
 from exop.model.meshes.mesh import Mesh
-from exop.model.meshes.resolve import resolved
 from exop.runtime.catalog import Catalog
 from exop.runtime.component_manager import ComponentManager
 from exop.runtime.lifecycle import Event, refused

@@ -112,7 +112,7 @@ def plan(
 def _topology(app: str, parameters: tuple[str, ...], params: Params, load: Load) -> str:
     """Return the topology that APP describes; a file is sent unchanged, since only the platform may know the slets."""
     from exop.cli.loading import build, find_target, known_plugins, refuse_parameters
-    from exop.model.meshes.resolve import resolved
+    from exop.model.meshes.checks import resolved
 
     catalog = known_plugins(load)
     target = find_target(app, catalog)

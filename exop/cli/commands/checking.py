@@ -81,7 +81,7 @@ def checked(app: str, parameters: tuple[str, ...], params: Params, load: Load, *
     Raises:
         MeshError, BuilderError, PluginError: the application is wrong.
     """
-    from exop.model.meshes.resolve import resolved
+    from exop.model.meshes.checks import resolved
     from exop.pictures.picture import Picture
     from exop.wiring.changes.channels import preview
 

@@ -167,7 +167,7 @@ def _running(app: str, where: Where, *, toml: bool) -> Drawing | str:
 def _not_running(app: str, parameters: tuple[str, ...], params: Params, load: Load, *, toml: bool) -> Drawing | str:
     """The picture, or the topology, of an application that does not run."""
     from exop.cli.loading import load_mesh
-    from exop.model.meshes.resolve import resolved
+    from exop.model.meshes.checks import resolved
     from exop.pictures.picture import Picture as Drawn
     from exop.wiring.changes.channels import preview
 

@@ -132,7 +132,7 @@ def _durable(mesh: Mesh, catalog: Catalog, state: Path) -> Mesh:
     Raises:
         StateError: the stored application with this name is another one; it is not started, and its state remains.
     """
-    from exop.model.meshes.resolve import resolved
+    from exop.model.meshes.checks import resolved
     from exop.runtime.durable.store import Store
 
     mesh = resolved(mesh, catalog.slets, durable=True)
@@ -156,7 +156,7 @@ def _same(topology: str, mesh: Mesh) -> bool:
 
     Earlier releases did not store settings with default values, and stored paths as they were given.
     """
-    from exop.model.meshes.resolve import with_full_paths
+    from exop.model.meshes.checks import with_full_paths
 
     try:
         stored = mesh.from_toml(topology, {node.slet.identity: node.slet for node in mesh.nodes.values()})

@@ -262,7 +262,7 @@ class Management(Generic[AnyPlan]):
 
         Relative paths in the settings are relative to *folder*.
         """
-        from exop.model.meshes.resolve import with_full_paths
+        from exop.model.meshes.checks import with_full_paths
         from exop.remoting.api.edits import edited
         from exop.remoting.api.wire_types import proven
 

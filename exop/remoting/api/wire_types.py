@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, Proto
 import msgspec
 
 from exop.errors import MessageTooLarge, PlanError, SettingError, UnknownName
+from exop.model.meshes.checks import resolved, with_full_paths
 from exop.model.meshes.diff import SettingChange, marked, marks_of
 from exop.model.meshes.mesh import Mesh
-from exop.model.meshes.resolve import resolved, with_full_paths
 from exop.model.meshes.shadow import Shadow, as_shadow
 from exop.model.slets.stored_memento import dump_memento, import_memento
 from exop.model.types.conversion import to_toml_value

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from exop.errors import MeshError
-from exop.model.meshes.resolve import resolved
+from exop.model.meshes.checks import resolved
 from tests.model.sample_meshes import CATALOG, SLETS, line
 
 
