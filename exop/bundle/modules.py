@@ -77,9 +77,10 @@ class Namespace:
         self.builtins = {**vars(builtins), "__import__": self.imported}
 
     def resolve(self, name: str) -> str | None:
-        """The full name of the module that is imported as *name* in this bundle; `None` if no bundle has it.
+        """Return the full name of the module that code of this bundle imports as *name*, or `None` if the module is in
+        no bundle or in the standard library.
 
-        Modules of the bundle's own folder come first, but never before those of the standard library.
+        Search order: the standard library (result `None`), the bundle's own folder, then the packages in `aliases`.
         """
         head = name.partition(".")[0]
         if head in sys.stdlib_module_names:

@@ -1,10 +1,11 @@
-"""The home's side of a plan over several participants, as a state machine without I/O, clock or threads.
+"""The coordinator's part of a change with several participants: a state machine that does no I/O and uses no clock or
+threads.
 
     prepare ──all ready──▶ hold ──all ready──▶ cut, wave by wave ──all ready──▶ commit ──all applied──▶ forgotten
        └──────────── a refusal, a failed write, or the deadline ──┴───────▶ aborted, forgotten at once
 
-The record `Committed` is the only commit point. A plan without it is aborted, also after a crash of the home: if a
-member asks for a plan that the home does not know, the answer is that it is aborted.
+The record `Committed` is the only commit point. A plan without it is aborted, also after a crash of the coordinator. If
+a participant asks about a plan that the coordinator does not know, the coordinator replies that the plan was aborted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A member's side of a plan over several participants, as a state machine without I/O, clock or threads.
+"""A member's part of a change with several participants: a state machine that does no I/O and uses no clock or threads.
 
     idle ─▶ prepare ─▶ hold ─▶ cut ─▶ in doubt ─▶ commit | abort ─▶ idle
                └── alone: a failure, or the deadline ─┘└── the home's decision, or an operator's

@@ -57,7 +57,7 @@ class Punctuation:
 
     @property
     def following(self) -> float:
-        """The earliest time of an item that may follow."""
+        """The earliest time that an item after this punctuation can have."""
         return nextafter(self.time, inf)
 
 

@@ -338,7 +338,9 @@ class Position:
 def _placed(
     layout: Layout, widths: Mapping[str, float], arrows: Mapping[tuple[str, str], list[Arrow]]
 ) -> dict[str | Spot, Position]:
-    """The places of all boxes by name, and of passages by their spot."""
+    """Return the position of each box, under its name, and of each gap through which an arrow crosses a column, under
+    its `Spot`.
+    """
     heights = [sum((HEIGHT if spot.name else PASS) + GAP_Y for spot in column) for column in layout.columns]
     middle = max(heights, default=0) / 2 + MARGIN - GAP_Y / 2
     places: dict[str | Spot, Position] = {}

@@ -351,7 +351,9 @@ def makes_freely(kind: type[Memento]) -> bool:
 
 
 def sets_freely(cls: type, names: Iterable[str]) -> bool:
-    """Whether these attributes are set without running code of the class's author."""
+    """Return whether assigning these attributes calls no code of the class: no `__setattr__` of its own, and no data
+    descriptor.
+    """
     return not overrides(cls, "__setattr__") and not any(hasattr(getattr(cls, one, None), "__set__") for one in names)
 
 

@@ -154,7 +154,9 @@ def _node(name: str, table: Mapping[str, Any], catalog: Mapping[str, SletSpec]) 
 
 
 def _updates(document: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """The pending conditional updates, each as a call of an edit of the mesh."""
+    """Yield each pending conditional update as the name of the mesh method that makes it, the name of the node or
+    channel, and the method's keyword arguments.
+    """
     for section, configure in (("nodes", "configure"), ("channels", "configure_channel")):
         for name, table in _tables(document, section):
             for update in table.get("pending", ()):

@@ -1,9 +1,9 @@
 """Mementos as JSON that a person can read and edit: untagged where annotations tell the type, tagged elsewhere.
 
 A value of the type that its annotation declares is written plainly: a `dict[int, list[float]]` as `{"5": [1.0]}`, a
-`datetime` as its text. Any other value has a tag: `{"$tuple": [1, 2]}`, or `{"$dict": [[1, "a"]]}` if keys have no
-text. The tags, and the values behind them, are those of the msgpack encoding. Arrays and Arrow tables are only
-displayed and cannot be read back.
+`datetime` as its text. Any other value has a tag: `{"$tuple": [1, 2]}`, or `{"$dict": [[1, "a"]]}` if the keys are not
+strings and no annotation gives their type, or if they have no text form. The tags, and the values behind them, are
+those of the msgpack encoding. Arrays and Arrow tables are only displayed and cannot be read back.
 """
 
 from __future__ import annotations

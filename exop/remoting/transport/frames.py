@@ -114,7 +114,7 @@ class _Reader:
         self.at = 1
 
     def expect(self, *tags: int) -> None:
-        """Read these bytes and no others."""
+        """Read these bytes; raise `FrameRefused` if the frame contains others."""
         for tag in tags:
             if self._frame[self.at] != tag:
                 raise FrameRefused(f"unexpected {self._frame[self.at]:#x} at byte {self.at}")

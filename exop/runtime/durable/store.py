@@ -216,7 +216,7 @@ class Store:
         return None
 
     def catch_up(self) -> None:
-        """Write the changes that failed before, or raise `StateError` again."""
+        """Write the changes that could not be written earlier. Raises `StateError` if this fails again."""
         for mesh in list(self._unwritten.values()):
             self.update(mesh)
 

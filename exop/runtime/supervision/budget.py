@@ -119,7 +119,7 @@ class UserCall(Generic[T]):
         return self._found
 
     def abandon(self, reason: str = "") -> bool:
-        """Abandon the call and drop its result. Return `False` if the call has returned before."""
+        """Abandon the call and drop its result. Return `False` if the call is already over."""
         with self._changed:
             if self.over or self.abandoned:
                 return self.abandoned

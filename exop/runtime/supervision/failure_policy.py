@@ -201,8 +201,9 @@ def suspend_on_defect(
 def handle_source_failure(component: Component, error: BaseException) -> bool:
     """Handle an error of an iterated slet; return whether to iterate the slet again, from its memento.
 
-    With `retry`, the slet is iterated again after a delay, with `suspend`, when the slet is resumed. With `skip` and
-    `dead-letter`, a slet that pulls continues after the items that it has pulled last; the stream of a source ends.
+    With `retry`, the slet is iterated again after a delay; with `suspend`, it is iterated again when it is resumed.
+    With `skip` and `dead-letter`: if the slet reads its inputs itself, it continues after the items that it read last;
+    if it is a source, its stream ends.
     """
     taken = _put_back(component)  # first, so that the items are not lost if a later step fails
     component.forget_outputs()
@@ -395,7 +396,8 @@ def failed_item(component: Component, dead_letter: int | None = None) -> FailedI
 
 
 def set_aside(component: Component, port: str, item: Any, error: BaseException) -> None:
-    """Send an item as a dead letter into its channel; without a channel, store it with the current memento.
+    """Send an item, as a dead letter, to the dead-letter channel of the slet. If there is none, store the item with the
+    current memento.
 
     A dead letter that the channel has refused is stored as well.
     """

@@ -320,7 +320,9 @@ class Change:
             component.announce()
 
     def _forward_unsent(self) -> None:
-        """Post the unsent output of the old slets to where their outputs lead now."""
+        """Post the unsent output of the old slets to the endpoints that their output ports are connected to after the
+        change.
+        """
         old, inlets = self._old, self.deployment.inlets
         for name in self._closed:
             there = Entry(NOWHERE.push, NOWHERE.push_batch, NOWHERE.control, endpoint=channel_endpoint(name))

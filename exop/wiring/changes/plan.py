@@ -326,7 +326,9 @@ def _adjusted(old: Node, new: Node) -> str:
 
 
 def _other_ports(old: Node, new: Node) -> str:
-    """Describe the ports that come, go, or take another form with the settings and inputs of a slet."""
+    """Describe the ports that are added, removed or given another type because the settings or inputs of the slet
+    changed.
+    """
     if not new.slet.specialises and not new.slet.families:
         return ""
     before, after = ({name: (one.direction, one.type.form) for name, one in of.slet.ports.items()} for of in (old, new))

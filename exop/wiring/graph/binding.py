@@ -313,7 +313,7 @@ class CatchUp:
 
     @property
     def queues(self) -> set[str]:
-        """The queues that deliver something."""
+        """The names of the queues into which `deliver` puts items."""
         return {*self.entries, *self.merges, *(queue for _, queue in self.moved)}
 
     def deliver(self, deployment: Deployment) -> None:
