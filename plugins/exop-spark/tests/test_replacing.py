@@ -24,7 +24,7 @@ Rows = Annotated[pa.RecordBatch, ROWS]
 
 
 class World:
-    """What the test and its slets share."""
+    """State shared by the test and its slets."""
 
     def __init__(self) -> None:
         self.limit = 0
@@ -101,7 +101,7 @@ def app(kind: Any) -> Application:
 
 
 def doubled(through: int) -> list[tuple[int, int]]:
-    """What is to come of so many seconds."""
+    """Return the pairs that the query emits for the seconds 1 to *through*."""
     return [pair for time in range(1, through + 1) for pair in ((time, 2 * time), (time, 2))]
 
 
