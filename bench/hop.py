@@ -195,7 +195,8 @@ def into_members(platform: Platform, work: Any, pool: list[Any], *, by: str | No
 
     def run() -> float:
         app = Application("hop")
-        channel = app.channel("cars", **({} if by is None else {"by": by}))
+        partitions: dict[str, Any] = {} if by is None else {"by": by}
+        channel = app.channel("cars", **partitions)
         app.add("source", source, out=channel)
         for name in ("a",) if by is None else ("a", "b"):
             app.add(name, work, x=channel, group=by and "g")

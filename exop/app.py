@@ -14,7 +14,7 @@ from exop.model.slets.slet import spec_of
 from exop.model.slets.spec import DEAD, POLICIES, Policy, SletSpec
 from exop.pictures.notebook import picture_of, size
 from exop.runtime.catalog import Catalog, known_slets
-from exop.runtime.channels import BUILT_IN
+from exop.runtime.channels import BUILT_IN, REMOTE
 from exop.runtime.channels.base import channel_settings
 from exop.runtime.component_manager import make_channel
 
@@ -77,11 +77,32 @@ class Application:
         return self._mesh.name
 
     def on(self, host: str) -> _Placed:
-        """Return an object whose `add` places nodes on another host: `app.on("edge-2").add(...)`."""
+        """Return an object whose `add` and `channel` place nodes and channels on another host.
+
+        `app.on("edge-2").add(...)` places a node on the platform with this name. Where items pass from one host to
+        another, the platforms connect them; nothing is declared for it.
+        """
         return _Placed(self, host)
 
-    def channel(self, name: str, kind: str = "direct", **settings: Any) -> ChannelRef:
+    def channel(
+        self,
+        name: str,
+        kind: str = "direct",
+        *,
+        host: str | None = None,
+        connector: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> ChannelRef:
         """Add a channel of any kind. Ports that are connected directly need no channel.
+
+        Args:
+            name: The name of the channel.
+            kind: The kind: `direct`, `queue`, `window`, `latch`, `table`, `log`, or that of a plugin.
+            host: The host that has the channel and its content. By default, a direct channel is where its producers
+                are, if that is one host, and any other channel is at the home of the application.
+            connector: How slets on other hosts reach the channel: `mode` (`async`, `sync`, `offline`), `ack`
+                (`received`, `done`, `stable`), `capacity` in items, and for reads `cache`.
+            settings: The settings of the kind.
 
         Raises:
             MeshError: the application has a channel of this name.
@@ -93,7 +114,8 @@ class Application:
         spec = ChannelSpec(name, kind, settings)
         make_channel(kinds, spec)
         complete = channel_settings(kinds[kind], spec)
-        spec = ChannelSpec(name, kind, {setting: complete[setting] for setting in settings})
+        asked = {setting: complete[setting] for setting in settings}
+        spec = ChannelSpec(name, kind, asked, host=host, connector=connector or {})
         self._mesh = replace(self._mesh, channels={**self._mesh.channels, name: spec})
         return ChannelRef(self.name, name)
 
@@ -166,7 +188,7 @@ class Application:
             WiringError: there is a cycle without a queue.
         """
         kinds = {channel.kind for channel in self._mesh.channels.values()}
-        known = dict(self._kinds)
+        known = {kind.kind: kind for kind in REMOTE} | self._kinds
         for kind in kinds - set(known):
             known |= self._known_kinds(kind)
         check(self._mesh, known)
@@ -303,7 +325,7 @@ def _unfolded(node: str, spec: SletSpec, given: Mapping[str, Any]) -> dict[str, 
 
 @dataclass(frozen=True)
 class _Placed:
-    """An application whose nodes are placed on one host."""
+    """An application whose nodes and channels are placed on one host."""
 
     application: Application
     host: str
@@ -323,6 +345,12 @@ class _Placed:
         """Add a slet as `Application.add` does, and place it on this host."""
         app, care = self.application, Care(on_error, timeout, dead_letters, group)
         return app._add(name, app._resolve(slet), care, given, self.host)
+
+    def channel(
+        self, name: str, kind: str = "direct", *, connector: Mapping[str, Any] | None = None, **settings: Any
+    ) -> ChannelRef:
+        """Add a channel as `Application.channel` does, and place it on this host."""
+        return self.application.channel(name, kind, host=self.host, connector=connector, **settings)
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,8 @@
     + RequirementMissing        requirements of a bundle are missing
     + BundleInUse               a bundle cannot be stopped or uninstalled, because it is used
     + BundleBroken              the code of a bundle could not be loaded
+  x QueryError                an engine refuses or cannot run a query
+    + QueryInterrupted          a call of an engine took too long
   x RegistryError
     + FilterSyntaxError         a filter is invalid
     + ServiceGone               a service was unregistered
@@ -38,7 +40,10 @@
     + PeerRefused, ProtocolMismatch
     + AddressInUse              another process listens at the address
     + AddressUnusable           a socket cannot be created at the address
+    + IdentityError             a certificate, a key or their authority is unusable
+    + PolicyError               a policy file is invalid
     + UnknownOperation, RequestInvalid, MessageTooLarge, PlatformBusy
+    + ConnectorLost             a half of a remote connector has returned without its content
     + OperationFailed           the platform has a defect; its log contains the traceback
   x ChannelClosed, ChannelFull  control flow of ports, without a common base class except the root
 
@@ -50,10 +55,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from textwrap import indent
 from typing import Any, ClassVar, Final
 
 #: The maximum number of known names in a message.
 _SHOWN: Final = 20
+#: The plugins of this project that are installed separately, as `exop-NAME`.
+_PLUGINS: Final = ("duckdb", "kafka", "spark")
 
 
 class ExopError(Exception):
@@ -96,9 +104,12 @@ class UnknownName(MeshError):
     """A name is unknown: `place` has no `kind` called `name`; `known` contains the existing names."""
 
     def compose(self) -> str:
-        """Name the place, and the nearest known name or all known names."""
+        """Name the place, and the nearest known name, all known names, or the plugin to install."""
         known = sorted(str(name) for name in self.facts.get("known", ()))
         message = f"{self.facts['place']} has no {self.facts['kind']} {self.facts['name']!r}"
+        plugin = str(self.facts["name"]).partition(":")[0]
+        if self.facts["kind"] == "slet" and plugin in _PLUGINS and not any(name.startswith(plugin) for name in known):
+            return f"{message}; run `pip install exop-{plugin}`"
         return f"{message}; {suggest(self.facts['name'], known, self.facts['kind'])}"
 
 
@@ -264,6 +275,37 @@ class BundleBroken(BundleError):
     template = "{file}:{line}: the code of the bundle {bundle} could not be loaded: {problem}; correct that line"
 
 
+class QueryError(ExopError):
+    """An engine refuses or cannot run a query: `slet`, `port`, `query`, `position` (from 0; or `None`), `problem`."""
+
+    defaults: ClassVar[Mapping[str, Any]] = {"slet": "", "port": "", "query": "", "position": None}
+
+    def compose(self) -> str:
+        """Name the slet and the port, and show the query with a mark under the position."""
+        facts = self.facts
+        place = ".".join(filter(None, (facts["slet"], facts["port"])))
+        begun, rest = "", facts["query"]
+        if facts["position"] is not None:
+            end = rest.find("\n", facts["position"])
+            line, rest = (rest, "") if end < 0 else (rest[:end], rest[end:])
+            column = facts["position"] - line.rfind("\n") - 1
+            begun = f"{line}\n{' ' * column}^"
+        text = indent(f"{begun}{rest}", "  ")
+        return f"{place or 'the query'}: {self._reason}" + (f"\n{text}" if text else "")
+
+    @property
+    def _reason(self) -> str:
+        return str(self.facts["problem"])
+
+
+class QueryInterrupted(QueryError):
+    """A call of the engine took longer than `limit` seconds, and was interrupted: `slet`, `port`, `query`."""
+
+    @property
+    def _reason(self) -> str:
+        return f"interrupted after {self.facts['limit']:g} s; correct the query, or raise the setting `time_limit`"
+
+
 class RegistryError(ExopError):
     """An invalid call of the registry."""
 
@@ -337,6 +379,18 @@ class AddressUnusable(RemotingError):
     template = "{address} cannot be used: {problem}; {cure}"
 
 
+class IdentityError(RemotingError):
+    """A certificate, a key or their authority is unusable: `place`, `problem`, `cure`."""
+
+    template = "{place}: {problem}; {cure}"
+
+
+class PolicyError(RemotingError):
+    """A policy file is invalid: `file`, `line`, `problem`, `cure`."""
+
+    template = "{file}:{line}: {problem}; {cure}"
+
+
 class UnknownOperation(RemotingError):
     """The platform has no such operation: `operation`, `known`."""
 
@@ -364,6 +418,19 @@ class PlatformBusy(RemotingError):
     template = "the platform is too busy for {operation!r}: {problem}; try again"
 
 
+class ConnectorLost(RemotingError):
+    """A half of a remote connector has returned without its content.
+
+    Facts: `connector`, `channel` (its outbox), `host`, and what is `lost`.
+    """
+
+    template = (
+        "the connector {connector} has lost its state: {host} has returned without {lost}; go on without them by `exop "
+        "accept {channel}` where the outbox is, unless the application is durable: then, start {host} again with its "
+        "state directory"
+    )
+
+
 class OperationFailed(RemotingError):
     """The operation failed because of a defect of the platform: `operation`, `reference`."""
 
@@ -384,7 +451,7 @@ class ChannelFull(ExopError):
 
 def suggest(name: object, known: Iterable[str], kind: str = "name") -> str:
     """Return the second part of a message about an unknown name: the nearest known name, or all known names."""
-    names = sorted(known)
+    names = sorted({*known})
     near = get_close_matches(str(name), names, n=1, cutoff=0.5)
     more = len(names) - _SHOWN
     listed = ", ".join(names[:_SHOWN]) + (f", … and {more} more" if more > 0 else "")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from exop.errors import ComponentFailed, ExopError, PlanError, PluginError, StateError, UnknownName
 from exop.hooks import Plugins
+from exop.hosts.federation import Federation
 from exop.model.meshes.mesh import Mesh
 from exop.model.properties import HOST, KIND, NAME
 from exop.model.slets.spec import SletSpec
@@ -29,6 +30,7 @@ from exop.wiring import Applications, WiringController
 if TYPE_CHECKING:
     from exop.bundle.bundles import Bundles
     from exop.remoting import ControlServer, Operation
+    from exop.remoting.peers.service import RemotingService
     from exop.runtime.durable.store import Store, StoredApplication
     from exop.wiring.changes.plan import Plan
 
@@ -45,6 +47,12 @@ class Platform(Management["Plan"]):
             directory, all data is in memory.
         name: The name of the platform; by default the name of the host.
         plugins: The plugins to use; by default the installed plugins.
+        listen: The address at which other platforms reach this one: `tls://HOST:PORT`, `tcp://127.0.0.1:PORT`, or
+            `inproc:NAME` within this process; by default, none can.
+        identity: The folder with the certificate of the platform, as `exop certs issue` makes it; needed for TLS.
+        policy: The file with the roles and channels of other platforms; without it, they may do nothing.
+        peers: The addresses of other platforms by their names; the platform links itself with each that answers.
+        announce: Whether to announce the address on the local network.
         control: Whether to open a socket for commands such as `exop ps`, which only the owner can use; by default only
             if *state* is given.
 
@@ -53,6 +61,8 @@ class Platform(Management["Plan"]):
         StateError: the state directory cannot be used.
     """
 
+    _hosts: Federation
+
     def __init__(
         self,
         *,
@@ -60,6 +70,11 @@ class Platform(Management["Plan"]):
         name: str | None = None,
         plugins: Plugins | None = None,
         control: bool | None = None,
+        listen: str | None = None,
+        identity: str | os.PathLike[str] | None = None,
+        policy: str | os.PathLike[str] | None = None,
+        peers: Mapping[str, str] | None = None,
+        announce: bool = False,
     ) -> None:
         self.name = name or os.uname().nodename
         if not self.name.isprintable():
@@ -71,8 +86,19 @@ class Platform(Management["Plan"]):
         self.components = ComponentManager(self.registry, self.name)
         self.wiring = WiringController(self.registry, self.components)
         self._applications = Applications(self.name, self.catalog, self.components, self.wiring)
+        self._hosts = Federation(
+            self.name,
+            self._applications,
+            self.catalog,
+            lambda: self.remoting.peers,
+            self._start_again,
+            lambda: self.bundles,
+        )
         self._control = control if control is not None else state is not None
         self._server: ControlServer | None = None
+        self._listen, self._announce, self._peers = listen, announce, dict(peers or {})
+        self._identity, self._policy = identity, policy
+        self._remoting: RemotingService | None = None
         self._bundles: Bundles | None = None
         self._making = threading.Lock()
         self._restarting = threading.Lock()
@@ -109,8 +135,17 @@ class Platform(Management["Plan"]):
                 self.bundles.restore()
             store = self._applications.store
             stored = self._to_restart(store) if store is not None else []
+            self._hosts.open()
+            stored = [one for one in stored if one.name not in self._hosts.exchange.held]
+            self.components.opening.update({one.name: Deployment(Mesh(one.name)) for one in stored})
             if self._control:  # before the applications start: clients can see the progress
                 self._serve()
+            if self._listen is not None or self._peers or self._announce:
+                remoting = self.remoting
+                for peer, uri in self._peers.items():
+                    remoting.add(peer, uri)
+            if self._hosts.exchange.machines:  # when the peers are known: its fragments are connected to them
+                self._hosts.exchange.start()
             for one in stored:
                 self._restart_or_note(one)
         except BaseException:
@@ -139,6 +174,10 @@ class Platform(Management["Plan"]):
         if self._server is not None:
             self._server.stop()
             self._server = None
+        self._hosts.close()
+        if self._remoting is not None:
+            self._remoting.close()
+            self._remoting = None
         try:
             self._applications.close()
         finally:
@@ -183,6 +222,34 @@ class Platform(Management["Plan"]):
         return self._bundles
 
     @property
+    def remoting(self) -> RemotingService:
+        """The links to other platforms.
+
+        Raises:
+            PlanError: the platform is not running.
+        """
+        # Imported lazily: only platforms with peers need rpyc and msgspec.
+        from exop.remoting.peers.service import RemotingService
+        from exop.remoting.policy import AccessControl
+
+        self._check_running()
+        with self._making:
+            if self._remoting is None:
+                access = AccessControl.load(self._policy, self._identity, self._applications.history.refused)
+                listen, announced = self._listen, self._announce
+                self._remoting = made = RemotingService(
+                    self.name, self._operations, self.registry, access, listen=listen, announced=announced
+                )
+                self.components.wires, self.components.call_peer = made.wires, made.call
+                made.start()
+        return self._remoting
+
+    @property
+    def address(self) -> str | None:
+        """The address at which other platforms reach this one; `None` if it does not listen."""
+        return self._remoting.address if self._remoting is not None else None
+
+    @property
     def failed_to_restart(self) -> Mapping[str, ExopError]:
         """The stored applications that failed to restart, each with the error."""
         return self._applications.lost
@@ -211,12 +278,7 @@ class Platform(Management["Plan"]):
         if application in opening:
             return application_status(opening[application])
         if application is not None:
-            found = application_status(self.deployment(application))
-            found |= self._applications.changes.shadows.status(application)
-            taker = self._applications.checkpoints.takers.get(application)
-            calls = self.components.user.plain(application)
-            found |= {"calls": calls} if calls else {}
-            return Figures(found | ({"checkpoints": taker.status()} if taker is not None else {}))
+            return Figures(self._hosts.status(application, self._status_here))
         facts = {
             "platform": self.name,
             "pid": os.getpid(),
@@ -226,11 +288,21 @@ class Platform(Management["Plan"]):
             "broken_plugins": {name: str(error) for name, error in dict(self.plugins.broken).items()},
             "calls": self.components.user.plain(),
             "listeners": self.registry.hanging(),
+            "access": self._remoting.access.status() if self._remoting is not None else {},
             "failed_to_restart": {name: str(error) for name, error in dict(self.failed_to_restart).items()},
             "applications": {name: application_status(one) for name, one in opening.items()}
             | {name: self.status(name) for name in self.applications() if name not in opening},
         }
         return Figures(facts)
+
+    def _status_here(self, application: str) -> dict[str, Any]:
+        """Return the status of an application, or of its fragment on this platform."""
+        found = application_status(self.deployment(application))
+        found |= self._applications.changes.shadows.status(application)
+        taker = self._applications.checkpoints.takers.get(application)
+        calls = self.components.user.plain(application)
+        found |= {"calls": calls} if calls else {}
+        return found | ({"checkpoints": taker.status()} if taker is not None else {})
 
     def metrics(self, application: str | None = None, *, quantiles: bool = False) -> dict[str, Any]:
         """Return the metrics of the components and channels of one application, or of all applications, by name.
@@ -242,7 +314,11 @@ class Platform(Management["Plan"]):
         if application is None:
             names = {**opening, **dict.fromkeys(self.applications())}
             return Figures({name: self.metrics(name, quantiles=quantiles) for name in names})
-        return Figures(application_metrics(opening.get(application) or self.deployment(application), whole=quantiles))
+
+        def here(application: str) -> dict[str, Any]:
+            return application_metrics(opening.get(application) or self.deployment(application), whole=quantiles)
+
+        return Figures(self._hosts.metrics(application, here, quantiles=quantiles))
 
     @property
     def plugins(self) -> Plugins:
@@ -254,7 +330,7 @@ class Platform(Management["Plan"]):
         self.components.kinds = self.catalog.kinds
 
     def _planned(self, mesh: Mesh) -> Plan:
-        return self._applications.plan(mesh)
+        return self._hosts.plan(mesh)
 
     def _check_running(self) -> None:
         if not self._running:
@@ -271,11 +347,9 @@ class Platform(Management["Plan"]):
             self.registry.register(interface, service, {KIND: "platform", HOST: self.name, NAME: interface})
 
     def _to_restart(self, store: Store) -> list[StoredApplication]:
-        """Return the applications that ran when the state directory was closed; set their states to *opening*."""
+        """Return the applications that ran when the state directory was closed."""
         self._load_plugins(store)
-        found = [one for one in store.applications() if one.active]
-        self.components.opening.update({one.name: Deployment(Mesh(one.name)) for one in found})
-        return found
+        return [one for one in store.applications() if one.active]
 
     def _load_plugins(self, store: Store) -> None:
         for name, folder in store.plugins().items():
@@ -306,6 +380,13 @@ class Platform(Management["Plan"]):
         finally:
             self.components.opening.pop(stored.name, None)
 
+    def _start_again(self, application: str) -> None:
+        """Start an application that the state directory has, after its start was held."""
+        store = self._applications.store
+        for one in store.applications() if store is not None else ():
+            if one.name == application and one.active:
+                self._restart_or_note(one)
+
     def _restart_one(self, store: Store, stored: StoredApplication) -> None:
         """Continue an application from its checkpoint, with the mesh at that time, or deploy it without a state."""
         snapshot = store.checkpoints.read(stored.name)
@@ -327,7 +408,7 @@ class Platform(Management["Plan"]):
             told = self._applications.recover(mesh, snapshot, stored)
             self.restarted[stored.name] = f"goes on from its checkpoint{told}"
         else:
-            self.apply(mesh.at(stored.revision))
+            self._applications.apply(mesh.at(stored.revision))
             why = "not durable" if mesh.durable is None else "it has no checkpoint yet"
             self.restarted[stored.name] = f"started anew ({why})"
 
@@ -335,12 +416,12 @@ class Platform(Management["Plan"]):
         # Imported lazily: only platforms with a control connection need the server.
         from exop.remoting import ControlServer
 
-        def table() -> Mapping[str, Operation]:
-            # Declaring the request types takes 20 ms, so this is done for the first peer, not at the start.
-            from exop.remoting.api.service import ManagementService
-
-            return ManagementService(self).table()
-
         address = self.state / "control.sock" if self.state is not None else None
-        self._server = ControlServer(table, address, name=self.name)
+        self._server = ControlServer(self._operations, address, name=self.name)
         self._server.start()
+
+    def _operations(self) -> Mapping[str, Operation]:
+        # Declaring the request types takes 20 ms, so this is done for the first peer, not at the start.
+        from exop.remoting.api.service import ManagementService
+
+        return ManagementService(self).table()

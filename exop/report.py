@@ -14,7 +14,7 @@ class Totals:
     """The totals of an application.
 
     Attributes:
-        items: Items that the sources have emitted.
+        items: Items that the sources have emitted; of a fragment without sources, those that inboxes have received.
         recovered: The part of `items` that was emitted before a recovery.
         errors, skipped: Errors and skipped items of all slets, including replaced and removed ones.
         dead: Dead letters, including those that were dropped beyond the limit.
@@ -34,9 +34,10 @@ class Totals:
         nodes = list(status["nodes"].values())
         sources = [one["metrics"] for one in nodes if one["role"] == "alpha"]
         counted = [*(one["metrics"] for one in nodes), *status.get("replaced", ())]
+        received = 0 if sources else sum(one.get("received", 0) for one in status["channels"].values())
         letters = [one["dead_letters"] for one in nodes if "dead_letters" in one]
         return Totals(
-            items=sum(one["items_out"] for one in sources),
+            items=sum(one["items_out"] for one in sources) + received,
             recovered=sum(one["recovered"]["items_out"] for one in sources),
             errors=sum(one["errors"] for one in counted),
             skipped=sum(one["skipped"] for one in counted),

@@ -65,10 +65,10 @@ SAMPLES: Final[dict[str, tuple[dict[str, Any], str]]] = {
             "node": "averages",
             "problem": "2 differences",
             "report": {"items": 30, "seconds": 1.5},
-            "found": " (behind 30 items in 1.5 s)\n  item 7, out: old 5.0, new 5.5",
+            "found": " (after 30 items in 1.5 s)\n  item 7, out: old 5.0, new 5.5",
         },
         (
-            "averages was not replaced: 2 differences; the old one runs on (behind 30 items in 1.5 s)\n"
+            "averages was not replaced: 2 differences; the old one runs on (after 30 items in 1.5 s)\n"
             "  item 7, out: old 5.0, new 5.5"
         ),
     ),
@@ -139,6 +139,14 @@ SAMPLES: Final[dict[str, tuple[dict[str, Any], str]]] = {
         {"plugin": "spark", "problem": "ImportError: no module named pyspark"},
         "the plugin 'spark' could not be loaded: ImportError: no module named pyspark",
     ),
+    "QueryError": (
+        {"slet": "sql", "port": "rows", "query": "SELECT x\nFROM b", "position": 14, "problem": "no such table: b"},
+        "sql.rows: no such table: b\n  SELECT x\n  FROM b\n       ^",
+    ),
+    "QueryInterrupted": (
+        {"slet": "sql", "port": "rows", "query": "SELECT 1", "limit": 2.5},
+        "sql.rows: interrupted after 2.5 s; correct the query, or raise the setting `time_limit`\n  SELECT 1",
+    ),
     "RegistryError": ({"text": "no"}, "no"),
     "FilterSyntaxError": (
         {"filter": "(a=", "position": 3, "problem": "a value ends at ')'"},
@@ -180,6 +188,14 @@ SAMPLES: Final[dict[str, tuple[dict[str, Any], str]]] = {
         {"address": "/run/a", "problem": "it is too long", "cure": "take a shorter one"},
         "/run/a cannot be used: it is too long; take a shorter one",
     ),
+    "IdentityError": (
+        {"place": "certs/edge/edge.pem", "problem": "it has expired", "cure": "issue a new one"},
+        "certs/edge/edge.pem: it has expired; issue a new one",
+    ),
+    "PolicyError": (
+        {"file": "policy.toml", "line": 3, "problem": "'operator' is no role", "cure": "take observe or operate"},
+        "policy.toml:3: 'operator' is no role; take observe or operate",
+    ),
     "UnknownOperation": (
         {"operation": "aply", "known": ["apply", "plan"]},
         "the platform has no operation 'aply'; did you mean 'apply'? known: apply, plan",
@@ -195,6 +211,14 @@ SAMPLES: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "PlatformBusy": (
         {"operation": "apply", "problem": "64 calls wait"},
         "the platform is too busy for 'apply': 64 calls wait; try again",
+    ),
+    "ConnectorLost": (
+        {"connector": "lr/c/a>b", "channel": "lr.c.to.b", "host": "b", "lost": "the events 0 to 9"},
+        (
+            "the connector lr/c/a>b has lost its state: b has returned without the events 0 to 9; go on without them "
+            "by `exop accept lr.c.to.b` where the outbox is, unless the application is durable: then, start b again "
+            "with its state directory"
+        ),
     ),
     "OperationFailed": (
         {"operation": "apply", "reference": "ab12"},

@@ -10,7 +10,7 @@ from typing import Any
 from exop import Application, Batch, EndOfStream, Punctuation, Slet, input_port, slet
 from exop.model.meshes.mesh import Mesh
 from exop.registry import ServiceRegistry
-from exop.runtime.channels import BUILT_IN
+from exop.runtime.channels import BUILT_IN, REMOTE
 from exop.runtime.component import Component
 from exop.runtime.component_manager import ComponentManager
 from exop.runtime.deployment import Deployment
@@ -156,7 +156,7 @@ class Rig:
     def __init__(self) -> None:
         self.registry = ServiceRegistry()
         self.manager = ComponentManager(self.registry, "here")
-        self.manager.kinds = {kind.kind: kind for kind in BUILT_IN}
+        self.manager.kinds = {kind.kind: kind for kind in (*BUILT_IN, *REMOTE)}
         self.wiring = WiringController(self.registry, self.manager)
         self.deployer = Deployments("here", self.manager, self.wiring)
         self.deployments: list[Deployment] = []

@@ -569,3 +569,41 @@ def test_a_slet_that_calls_exit_is_one_that_raises(policy, left):
     app.add("sink", "stock:pass_on", item=kept)
     nodes = app.run()["nodes"]
     assert (nodes["kept"]["metrics"]["errors"], nodes["sink"]["metrics"]["items_in"]) == (1, left)
+
+
+def test_nodes_and_channels_are_placed_on_hosts():
+    """`app.on(host)` places nodes and channels, `host=` a channel; edges between hosts need no declaration."""
+    app = Application("placed")
+    edge = app.on("edge")
+    kept = edge.channel("kept", "queue", capacity=7, connector={"mode": "offline"})
+    edge.add("numbers", count_up, out=kept)
+    app.add("sink", show, item=kept, dead_letters=app.channel("failed", host="core"))
+    mesh = app.build()
+    assert {name: node.host for name, node in mesh.nodes.items()} == {"numbers": "edge", "sink": None}
+    assert {name: channel.host for name, channel in mesh.channels.items()} == {"kept": "edge", "failed": "core"}
+    assert (dict(mesh.channels["kept"].settings), mesh.channels["kept"].connector["mode"]) == (
+        {"capacity": 7},
+        "offline",
+    )
+    with pytest.raises(UnknownName, match="has no setting 'mod'; did you mean 'mode'"):
+        app.channel("other", connector={"mod": "sync"})
+
+
+def test_a_cycle_over_hosts_needs_no_queue():
+    """Items wait between hosts, as in a queue; a cycle of direct connections on one host is refused as ever."""
+
+    @slet
+    def again(item: int) -> int:
+        return item
+
+    def ring(host: str | None) -> Application:
+        app = Application("ring")
+        back = app.channel("back")
+        app.add("numbers", count_up, out=back)
+        app.add("first", again, item=back, out=app.channel("there", host=host))
+        app.on(host or "local").add("second", again, item="there", out=back)
+        return app
+
+    assert ring("edge").build().place_of("there") == "edge"
+    with pytest.raises(WiringError, match="the cycle .* contains no queue"):
+        ring(None).build()

@@ -115,9 +115,15 @@ def test_a_composed_message_says_what_to_do(name):
 def test_suggestions():
     """The nearest name, all names, or that there is none."""
     assert suggest("reprt", ["report"]) == "did you mean 'report'?"
+    assert suggest("reprt", ["report", "report"]) == "did you mean 'report'?"
     assert suggest("reprt", ["report", "other"]) == "did you mean 'report'? known: other, report"
     assert suggest("x", ["report", "other"]) == "known: other, report"
     assert suggest("x", [], "node") == "there is no node here"
+    missing = UnknownName(place="a", kind="slet", name="duckdb:sql", known=["stock:show"])
+    assert str(missing) == "a has no slet 'duckdb:sql'; run `pip install exop-duckdb`"
+    assert "did you mean 'duckdb:sql'" in str(
+        UnknownName(place="a", kind="slet", name="duckdb:sq", known=["duckdb:sql"])
+    )
     assert str(UnknownName(place="a", kind="port", name=5, known=["b"])) == "a has no port 5; known: b"
 
 

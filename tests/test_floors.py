@@ -25,9 +25,10 @@ LONGEST_FUNCTION = 45
 
 #: Where outside libraries may be imported; a folder stands for all that is in it.
 CONFINED = {
+    "cryptography": ("remoting/authority.py",),
     "cyclopts": ("cli",),
     "msgpack": ("remoting", "model/values"),
-    "msgspec": ("remoting", "model/types/conversion.py"),
+    "msgspec": ("remoting", "hosts", "model/types/conversion.py", "runtime/channels/frame_body.py"),
     "numpy": ("model/values/columns.py", "model/meshes/partitions.py", "stock/event_time.py"),
     "packaging": ("bundle",),
     "pluggy": ("hooks",),
@@ -43,10 +44,12 @@ CONFINED = {
     "sqlite3": ("runtime/durable", "stock/sinks.py"),
     "structlog": ("logs.py",),
     "tomlkit": ("model/meshes/topology.py",),
+    "zeroconf": ("remoting/peers/discovery.py",),
 }
 
 #: What `import exop` must not pay for, and what building and running an application must not pay for.
 HEAVY = {
+    "cryptography",
     "cyclopts",
     "matplotlib",
     "msgpack",
@@ -59,7 +62,7 @@ HEAVY = {
     "rich",
     "rpyc",
 }
-HEAVY |= {"sqlite3", "structlog", "tomlkit"}
+HEAVY |= {"sqlite3", "structlog", "tomlkit", "zeroconf"}
 
 
 def name_of(path: Path) -> str:

@@ -46,6 +46,21 @@ class LiveChange:
         """Whether it ended as expected."""
         return self.code == (0 if self.made else 1)
 
+    @property
+    def line(self) -> str:
+        """The command of the operator."""
+        return f"$ exop {' '.join(self.arguments)}"
+
+    def carry_out(self, process: int) -> None:
+        """Give the command to the platform with this process id."""
+        command = [sys.executable, "-m", "exop", *self.arguments, "--on", str(process)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        except subprocess.TimeoutExpired:
+            self.said = f"it took more than {PATIENCE:g} s"
+        else:
+            self.code, self.said = done.returncode, done.stdout + done.stderr
+
 
 def replacements() -> list[LiveChange]:
     """Spark's car positions are replaced by their native twin, that by a faulty one in vain, and all is taken back."""
@@ -104,7 +119,7 @@ class Operator:
         """Return the changes made, as the operator's terminal would show them."""
         lines: list[str] = []
         for one in self.changes:
-            lines += [f"   {one.why}", f"   $ exop {' '.join(one.arguments)}"]
+            lines += [f"   {one.why}", f"   {one.line}"]
             said = one.said.strip() if one.code is not None else "(the application had ended before)"
             lines += [f"     {line}" for line in said.splitlines()[:24]]
             lines += ["", *([] if one.right else [f"   this was to {'succeed' if one.made else 'be refused'}", ""])]
@@ -121,13 +136,7 @@ class Operator:
                 self._left.wait(LOOK)
             if self._left.is_set():
                 return
-            command = [sys.executable, "-m", "exop", *one.arguments, "--on", str(self.process)]
-            try:
-                done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
-            except subprocess.TimeoutExpired:
-                one.said = f"it took more than {PATIENCE:g} s"
-            else:
-                one.code, one.said = done.returncode, done.stdout + done.stderr
+            one.carry_out(self.process)
         self.done.set()
         while not self._left.wait(LOOK):
             self._second()

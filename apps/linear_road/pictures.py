@@ -11,7 +11,7 @@ import numpy as np
 from apps.linear_road.answers import LIMITS
 from exop import Mesh
 from exop.model.meshes.checks import successors
-from exop.pictures.picture import lay_out
+from exop.pictures.layout import lay_out
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt

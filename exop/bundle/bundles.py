@@ -15,7 +15,7 @@ from exop.bundle.manifest import Manifest, best, missing_requirements
 from exop.bundle.modules import load_code, unload
 from exop.bundle.store import BundleStore, read_archive, stored_bundles
 from exop.errors import BundleError, BundleInUse, ExopError, RequirementMissing
-from exop.hosts.together import change_together
+from exop.hosts.protocol.together import change_together
 from exop.logs import logger
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.spec import SletSpec
@@ -195,6 +195,18 @@ class Bundles:
                 return self._wired(manifest, {}, ())[1]
 
         return Development(self._context, Path(folder), build, wire)
+
+    def archives(self, name: str, /) -> dict[str, bytes]:
+        """Return the archives of a bundle, `name@version`, and before it those from which its code imports, by name.
+
+        A bundle that is not installed has none.
+        """
+        found: dict[str, bytes] = {}
+        if (one := self._known.get(name)) is not None:
+            for wired in one.wires.values():
+                found |= self.archives(wired)
+            found[name] = archive_of(one.folder)
+        return found
 
     def list(self) -> Rows:
         """List the installed bundles with their states, contents, missing requirements and users."""

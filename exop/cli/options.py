@@ -53,7 +53,14 @@ class Where:
     """The choice of a running platform; not needed when only one runs, or only one has the application."""
 
     on: Annotated[
-        str | None, Parameter(help="A running platform: its process id, name, socket or state directory.")
+        str | None,
+        Parameter(
+            help="A running platform: its process id, name, socket or state directory; or its address, "
+            "tls://HOST:PORT or tcp://NAME@127.0.0.1:PORT."
+        ),
+    ] = None
+    identity: Annotated[
+        Path | None, Parameter(help="The folder of your certificate, for an address with tls; see `exop certs`.")
     ] = None
     state: Annotated[Path | None, Parameter(help="The state directory of a platform.")] = None
 

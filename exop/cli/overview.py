@@ -29,6 +29,7 @@ GROUPS: Final = {
     "look": "Look at what runs",
     "change": "Change what runs",
     "bundle": "Ship code",
+    "host": "Connect hosts",
     "check": "Check beforehand",
 }
 #: The group of the commands that plugins add.
@@ -38,6 +39,7 @@ FAMILIES: Final = {
     "bundle": "Install, start, update, stop and uninstall bundles of code on a running platform.",
     "memento": "Show, export and import the state of a running node.",
     "item": "List, export and retry the items for which a node has failed.",
+    "certs": "Make an authority, and issue, revoke and show the certificates of platforms.",
     "state": "Examine a state directory, and accept its database after damage.",
 }
 #: The options of every command, with the values that they take.
@@ -64,6 +66,13 @@ look   monitoring:metrics          metrics
 look   monitoring:health           health
 look   looking:mesh                mesh
 look   looking:history             history
+host   hosting:peers               peers
+host   hosting:connect             connect
+host   hosting:discover            discover
+host   hosting:drain               drain
+host   hosting:resolve             resolve
+host   hosting:adopt               adopt
+host   hosting:accept              accept
 change applying:plan               plan
 change applying:apply              apply
 change editing:replace             replace
@@ -71,6 +80,7 @@ change editing:rollback            rollback
 change editing:configure           configure
 change editing:rewire              rewire
 change editing:add                 add
+change editing:move                move
 change editing:suspend             suspend
 change editing:resume              resume
 look   items:show_memento          memento show
@@ -88,6 +98,11 @@ bundle bundling:list_bundles       bundle list
 change items:list_items            item list
 change items:export_item           item export
 change items:retry_items           item retry
+host   certs:init_authority        certs init
+host   certs:issue_certificate     certs issue
+host   certs:revoke_certificate    certs revoke
+host   certs:show_certificates     certs show
+host   certs:check_policy          policy
 check  checking:check              check
 check  checking:doctor             doctor
 check  state:check_state           state check

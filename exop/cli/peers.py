@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from exop.cli.options import Where
-from exop.errors import BuilderError, PeerUnreachable, RemotingError, UnknownName
+from exop.errors import BuilderError, PeerUnreachable, PlanError, RemotingError, UnknownName
 
 if TYPE_CHECKING:
     from exop.remoting import RunningPlatform
@@ -48,13 +48,19 @@ class Found:
         """
         self.check_node()
         status, name, application = self.platform.status(self.application), self.node, self.application
-        nodes = status["nodes"]
+        nodes, hosts = {**status["nodes"]}, status.get("hosts", {})
+        for host, one in hosts.items():
+            nodes |= {node: {**facts, "host": host} for node, facts in one.get("nodes", {}).items()}
         if name in status["channels"] and name not in nodes:
             raise BuilderError(
                 f"{name!r} is a channel of {application}, not a node; `exop describe {application}` shows its figures, "
                 f"`exop mesh {application}` its connections, and `exop configure {application}.{name} NAME=VALUE` "
                 f"changes its settings, if its kind allows it (a window)"
             )
+        if name not in nodes and any("nodes" not in one for one in hosts.values()):
+            placed = self.platform.mesh(application).nodes.get(name)
+            if placed is not None and (problem := hosts.get(placed.host or "", {}).get("problem")):
+                raise PlanError(f"{application}.{name} is on {placed.host}: {problem}")
         if name not in nodes:
             raise UnknownName(place=f"the application {application!r}", kind="node", name=name, known=nodes)
         beside = {what: {name: status[what][name]} for what in ("shadow", "kept") if name in status.get(what, {})}
@@ -71,7 +77,11 @@ def the_platform(where: Where) -> Iterator[RemotePlatform]:
     from exop.remoting import control_address
     from exop.remoting.api.remote_platform import RemotePlatform, connect
 
-    chosen = connect(where.on) if where.state is None else RemotePlatform(control_address(where.state))
+    chosen = (
+        connect(where.on, identity=where.identity)
+        if where.state is None
+        else RemotePlatform(control_address(where.state))
+    )
     with chosen as platform:
         yield platform
 

@@ -59,6 +59,15 @@ def attention_lines(status: Facts) -> Iterator[str]:
     yield from crash_lines(status)
     yield from application_troubles(status)
     yield from beside_lines(status)
+    yield from host_lines(status)
+
+
+def host_lines(status: Facts) -> Iterator[str]:
+    """Yield a line for each host of an application that does not answer for its fragment."""
+    for host, one in status.get("hosts", {}).items():
+        if "nodes" not in one:
+            where = f"the host {host} cannot be reached: " if one["state"] == "unreachable" else ""
+            yield f"{status['name']}: {where}{one['problem']}"
 
 
 def application_troubles(status: Facts) -> Iterator[str]:
@@ -128,6 +137,13 @@ def call_lines(platform: Facts) -> Iterator[str]:
         at = call["stack"].strip().splitlines()
         where = next((f"; at {line.strip()}" for line in reversed(at) if line.lstrip().startswith("File ")), "")
         yield f"{place}: {takes}{given_up}{where}"
+
+
+def access_lines(platform: Facts) -> Iterator[str]:
+    """Yield a line for a new policy or certificate that a platform cannot use."""
+    for what, one in platform.get("access", {}).items():
+        if one["problem"]:
+            yield f"{platform['platform']}: the previous {what} remains in force: {one['problem']}"
 
 
 def shadow_progress(node: str, one: Facts) -> str:
@@ -206,6 +222,14 @@ def _application_text(facts: Facts) -> list[str]:
     title += f"  on {facts['platform']}  revision {facts['revision']}"
     if facts.get("last_change"):
         title += f"  (the last change paused the stream for {pause(facts['last_change']['paused_ms'])})"
+    hosts = {host: one for host, one in facts.get("hosts", {}).items() if "nodes" in one}
+    tables = [part for host, one in hosts.items() for part in (f"  on {host}:", *_tables(one))] or _tables(facts)
+    lines = [line for one in (facts, *hosts.values()) for line in attention_lines(one)]
+    return [title, *tables, *(["\n".join(dict.fromkeys(lines))] if lines else [])]
+
+
+def _tables(facts: Facts) -> list[str]:
+    """The nodes, channels, groups and inserted queues that run on one host."""
     nodes = [
         [name, one["role"], one["state"], one["slet"], number(one["metrics"]["items_in"]), one.get("error", "")]
         for name, one in facts["nodes"].items()
@@ -220,16 +244,15 @@ def _application_text(facts: Facts) -> list[str]:
         for group, owned in one.get("groups", {}).items()
     ]
     queues = [[place, one["reason"]] for place, one in facts["inserted"].items()]
-    parts = [title, columns(("node", "role", "state", "slet", "in", ""), nodes, "  ")]
+    parts = [columns(("node", "role", "state", "slet", "in", ""), nodes, "  ")]
     parts.append(columns(("channel", "kind", "type", ""), channels, "  "))
     parts += [columns(("group", "shares", "partitions"), groups, "  ")] if groups else []
-    parts += [columns(("inserted queue", "because"), queues, "  ")] if queues else []
-    lines = list(attention_lines(facts))
-    return [*parts, "\n".join(lines)] if lines else parts
+    return parts + ([columns(("inserted queue", "because"), queues, "  ")] if queues else [])
 
 
 def _node_text(facts: Facts) -> str:
-    lines = [f"{facts['node']}  {facts['state']}  {facts['slet']}  ({facts['role']})  {facts['id']}"]
+    where = f"  on {facts['host']}" if "host" in facts else ""
+    lines = [f"{facts['node']}  {facts['state']}{where}  {facts['slet']}  ({facts['role']})  {facts['id']}"]
     rows = [[one["direction"], one["port"], one["type"], one["channel"]] for one in facts["ports"]]
     lines.append(columns(("", "port", "type", "channel"), rows, "  "))
     lines += [f"  {name} = {value!r}" for name, value in facts["settings"].items()]

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from exop.cli.report import say
-from exop.cli.status_text import beside_lines, crash_lines, error_lines, opening_lines, pending_lines, state_text
+from exop.cli.status_text import (
+    beside_lines,
+    crash_lines,
+    error_lines,
+    host_lines,
+    opening_lines,
+    pending_lines,
+    state_text,
+)
 from exop.cli.text import columns, number, pairs, pause, seconds
 from exop.logs import is_json, logger
 from exop.report import Totals
@@ -45,8 +53,20 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Connector:
+    """The metrics of one half of a remote connector: the events not acknowledged, and those still accepted."""
+
+    channel: str
+    peer: str
+    state: str
+    lag: int
+    lag_s: float | None
+    credit: int
+
+
+@dataclass(frozen=True)
 class Section:
-    """The metrics of one application and its nodes, and notes on all problems."""
+    """The metrics of one application, or of its part on one host, its nodes, and notes on all problems."""
 
     application: str
     state: str
@@ -59,6 +79,13 @@ class Section:
     last_change: Mapping[str, Any] | None
     nodes: list[Row]
     notes: list[str]
+    host: str = ""
+    connectors: list[Connector] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """The application, with the host if this is the part on one host."""
+        return f"{self.application} on {self.host}" if self.host else self.application
 
 
 _ORDER: Final[dict[Sort, Callable[[Row], Any]]] = {
@@ -84,18 +111,26 @@ class _Earlier(NamedTuple):
 class Rates:
     """Stores the last status of each application, to calculate rates from the next one."""
 
-    _earlier: dict[str, _Earlier] = field(default_factory=dict)
+    _earlier: dict[tuple[str, str], _Earlier] = field(default_factory=dict)
 
-    def section(self, status: Status, sort: Sort = "mesh") -> Section:
+    def sections(self, status: Status, sort: Sort = "mesh") -> list[Section]:
+        """Return an application's metrics, or those of each of its hosts that can be reached."""
+        hosts = {host: one for host, one in status.get("hosts", {}).items() if "nodes" in one}
+        if not hosts:
+            return [self.section(status, sort)]
+        first, *others = (self.section(one, sort, host) for host, one in hosts.items())
+        return [replace(first, notes=[*first.notes, *host_lines(status)]), *others]
+
+    def section(self, status: Status, sort: Sort = "mesh", host: str = "") -> Section:
         """Return an application's metrics, with rates since its last status; at first, since its start."""
         name, now, totals = status["name"], status["running_s"], Totals.of(status)
-        earlier = self._earlier.get(name)
+        earlier = self._earlier.get((name, host))
         if earlier is None or now < earlier.running_s:  # the application is new, or was deployed again
             earlier = _Earlier(0.0, totals.recovered, {})
         span = now - earlier.running_s
         counts = {node: _counts(one["metrics"]) for node, one in status["nodes"].items()}
         rows = [_row(status, node, counts[node], earlier.nodes.get(node), span) for node in status["nodes"]]
-        self._earlier[name] = _Earlier(now, totals.items, counts)
+        self._earlier[name, host] = _Earlier(now, totals.items, counts)
         return Section(
             application=name,
             state=state_text(status),
@@ -108,7 +143,14 @@ class Rates:
             last_change=status.get("last_change"),
             nodes=sorted(rows, key=_ORDER[sort]) if sort in _ORDER else rows,
             notes=list(_notes(status)),
+            host=host,
+            connectors=[_connector(name, one) for name, one in status["channels"].items() if "credit" in one],
         )
+
+
+def _connector(channel: str, figures: Mapping[str, Any]) -> Connector:
+    lag = figures.get("lag", figures["depth"])  # what an inbox has not acknowledged is waiting in it
+    return Connector(channel, figures["peer"], figures["state"], lag, figures.get("lag_s"), figures["credit"])
 
 
 def _counts(figures: Mapping[str, Any]) -> tuple[float, ...]:
@@ -178,6 +220,7 @@ def _notes(status: Status) -> Iterator[str]:
             yield f"{status['name']}: {name}: {channel['trouble']}"
     yield from crash_lines(status)
     yield from beside_lines(status)
+    yield from host_lines(status)
     if trouble := status.get("checkpoints", {}).get("trouble"):
         yield f"{status['name']}: no checkpoints: {trouble}"
 
@@ -202,7 +245,7 @@ _CELLS: Final[dict[str, Callable[[Row], str]]] = {
 #: The columns of a run, and of `exop top`; columns of words are left-aligned.
 RUN: Final = ("node", "state", "in", "out", "rate/s", "busy", "queued", "p50 ms", "p99 ms")
 TOP: Final = ("node", "state", "in/s", "out/s", "busy", "p50 ms", "p99 ms", "queued", "errors", "dead", "slet")
-WORDS: Final = ("node", "state", "slet")
+WORDS: Final = ("node", "state", "slet", "connector", "peer")
 
 
 def cells(row: Row, head: Sequence[str]) -> list[str]:
@@ -218,7 +261,7 @@ def title(section: Section) -> str:
     """Return one line on an application."""
     change = section.last_change
     return (
-        f"{section.application}  {section.state}  {seconds(section.running_s)}"
+        f"{section.name}  {section.state}  {seconds(section.running_s)}"
         + (f"  revision {section.revision}" if section.revision else "")
         + f"  {number(section.items)} items  {number(round(section.items_per_s))}/s  {number(section.queued)} queued"
         + (f"  errors: {section.errors}" if section.errors else "")
@@ -226,9 +269,21 @@ def title(section: Section) -> str:
     )
 
 
+#: The columns of remote connectors.
+CONNECTORS: Final = ("connector", "peer", "state", "lag", "lag s", "credit")
+
+
+def connector_cells(row: Connector) -> list[str]:
+    """Return the cells of one connector."""
+    seconds = "" if row.lag_s is None else f"{row.lag_s:.3g}"
+    return [row.channel, row.peer, row.state, number(row.lag), seconds, number(row.credit)]
+
+
 def plain(section: Section, head: Sequence[str]) -> str:
-    """Return the table of an application as plain text."""
-    return columns(head, [cells(row, head) for row in section.nodes], indent="  ")
+    """Return the tables of an application, its nodes and its remote connectors, as plain text."""
+    tables = [columns(head, [cells(row, head) for row in section.nodes], indent="  ")]
+    rows = [connector_cells(row) for row in section.connectors]
+    return "\n".join([*tables, columns(CONNECTORS, rows, indent="  ")] if rows else tables)
 
 
 def as_text(head: str, sections: Sequence[Section]) -> str:
@@ -365,12 +420,18 @@ def _drawn(section: Section, head: Sequence[str]) -> list[Any]:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in head:
-        table.add_column(name, justify="left" if name in WORDS else "right", no_wrap=True)
+    def table(head: Sequence[str]) -> Any:
+        made = Table(box=None, pad_edge=False, header_style="dim")
+        for name in head:
+            made.add_column(name, justify="left" if name in WORDS else "right", no_wrap=True)
+        return made
+
+    nodes, connectors = table(head), table(CONNECTORS)
     for row in section.nodes:
-        table.add_row(*cells(row, head), style="bold red" if row.state in ("failed", "suspended") else None)
-    return [Text(title(section), style="bold"), table]
+        nodes.add_row(*cells(row, head), style="bold red" if row.state in ("failed", "suspended") else None)
+    for half in section.connectors:
+        connectors.add_row(*connector_cells(half), style=None if half.state == "connected" else "bold red")
+    return [Text(title(section), style="bold"), nodes, *([connectors] if section.connectors else [])]
 
 
 def choose_view(*, quiet: bool) -> View:

@@ -40,6 +40,7 @@ ITEM_TYPE: Final = "item.type"  #: The type of the items that a port or channel 
 CHANNEL_KIND: Final = "channel.kind"  #: The kind of a channel: `direct`, `queue`, `window`, `latch`, `table`, `log`.
 CAPACITY: Final = "capacity"  #: How many items a channel holds before its pushers wait.
 HOST: Final = "host"  #: The name of the platform on which a component runs.
+PEER: Final = "peer"  #: The name of the platform at the other end of a remote connector.
 ORIGIN: Final = "origin"  #: The plugin or bundle that a component comes from.
 VERSION: Final = "version"  #: The version of what a component comes from.
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import unicodedata
-from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from html import escape
 from itertools import pairwise
 from typing import Any, Final, Literal
 
+from exop.pictures.layout import Layout, Spot, lay_out
 from exop.safe_repr import clean
 
 Format = Literal["mermaid", "dot", "svg"]
@@ -29,33 +30,43 @@ TIP: Final = 8
 #: Names beyond this are cut; the whole name is the tooltip.
 LONGEST: Final = 30
 MARKED: Final = "#c0392b"
+#: The host that is not named, and the colours of the frames of boxes on the others.
+HOME: Final = "home"
+FRAMES: Final = ("#555", "#1f77b4", "#ff7f0e", "#2ca02c", "#9467bd", "#8c564b", "#e377c2", "#17becf")
 STYLE: Final = 'style="max-width:100%;height:auto" font-family="system-ui, sans-serif"'
 
 
 @dataclass(frozen=True)
 class PictureNode:
-    """A node in a picture: its role, its slet, its input and output ports with their channels, and its group."""
+    """A node in a picture: role, slet, input and output ports with their channels, group, and host (empty: home)."""
 
     role: str
     slet: str
     inputs: Mapping[str, str] = field(default_factory=dict)
     outputs: Mapping[str, str] = field(default_factory=dict)
     group: str | None = None
+    host: str = ""
 
 
 @dataclass(frozen=True)
 class Arrow:
-    """An arrow between two nodes or channels; `queued`: the wiring has inserted a queue."""
+    """An arrow between two nodes or channels.
+
+    Attributes:
+        queued: Whether the wiring has inserted a queue.
+        remote: Whether it leads to another host, through a remote connector.
+    """
 
     source: str
     target: str
     label: str = ""
     queued: bool = False
+    remote: bool = False
 
     @property
     def text(self) -> str:
-        """The label: the ports, and whether there is a queue."""
-        return ", ".join(filter(None, (self.label, "queue" if self.queued else "")))
+        """The label: the ports, and whether there is a queue or a connector."""
+        return ", ".join(filter(None, (self.label, "queue" if self.queued else "", "remote" if self.remote else "")))
 
 
 @dataclass(frozen=True)
@@ -68,6 +79,7 @@ class Picture:
         inserted: The reasons for the queues that the wiring inserts, by their place: `channel -> node.port`, or `->
             channel`.
         by: The field by which each partitioned channel is partitioned.
+        hosts: The host of each channel that is not at home.
     """
 
     name: str
@@ -75,17 +87,21 @@ class Picture:
     channels: Mapping[str, str]
     inserted: Mapping[str, str] = field(default_factory=dict)
     by: Mapping[str, str] = field(default_factory=dict)
+    hosts: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
     def of_mesh(mesh: Any, inserted: Mapping[str, str] | None = None) -> Picture:
         """The picture of a mesh, running or not."""
         nodes = {
-            name: PictureNode(str(node.slet.role), node.slet.identity, node.inputs(), node.outputs(), node.group)
+            name: PictureNode(
+                str(node.slet.role), node.slet.identity, node.inputs(), node.outputs(), node.group, node.host or ""
+            )
             for name, node in mesh.nodes.items()
         }
         kinds = {name: one.kind for name, one in mesh.channels.items()}
         by = {name: one.settings["by"] for name, one in mesh.channels.items() if one.settings.get("by")}
-        return Picture(mesh.name, nodes, kinds, dict(inserted or {}), by)
+        hosts = {name: host for name in mesh.channels if (host := mesh.place_of(name)) is not None}
+        return Picture(mesh.name, nodes, kinds, dict(inserted or {}), by, hosts)
 
     @staticmethod
     def of_status(status: Mapping[str, Any]) -> Picture:
@@ -94,11 +110,15 @@ class Picture:
         for name, node in status["nodes"].items():
             inputs = {port: channel for port, channel in node["ports"].items() if port in node["inputs"]}
             outputs = {port: channel for port, channel in node["ports"].items() if port not in node["inputs"]}
-            nodes[name] = PictureNode(node["role"], node["slet"], inputs, outputs, node.get("group"))
+            host = node.get("host") or ""
+            nodes[name] = PictureNode(node["role"], node["slet"], inputs, outputs, node.get("group"), host)
         channels = {name: channel["kind"] for name, channel in status["channels"].items()}
         inserted = {place: queue["reason"] for place, queue in status["inserted"].items()}
-        by = {name: channel["by"] for name, channel in status["channels"].items() if channel.get("by")}
-        return Picture(status["name"], nodes, channels, inserted, by)
+        by, hosts = (
+            {name: channel[key] for name, channel in status["channels"].items() if channel.get(key)}
+            for key in ("by", "host")
+        )
+        return Picture(status["name"], nodes, channels, inserted, by, hosts)
 
     def drawn(self) -> list[str]:
         """The channels with a box of their own: those that keep or share items, or join streams."""
@@ -109,7 +129,24 @@ class Picture:
         """The kind of a channel, and the field by which it is partitioned."""
         return " by ".join(filter(None, (self.channels[channel], self.by.get(channel))))
 
+    def host(self, box: str) -> str:
+        """The host of a node or of a `channel NAME`; empty for the home."""
+        return self.nodes[box].host if box in self.nodes else self.hosts.get(box.removeprefix("channel "), "")
+
+    @cached_property
+    def by_host(self) -> dict[str, list[str]]:
+        """The boxes on each host, the home first."""
+        found: dict[str, list[str]] = {"": []}
+        for box in (*self.nodes, *(f"channel {name}" for name in self.drawn())):
+            found.setdefault(self.host(box), []).append(box)
+        return dict(sorted(found.items()))
+
     def arrows(self) -> Iterator[Arrow]:
+        """All arrows, with those to another host marked."""
+        for arrow in self._arrows():
+            yield replace(arrow, remote=self.host(arrow.source) != self.host(arrow.target))
+
+    def _arrows(self) -> Iterator[Arrow]:
         """All arrows; slets are connected directly where the channel between them has no box."""
         drawn = set(self.drawn())
         for channel in self.channels:
@@ -137,11 +174,12 @@ class Picture:
             "application": self.name,
             "nodes": {
                 name: {"role": node.role, "slet": node.slet, "in": dict(node.inputs), "out": dict(node.outputs)}
-                | ({"group": node.group} if node.group else {})
+                | {key: one for key in ("group", "host") if (one := getattr(node, key))}
                 for name, node in self.nodes.items()
             },
             "channels": {
-                name: {"kind": kind} | ({"by": self.by[name]} if name in self.by else {})
+                name: {"kind": kind}
+                | {key: of[name] for key, of in (("by", self.by), ("host", self.hosts)) if name in of}
                 for name, kind in self.channels.items()
             },
             "inserted": dict(self.inserted),
@@ -162,16 +200,17 @@ def draw(picture: Picture, form: Format) -> str:
 def to_mermaid(picture: Picture) -> str:
     """A Mermaid flow chart, as GitHub and many editors show it."""
     ids = _ids(picture)
-    lines = ["flowchart LR"]
+    lines, boxes = ["flowchart LR"], {}
     for name, node in picture.nodes.items():
         letter, opening, closing, _, _ = ROLES[node.role]
         label = f"{letter} {_mermaid(name)}<br/><small>{_mermaid(node.slet)}</small>"
-        lines.append(f"  {ids[name]}{opening}{label}{closing}:::{node.role}")
+        boxes[name] = f"  {ids[name]}{opening}{label}{closing}:::{node.role}"
     for channel in picture.drawn():
         label = f"{_mermaid(channel)}<br/><small>{_mermaid(picture.kind(channel))}</small>"
-        lines.append(f'  {ids[f"channel {channel}"]}[("{label}")]:::channel')
+        boxes[f"channel {channel}"] = f'  {ids[f"channel {channel}"]}[("{label}")]:::channel'
+    lines += _framed(picture, boxes, lambda number, host: f'  subgraph h{number}["{_mermaid(host)}"]', "  end")
     for arrow in picture.arrows():
-        text, line = _mermaid(arrow.text), "-.->" if arrow.queued else "-->"
+        text, line = _mermaid(arrow.text), "-.->" if arrow.queued else "==>" if arrow.remote else "-->"
         lines.append(f"  {ids[arrow.source]} {line}{f'|{text}|' if text else ''} {ids[arrow.target]}")
     for role, (_, _, _, _, colour) in ROLES.items():
         lines.append(f"  classDef {role} fill:{colour},stroke:#555,color:#111")
@@ -183,18 +222,34 @@ def to_dot(picture: Picture) -> str:
     """A graph for Graphviz: `exop mesh APP --format dot | dot -Tsvg`."""
     ids = _ids(picture)
     lines = [f"digraph {_quoted(picture.name)} {{", "  rankdir=LR", '  node [fontname="sans-serif", style=filled]']
+    boxes = {}
     for name, node in picture.nodes.items():
         letter, _, _, shape, colour = ROLES[node.role]
         label = _quoted(f"{letter} {name}\n{node.slet}")
-        lines.append(f'  {ids[name]} [label={label}, shape={shape}, fillcolor="{colour}"]')
+        boxes[name] = f'  {ids[name]} [label={label}, shape={shape}, fillcolor="{colour}"]'
     for channel in picture.drawn():
         label = _quoted(f"{channel}\n{picture.kind(channel)}")
-        lines.append(f'  {ids[f"channel {channel}"]} [label={label}, shape=cylinder, fillcolor="{CHANNEL}"]')
+        name = f"channel {channel}"
+        boxes[name] = f'  {ids[name]} [label={label}, shape=cylinder, fillcolor="{CHANNEL}"]'
+    lines += _framed(
+        picture, boxes, lambda number, host: f"  subgraph cluster_{number} {{ label={_quoted(host)}", "  }"
+    )
     for arrow in picture.arrows():
         label = f"label={_quoted(arrow.text)}" if arrow.text else ""
-        style = ", ".join(filter(None, (label, "style=dashed" if arrow.queued else "")))
+        look = "style=dashed" if arrow.queued else "style=bold" if arrow.remote else ""
+        style = ", ".join(filter(None, (label, look)))
         lines.append(f"  {ids[arrow.source]} -> {ids[arrow.target]}{f' [{style}]' if style else ''}")
     return "\n".join([*lines, "}"]) + "\n"
+
+
+def _framed(picture: Picture, boxes: Mapping[str, str], head: Callable[[int, str], str], tail: str) -> Iterator[str]:
+    """Yield the lines of the boxes; with several hosts, those of each in a frame."""
+    if len(picture.by_host) < 2:
+        yield from boxes.values()
+        return
+    for number, (host, names) in enumerate(picture.by_host.items()):
+        if names:
+            yield from (head(number, host or HOME), *(f"  {boxes[name]}" for name in names), tail)
 
 
 def _ids(picture: Picture) -> dict[str, str]:
@@ -211,90 +266,6 @@ def _mermaid(text: str) -> str:
 def _quoted(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
-
-
-@dataclass(frozen=True)
-class Spot:
-    """A place in the layout: a box, or (without a name) the passage of an arrow between two boxes."""
-
-    name: str
-    column: int
-    between: tuple[str, str] = ("", "")
-
-
-@dataclass
-class Layout:
-    """Columns from left to right, in the direction of the items, with rows from top to bottom.
-
-    Attributes:
-        columns: The spots of each column, in order.
-        routes: The spots on each arrow to the right, including both ends.
-        back: The arrows to the left or to their own box: at least one of every cycle.
-    """
-
-    columns: list[list[Spot]] = field(default_factory=list)
-    routes: dict[tuple[str, str], list[Spot]] = field(default_factory=dict)
-    back: list[tuple[str, str]] = field(default_factory=list)
-
-
-def lay_out(names: Sequence[str], arrows: Collection[tuple[str, str]]) -> Layout:
-    """Position boxes with these *names* so that arrows lead to the right, with few crossings."""
-    column = _columns(names, arrows)
-    layout = Layout([[] for _ in range(max(column.values(), default=-1) + 1)])
-    spots = {name: Spot(name, column[name]) for name in names}
-    for name in names:
-        layout.columns[column[name]].append(spots[name])
-    for source, target in dict.fromkeys(arrows):
-        if column[target] <= column[source]:
-            layout.back.append((source, target))
-            continue
-        passed = [Spot("", at, (source, target)) for at in range(column[source] + 1, column[target])]
-        for spot in passed:
-            layout.columns[spot.column].append(spot)
-        layout.routes[source, target] = [spots[source], *passed, spots[target]]
-    _untangle(layout)
-    return layout
-
-
-def _columns(names: Sequence[str], arrows: Collection[tuple[str, str]]) -> dict[str, int]:
-    """The column of each name, right of all predecessors; a cycle begins with its first name."""
-    before: dict[str, set[str]] = {name: set() for name in names}
-    after: dict[str, set[str]] = {name: set() for name in names}
-    for source, target in arrows:
-        before[target] |= {source} - {target}
-        after[source] |= {target} - {source}
-    waits = {name: set(found) for name, found in before.items()}
-    ready, left = deque(name for name in names if not waits[name]), dict.fromkeys(names)
-    column: dict[str, int] = {}
-    while left:
-        name = ready.popleft() if ready else next(iter(left))
-        if name in column:
-            continue
-        del left[name]
-        column[name] = max((column[other] + 1 for other in before[name] if other in column), default=0)
-        for follower in after[name]:
-            waits[follower].discard(name)
-            if not waits[follower]:
-                ready.append(follower)
-    return column
-
-
-def _untangle(layout: Layout) -> None:
-    """Sort each column by the mean position of connected spots, forwards and backwards, twice."""
-    before: dict[Spot, list[Spot]] = {}
-    after: dict[Spot, list[Spot]] = {}
-    for route in layout.routes.values():
-        for left, right in pairwise(route):
-            before.setdefault(right, []).append(left)
-            after.setdefault(left, []).append(right)
-    for joined, columns in ((before, layout.columns), (after, layout.columns[::-1])) * 2:
-        for column in columns:
-            row = {spot: number / len(one) for one in layout.columns for number, spot in enumerate(one)}
-            column.sort(
-                key=lambda spot, row=row: (  # type: ignore[misc]
-                    sum(row[one] for one in joined[spot]) / len(joined[spot]) if spot in joined else row[spot]
-                )
-            )
 
 
 def to_svg(picture: Picture, marked: Collection[str] = ()) -> str:
@@ -385,7 +356,8 @@ def _arrows(
 
 def _arrow(arrows: list[Arrow], line: str, tip: str) -> str:
     dashes = ' stroke-dasharray="5 4"' if any(arrow.queued for arrow in arrows) else ""
-    return f'<path d="{line}" fill="none" stroke="#666" stroke-width="1.3"{dashes}/><path d="{tip}" fill="#666"/>'
+    width = 2.6 if any(arrow.remote for arrow in arrows) else 1.3
+    return f'<path d="{line}" fill="none" stroke="#666" stroke-width="{width}"{dashes}/><path d="{tip}" fill="#666"/>'
 
 
 def _caption(arrows: list[Arrow], x: float, y: float) -> str:
@@ -395,14 +367,16 @@ def _caption(arrows: list[Arrow], x: float, y: float) -> str:
 
 
 def _label(arrows: list[Arrow]) -> str:
-    texts = [*(arrow.label for arrow in arrows), *("queue" for arrow in arrows if arrow.queued)]
+    texts = [text for arrow in arrows for text in (arrow.label, "queue" * arrow.queued, "remote" * arrow.remote)]
     return _cut(", ".join(dict.fromkeys(filter(None, texts))))
 
 
 def _box(picture: Picture, name: str, place: Position, marked: bool) -> str:
     title, under, fill = _texts_of(picture, name)
     corner = 4 if name in picture.nodes else HEIGHT / 2
-    frame = f'stroke="{MARKED}" stroke-width="2.5"' if marked else 'stroke="#555" stroke-width="1"'
+    number = [*picture.by_host].index(picture.host(name))
+    own = f'stroke="{FRAMES[number % len(FRAMES)]}" stroke-width="{2 if number else 1}"'
+    frame = f'stroke="{MARKED}" stroke-width="2.5"' if marked else own
     width = place.right - place.left
     size = f'x="{place.left:.1f}" y="{place.y - HEIGHT / 2:.1f}" width="{width:.1f}" height="{HEIGHT}"'
     middle = f'x="{place.middle:.1f}" text-anchor="middle"'
@@ -416,12 +390,13 @@ def _box(picture: Picture, name: str, place: Position, marked: bool) -> str:
 
 def _texts_of(picture: Picture, name: str) -> tuple[str, str, str]:
     """The two lines of text in a box, and its colour."""
-    node = picture.nodes.get(name)
+    node, host = picture.nodes.get(name), picture.host(name)
+    on = f" on {host}" if host else ""
     if node is None:
         channel = name.removeprefix("channel ")
-        return clean(channel), clean(picture.kind(channel)), CHANNEL
+        return clean(channel), clean(f"{picture.kind(channel)}{on}"), CHANNEL
     letter, *_, colour = ROLES[node.role]
-    return clean(f"{letter} {name}"), clean(node.slet), colour
+    return clean(f"{letter} {name}"), clean(f"{node.slet}{on}"), colour
 
 
 def _width(picture: Picture, name: str) -> float:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from exop.errors import ComponentFailed
 from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.slets.ports import OUT, PortSpec
+from exop.model.slets.relay import RELAY
 from exop.runtime.component import Component
 from exop.runtime.dataflow.batches import to_columns, to_items, weight
 from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Late, LateEntry, Link, Method, Push, Unwind, in_turn
@@ -39,6 +40,8 @@ def _open_entry(component: Component, port: PortSpec) -> Entry:
     tally = component.metrics.tallies[port.name]
     tally.chained = _is_plain(component, port) and component.spec.results[port.name] != "none"
     tally.lead_into(to.tally if tally.chained else None)
+    if component.spec == RELAY and component.tap is None:
+        return _relay_entry(component, port, to)
 
     def probe() -> Entry:
         timed = component.metrics.timed(call, lazy=lazy)
@@ -47,15 +50,55 @@ def _open_entry(component: Component, port: PortSpec) -> Entry:
     return _slet_entry(component, port, call, to, {"probe": probe})
 
 
+def _relay_entry(component: Component, port: PortSpec, to: Entry) -> Entry:
+    """Compile the entry into a relay: that of its output channel, with the counts of the node.
+
+    Batches stay whole. Single items that the caller counts pass without any call.
+    """
+    metrics, tally = component.metrics, component.metrics.tallies[port.name]
+
+    def one_by_one(target: Entry) -> Push:
+        push_uncounted = target.uncounted
+
+        def push(item: Any) -> None:
+            tally.received += 1
+            push_uncounted(item)
+
+        return push
+
+    def whole(target: Entry) -> Push:
+        push_whole = target.push_batch
+
+        def push_batch(batch: Any) -> None:
+            size = weight(batch)
+            tally.received += size
+            tally.stopped += size  # the target counts the batch itself
+            tally.sent += size
+            metrics.batches += 1
+            push_whole(batch)
+
+        return push_batch
+
+    def entry_to(target: Entry, late: Late) -> Entry:
+        methods = {"push": lambda: one_by_one(target), "uncounted": lambda: target.uncounted}
+        entry = LateEntry(NOWHERE.control, {**methods, "push_batch": lambda: whole(target), **late}, tally)
+        return _with_control(component, port, entry)
+
+    return entry_to(to, {"probe": lambda: _instrumented(component, entry_to(to.probe, {}))})
+
+
 def _slet_entry(component: Component, port: PortSpec, call: Callable[[Any], Any], to: Entry, late: Late) -> Entry:
     """Compile the entry for the form of this port; one that takes and returns single items is fused with the next ones.
 
     The methods of the entry are compiled when they are first read, and so is the probe, which *late* makes.
     """
     if not _is_plain(component, port):
-        return _with_control(
+        found = _with_control(
             component, port, _entry_by_form(component, port, _call_and_send(component, port, call, to), late)
         )
+        if port.type.form != "item":
+            found.gathers = getattr(component.spec.factory, "gathers", 0)
+        return found
     entry: Entry = LateEntry(
         NOWHERE.control,
         {

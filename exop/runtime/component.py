@@ -45,6 +45,7 @@ class Component(Lifecycle):
         tried: The same calls with the conversion of the port, for a retry of a failed item.
         to: The entry to which each output port is bound.
         pullers: The drivers for the ports from which an engine pulls.
+        waiting: Other drivers, which wait until the component is resumed: those of channels that refuse its items.
         aside: The output port for dead letters, if the node connects this port to a channel.
         ended: The input ports whose stream has ended.
         over: The slet had ended before the checkpoint from which the component was restored.
@@ -62,6 +63,7 @@ class Component(Lifecycle):
     trigger: Callable[[str, PortType, Callable[[], Entry]], Entry] | None = None
     left = over = False
     pullers: Sequence[Driver] = ()
+    waiting: Sequence[Driver] = ()
     buffered: Sequence[BufferedOutput] = ()
     aside: BufferedOutput | None = None
     _ended_ports: frozenset[str] = frozenset()
@@ -278,10 +280,11 @@ class Component(Lifecycle):
     def _let_on(self) -> None:
         self.trouble.kept = None
         self.wake()
+        self.waiting = ()
 
     def wake(self) -> None:
         """Make the drivers that wait for the component check their conditions again."""
-        for driver in (self.driver, self.pusher, *self.pullers):
+        for driver in (self.driver, self.pusher, *self.pullers, *self.waiting):
             if driver is not None:
                 driver.wake()
 

@@ -15,7 +15,8 @@ from exop.model import properties as names
 from exop.model.meshes.mesh import ChannelSpec, Node
 from exop.model.slets.ports import PortSpec
 from exop.registry import Registration, ServiceRegistry
-from exop.runtime.channels.base import Channel, channel_settings
+from exop.runtime.channels.base import Channel, channel_settings, no_peer
+from exop.runtime.channels.wire import Wires
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.source import SourceDriver
@@ -51,6 +52,8 @@ class ComponentManager:
         opening: The applications that are being opened, or wait for their turn, by name.
         user: The current calls of the slets' own code.
         home: The folder in the state directory for files of channels; `None` without one.
+        call_peer: Calls an operation of another platform.
+        wires: The connections to other platforms; channels get them before they are opened.
     """
 
     def __init__(self, registry: ServiceRegistry, host: str) -> None:
@@ -63,6 +66,8 @@ class ComponentManager:
         self.user = UserCalls()
         self.engines: EngineFolders | None = None
         self.home: Path | None = None
+        self.wires: Wires = {}
+        self.call_peer: Callable[..., Any] = no_peer
 
     def create(
         self,
@@ -146,6 +151,8 @@ class ComponentManager:
 
         def make() -> Channel:
             channel = make_channel(self.kinds, spec)
+            channel.wires, channel.call_peer = self.wires, self.call_peer
+            channel.application, channel.kinds = application, self.kinds
             if self.home is not None:
                 channel.home = self._folder(self.home, application) / f"{spec.name}.channel"
             channel.open()

@@ -44,6 +44,7 @@ class Deployment:
 
     Attributes:
         components: The components by node; `place` replaces the whole dictionary.
+        leaving: The channels that a change removes, between its cut and its commit: other hosts may read them.
         inserted: The queues that the wiring has inserted between drivers, by id; `reasons` has the reason for each.
         entries: The compiled entry at each endpoint.
         inlets: The in-flight items in front of each endpoint.
@@ -58,6 +59,7 @@ class Deployment:
         changing: A lock that is held while the mesh is being changed, so that no checkpoint is taken meanwhile.
         parking: A lock that one thread at a time holds while drivers park; any thread may release it.
         replaced: The errors of components that were replaced or removed, by the component's id.
+        is_fragment: Whether other hosts run parts of the application: it has finished only when all of them have ended.
         last_change: The revision that the last change made, and the seconds of its pause.
     """
 
@@ -66,6 +68,7 @@ class Deployment:
         self.components: dict[str, Component] = {}
         self._attended, self._placing = Attended(), threading.Lock()
         self.channels: dict[str, Channel] = {}
+        self.leaving: list[Channel] = []
         self.inserted: dict[str, Buffered] = {}
         self.reasons: dict[str, str] = {}
         self.merges: dict[str, ControlMerge] = {}
@@ -83,6 +86,7 @@ class Deployment:
         self.started: float | None = None
         self.replaced: dict[str, dict[str, Any]] = {}
         self.last_change: tuple[int, float] | None = None
+        self.is_fragment = False
         self._stopped = False
         self._watchdog, self._visibility = Watchdog(), Visibility()
         self._deadlocked: dict[DrainedQueue, str] = {}
@@ -160,6 +164,8 @@ class Deployment:
             component.on(Event.SUSPEND if component.node.suspended else Event.START)
             if component.over:
                 component.on(Event.END)
+        for channel in self.channels.values():
+            channel.attach()
         for worker in self.workers.values():
             worker.start()
         for component in sorted(self.components.values(), key=lambda one: one.spec.role is Role.ALPHA):
@@ -181,8 +187,16 @@ class Deployment:
         with self.progress:
             return self.progress.wait_for(self._ended, timeout)
 
+    def all_ended(self) -> bool:
+        """Return whether every component has ended, and peers have acknowledged all that was sent to them.
+
+        Raises:
+            ComponentFailed: an error prevents that.
+        """
+        return self._ended() or not (self._attended.open or any(one.unacknowledged for one in self.channels.values()))
+
     def _ended(self) -> bool:
-        """Return whether every component has ended; raise `ComponentFailed` if an error prevents that."""
+        """Return whether the application has finished; raise `ComponentFailed` if an error prevents that."""
         if self.finished.is_set():
             return True
         for name, crash in self.crashed():
@@ -237,7 +251,7 @@ class Deployment:
 
     def check_finished(self) -> None:
         """Set `finished` if every component has ended."""
-        if self._attended.open:
+        if self._attended.open or self.is_fragment:
             return
         if self.over is not None and all(one.status is State.ENDED for one in self.components.values()):
             self.over()

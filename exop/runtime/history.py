@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from exop.errors import ExopError, PlanError
+from exop.errors import ExopError, PeerRefused, PlanError
 from exop.logs import logger
 from exop.model.meshes.entries import missing, touched
 
@@ -27,13 +27,14 @@ MOST: Final = 1000
 PLATFORM: Final = ""
 #: The number of characters of an error that are stored.
 _LENGTH: Final = 2000
-#: The peer for which a thread carries out an operation; empty for the platform's own process.
+#: The peer for which a thread carries out an operation, such as `platform edge-1 (ADDRESS)`; empty for the platform's
+#: own process.
 CALLER: Final[ContextVar[str]] = ContextVar("CALLER", default="")
 #: The entry of the current operation; operations that it calls add facts to this entry.
 _ENTRY: Final[ContextVar[dict[str, Any] | None]] = ContextVar("_ENTRY", default=None)
 _PARTS: Final = ("channels", "nodes")
-#: The outcome of calls for which the role of the caller is too low.
-_REFUSED: Final = "refused"
+#: The entries that the call of a peer has recorded; a task that the call has begun adds to them.
+_RECORDED: Final[ContextVar[list[str] | None]] = ContextVar("_RECORDED", default=None)
 
 
 class History:
@@ -65,8 +66,7 @@ class History:
             yield
             entry["outcome"] = "done"
         except BaseException as error:
-            told = f"{type(error).__name__}: {error}" if isinstance(error, ExopError) else repr(error)
-            entry["outcome"] = told[:_LENGTH]
+            entry["outcome"] = _told(error)[:_LENGTH]
             raise
         finally:
             _ENTRY.reset(token)
@@ -96,21 +96,46 @@ class History:
         else:
             self._keep({"application": after.name, "what": "change", **_caller(), **found, "outcome": "done"})
 
-    def refused(self, application: str, operation: str, reason: str) -> None:
-        """Record a call that was refused because of the caller's role.
+    def counted(self, application: str, operation: str, outcome: str, reason: str = "", times: int = 1) -> None:
+        """Count calls of a peer that were refused, or that recorded no entries of their own.
 
-        There is one entry per operation, with the latest caller and the number of calls, so that refused calls do not
-        displace the entries of changes.
+        There is one entry per operation and outcome, and per calling platform, with the latest caller and the number of
+        calls, so that calls do not displace the entries of changes. Calls that concern no application of the platform
+        are counted in the history of the platform.
         """
-        if application not in self._known:
-            return
-        new: dict[str, Any] = {"application": application, "what": operation, "outcome": _REFUSED, "count": 0}
+        caller, name = _caller(), application if application in self._known else PLATFORM
+        peer = calling_platform() or None
+        new: dict[str, Any] = {"application": name, "what": operation, "outcome": outcome, "peer": peer, "count": 0}
         with self._counting, self._problems_logged():
-            rows = self._rows(application)
-            found = (row for row in rows.items() if (row[1]["what"], row[1]["outcome"]) == (operation, _REFUSED))
+            same = ("what", "outcome", "peer")
+            rows = (row for row in self._rows(name).items() if "count" in row[1])
+            found = (row for row in rows if all(row[1].get(fact) == new[fact] for fact in same))
             number, entry = next(found, (None, new))
-            entry |= {**_caller(), "reason": reason, "count": entry["count"] + 1}
+            entry |= {**caller, "reason": reason[:_LENGTH], "count": entry["count"] + times}
             self._put(entry, number)
+
+    def refused(self, application: str, operation: str, reason: str, times: int = 1) -> None:
+        """Count calls that the caller may not make."""
+        self.counted(application, operation, "refused", reason, times)
+
+    @contextmanager
+    def audited(self, application: str, operation: str, *, refusals_only: bool = False) -> Iterator[None]:
+        """Count a call of a peer when the block ends, unless the call has recorded an entry of its own.
+
+        With *refusals_only*, a call that is not refused is not counted.
+        """
+        recorded: list[str] = []
+        token = _RECORDED.set(recorded)
+        outcome, reason = "done", ""
+        try:
+            yield
+        except BaseException as error:
+            outcome, reason = "refused" if isinstance(error, PeerRefused) else "failed", _told(error)
+            raise
+        finally:
+            _RECORDED.reset(token)
+            if not recorded and (outcome == "refused" or not refusals_only):
+                self.counted(application, operation, outcome, reason)
 
     def forget(self, application: str) -> None:
         """Drop the entries in memory of an application that was removed; entries in the state directory remain."""
@@ -150,6 +175,8 @@ class History:
 
     def _keep(self, entry: dict[str, Any]) -> None:
         name = entry["application"]
+        if (recorded := _RECORDED.get()) is not None:
+            recorded.append(entry["what"])
         with self._problems_logged():
             if entry["what"] == "start" and entry["outcome"] != "done":
                 # If every start of a process fails, these entries must not displace more useful ones.
@@ -179,9 +206,19 @@ class History:
         return dict(enumerate(self._kept.get(application, ()), 1))
 
 
+def calling_platform() -> str:
+    """Return the name of the platform for which the thread carries out an operation; empty for any other caller."""
+    kind, _, name = CALLER.get().partition(" ")
+    return name.partition(" (")[0].partition(", user ")[0] if kind == "platform" else ""
+
+
 def shown(rows: Mapping[int, dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the entries with their numbers and without `undo`."""
     return [{"number": number, **{k: v for k, v in row.items() if k != "undo"}} for number, row in rows.items()]
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if isinstance(error, ExopError) else repr(error)
 
 
 def _caller() -> dict[str, Any]:

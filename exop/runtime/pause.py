@@ -42,7 +42,7 @@ class Pause:
         refused: Makes the error from a problem and a cure when a driver is late.
 
     Attributes:
-        deployment, timeout, drivers: As given.
+        deployment, timeout, drivers, outside: As given.
         seconds: The number of seconds for which the drivers were paused.
     """
 
@@ -60,7 +60,7 @@ class Pause:
         self.timeout = timeout
         self.drivers = list(drivers or ())
         self._of_all = drivers is None
-        self._outside = set(outside)
+        self.outside = set(outside)
         self._refused = refused
         self._closed: dict[Driver, None] = {}
         self._unparked: list[Driver] = []
@@ -216,7 +216,7 @@ class Pause:
         """Whether a closed driver has not reached its safe point yet."""
         if driver.busy or driver.parked:
             return driver.busy
-        return isinstance(driver, SourceDriver) and driver in self._outside and not driver.outside
+        return isinstance(driver, SourceDriver) and driver in self.outside and not driver.outside
 
     def _too_late(self) -> ExopError:
         late = [driver for driver in self._closed if self._late(driver)]

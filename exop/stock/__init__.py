@@ -8,9 +8,9 @@ from exop.hooks import hookimpl
 @hookimpl
 def register_channels() -> list[type]:
     """Return the channel kinds of the runtime."""
-    from exop.runtime.channels import BUILT_IN
+    from exop.runtime.channels import BUILT_IN, REMOTE
 
-    return list(BUILT_IN)
+    return [*BUILT_IN, *REMOTE]
 
 
 @hookimpl

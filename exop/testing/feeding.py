@@ -198,6 +198,7 @@ def feed(slet: Any, items: Iterable[Any] = (), /, **given: Any) -> list[Any]:
         SletError: the slet has several inputs; use `open` and call its methods.
     """
     spec = spec_of(slet)
+    spec = spec.asked(spec.name, given)
     inputs = [*spec.inputs, *(family for family in spec.families if family.direction == "in")]
     if len(inputs) > len(spec.inputs) or len(inputs) > 1:
         ports = ", ".join(port.name for port in inputs)

@@ -13,6 +13,7 @@ from exop.model.meshes.checks import check, check_durable, resolved
 from exop.model.meshes.mesh import Mesh
 from exop.runtime.catalog import Catalog
 from exop.runtime.component_manager import ComponentManager
+from exop.runtime.deployment import Deployment
 from exop.runtime.lifecycle import Event, refused
 from exop.wiring.changes.channels import check_channels
 from exop.wiring.changes.conditional_updates import caught_up, pending_again
@@ -41,10 +42,11 @@ class Applications(Deployments):
         now, mesh = caught_up(mesh, mesh.revision, running)
         mesh = resolved(mesh, self._catalog.slets, durable=self.store is not None, running=now)
         plan = make_plan(now, mesh)
-        check(mesh, self._manager.kinds, plan.changes)
+        if mesh.nodes or mesh.name not in self.fragments:
+            check(mesh, self._manager.kinds, plan.changes, home=self._host)
         check_channels(mesh, self._manager.kinds, plan.changes)
         check_durable(mesh, has_state=True, nodes=None if now.durable is None else plan.changes.nodes)
-        self.check_hosts(plan.changes.nodes)
+        self.check_hosts((*plan.changes.nodes, *plan.changes.channels))
         check_rebuilds(plan, running)
         remarks = remarks_on(running, self._manager.kinds, self._manager.user.opened)
         told = tuple(self.changes.shadows.notes(plan))
@@ -91,6 +93,15 @@ class Applications(Deployments):
         self.checkpoints.start(deployment)
         self.history.changed(Mesh(mesh.name), mesh)
         return mesh
+
+    def open_fragment(self, mesh: Mesh) -> Deployment:
+        """Deploy an application without nodes, into which a plan over several hosts places those of this platform."""
+        known = self.deployed.get(mesh.name)
+        if known is not None:
+            self.undeploy(known)
+        self.checkpoints.stop(mesh.name)
+        self.fragments.add(mesh.name)
+        return self._start(mesh.at(known.mesh.revision if known is not None else 0))
 
     def recover(self, mesh: Mesh, snapshot: Snapshot, stored: StoredApplication) -> str:
         """Start an application from its last checkpoint, which is of *mesh*; if that fails, the checkpoint is kept.

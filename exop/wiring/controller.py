@@ -239,6 +239,8 @@ class EndOfCycle:
         fed = [pair for name in cycle for pair in graph.nodes[name].inputs]
         producers = (edge.component for channel, _ in fed for edge in graph.producers[channel])
         self._feeders = {one for one in producers if one.node.name not in cycle}
+        # A channel without a producer is filled from another host.
+        self._entered = [(edge.component, edge.port.name) for channel, edge in fed if not graph.producers[channel]]
         self._queues = {*inner_queues(graph, cycle)}
         for channel, edge in fed:
             self._queues |= {channel, input_queue(channel), edge_queue(channel, edge)}
@@ -251,6 +253,8 @@ class EndOfCycle:
         """Return the function that ends the cycle, if it has come to its end."""
         with self._turn:
             if self._done or any(feeder.status is not State.ENDED for feeder in self._feeders):
+                return None
+            if any(port not in component.ended for component, port in self._entered):
                 return None
             if all(member.status is State.ENDED for member in self._members) or not self._is_quiet():
                 return None

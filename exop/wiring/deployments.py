@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import ChainMap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -21,7 +21,8 @@ from exop.errors import (
 )
 from exop.logs import logger
 from exop.model.meshes.checks import check
-from exop.model.meshes.mesh import Mesh, Node
+from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
+from exop.model.meshes.nodes import HERE
 from exop.runtime.component import Component
 from exop.runtime.component_manager import ComponentManager
 from exop.runtime.deployment import Deployment
@@ -47,12 +48,14 @@ CHECKPOINT_ERRORS = (CheckpointError, ComponentFailed, NotStorable, StateError)
 class Deployments:
     """Deploys and undeploys meshes, and keeps the applications that run on a platform, by name.
 
-    `lost` has the errors of applications that could not be started again; their checkpoints are kept.
+    `lost` has the errors of applications that could not be started again; their checkpoints are kept. `fragments` has
+    the names of the applications of which other hosts run parts.
     """
 
     def __init__(self, host: str, manager: ComponentManager, wiring: WiringController) -> None:
         self.deployed: dict[str, Deployment] = {}
         self.lost: dict[str, ExopError] = {}
+        self.fragments: set[str] = set()
         self.store: Store | None = None
         self.checkpoints = Durability(wiring)
         self.history = History(ChainMap[str, Any](self.deployed, self.lost))
@@ -118,10 +121,12 @@ class Deployments:
         *ready* is called when everything is open, and no item moves yet. The caller takes the deployment out of
         `manager.opening`.
         """
-        check(mesh, self._manager.kinds)
+        if mesh.nodes or mesh.name not in self.fragments:
+            check(mesh, self._manager.kinds, home=self._host)
         check_channels(mesh, self._manager.kinds)
-        self.check_hosts(mesh.nodes.values())
+        self.check_hosts((*mesh.nodes.values(), *mesh.channels.values()))
         deployment = Deployment(mesh)
+        deployment.is_fragment = mesh.name in self.fragments
         with ExitStack() as undo:
             self._create(deployment, timeout, undo)
             if snapshot is not None:
@@ -175,13 +180,14 @@ class Deployments:
         for channel in (*deployment.channels.values(), *deployment.inserted.values()):
             self._manager.destroy_channel(deployment.name, channel)
 
-    def check_hosts(self, nodes: Iterable[Node]) -> None:
-        """Raise `PlanError` if a node is placed on a host that this platform does not reach."""
-        for node in nodes:
-            if node.host not in (None, self._host, "local"):
+    def check_hosts(self, placed: Iterable[Node | ChannelSpec], peers: Collection[str] = ()) -> None:
+        """Raise `PlanError` if a node or channel is placed on a host that is neither this platform nor a peer."""
+        for one in placed:
+            if one.host not in (None, self._host, HERE, *peers):
+                known = f"its peers: {', '.join(sorted(peers))}" if peers else "it has no peers"
                 raise PlanError(
-                    f"{node.name} is placed on {node.host!r}, and this platform ({self._host!r}) has no connection to "
-                    f"it; place it here by leaving out on({node.host!r})"
+                    f"{one.name} is placed on {one.host!r}, and this platform ({self._host!r}) has no connection to "
+                    f"it ({known}); connect them (`exop connect URI`), or choose another host for {one.name}"
                 )
 
     def _runs(self, application: str) -> bool:
@@ -256,7 +262,7 @@ class Durability:
     def begin(self, deployment: Deployment) -> None:
         """Take the first checkpoint, when everything is open and no item moves yet."""
         self.tell(deployment)
-        if (taker := self._taker(deployment)) is not None:
+        if (taker := self.taker(deployment)) is not None:
             with suppress(*CHECKPOINT_ERRORS):
                 taker.begin()
 
@@ -271,7 +277,7 @@ class Durability:
 
     def start(self, deployment: Deployment) -> None:
         """Take checkpoints periodically from now on, if the application is durable."""
-        if (taker := self._taker(deployment)) is not None:
+        if (taker := self.taker(deployment)) is not None:
             taker.start()
 
     def changed(self, deployment: Deployment) -> None:
@@ -282,8 +288,7 @@ class Durability:
         name = deployment.name
         if deployment.mesh.durable is not None:
             self.tell(deployment)
-            if name not in self.takers:
-                self.start(deployment)
+            self.start(deployment)
             self._take(self.takers.get(name))
         else:
             if name in self.takers:
@@ -323,7 +328,7 @@ class Durability:
             return True
         return False
 
-    def _taker(self, deployment: Deployment) -> Checkpointer | None:
+    def taker(self, deployment: Deployment) -> Checkpointer | None:
         """The checkpointer of a durable application; `None` also if it is removed or closed."""
         if self.store is None or deployment.mesh.durable is None:
             return None

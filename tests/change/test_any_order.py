@@ -67,10 +67,10 @@ class AnyOrder(RuleBasedStateMachine):
         """A platform on an empty directory; it is noted how far everything is at each checkpoint."""
         capture, write = checkpointer.capture, Checkpoints.write
 
-        def capturing(deployment, *more):
+        def capturing(deployment, *more, **given):
             if deployment.name in self.changes:
                 self.captured[deployment.name] = self.changes[deployment.name].made.note_marks()
-            return capture(deployment, *more)
+            return capture(deployment, *more, **given)
 
         def writing(store, snapshot):
             done = write(store, snapshot)

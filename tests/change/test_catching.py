@@ -9,7 +9,7 @@ import pytest
 
 from exop import Memento, Platform, Shadow, slet
 from exop.errors import ComponentFailed, PlanError, StaleMesh
-from exop.hosts.together import change_together
+from exop.hosts.protocol.together import change_together
 from exop.remoting.api.wire_types import Planned
 from exop.wiring.changes.plan import Plan
 from tests.change.tools import chain, end, endless, grows, in_thread, whole, writing

@@ -116,7 +116,7 @@ def test_a_state_whose_copy_hangs_cannot_be_kept(upgrading):
 
 def test_an_upgrade_that_hangs_before_a_proof_gives_that_up(upgrading, monkeypatch):
     """The successor on trial begins with a state of its own; the stream goes on without it."""
-    monkeypatch.setattr("exop.wiring.shadow.trial.PATIENCE", SHORT)
+    monkeypatch.setattr("exop.wiring.shadow.follower.Follower.patience", SHORT)
     HANGING.add(1)
     seen: list[int] = []
     with Platform() as platform:

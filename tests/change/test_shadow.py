@@ -233,7 +233,7 @@ def test_one_that_hangs_is_refused(platform, monkeypatch):
 
 def test_one_that_hangs_when_time_is_up(platform, monkeypatch):
     """The stream is not made to stand still for one that does not move."""
-    monkeypatch.setattr("exop.wiring.shadow.trial.PATIENCE", 0.05)
+    monkeypatch.setattr("exop.wiring.shadow.follower.Follower.patience", 0.05)
     monkeypatch.setattr("exop.wiring.shadow.follower.LEAVING", 0.05)
     gate = Gate()
 

@@ -20,7 +20,7 @@ def test_prove_keep_and_roll_back(line):
     wrong = exop("replace", "line.tag", "line:shout", "--shadow", "50items")
     assert wrong.returncode == 1
     assert "shadow tag: beside the old one, on the same items, for 50 items, within 60 s" in wrong.stdout
-    assert "tag was not replaced: a difference; the old one runs on" in wrong.stderr
+    assert re.search(r"tag was not replaced: (a difference|\d+ differences); the old one runs on", wrong.stderr)
     assert "tag, out" not in wrong.stderr
     assert facts("describe", "line.tag")["slet"] == "line:tag"
 

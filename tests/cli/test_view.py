@@ -102,6 +102,15 @@ def test_queues_and_totals():
     assert Totals.of({**status(1, 50), "replaced": replaced}) == replace(totals, errors=5, skipped=1)
 
 
+def test_the_items_of_a_fragment_without_sources():
+    """They are those that its inboxes have received from other hosts."""
+    whole = status(1, 50)
+    nodes = {name: one for name, one in whole["nodes"].items() if one["role"] != "alpha"}
+    inboxes = {name: {"kind": "inbox", "received": 7} for name in ("x.from.a", "y.from.c")}
+    assert Totals.of({**whole, "nodes": nodes, "channels": inboxes}).items == 14
+    assert Totals.of({**whole, "channels": inboxes}).items == 50
+
+
 def test_new_figures_are_put_into_a_status():
     """Between two whole statuses only figures are asked for; another state or revision needs a whole one."""
     known, fresh = status(1.0, 5, revision=3), status(2.0, 9, revision=3)

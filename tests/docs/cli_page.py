@@ -39,11 +39,16 @@ def reference() -> str:
 def operations_reference() -> str:
     """The page of the management interface."""
     rows = []
-    for one in sorted(operations(Management, wire=WIRE).values(), key=lambda one: (ROLES.index(one.role), one.name)):
+    for one in sorted(operations(Management, wire=WIRE).values(), key=lambda one: (_rank(one.role), one.name)):
         fields = [f"`{name}`" for name in one.request.__struct_fields__]
-        rows.append(f"| `{one.name}` | {one.role} | {', '.join(fields)} | {one.doc.splitlines()[0]} |")
+        rows.append(f"| `{one.name}` | {one.role or '-'} | {', '.join(fields)} | {one.doc.splitlines()[0]} |")
     head = OPERATIONS.read_text().partition(OPERATIONS_BEGIN)[0]
     return head + "\n".join([f"{OPERATIONS_BEGIN} role | parameters | meaning |", "|---|---|---|---|", *rows]) + "\n"
+
+
+def _rank(role: str | None) -> int:
+    """The place of a role in the table; operations without one come last."""
+    return len(ROLES) if role is None else ROLES.index(role)
 
 
 def _names(app: App) -> Iterator[str]:

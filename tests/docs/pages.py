@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import exop
+import exop.engine
 import exop.hooks
 import exop.plugin
 import exop.remoting
 import exop.testing
+import exop.testing.engine_suite
 from exop.bundle.bundles import Bundles
 from exop.model.slets.signature import read_settings
 from exop.model.slets.slet import spec_of
@@ -30,7 +32,7 @@ from tests.docs.snippets import ROOT
 REFERENCE: Final = ROOT / "docs" / "reference"
 PART: Final = re.compile(r"(<!-- generated: (\w+) (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 #: The modules whose names are public.
-MODULES: Final = (exop, exop.plugin, exop.hooks, exop.testing, exop.remoting)
+MODULES: Final = (exop, exop.engine, exop.plugin, exop.hooks, exop.testing, exop.testing.engine_suite, exop.remoting)
 #: Classes that are not made by users, but returned to them.
 RETURNED: Final = (Plan, Bundles, FailedItem)
 #: Longer defaults are not shown.

@@ -21,6 +21,10 @@ HELD = "stock/test_sinks.py::"
 LINES = "stock/test_slets.py::test_lines_go_on_where_the_memento_ends"
 SOURCES = "testing/test_checks.py::test_the_stock_sources_pass_at_every_cut"
 ROAD = "recovery/test_linear_road.py::test_every_answer_is_there_once"
+KAFKA = "../plugins/exop-kafka/tests/"
+KAFKA_KILLS = KAFKA + "test_recovery.py::test_a_killed_application_continues_exactly_from_its_offsets"
+#: The tests that SQLite, in `tests/engine`, and DuckDB pass.
+SUITE = "../exop/testing/engine_suite.py::"
 ENGINES = "../plugins/exop-spark/tests/test_durable.py::"
 
 #: How a sentence begins, or what stands in the first cell of a row, and the tests in `tests/` that prove it.
@@ -48,6 +52,11 @@ PROOFS = {
     "`stock:read_lines`": [STOCK_KILLS, SOURCES],
     "`stock:read_csv`": [STOCK_KILLS, "stock/test_sources.py::test_reading_rows"],
     "`stock:read_log`": [STOCK_KILLS, "stock/test_sources.py::test_what_is_not_kept_any_more_is_an_error"],
+    "`kafka:read`": [
+        KAFKA_KILLS,
+        KAFKA + "test_source.py::test_it_continues_at_every_cut",
+        KAFKA + "test_errors.py::test_records_that_are_gone_are_not_skipped",
+    ],
     "with its position in its memento": [KILLS, "testing/test_checks.py::test_a_wrong_source_is_told_with_the_reason"],
     "several items per position": [GOING_ON + "test_several_items_per_position"],
     "without a memento": [GOING_ON + "test_a_source_without_a_memento_begins_anew"],
@@ -71,6 +80,12 @@ PROOFS = {
         ENGINES + "test_what_was_put_out_before_a_crash_is_not_asked_for_again",
         ENGINES + "test_windows_go_on_where_they_were",
     ],
+    "on `exop.engine`": [
+        SUITE + "test_every_row_once_and_in_order_after_a_crash",
+        SUITE + "test_a_memento_is_restored_elsewhere",
+        "testing/test_engine_suite.py::test_a_faulty_engine_fails",
+        "../plugins/exop-duckdb/tests/test_duckdb.py::test_the_windows_of_spark_close_at_punctuations",
+    ],
     "drives itself without a `Tie`": [GOING_ON + "test_a_slet_that_drives_itself_is_refused"],
     "Linear Road's `traffic`": [ROAD],
     # Sinks
@@ -92,6 +107,11 @@ PROOFS = {
         HELD + "test_with_checkpoints_rows_are_out_with_them",
     ],
     "`stock:show`": [GOING_ON + "test_effects_are_done_again", "stock/test_slets.py::test_passing_on_and_showing"],
+    "`kafka:write`": [
+        KAFKA_KILLS,
+        KAFKA + "test_sink.py::test_a_checkpoint_fails_while_the_brokers_are_away",
+        KAFKA + "test_sink.py::test_items_with_fields_are_json_and_their_key_decides_the_partition",
+    ],
     "Linear Road's `answers`": [
         ROAD,
         "apps/linear_road/test_answers.py::test_a_successor_goes_on_where_the_memento_ends",
@@ -124,6 +144,7 @@ PROOFS = {
         "runtime/durable/test_logs.py::test_a_checkpoint_holds_offsets_and_what_comes_again_is_not_appended_twice",
         "runtime/channels/test_log.py::test_control_items_keep_their_places_and_come_once_more_after_a_crash",
     ],
+    "`kafka`": [KAFKA_KILLS, KAFKA + "test_channel.py::test_a_full_client_takes_nothing_twice"],
     "A log on disk that several producers fill": [
         STOCK_KILLS,
         "runtime/channels/test_log.py::test_a_stream_that_takes_another_course_is_what_the_log_has_then",

@@ -107,6 +107,9 @@ def test_every_key_of_a_topology_is_documented():
     assert [names(cells[0])[0] for cells in rows(section(text, "`[application]`"))] == ["name", "durable"]
     assert [*filter(None, (names(cells[0]) for cells in rows(section(text, "`[channels.NAME]`"))))] == [
         ["kind"],
+        ["host"],
+        ["connector"],
+        ["type"],
         ["unset"],
         ["pending"],
     ]

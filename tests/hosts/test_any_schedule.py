@@ -9,9 +9,9 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from exop.hosts.coordinator import Coordinator
-from exop.hosts.member import Member
-from exop.hosts.messages import Action, Committed
+from exop.hosts.protocol.coordinator import Coordinator
+from exop.hosts.protocol.member import Member
+from exop.hosts.protocol.messages import Action, Committed
 from tests.hosts.world import World
 
 #: How many schedules are tried; each planted mistake shows in one of the first few hundred.

@@ -22,8 +22,8 @@ import pytest
 from exop import Application, Memento, Platform, hookimpl, slet
 from exop.errors import MementoError, PlanError, StaleMesh
 from exop.hooks import Plugins
-from exop.hosts import together
-from exop.hosts.together import change_together
+from exop.hosts.protocol import together
+from exop.hosts.protocol.together import change_together
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.durable.store import Store
 from exop.stock.slets import count_up

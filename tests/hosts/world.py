@@ -8,9 +8,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from exop.hosts.coordinator import Coordinator
-from exop.hosts.member import Member
-from exop.hosts.messages import (
+from exop.hosts.protocol.coordinator import Coordinator
+from exop.hosts.protocol.member import Member
+from exop.hosts.protocol.messages import (
     Action,
     Committed,
     Conflict,

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exop import Application, Mesh, Platform
+from exop.pictures.layout import lay_out
 from exop.pictures.notebook import Figures
-from exop.pictures.picture import Picture, PictureNode, lay_out, to_svg
+from exop.pictures.picture import Picture, PictureNode, to_svg
 from exop.stock.slets import count_up, pass_on, show
 
 NS = {"svg": "http://www.w3.org/2000/svg"}

@@ -48,6 +48,22 @@ def test_a_partitioned_channel_is_drawn_with_its_field_and_its_groups() -> None:
     assert (data["channels"]["numbers"], data["nodes"]["a"]["group"]) == ({"kind": "direct", "by": "real"}, "g")
 
 
+def test_hosts_are_frames_and_their_borders_are_marked() -> None:
+    """Each host has a frame (in SVG: a colour, and its name in the box); an arrow over a border says `remote`."""
+    app = Application("placed")
+    app.on("edge").add("sink", show, item=app.add("numbers", count_up))
+    picture = Picture.of_mesh(app.build())
+    assert 'subgraph h1["edge"]' in draw(picture, "mermaid")
+    assert 'subgraph cluster_1 { label="edge"' in draw(picture, "dot")
+    assert "slets:show on edge" in draw(picture, "svg")
+    for form in ("mermaid", "dot", "svg"):
+        assert draw(picture, form).count("remote") == 1
+    assert picture.as_data()["nodes"]["sink"]["host"] == "edge"
+    alone = Picture.of_mesh(app.build().move("sink", to=None))
+    assert "subgraph" not in draw(alone, "mermaid")
+    assert [arrow.remote for arrow in alone.arrows()] == [False]
+
+
 def test_ports_stand_on_arrows_where_there_are_several() -> None:
     """A port is named where its slet has several of that side."""
     nodes = {

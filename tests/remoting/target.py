@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 import struct
 import subprocess
 import sys
@@ -11,27 +13,39 @@ from pathlib import Path
 from typing import Any
 
 from exop.remoting import ControlClient, ControlServer, Limits, operations
-from exop.remoting.transport.sockets import dial
+from exop.remoting.transport.sockets import Peer, dial
 
 SHORT = Limits(greeting_time=0.5, frame_time=0.5, idle_time=20.0, patience=0.2, queue_time=0.5, stop_time=1.0)
 HEADER = struct.Struct("!LB")
+#: The epoch of the inbox that a whole platform has.
+EPOCH = 7
 
 
 class Target:
     """The process, its socket, and what it costs."""
 
-    def __init__(self, process: subprocess.Popen[str], path: Path) -> None:
+    def __init__(self, process: subprocess.Popen[str], path: Path, uris: dict[str, str]) -> None:
         self.process = process
         self.path = path
+        self.uris = uris
 
     @classmethod
-    def start(cls, python: str, path: Path) -> Target:
-        """Start it and wait until it listens."""
-        command = [python, "-m", "tests.remoting.target", str(path)]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    def start(cls, python: str, path: Path, *more: Path) -> Target:
+        """Start it and wait until it listens: at *path*, and with an identity on loopback by tcp and tls, too.
+
+        With the file of a policy, it is a whole platform, which listens by tls only, and has an inbox for `evil`.
+        """
+        command = [python, "-m", "tests.remoting.target", str(path), *map(str, more)]
+        with path.with_suffix(".log").open("w") as log:
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
         assert process.stdout is not None
-        assert process.stdout.readline() == "listening\n"
-        return cls(process, path)
+        word, *uris = process.stdout.readline().split()
+        assert word == "listening"
+        return cls(process, path, {uri.partition(":")[0]: uri for uri in uris})
+
+    def log(self) -> str:
+        """The text that it has logged so far."""
+        return self.path.with_suffix(".log").read_text()
 
     def __enter__(self) -> Target:
         return self
@@ -71,23 +85,23 @@ class Target:
 class RawPeer:
     """A connection to *path* that says whatever it is told."""
 
-    def __init__(self, path: Path, greet: bool = True) -> None:
-        self.sock = dial(path, 5.0)
+    def __init__(self, path: Path, greet: bool = True, dialled: socket.socket | None = None) -> None:
+        self.sock = dialled or dial(path, 5.0)
         self.sock.settimeout(5.0)
-        if greet:
+        if greet and dialled is None:
             self.greet()
 
-    def greet(self) -> bytes:
-        """Shake hands as a good peer does."""
+    def greet(self, **fields: str) -> bytes:
+        """Shake hands as a good peer does, or with other fields."""
         from exop.remoting.transport.codec import encode_message
-        from exop.remoting.transport.frames import Hello
+        from exop.remoting.transport.handshake import Hello
 
-        self.send_frame(encode_message(Hello()))
+        self.send_frame(encode_message(Hello(**fields)))
         return self.frame()
 
     def send(self, data: bytes) -> None:
         """Send bytes; a peer that has hung up is no failure of the test."""
-        with suppress(BrokenPipeError, ConnectionResetError):
+        with suppress(ConnectionError, ssl.SSLError):
             self.sock.sendall(data)
 
     def send_frame(self, body: bytes, compressed: int = 0) -> None:
@@ -114,7 +128,7 @@ class RawPeer:
         try:
             while self.sock.recv(65536):
                 pass
-        except ConnectionResetError:
+        except (ConnectionError, ssl.SSLError):
             return True
         except TimeoutError:
             return False
@@ -150,12 +164,54 @@ def wait_until(condition: Any, seconds: float = 60.0) -> bool:
     return True
 
 
+class Held:
+    """Hooks that keep what they get."""
+
+    def __init__(self) -> None:
+        self.kept: list[object] = []
+
+    def on_reverse(self, client: ControlClient, peer: Peer) -> None:
+        """Keep the client."""
+        self.kept.append(client)
+
+    def on_data(self, sock: socket.socket, peer: Peer) -> None:
+        """Keep the socket."""
+        self.kept.append(sock)
+
+
 def main() -> None:
     """Serve until the standard input ends."""
+    from exop import Application, Platform
+    from exop.remoting.identity import Identity
+    from exop.stock.slets import pass_on
     from tests.remoting.desk import Desk
 
-    with ControlServer(operations(Desk()), Path(sys.argv[1]), name="target", limits=SHORT):
-        print("listening", flush=True)  # noqa: T201
+    if len(sys.argv) > 3:
+        _, _, folder, policy = sys.argv
+        with Platform(
+            name="target", control=False, listen="tls://127.0.0.1:0", identity=folder, policy=policy
+        ) as platform:
+            app = Application("shop")
+            inbox = {"key": "shop/orders/evil>target", "peer": "evil", "epoch": EPOCH}
+            app.add("taken", pass_on, item=app.channel("orders", kind="inbox", **inbox))
+            platform.apply(app.build())
+            print("listening", platform.address, flush=True)  # noqa: T201
+            sys.stdin.read()
+        return
+    identity = Identity.load(sys.argv[2]) if len(sys.argv) > 2 else None
+    listen = ["tcp://127.0.0.1:0", "tls://127.0.0.1:0"] if identity is not None else []
+    server = ControlServer(
+        operations(Desk()),
+        Path(sys.argv[1]),
+        name="target",
+        limits=SHORT,
+        listen=listen,
+        identity=identity,
+        roles=lambda peer: "admin" if peer.trusted or peer.name == "good" else None,
+        hooks=Held(),
+    )
+    with server:
+        print("listening", *server.uris, flush=True)  # noqa: T201
         sys.stdin.read()
 
 

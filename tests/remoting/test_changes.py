@@ -281,7 +281,7 @@ def test_a_proof_travels(remote: RemotePlatform) -> None:
     """A shadow is data, except for a comparison of the caller's; a plan that replaces nothing is refused there."""
     mesh = remote.mesh("numbers")
     plan = remote.plan(mesh.configure("numbers", step=2))
-    with pytest.raises(PlanError, match="replaces no slet: there is nothing to compare"):
+    with pytest.raises(PlanError, match="replaces no slet and moves none: there is nothing to compare"):
         plan.apply(shadow=Shadow(items=5, divert={"path": Path("x")}))
     with pytest.raises(PlanError, match="a comparison is code, and code does not travel"):
         plan.apply(shadow=Shadow(items=5, compare=lambda one, other: True))

@@ -87,7 +87,7 @@ def test_it_is_kept_and_taken_back(platform: Platform, tmp_path: Path, capsys: p
     assert main(["history", "numbrs", "--state", str(tmp_path / "state")]) == 2
     assert "no application 'numbrs'; did you mean 'numbers'?" in capsys.readouterr().err
     assert main(["history", "--state", str(tmp_path / "state")]) == 0
-    assert capsys.readouterr().out == "no operation on a bundle is recorded\n"
+    assert capsys.readouterr().out == "no operation on the platform is recorded\n"
     assert main(["history", "numbers", "--state", str(tmp_path)]) == 2
     assert "platform.sqlite could not be read" in capsys.readouterr().err
 
@@ -149,7 +149,7 @@ def test_a_peer_needs_the_role_of_an_operation(tmp_path: Path) -> None:
         raise AssertionError
 
     with (
-        ControlServer(operations(look, load), tmp_path / "control.sock", role="observe") as server,
+        ControlServer(operations(look, load), tmp_path / "control.sock", roles=lambda peer: "observe") as server,
         ControlClient(server.address) as client,
     ):
         assert client.call("look") == 1
@@ -166,7 +166,9 @@ def test_a_refused_call_is_logged_and_recorded(
     app.add("pass", pass_on, item=app.add("numbers", count_up))
     with (
         Platform(state=tmp_path / "state" if stored else None, name="there", control=True) as platform,
-        ControlServer(ManagementService(platform).table(), tmp_path / "control.sock", role="observe") as server,
+        ControlServer(
+            ManagementService(platform).table(), tmp_path / "control.sock", roles=lambda peer: "observe"
+        ) as server,
         RemotePlatform(server.address) as observer,
     ):
         platform.apply(app.build())
@@ -192,7 +194,7 @@ def test_a_refused_call_is_logged_and_recorded(
             (5, "end", "done", None),
         ]
         refused = platform.history("numbers")[1]
-        reason = "'end' needs the role operate, and peers of this connection may observe only"
+        reason = "'end' needs the role operate, and the role of this peer is observe"
         assert refused["reason"] == reason
         assert f"process {os.getpid()}" in refused["who"]
         logged = [one.getMessage() for one in caplog.records if one.name == "exop.remoting"]

@@ -74,7 +74,8 @@ def test_they_come_by_the_public_door():
     plugins.discover()
     assert "stock" in plugins.names()
     assert register_slets() == list(STOCK)
-    assert [kind.kind for kind in register_channels()] == ["direct", "queue", "window", "latch", "table", "log"]
+    kinds = ["direct", "queue", "window", "latch", "table", "log", "outbox", "inbox", "reader"]
+    assert [kind.kind for kind in register_channels()] == kinds
 
 
 def test_every_one_has_a_help_text():

@@ -11,7 +11,7 @@ from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
 from exop.model.slets.ports import InputPort
 from exop.model.slets.slet import slet
 from exop.platform import Platform
-from exop.runtime.channels import BUILT_IN
+from exop.runtime.channels import BUILT_IN, REMOTE
 from exop.stock.slets import WriteLines, count_up, pass_on, show
 from exop.wiring.changes.channels import preview
 from tests.rig import Two
@@ -100,3 +100,10 @@ def test_a_mesh_that_cannot_be_is_refused() -> None:
     mesh = Mesh("cycle", nodes, {name: ChannelSpec(name) for name in "xy"})
     with pytest.raises(WiringError, match="contains no queue"):
         preview(mesh, KINDS)
+
+
+def test_a_mesh_over_several_hosts_is_previewed_host_by_host() -> None:
+    """Where a connector arrives, items wait already: two sources on other hosts need no queue in front of a slet."""
+    kinds = {**KINDS, **{kind.kind: kind for kind in REMOTE}}
+    assert list(preview(meeting().build(), kinds)[0]) == ["a -> sink.left", "b -> sink.right"]
+    assert preview(meeting().build().move("sink", to="edge"), kinds) == ({}, [])

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from exop.cli.commands.editing import VERBS, as_edit, edit_node
+from exop.cli.commands.hosting import drain
 from exop.cli.options import (
     AT_ONCE,
     HERE,
@@ -84,13 +85,19 @@ def plan(
     Examples: `exop plan replace app.average windows:median`, `exop plan app app.toml`
 
     Args:
-        change: The verb of an edit (replace, configure, rewire, add, suspend, resume, remove), the name of a running
-            application, or anything that `exop apply` takes.
-        words: After a verb, the arguments of the command of that name, APP.NODE first; after an application, its
-            topology file; after a builder, NAME=VALUE.
+        change: The verb of an edit (replace, configure, rewire, add, move, suspend, resume, remove), drain, the name
+            of a running application, or anything that `exop apply` takes.
+        words: After a verb, the arguments of the command of that name, APP.NODE first; after drain, HOST, and the
+            platform to which everything moves; after an application, its topology file; after a builder, NAME=VALUE.
     """
     from exop.model.meshes.topology import name_in
 
+    if change == "drain" and not Path(change).exists():
+        if len(words) not in (1, 2):
+            raise BuilderError(
+                "exop plan drain takes HOST, and the platform to which everything moves, if not the home"
+            )
+        return drain(words[0], to="".join(words[1:]) or None, bounds=bounds, dry_run=True, where=where, json=json)
     if change in VERBS and not Path(change).exists():
         if not words:
             raise BuilderError(f"APP.NODE is missing: exop plan {change} APP.NODE …, as `exop {change}` takes it")

@@ -32,6 +32,9 @@ NEEDED: Final = ("pluggy", "msgspec", "msgpack", "rpyc", "structlog", "tomlkit",
 OPTIONAL: Final = {
     "pyarrow": "pip install 'exop[columns]'",
     "numpy": "pip install 'exop[columns]'",
+    "cryptography": "pip install 'exop[tls]'",
+    "zeroconf": "pip install 'exop[discovery]'",
+    "exop-duckdb": "pip install exop-duckdb",
     "exop-spark": "pip install exop-spark",
 }
 
@@ -103,19 +106,30 @@ def checked(app: str, parameters: tuple[str, ...], params: Params, load: Load, *
 
 def _checked_lines(facts: dict[str, Any]) -> Iterator[str]:
     yield f"{facts['application']}: {len(facts['nodes'])} slets, {len(facts['channels'])} channels; it can run"
+    hosts = any("host" in one for one in (*facts["nodes"].values(), *facts["channels"].values()))
     rows = [
-        [name, one["role"], one["slet"], _ports(one["out"]), _ports(one["in"])] for name, one in facts["nodes"].items()
+        [name, one["role"], one["slet"], _ports(one["out"]), _ports(one["in"]), *_host(one, hosts=hosts)]
+        for name, one in facts["nodes"].items()
     ]
-    yield columns(("node", "role", "slet", "out", "in"), rows, "  ")
-    kept = [[name, one["kind"]] for name, one in facts["channels"].items() if one["kind"] != "direct"]
+    yield columns(("node", "role", "slet", "out", "in", *["host"] * hosts), rows, "  ")
+    kept = [
+        [name, one["kind"], *_host(one, hosts=hosts)]
+        for name, one in facts["channels"].items()
+        if one["kind"] != "direct" or "host" in one
+    ]
     if kept:
-        yield columns(("channel", "kind"), kept, "  ")
+        yield columns(("channel", "kind", *["host"] * hosts), kept, "  ")
     if facts["inserted"]:
         yield "queues that the wiring inserts:"
         yield columns(("place", "because"), list(facts["inserted"].items()), "  ")
     if "analysed" in facts:
         yield f"analysed: {', '.join(facts['analysed']) or 'nothing; none of its slets offers a deep check'}"
     yield from (f"note: {note}" for note in facts["notes"])
+
+
+def _host(one: dict[str, Any], *, hosts: bool) -> list[str]:
+    """The cell with the host of a node or channel, if anything is placed on another host."""
+    return [one.get("host", "home")] if hosts else []
 
 
 def analysed(mesh: Mesh) -> list[str]:

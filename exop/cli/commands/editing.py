@@ -41,6 +41,7 @@ NEEDED: Final = {
     "configure": ("NAME=VALUE", "at least one setting"),
     "rewire": ("PORT=CHANNEL", "at least one port"),
     "add": ("SLET", "the slet to add, PLUGIN:NAME"),
+    "move": ("HOST", "the platform to which it moves"),
 }
 #: The verbs of edits (`exop.remoting.api.edits`).
 VERBS: Final = (*NEEDED, "suspend", "resume", "remove")
@@ -123,9 +124,37 @@ def add(node: str, slet: str, /, *given: str, dry_run: DryRun = False, where: Wh
         slet: The slet, PLUGIN:NAME.
         given: PORT=CHANNEL for every input port, and NAME=VALUE for settings; an output port that is not given gets a
             new channel, named after the node; FAMILY.MEMBER= for a port of a family; group=NAME for a member of a
-            group.
+            group; host=NAME for a node on another platform.
     """
     return edit_node(node, as_edit("add", (slet, *given)), where, dry_run=dry_run, json=json)
+
+
+def move(
+    node: str,
+    host: str,
+    /,
+    *also: str,
+    bounds: Bounds = UNBOUND,
+    proof: Proof = AT_ONCE,
+    dry_run: DryRun = False,
+    where: Where = HERE,
+    json: Json = False,
+) -> int:
+    """Move a node with its state, or a channel with its content, to another host while the stream runs.
+
+    No item is lost, doubled or reordered. If the change fails, the exit code is 1, and the slet continues to run where
+    it was. With --shadow, the slet runs on trial at the new host first, on copies of the items, until it has caught up;
+    then it takes over with the state that it has there. With --keep, `exop rollback` moves it back at once.
+
+    Example: `exop move app.average edge-2 --shadow 1000items --keep 60s`
+
+    Args:
+        node: APP.NODE, or APP.CHANNEL.
+        host: The platform to which it moves; `exop peers` lists those that are connected.
+        also: Further nodes and channels of the application that move in the same change.
+    """
+    edit = as_edit("move", (host, *also))
+    return edit_node(node, edit, where, dry_run=dry_run, json=json, bounds=bounds, proof=proof)
 
 
 def suspend(node: str, /, *, dry_run: DryRun = False, where: Where = HERE, json: Json = False) -> int:
@@ -155,7 +184,7 @@ def remove(app: str, /, *, dry_run: DryRun = False, where: Where = HERE, json: J
         if found.node or dry_run:
             return edit_found(found, {"edit": "remove"}, dry_run=dry_run, json=json)
         left = found.platform.remove(found.application)
-    text = f"{found.application}: removed" + ("" if left else "; one of its slets has not returned yet")
+    text = f"{found.application}: removed" + ("" if left else "; a slet, or a host, has not answered yet")
     return answer({"application": found.application, "removed": True, "left": left}, text, json=json)
 
 
@@ -311,6 +340,8 @@ def as_edit(
             more = {"slet": _identity(words[0]), "given": parse(words[1:])}
         case "configure":
             more = {"settings": parse(words), "when": trigger.when, "close_windows": trigger.close_windows}
+        case "move":
+            more = {"to": words[0], "also": list(words[1:])}
         case "rewire":
             more = {"ports": parse(words)}
         case _:

@@ -12,7 +12,7 @@ from exop.cli.options import HERE, Json, Load, Params, Picture, Where
 from exop.cli.outcome import show_and_make
 from exop.cli.peers import each_platform, find_application, running, runs, the_platform
 from exop.cli.report import DONE
-from exop.cli.status_text import attention_lines, call_lines, held_nodes, lasts, state_text
+from exop.cli.status_text import access_lines, attention_lines, call_lines, held_nodes, lasts, state_text
 from exop.cli.text import answer, columns, number, pause, print_json
 from exop.errors import PeerUnreachable
 
@@ -107,7 +107,8 @@ def history(
     Example: `exop history app --reverse 7 --make`
 
     Args:
-        app: The name of the application; by default, list the operations on the bundles of the platform.
+        app: The name of the application; by default, list the operations on the platform: those on its bundles, and
+            the calls of other platforms that concern no application, including refused ones.
     """
     if reverse is not None:
         with find_application(app, where) as found:
@@ -115,7 +116,7 @@ def history(
             return show_and_make(plan, dry_run=not make, json=json)
     entries = _history(app, where)
     head = ("", "at", "by", "operation", "revision", "pause", "outcome")
-    nothing = "no operation on a bundle is recorded"
+    nothing = "no operation on the platform is recorded"
     return answer(entries, lambda: columns(head, map(_entry, entries)) if entries else nothing, json=json)
 
 
@@ -141,8 +142,8 @@ def _entry(one: dict[str, Any]) -> tuple[object, ...]:
     operation = f"{one['what']} {one.get('node', '')}".strip()
     steps = [step for step in one.get("steps", ()) if step != operation]
     outcome = [*steps, *([one["how"]] if "how" in one else ()), one["outcome"].split("\n")[0]]
-    if "reason" in one:
-        outcome = [f"{one['outcome']} {one['count']}×: {one['reason']}"]
+    if "count" in one:
+        outcome = [f"{one['outcome']} {one['count']}×" + (f": {one['reason']}" if one["reason"] else "")]
     return (
         one["number"],
         one["at"],
@@ -161,7 +162,10 @@ def _running(app: str, where: Where, *, toml: bool) -> Drawing | str:
     with find_application(app, where) as found:
         if toml:
             return found.platform.topology(found.application)
-        return Drawn.of_status(found.platform.status(found.application))
+        status = found.platform.status(found.application)
+        # The status of a home has the nodes of its fragment only.
+        whole = found.platform.mesh(found.application) if "hosts" in status else None
+        return Drawn.of_status(status) if whole is None else Drawn.of_mesh(whole)
 
 
 def _not_running(app: str, parameters: tuple[str, ...], params: Params, load: Load, *, toml: bool) -> Drawing | str:
@@ -185,6 +189,7 @@ def _platform_lines(platforms: list[dict[str, Any]]) -> Iterator[str]:
         for status in one.get("applications", {}).values():
             yield from attention_lines(status)
         yield from call_lines(one)
+        yield from access_lines(one)
 
 
 def _rows(platform: dict[str, Any]) -> list[list[str]]:

@@ -89,7 +89,8 @@ def metrics(
         return DONE
 
     def tables() -> str:
-        return "\n".join(f"{name}  {one['state']}\n{plain(Rates().section(one), RUN)}" for name, one in figures.items())
+        sections = [section for one in figures.values() for section in Rates().sections(one)]
+        return "\n".join(f"{section.name}  {section.state}\n{plain(section, RUN)}" for section in sections)
 
     return answer(None if table else {name: figures_of(one) for name, one in figures.items()}, tables, json=json)
 

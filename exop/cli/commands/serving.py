@@ -11,12 +11,14 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from cyclopts import Parameter
 
 from exop.cli.options import Load, Name, State
 from exop.cli.report import DONE, Stopping
 from exop.cli.view import opening_facts
-from exop.errors import ExopError
+from exop.errors import BuilderError, ExopError
 from exop.logs import logger
 from exop.status import application_status, state_of
 
@@ -33,7 +35,46 @@ EXTENSION: Final = 60_000_000
 PATIENCE: Final = 1.0
 
 
-def serve(*, state: State = None, name: Name = None, load: Load = ()) -> int:
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Reach:
+    """The platforms on other hosts with which a platform is linked."""
+
+    listen: Annotated[
+        str | None,
+        Parameter(help="The address for other platforms: tls://HOST:PORT, or tcp://127.0.0.1:PORT on this host."),
+    ] = None
+    identity: Annotated[Path | None, Parameter(help="The folder with the certificate: see `exop certs issue`.")] = None
+    policy: Annotated[
+        Path | None, Parameter(help="The file with the rights of other platforms, which have none without it.")
+    ] = None
+    peer: Annotated[
+        tuple[str, ...],
+        Parameter(help="NAME=URI of a platform to link with, as soon as it answers; may be given several times."),
+    ] = ()
+    announce: Annotated[
+        bool, Parameter(help="Announce the address on the local network, for `exop discover`.", negative="")
+    ] = False
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the options as arguments of the platform.
+
+        Raises:
+            BuilderError: `--peer` is given without name or address.
+        """
+        peers = dict(one.partition("=")[::2] for one in self.peer)
+        for name, uri in peers.items():
+            if not name or not uri:
+                raise BuilderError(f"--peer {name} is no link; write --peer NAME=URI, such as a=tls://10.0.0.1:7700")
+        of = {"listen": self.listen, "identity": self.identity, "policy": self.policy, "announce": self.announce}
+        return {**of, "peers": peers}
+
+
+#: A platform without links.
+ALONE: Final = Reach()
+
+
+def serve(*, state: State = None, name: Name = None, load: Load = (), reach: Reach = ALONE) -> int:
     """Start a platform that waits for applications: see `exop apply`.
 
     With a state directory, the platform restarts the applications that ran there: a durable application continues from
@@ -41,14 +82,18 @@ def serve(*, state: State = None, name: Name = None, load: Load = ()) -> int:
     next platform on the directory restarts the applications. As a service of systemd (`Type=notify`), the platform
     reports its status and notifies the watchdog.
 
-    Example: `exop serve --name traffic --state /var/lib/exop --load apps/linear_road`
+    With --listen or --peer, the platform is linked with platforms on other hosts, on which parts of its applications
+    can run.
+
+    Examples: `exop serve --name traffic --state /var/lib/exop --load apps/linear_road`,
+    `exop serve --name b --listen tls://0.0.0.0:7700 --identity certs/b --policy policy.toml`
     """
     from exop.cli.loading import known_plugins
     from exop.platform import Platform
 
     catalog = known_plugins(load)
     with Stopping(patience=1) as stopping:
-        platform = Platform(state=state, name=name, plugins=catalog.plugins, control=True)
+        platform = Platform(state=state, name=name, plugins=catalog.plugins, control=True, **reach.as_data())
         with closing(platform):
             keeper = Keeper(platform, stopping)
             keeper.start(catalog.plugins.folders.values())
@@ -136,7 +181,9 @@ class Keeper:
         for folder in list(folders):
             self.platform.load(folder)
         state = str(self.platform.state) if self.platform.state else None
-        self._log.info("the platform waits for applications", name=self.platform.name, pid=os.getpid(), state=state)
+        at = {"address": self.platform.address} if self.platform.address else {}
+        name = self.platform.name
+        self._log.info("the platform waits for applications", name=name, pid=os.getpid(), state=state, **at)
         for name, problem in self.platform.failed_to_restart.items():
             self._log.error("not started again", application=name, error=str(problem))
         for name, how in self.platform.restarted.items():

@@ -111,7 +111,7 @@ class Look:
         except PeerUnreachable as problem:
             self.farewell = f"{self.name} (process {self.pid}) has ended: {problem}"
             return False
-        self.sections = [self._rates.section(running[name], self.sort) for name in sorted(running)]
+        self.sections = [one for name in sorted(running) for one in self._rates.sections(running[name], self.sort)]
         self.trouble = ""
         return True
 
@@ -159,6 +159,10 @@ def refresh(status: dict[str, Any], metrics: Mapping[str, Any]) -> None:
         KeyError: the metrics belong to another revision or state, so that the status is outdated.
     """
     changed = [key for key in ("revision", "state") if status[key] != metrics[key]]
+    if "hosts" in metrics and not changed:
+        for host, one in metrics["hosts"].items():
+            refresh(status["hosts"][host], one)
+        return
     for name, node in metrics["nodes"].items():
         known = status["nodes"][name]
         if known["state"] != node["state"] or known["metrics"]["errors"] != node["errors"]:

@@ -14,12 +14,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from exop.errors import MeshError, UnknownName, WiringError
 from exop.model.meshes.diff import Difference
 from exop.model.meshes.entries import touched
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
+from exop.model.meshes.nodes import ENTERED, INBOX, OUTBOX, KindLike
 from exop.model.meshes.partitions import PARTITIONS
 from exop.model.slets.ports import WINDOW, PortSpec, PortType, mismatch
 from exop.model.slets.spec import Absent, SletSpec
@@ -122,28 +123,13 @@ def bundle_line(slet: SletSpec) -> str:
     return f"exop bundle new {named}" + (f" --from {shlex.quote(file)}" if file and file.endswith(".py") else "")
 
 
-class KindLike(Protocol):
-    """The properties of a channel kind that the checks need."""
-
-    kind: ClassVar[str]
-    buffered: ClassVar[bool]
-    pull_mode: ClassVar[Literal["take", "read"]]
-
-    @classmethod
-    def carries(cls, pushed: PortType) -> PortType:
-        """Return the type that consumers receive when *pushed* enters."""
-        ...
-
-    @classmethod
-    def fields(cls, settings: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-        """Return the fields of items that the settings name, each with its setting."""
-        ...
-
-
-def check(mesh: Mesh, kinds: Mapping[str, type[KindLike]], changes: Difference | None = None) -> None:
+def check(
+    mesh: Mesh, kinds: Mapping[str, type[KindLike]], changes: Difference | None = None, *, home: str = "home"
+) -> None:
     """Refuse a mesh that cannot run; *kinds* are the known channel kinds.
 
-    With *changes*, made to a running mesh, only what they affect is checked.
+    With *changes*, made to a running mesh, only what they affect is checked. *home* is the host of nodes and channels
+    that name no other one. Between hosts, items wait in a connector, as in a queue.
     """
     if not mesh.nodes:
         raise MeshError(f"the application {mesh.name!r} has no slet; add one with app.add(name, slet)")
@@ -160,16 +146,30 @@ def check(mesh: Mesh, kinds: Mapping[str, type[KindLike]], changes: Difference |
         check_join(mesh, channel.name, kinds)
     for name in () if changes is None else dict.fromkeys(to for node in changes.nodes for to in node.ports.values()):
         check_join(mesh, name, kinds, new)
-    buffered = frozenset(name for name, kind in kinds.items() if kind.buffered)
-    cycle = unbuffered_cycle(mesh, buffered, new) if changes is None or changes.reconnects else None
-    if cycle:
+    for part in parts(mesh, kinds, home) if changes is None or changes.reconnects else ():
+        _check_loops(part, kinds, part.nodes if new is None else new & part.nodes.keys())
+
+
+def parts(mesh: Mesh, kinds: Mapping[str, type[KindLike]], home: str = "home") -> Iterable[Mesh]:
+    """Return the fragments of a mesh that spans hosts, or the mesh itself."""
+    if not mesh.spans(home):
+        return [mesh]
+    # Imported lazily: most applications are on one host.
+    from exop.model.meshes.fragments import fragments
+
+    return fragments(mesh, home, kinds=kinds).values()
+
+
+def _check_loops(mesh: Mesh, kinds: Mapping[str, type[KindLike]], nodes: Collection[str]) -> None:
+    """Refuse slets that would call themselves endlessly, or wait for themselves; only at *nodes* and downstream."""
+    buffered = frozenset(name for name, kind in kinds.items() if kind.buffered) | {OUTBOX, INBOX}
+    if cycle := unbuffered_cycle(mesh, buffered, nodes):
         path = " -> ".join(cycle)
         raise WiringError(
             f"the cycle {path} contains no queue: it would call itself endlessly; "
             f"join two of its slets through app.channel(name, kind='queue')"
         )
-    if changes is None or changes.reconnects:
-        _check_filling(mesh, kinds, mesh.nodes if new is None else new)
+    _check_filling(mesh, kinds, nodes)
 
 
 def _beside(mesh: Mesh, changes: Difference) -> Iterable[Node]:
@@ -212,6 +212,15 @@ def check_join(
     """Compare the types of all ports at a channel; with *nodes*, those of these nodes with all others."""
     spec = mesh.channels[channel]
     kind, consumers = kinds[spec.kind], mesh.consumers(channel)
+    if spec.type is not None:
+        for consumer, port in consumers:
+            if (nodes is None or consumer.name in nodes) and (
+                reason := mismatch(spec.type, consumer.slet.ports[port].type)
+            ):
+                raise WiringError(
+                    f"{consumer.name}.{port} cannot take what {spec.type.origin or 'another host'} sends through "
+                    f"{channel!r}: {reason}; put a slet that converts between them"
+                )
     for producer, out in mesh.producers(channel):
         pushed = producer.slet.ports[out].type
         if nodes is None or producer.name in nodes:
@@ -385,12 +394,11 @@ def _check_ports(mesh: Mesh, node: Node) -> None:
                 f"{node.name}.{spec.name} is connected to nothing: give it a channel, "
                 f"app.add({node.name!r}, …, {spec.name}=channel)"
             )
-        if not mesh.producers(node.ports[spec.name]):
+        if not mesh.producers(to := node.ports[spec.name]) and mesh.channels[to].kind not in ENTERED:
             raise MeshError(
-                f"{node.name}.{spec.name} reads the channel {node.ports[spec.name]!r}, into which nothing is pushed: "
-                f"give it as an output, app.add(…, out={node.ports[spec.name]}); of a running mesh in the same change, "
-                f"`exop rewire {mesh.name}.NODE OUT={node.ports[spec.name]} {node.name}.{spec.name}="
-                f"{node.ports[spec.name]}`, or by a topology file, `exop apply FILE.toml`"
+                f"{node.name}.{spec.name} reads the channel {to!r}, into which nothing is pushed: give it as an "
+                f"output, app.add(…, out={to}); of a running mesh in the same change, `exop rewire {mesh.name}.NODE "
+                f"OUT={to} {node.name}.{spec.name}={to}`, or by a topology file, `exop apply FILE.toml`"
             )
 
 

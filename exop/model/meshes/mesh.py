@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, cast
@@ -117,13 +118,24 @@ class Mesh(Graph):
         mesh = self.edited(channels={channel: ChannelSpec(channel) for channel in own.values()})
         return mesh._with(replace(after, ports=ports))._without_orphans(before)
 
-    def move(self, name: str, to: str) -> Self:
-        """Place a node on another host.
+    def move(self, name: str, to: str | None) -> Self:
+        """Place a node, or a channel with its content, on the host *to*; `None` is the home of the application.
+
+        A name that both a node and a channel have refers to the node.
 
         Raises:
-            UnknownName: there is no such node.
+            UnknownName: there is no such node or channel.
+            MeshError: it is placed there already.
         """
-        return self._with(replace(self.node(name), host=to))
+        there = self.nodes.get(name) or self.channels.get(name)
+        if there is None:
+            known = [*self.nodes, *self.channels]
+            raise UnknownName(place=f"the mesh {self.name!r}", kind="node or channel", name=name, known=known)
+        if there.host == to:
+            raise MeshError(f"{self.name}: {name} is placed {'at home' if to is None else f'on {to!r}'} already")
+        if isinstance(there, Node):
+            return self._with(replace(there, host=to))
+        return self.edited(channels={name: replace(there, host=to)})
 
     def configure(self, name: str, /, *, when: str | None = None, close_windows: bool = False, **settings: Any) -> Self:
         """Change settings of a node, or of a channel of this name.
@@ -224,6 +236,10 @@ class Mesh(Graph):
         made = replace(self, **fields)
         if "_ends" in self.__dict__:
             made.__dict__["_ends"] = self._ends.after(made.nodes, {name: self.nodes.get(name) for name in nodes})
+        gone = [*map(self.nodes.get, nodes), *map(self.channels.get, channels)]
+        come = [*nodes.values(), *channels.values()]
+        left = self.hosts - Counter(one.host for one in gone if one is not None)
+        made.__dict__["hosts"] = left + Counter(one.host for one in come if one is not None)
         found = {name for name, node in nodes.items() if node is not None and node.slet.derives}
         made.__dict__["special"] = self.special.difference(nodes).union(found)
         return made if alone or not made.special else made._retyped(self, nodes, channels)

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
 from types import MappingProxyType
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias, TypeVar
 
 from exop.errors import MeshError, UnknownName
 from exop.model.meshes.entries import Entries
 from exop.model.slets.memento import Memento
 from exop.model.slets.ports import WINDOW, PortType
-from exop.model.slets.spec import DEAD, Policy, SletSpec, copied, invalid_bounds
+from exop.model.slets.spec import DEAD, Policy, Setting, SletSpec, configured, copied, invalid_bounds
 
 T = TypeVar("T")
 DIRECT: Final = "direct"
+#: Another name for the home of an application.
+HERE: Final = "local"
+#: The kinds of the channels that a platform adds to a fragment: both halves of a connector, and a remote reader.
+OUTBOX, INBOX, READER = "outbox", "inbox", "reader"
+#: The kinds that items or contents enter from another host.
+ENTERED: Final = (INBOX, READER)
 #: The kinds of channels whose consumers receive the items as they are pushed.
-_PASSING: Final = (DIRECT, "queue", "log", "latch", "table")
+_PASSING: Final = (DIRECT, "queue", "log", "latch", "table", OUTBOX, INBOX, READER)
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -56,12 +63,29 @@ def _frozen(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
     return mapping if type(mapping) is MappingProxyType else MappingProxyType(dict(mapping))
 
 
+#: The settings of the connectors to a channel.
+_CONNECTOR: Final = {
+    setting.name: setting
+    for setting in (
+        Setting("mode", Literal["sync", "async", "offline"], "async"),
+        Setting("ack", Literal["received", "done", "stable"] | None),
+        Setting("capacity", int | None),
+        Setting("cache", bool, False),
+    )
+}
+
+
 @dataclass(frozen=True)
 class ChannelSpec:
     """The declaration of a channel: its name, its kind and the settings of the kind.
 
-    `pending` lists the conditional updates, in the order in which they take effect. If `close_windows` is true,
-    changing to this specification closes the open windows.
+    Attributes:
+        pending: The conditional updates, in the order in which they take effect.
+        close_windows: Whether changing to this specification closes the open windows.
+        host: The host that has the channel and its content. `None`: a direct channel is where its producers are, if
+            that is one host; any other channel is at home.
+        connector: How ports on other hosts reach the channel: `mode`, `ack`, `capacity` and `cache`.
+        type: The type of the items that come from another host; set in fragments only.
     """
 
     name: str
@@ -69,14 +93,44 @@ class ChannelSpec:
     settings: Mapping[str, Any] = field(default_factory=dict)
     pending: tuple[ConditionalUpdate, ...] = ()
     close_windows: bool = False
+    host: str | None = None
+    connector: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
+    type: PortType | None = field(default=None, compare=False)
+    #: The same class may be here, or only its description: types are compared by their fingerprints.
+    _type: str = field(init=False, repr=False, default="")
 
     def __post_init__(self) -> None:
         check_name("a channel", self.name)
         object.__setattr__(self, "settings", _frozen(self.settings))
+        if self.connector:
+            given = configured(f"the channel {self.name!r}: connector", _CONNECTOR, self.connector)
+            object.__setattr__(
+                self, "connector", _frozen({name: given[name] for name in self.connector if given[name] is not None})
+            )
+        if self.type is not None:
+            object.__setattr__(self, "_type", f"{self.type.form} {self.type.fingerprint} {self.type.punctuation}")
 
     def with_settings(self, settings: Mapping[str, Any]) -> ChannelSpec:
         """Return the channel with these settings changed."""
         return replace(self, settings={**self.settings, **settings})
+
+
+class KindLike(Protocol):
+    """The properties of a channel kind that the checks need."""
+
+    kind: ClassVar[str]
+    buffered: ClassVar[bool]
+    pull_mode: ClassVar[Literal["take", "read"]]
+
+    @classmethod
+    def carries(cls, pushed: PortType) -> PortType:
+        """Return the type that consumers receive when *pushed* enters."""
+        ...
+
+    @classmethod
+    def fields(cls, settings: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        """Return the fields of items that the settings name, each with its setting."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -269,8 +323,28 @@ class Graph:
         """Return the input ports that are connected to a channel."""
         return [(self.nodes[node], port) for node, port in self._ends.inputs.get(channel, ())]
 
+    def place_of(self, channel: str) -> str | None:
+        """Return the host of a channel; `None` is the home. A direct channel is where all its producers are."""
+        found = self.channels[channel]
+        if found.host is None and found.kind == DIRECT:
+            hosts = {node.host for node, _ in self.producers(channel)}
+            return hosts.pop() if len(hosts) == 1 else None
+        return found.host
+
+    @cached_property
+    def hosts(self) -> Counter[str | None]:
+        """The number of nodes and channels on each host; `None` is the home. An edit updates them."""
+        found = Counter(node.host for node in self.nodes.values())
+        return found + Counter(channel.host for channel in self.channels.values())
+
+    def spans(self, home: str) -> bool:
+        """Whether a node or channel is on a host other than *home*."""
+        return not self.hosts.keys() <= {None, HERE, home}
+
     def pushed(self, channel: str) -> PortType | None:
         """Return the type of the items pushed into a channel, or `None` if the type is unknown or not unique."""
+        if (there := self.channels.get(channel)) is not None and there.type is not None:
+            return None if there.type.items.kind == "any" else there.type
         found = [(node.slet.ports[port].type, f"{node.name}.{port}") for node, port in self.producers(channel)]
         if not found or any(one != found[0][0] for one, _ in found):
             return None

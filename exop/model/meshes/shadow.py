@@ -98,7 +98,8 @@ class Shadow:
         """Refuse a trial without any comparison, or with duplicate external effects; *mesh* is the new mesh."""
         if not replaced:
             raise PlanError(
-                f"the plan for {mesh.name} replaces no slet: there is nothing to compare; leave the shadow out"
+                f"the plan for {mesh.name} replaces no slet and moves none: there is nothing to compare; leave "
+                f"the shadow out"
             )
         known = [node.name for node, _ in replaced]
         for name in self.divert:
@@ -138,7 +139,7 @@ def check_keep(mesh: Mesh, replaced: Replaced, seconds: float) -> None:
             f"a predecessor cannot be kept for keep={seconds!r}; give a number of seconds above 0, at most {LONGEST:g}"
         )
     if not replaced:
-        raise PlanError(f"the plan for {mesh.name} replaces no slet: there is no predecessor to keep")
+        raise PlanError(f"the plan for {mesh.name} replaces no slet and moves none: there is no predecessor to keep")
     for old, new in replaced:
         cure = "its predecessor cannot run on as a standby; to go back later, replace it back"
         _check_shares_items(mesh, (old, new), cure)

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from exop.errors import MeshError, UnknownName
 from exop.model.meshes.nodes import DIRECT, ChannelSpec, Graph, Node
+from exop.model.slets.relay import RELAY
 from exop.model.slets.spec import POLICIES, SletSpec
 from exop.model.types.assignable import value_mismatch
 from exop.model.types.conversion import to_toml_value
@@ -15,7 +16,12 @@ from exop.safe_repr import json_text
 
 #: The fields of a node with keys of the same name.
 _CARE: Final = ("host", "group", "suspended", "on_error", "timeout", "dead_letters")
-_CHANNEL: Final[dict[str, Any]] = {"kind": str, "unset": list[str], "pending": list[dict[str, Any]]}
+_CHANNEL: Final[dict[str, Any]] = {
+    **dict.fromkeys(("kind", "host", "type"), str),
+    "connector": dict[str, Any],
+    "unset": list[str],
+    "pending": list[dict[str, Any]],
+}
 _NODE: Final[dict[str, Any]] = {
     **dict.fromkeys(("slet", "host", "group", "on_error"), str),
     "suspended": bool,
@@ -104,7 +110,7 @@ def read(text: str, catalog: Mapping[str, SletSpec]) -> TopologyFile:
     if not isinstance(name, str):
         raise MeshError('the topology has no name; begin it with\n[application]\nname = "…"')
     declared = {key: _channel(key, table) for key, table in _tables(document, "channels")}
-    catalog = {**catalog, **_described(document, catalog)}
+    catalog = {**catalog, **_described(document, catalog), RELAY.identity: RELAY}
     nodes = [_node(key, table, catalog) for key, table in _tables(document, "nodes")]
     # Outputs bring a direct channel of their own where none is declared, whatever the order of the tables.
     made = {to: ChannelSpec(to) for node in nodes for to in node.outputs().values() if to not in declared}
@@ -127,7 +133,13 @@ def _described(document: Mapping[str, Any], catalog: Mapping[str, SletSpec]) -> 
 def _channel(name: str, table: Mapping[str, Any]) -> ChannelSpec:
     _check(f"[channels.{name}]", {key: value for key, value in table.items() if key in _CHANNEL}, _CHANNEL)
     settings = {option: value for option, value in table.items() if option not in _CHANNEL}
-    return ChannelSpec(name, table.get("kind", DIRECT), settings | dict.fromkeys(table.get("unset", ())))
+    given = {key: table[key] for key in ("host", "connector") if key in table}
+    if "type" in table:
+        # Imported lazily: only fragments have channels with a type.
+        from exop.model.slets.described import read_type
+
+        given["type"] = read_type(table["type"])
+    return ChannelSpec(name, table.get("kind", DIRECT), settings | dict.fromkeys(table.get("unset", ())), **given)
 
 
 def _node(name: str, table: Mapping[str, Any], catalog: Mapping[str, SletSpec]) -> Node:
@@ -197,7 +209,14 @@ def _check(place: str, table: Mapping[str, Any], types: Mapping[str, Any]) -> No
 
 def _channel_table(mesh: Graph, channel: ChannelSpec) -> dict[str, Any]:
     settings = _settings(mesh, channel.name, channel.settings)
-    return {"kind": channel.kind, **settings.pop("settings", {}), **settings, **_pending(mesh, channel)}
+    place: dict[str, Any] = {} if channel.host is None else {"host": channel.host}
+    place |= {"connector": dict(channel.connector)} if channel.connector else {}
+    if channel.type is not None:
+        from exop.model.slets.described import type_text
+
+        place["type"] = type_text(channel.type)
+    own = {"kind": channel.kind, **settings.pop("settings", {})}
+    return {**own, **settings, **place, **_pending(mesh, channel)}
 
 
 def _node_table(mesh: Graph, node: Node) -> dict[str, Any]:

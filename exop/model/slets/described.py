@@ -8,7 +8,9 @@ from __future__ import annotations
 import hashlib
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, Final, Literal, TypeVar
 
 from exop.errors import StoredStateError
@@ -19,6 +21,7 @@ from exop.model.types.conversion import convert
 from exop.model.types.description import built, type_name, type_of
 from exop.model.types.evolution import as_data, fingerprint, from_data
 from exop.model.values.depth import read_json
+from exop.safe_repr import json_text
 
 T = TypeVar("T")
 
@@ -75,12 +78,25 @@ def _port(port: PortSpec) -> dict[str, Any]:
     return {
         "port": port.name,
         **{name: getattr(port, name) for name in ("direction", "pulled", "method")},
-        "type": str(port.type),
-        "form": port.type.form,
-        "control": [name for name in _CONTROL if getattr(port.type, name)],
-        "schema": as_data(port.type.items),
-        "fingerprint": port.type.fingerprint,
+        **_type(port.type),
     }
+
+
+def _type(carried: PortType) -> dict[str, Any]:
+    """Return the type of the items of a channel as plain data."""
+    return {
+        "type": str(carried),
+        "form": carried.form,
+        "control": [name for name in _CONTROL if getattr(carried, name)],
+        "schema": as_data(carried.items),
+        "fingerprint": carried.fingerprint,
+        **({"origin": carried.origin} if carried.origin else {}),
+    }
+
+
+def type_text(carried: PortType) -> str:
+    """Return the type of the items of a channel as a line of JSON, for `read_type`."""
+    return json_text(_type(carried), indent=None)
 
 
 def _state(name: str, kind: type[Memento]) -> dict[str, Any]:
@@ -108,12 +124,25 @@ def _code(factory: Any) -> str:
 
 def absent(data: Any) -> SletSpec:
     """Read the description of a slet whose code is not here, from plain data or JSON."""
-    try:
+    with _reading("the description of a slet"):
         return _slet(convert(read_json(data) if isinstance(data, bytes) else data, dict[str, Any]))
+
+
+@lru_cache(1024)
+def read_type(text: str) -> PortType:
+    """Read what `type_text` returned; equal texts give the same object."""
+    with _reading("the type of a channel"):
+        return _read_type(convert(read_json(text.encode()), dict[str, Any]))
+
+
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
+    """Report what is wrong with a description."""
+    try:
+        yield
     except (ValueError, RecursionError, TypeError, LookupError) as error:
         problem = f"it lacks {error}" if isinstance(error, KeyError) else str(error)[:300]
-        cure = "use the release that wrote it"
-        raise StoredStateError(what="the description of a slet", problem=problem, cure=cure) from None
+        raise StoredStateError(what=what, problem=problem, cure="use the release that wrote it") from None
 
 
 def _slet(data: Mapping[str, Any]) -> SletSpec:
@@ -147,10 +176,13 @@ def _filled(kind: type[T], data: Mapping[str, Any], **fields: Any) -> T:
 
 
 def _read_port(one: Mapping[str, Any]) -> PortSpec:
+    return _filled(PortSpec, one, name=convert(one["port"], str), type=_read_type(one))
+
+
+def _read_type(one: Mapping[str, Any]) -> PortType:
     control = convert(one["control"], list[str])
     flags = {name: name in control for name in _CONTROL}
-    carried = _filled(PortType, one, item=from_data(one["schema"]), schema=None, **flags)
-    return _filled(PortSpec, one, name=convert(one["port"], str), type=carried)
+    return _filled(PortType, one, item=from_data(one["schema"]), schema=None, **flags)
 
 
 def _read_setting(one: Mapping[str, Any]) -> Setting:

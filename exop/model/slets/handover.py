@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
-from exop.errors import MementoError
+from exop.errors import MementoError, NotStorable, PlanError
 from exop.model.meshes.mesh import Node
 from exop.model.slets.memento import Memento, upgraded
+from exop.model.slets.slet import Slet
 from exop.model.types.description import type_of
 from exop.model.types.evolution import changes
-from exop.model.values.classes import Mover, NoVersion, new_version, same_class
+from exop.model.values.classes import Mover, NoVersion, name_of, new_version, same_class
 
 Take: TypeAlias = Callable[[Memento | None], Memento | None]
 
@@ -162,3 +163,34 @@ def _inside(before: Node, after: Node, new: type[Memento] | None) -> HandOver:
         raise MementoError(node=before.name, old=before.slet.name, new=after.slet.name, problem=problem)
     text = f"the state inside {before.slet.name} is taken over by {after.slet.name}"
     return HandOver(text, lambda _: new() if new else None, inside=True)
+
+
+def check_movable(before: Node, after: Node) -> None:
+    """Raise `PlanError` if a node cannot continue on another host: a part of its state would stay behind.
+
+    Raises:
+        MementoError: the slet there cannot take over the state.
+    """
+    spec = before.slet
+    hand_over(before, after, lose_state=after.lose_state)
+    to = f"{before.name} ({spec.name}) cannot move to {after.host or 'the home'}"
+    try:
+        if spec.memento is not None:
+            name_of(spec.memento)
+    except NotStorable as refusal:
+        raise PlanError(f"{to}: {refusal}") from refusal
+    if after.lose_state or after.memento is not None:
+        return
+    stops = getattr(spec.factory, "quiesce", None) is not Slet.quiesce
+    problem = ""
+    if keeps_own_state(before) or spec.tie is not None:
+        problem = "its engine keeps state that the platform cannot read"
+    elif spec.state is None and (spec.iterated or spec.own_driver) and not spec.inputs:
+        problem = "it keeps no position in a memento, so it would begin anew there"
+    elif spec.own_driver and not stops:
+        problem = "it pushes from threads of its own and has no quiesce(), so its position is not known"
+    if problem:
+        raise PlanError(
+            f"{to}: {problem}; give it a memento"
+            f"{' and quiesce()' if spec.own_driver else ''}, or move it with lose_state=True"
+        )

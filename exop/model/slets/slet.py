@@ -95,6 +95,8 @@ class Slet:
     checkpointed: ClassVar[bool] = False
     #: Opening occupies the interpreter for long (computation, imports); plans warn of it.
     heavy_opening: ClassVar[bool] = False
+    #: The maximum number of single items that a queue passes to a port of batches in one call; 0: one by one.
+    gathers: ClassVar[int] = 0
     #: Settings cannot be changed in place: a new instance is opened, which replaces the old one.
     reopens: ClassVar[bool] = False
     #: The output ports by name, and the names of the input ports; set if the slet has `specialised` or families.

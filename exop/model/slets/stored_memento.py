@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from collections.abc import Mapping
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final, Literal, TypeAlias
@@ -18,7 +19,7 @@ from exop.model.slets.memento_json import from_json, to_json
 from exop.model.types.description import type_of
 from exop.model.values.classes import Declared, class_named, filled, name_of
 from exop.model.values.depth import DEPTH, deep_place, read_json
-from exop.model.values.encoding import decode, encode, fields_of
+from exop.model.values.encoding import Part, decode, encode, fields_of
 from exop.safe_repr import json_text
 
 Form: TypeAlias = Literal["json", "msgpack"]
@@ -45,8 +46,8 @@ class StoredMemento:
     body: bytes
 
 
-def dump_memento(memento: Memento, place: str) -> bytes:
-    """Encode a memento; *place* is named in errors."""
+def dump_memento(memento: Memento, place: str, parts: Mapping[int, Part] | None = None) -> bytes:
+    """Encode a memento; *place* is named in errors. For *parts* see `encode`; here they also represent whole fields."""
     kind = type(memento)
     try:
         version, head, names = _HEADS.get(kind, (None, b"", ()))
@@ -54,7 +55,10 @@ def dump_memento(memento: Memento, place: str) -> bytes:
             version, shape = kind.__memento_version__, type_of(kind).shape
             head, names = encode([FORMAT, name_of(kind), version, shape, b""]).removesuffix(b"\xc4\x00"), tuple(shape)
             _HEADS[kind] = version, head, names
-        body = encode({name: getattr(memento, name) for name in names})
+        fields = {name: getattr(memento, name) for name in names}
+        if parts:
+            fields = {name: parts.get(id(value), value) for name, value in fields.items()}
+        body = encode(fields, parts=parts)
         return b"".join((head, b"\xc6", len(body).to_bytes(4, "big"), body))
     except NotStorable as problem:
         raise NotStorable(**{**problem.facts, "place": place}) from problem
@@ -79,13 +83,20 @@ def declared_by(kind: type[Memento]) -> Declared:
     return Declared(kind, home=kind.__module__)
 
 
-def load_memento(data: bytes, kind: type[Memento], place: str, *, declared: Declared | None = None) -> Memento:
+def load_memento(
+    data: bytes,
+    kind: type[Memento],
+    place: str,
+    *,
+    declared: Declared | None = None,
+    parts: Mapping[int, Any] | None = None,
+) -> Memento:
     """Read a memento as an instance of *kind*, through its `upgrade` if the stored one is older.
 
-    *declared* is given for data from an untrusted source: `declared_by(kind)`.
+    *declared* is given for data from an untrusted source: `declared_by(kind)`. For *parts* see `decode`.
     """
     stored = header(data, place)
-    fields = decode(stored.body, declared=declared)
+    fields = decode(stored.body, declared=declared, parts=parts)
     if not isinstance(fields, dict) or not all(isinstance(name, str) for name in fields):
         raise refused(place, "it holds no fields", "take an older copy")
     same = stored.kind == name_of(kind)

@@ -22,7 +22,7 @@ from typing import Any, Final
 from exop.errors import NotStorable, StoredStateError
 from exop.model.items import Batch, EndOfStream, Punctuation
 from exop.model.types import description
-from exop.model.types.description import is_named_tuple, type_of
+from exop.model.types.description import Type, is_named_tuple, type_of
 
 
 def filled(kind: Any, fields: Mapping[str, Any], *, defaults: bool = True) -> Any:
@@ -312,12 +312,15 @@ class Declared:
         self._package = _package(home)
         self._open = False
         self._reached: set[type] = {Punctuation, EndOfStream}
+        self._described: set[str] = set()
         for one in (reached for annotation in annotations for reached in type_of(annotation).reached()):
             # `Any`, a variable without a bound, a bare collection.
             bare = one.annotation is one.cls and one.cls in _COLLECTIONS
             self._open |= not one.arguments if one.kind in ("any", "variable") else bare
             if isinstance(one.cls, type) and _package(one.cls.__module__) not in _GENERAL:
                 self._reached.add(one.cls)
+            elif one.cls is None and one.identity:  # of a description, which has no classes
+                self._described.add(unversioned(one.identity))
 
     def __contains__(self, kind: type) -> bool:
         return self._open or self.names(kind)
@@ -326,7 +329,10 @@ class Declared:
         """Whether the class is declared itself, so that its default factories may be called."""
         # Not by `issubclass`, which a class can override.
         near = self._package and f"{kind.__module__}.".startswith(f"{self._package}.")
-        return bool(near) or not self._reached.isdisjoint(kind.__mro__)
+        if near or not self._reached.isdisjoint(kind.__mro__):
+            return True
+        names = (unversioned(f"{one.__module__}:{one.__qualname__}") for one in kind.__mro__)
+        return bool(self._described) and not self._described.isdisjoint(names)
 
 
 #: Packages of bases that are too general to permit their subclasses: `object`, `Enum`, `Protocol`, `Memento`.
@@ -337,6 +343,33 @@ _COLLECTIONS: Final = (list, dict, tuple, set, frozenset, deque, OrderedDict, Co
 def _package(module: str) -> str:
     parts = module.split(".")
     return ".".join(parts[:2]) if parts[0] in ("exop", ROOT) else parts[0]
+
+
+def find_unstorable(described: Type) -> Type | None:
+    """Return the part of a type because of which none of its values can be stored; `None` if some may be.
+
+    >>> find_unstorable(type_of(list[Callable[[], int]])).name, find_unstorable(type_of(int | Callable[[], int]))
+    ('Callable[[], int]', None)
+    """
+    todo, seen = [described], set[int]()
+    while todo:
+        one = todo.pop()
+        if all(each.kind in ("callable", "type") or _is_opaque(each) for each in one.members):
+            return one
+        if id(one) not in seen and one.kind != "union":
+            seen.add(id(one))
+            todo += (*one.arguments, *(field.type for field in one.fields.values()))
+    return None
+
+
+def _is_opaque(described: Type) -> bool:
+    """Whether a class, and each known class derived from it, is none of data."""
+    kind: Any = described.cls
+    if described.kind != "class" or not isinstance(kind, type) or _package(kind.__module__) in ("numpy", "pyarrow"):
+        return False
+    general = getattr(kind, "_is_protocol", False) or getattr(kind, "__abstractmethods__", None)
+    derived: list[type] = type.__subclasses__(kind)
+    return not general and all(_is_opaque(type_of(one)) for one in derived)
 
 
 def class_named(name: str, kind: str, fits: Callable[[type], bool], declared: Declared | None) -> Any:

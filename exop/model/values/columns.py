@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import struct
 import sys
+import threading
 from datetime import date
 from typing import Any, Final
 
@@ -13,6 +14,10 @@ from exop.model.types.description import Type
 
 #: The Arrow types of values that have the same one whatever their values are.
 _SCALARS: Final = {int: "int64", float: "float64", bool: "bool_", str: "string", bytes: "binary", date: "date32"}
+#: Bytes up to which a part of a message is copied.
+_SHORT: Final = 4096
+#: Thread-local: the writer of the latest record batch, and the latest schema without a dictionary.
+_LOCAL: Final = threading.local()
 _TYPE: Final = re.compile(r"[<>=|][?bBhHiIlLqQefdgFDGiufcmMSUV]\d{0,9}(\[[0-9a-zA-Zµμ/]{1,20}\])?")
 
 
@@ -61,6 +66,120 @@ def read_arrow(data: bytes, *, table: bool, foreign: bool) -> Any:
     return found
 
 
+def message(batch: Any) -> tuple[bytes, list[Any]]:
+    """Return the schema of a record batch, and the batch as one message of Arrow IPC, with long columns by reference.
+
+    Both are messages of `pyarrow.ipc`.
+    """
+    writer: _Writer | None = getattr(_LOCAL, "writer", None)
+    _LOCAL.writer = None  # a writer that fails is not used again
+    if writer is None or not writer.schema.equals(batch.schema, check_metadata=True):
+        writer = _Writer(batch)
+    found, small = list[Any](), list[bytes]()
+    for part in writer.parts(batch):
+        if len(part) < _SHORT:
+            small.append(bytes(part))
+        else:
+            found += [b"".join(small), part] if small else [part]
+            small = []
+    _LOCAL.writer = writer
+    return writer.described, [*found, b"".join(small)] if small else found
+
+
+def allocate(size: int) -> memoryview:
+    """Return memory for a message; with pyarrow, it is not cleared first, and is reused."""
+    try:
+        import pyarrow as pa
+    except ModuleNotFoundError:
+        return memoryview(bytearray(size))
+    return memoryview(pa.allocate_buffer(size)).cast("B")
+
+
+def read_message(data: memoryview, schema: Any) -> Any:
+    """Decode a record batch of a schema from one message of a peer, and validate the batch completely."""
+    import pyarrow as pa
+
+    found = pa.ipc.read_message(pa.py_buffer(data))
+    if found.type != "record batch":
+        raise ValueError(f"a {found.type} is no record batch")
+    _check_message(found)
+    batch = pa.ipc.read_record_batch(found, schema)
+    batch.validate(full=True)
+    if batch.num_rows > 8 * len(data):  # columns of nulls alone take no bytes
+        raise ValueError(f"{batch.num_rows} rows in {len(data)} bytes")
+    return batch
+
+
+def read_schema(data: bytes) -> Any:
+    """Decode the schema of record batches of a peer.
+
+    Raises:
+        ValueError: a column is encoded by a dictionary.
+    """
+    import pyarrow as pa
+
+    found = pa.ipc.read_schema(pa.py_buffer(data))
+    if has_dictionary(found):
+        raise ValueError("a column is encoded by a dictionary")
+    return found
+
+
+def has_dictionary(schema: Any) -> bool:
+    """Whether a column, or a part of one, is encoded by a dictionary."""
+    if (plain := getattr(_LOCAL, "plain", None)) is not None and schema.equals(plain):
+        return False
+    todo = list(schema.types)
+    while todo:
+        kind = todo.pop()
+        if hasattr(kind, "index_type"):
+            return True
+        todo += [kind.field(place).type for place in range(kind.num_fields)]
+        todo += [kind.storage_type] if hasattr(kind, "storage_type") else []
+    _LOCAL.plain = schema
+    return False
+
+
+class _Writer:
+    """Writes record batches of one schema.
+
+    Attributes:
+        described: The message with the schema.
+    """
+
+    def __init__(self, batch: Any) -> None:
+        import pyarrow as pa
+
+        self.schema, self.described = batch.schema, batch.schema.serialize().to_pybytes()
+        self._sink = _Parts()
+        self._stream = pa.ipc.new_stream(pa.PythonFile(self._sink, "w"), batch.schema)
+        self.parts(batch.slice(0, 0))  # the message with the schema precedes the first batch
+
+    def parts(self, batch: Any) -> list[Any]:
+        """Return the parts of the message with a batch."""
+        self._stream.write_batch(batch)
+        found, self._sink.parts = self._sink.parts, []
+        return found
+
+
+class _Parts:
+    """A file that collects what is written, without copies."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.parts: list[Any] = []
+
+    def write(self, part: Any) -> None:
+        """Add a part."""
+        self.parts.append(part)
+
+    def flush(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
 def declared(batch: Any, described: Type) -> Any:
     """Cast columns whose values do not determine a type (all `None`, integers) to the declared type of the rows."""
     import pyarrow as pa
@@ -91,12 +210,16 @@ def _is_narrower(arrow: Any, found: Any, wanted: Any) -> bool:
 def _check_plain(arrow: Any, data: bytes) -> None:
     """Refuse compressed columns, which ExoP never writes: a few bytes could expand without bound."""
     for message in arrow.ipc.MessageReader.open_stream(data):
-        head = message.metadata.to_pybytes()
-        batch = _field_at(head, _follow(head, 0), 2)
-        if message.type == "dictionary" and batch is not None:
-            batch = _field_at(head, _follow(head, batch), 1)
-        if message.type != "schema" and batch is not None and _field_at(head, _follow(head, batch), 3) is not None:
-            raise ValueError("its columns are compressed")
+        _check_message(message)
+
+
+def _check_message(message: Any) -> None:
+    head = message.metadata.to_pybytes()
+    batch = _field_at(head, _follow(head, 0), 2)
+    if message.type == "dictionary" and batch is not None:
+        batch = _field_at(head, _follow(head, batch), 1)
+    if message.type != "schema" and batch is not None and _field_at(head, _follow(head, batch), 3) is not None:
+        raise ValueError("its columns are compressed")
 
 
 def _field_at(head: bytes, table: int, number: int) -> int | None:

@@ -77,14 +77,24 @@ class Tag(enum.IntEnum):
     UUID = 23
     PATH = 24
     WINDOW = 25
+    PART = 26
 
 
-def encode(value: Any, *, levels: int = DEPTH) -> bytes:
-    """Encode a value."""
+class Part(tuple[Any, ...]):
+    """Represents a value of which the reader has all parts: the number of one; or an empty dict, and several numbers.
+
+    The dict then has the entries of these parts, each of which is a dict, in their order.
+    """
+
+    __slots__ = ()
+
+
+def encode(value: Any, *, levels: int = DEPTH, parts: Mapping[int, Part] | None = None) -> bytes:
+    """Encode a value; *parts* represent the record batches and tables that the reader has already, by `id`."""
     try:
-        packer = _packers.pop()
+        packer = _packer(lambda one: _extended(parts.get(id(one), one))) if parts else _packers.pop()
     except IndexError:  # a check beforehand would race with other threads
-        packer = msgpack.Packer(default=_extended, strict_types=True, use_bin_type=True)
+        packer = _packer(_extended)
     try:
         data: bytes = packer.pack(value)
         # `check_nesting` copies the bytes; large values of few parts, such as arrays, are checked directly.
@@ -99,9 +109,13 @@ def encode(value: Any, *, levels: int = DEPTH) -> bytes:
             what, text = f"the value at {place}", f"it is nested more than {levels} levels deep, or refers to itself"
         cure = "a memento is a tree of plain values: remove the reference to itself, and keep a chain as a list"
         raise NotStorable(value=what, problem=text, cure=cure) from problem
-    if len(data) <= _LARGE:
+    if len(data) <= _LARGE and not parts:
         _packers.append(packer)
     return data
+
+
+def _packer(default: Callable[[Any], list[Any]]) -> Any:
+    return msgpack.Packer(default=default, strict_types=True, use_bin_type=True)
 
 
 def encode_each(values: Mapping[K, Any], place: Callable[[K], str], *, levels: int = DEPTH) -> dict[K, bytes]:
@@ -228,6 +242,7 @@ WRITERS: Final[dict[type, tuple[Tag, Callable[[Any], Iterable[Any]]]]] = {
     Batch: (Tag.BATCH, iter),
     Window: (Tag.WINDOW, iter),
     uuid.UUID: (Tag.UUID, lambda v: [str(v)]),
+    Part: (Tag.PART, iter),
 }
 _MARKED: Final = {tag: msgpack.ExtType(MARK, bytes([tag])) for tag in Tag}
 #: The bytes with which every mark begins.
@@ -242,13 +257,15 @@ _SMALL: Final = 2**12
 _KEYS, _SLOW, _PATIENCE = 512, 0.01, 8
 
 
-def decode(data: bytes, *, levels: int = DEPTH, declared: Declared | None = None) -> Any:
-    """Decode what `encode` wrote, if it is nested at most *levels* deep.
+def decode(
+    data: bytes, *, levels: int = DEPTH, declared: Declared | None = None, parts: Mapping[int, Any] | None = None
+) -> Any:
+    """Decode what `encode` wrote, if it is nested at most *levels* deep; *parts* are those that came before, by number.
 
     Data from an untrusted source may name only the *declared* classes.
     """
     try:
-        return (_OWN if declared is None else _Decoder(declared)).read(data, levels)
+        return (_OWN if declared is None and not parts else _Decoder(declared, parts)).read(data, levels)
     except StoredStateError:
         raise
     except TooDeep as problem:
@@ -309,11 +326,13 @@ class _Decoder:
 
     Attributes:
         declared: The permitted classes, for data from an untrusted source.
+        parts: The record batches and tables that came before, by number.
         watched: Iterates over entries of a table or set; stops if its keys were chosen to collide.
     """
 
-    def __init__(self, declared: Declared | None) -> None:
+    def __init__(self, declared: Declared | None, parts: Mapping[int, Any] | None = None) -> None:
         self.declared = declared
+        self.parts = parts or {}
         self.watched: Callable[[Iterable[Any]], Iterable[Any]] = iter if declared is None else watched
         self._made = 0
         self._lists = self._listed
@@ -384,20 +403,20 @@ def _mark(code: int, data: bytes) -> _Mark:
     raise StoredStateError(what="a stored value", problem=problem, cure="use the release that wrote it")
 
 
-def watched(entries: Iterable[Any]) -> Iterator[Any]:
+def watched(entries: Iterable[Any], step: int = _KEYS) -> Iterator[Any]:
     """Iterate over the entries of a dict or set while it is built, as long as that takes the usual time.
 
     Keys that were chosen to collide take time quadratic in their number. Garbage collection also causes slow steps, but
-    fewer.
+    fewer. A step has *step* entries.
     """
     begun, slow = clock.thread_time(), 0
     for number, entry in enumerate(entries, 1):
         yield entry
-        if not number % _KEYS:
+        if not number % step:
             now = clock.thread_time()
             slow += now - begun > _SLOW
             begun = now
-            if slow > _PATIENCE + number // (8 * _KEYS):
+            if slow > _PATIENCE + number // (8 * step):
                 raise ValueError(f"{number} keys of a table or set collide")
 
 
@@ -418,6 +437,15 @@ def _read_record(content: list[Any], reader: _Decoder, what: str, fits: Callable
     if fits is is_named_tuple:
         return filled_tuple(kind, fields)
     return filled(kind, fields, defaults=reader.declared is None or reader.declared.names(kind))
+
+
+def _read_part(content: list[Any], parts: Mapping[int, Any]) -> Any:
+    if len(content) == 1 and type(content[0]) is int:
+        return parts[content[0]]
+    found, *numbers = content
+    for number in watched(numbers, 1):
+        found.update(parts[number])
+    return found
 
 
 def _only(make: Callable[[Any], Any]) -> Callable[[list[Any], Any], Any]:
@@ -453,6 +481,7 @@ READERS: Final[dict[Tag, Callable[[list[Any], Any], Any]]] = {
     Tag.COUNTER: lambda v, reader: Counter(dict(reader.table(v))),
     Tag.BATCH: lambda v, _: Batch(v),
     Tag.WINDOW: lambda v, _: Window(v),
+    Tag.PART: lambda v, reader: _read_part(v, reader.parts),
     Tag.UUID: _only(uuid.UUID),
     Tag.PATH: _only(Path),
 }

@@ -83,6 +83,19 @@ class Remove(Edit, frozen=True, tag="remove"):
     """Remove the node."""
 
 
+class Move(Edit, frozen=True, tag="move"):
+    """Place the node, or a channel with its content, on another host; *also*: others that move in the same change."""
+
+    to: str
+    also: Annotated[list[str], msgspec.Meta(max_length=1000)] = []
+
+    def on(self, mesh: Mesh, known: Catalog) -> Mesh:
+        """The mesh with all of them on the other host."""
+        for name in (self.node, *self.also):
+            mesh = mesh.move(name, to=self.to)
+        return mesh
+
+
 class Rewire(Edit, frozen=True, tag="rewire"):
     """Connect ports of the node to other channels; `NODE.PORT` is a port of another node.
 
@@ -125,7 +138,10 @@ class Rewire(Edit, frozen=True, tag="rewire"):
 
 
 class Add(Edit, frozen=True, tag="add"):
-    """Add a node; *given*: channels of ports, values of settings, and a `group`, unless the slet has such a setting."""
+    """Add a node.
+
+    *given*: channels of ports, values of settings, and `group` and `host`, unless the slet has such a setting.
+    """
 
     slet: str
     given: Texts = {}
@@ -147,13 +163,13 @@ class Add(Edit, frozen=True, tag="add"):
         fresh = mesh.own_channels(self.node, [port.name for port in spec.outputs if port.name not in ports])
         with _listing_settings(spec):
             own = {name: text for name, text in self.given.items() if name not in spec.ports}
-            group = None if "group" in spec.settings else own.pop("group", None)
+            group, host = (None if name in spec.settings else own.pop(name, None) for name in ("group", "host"))
             settings = spec.configured(self.node, own, beside_ports=True)
-        node = Node(self.node, spec, settings, {**ports, **fresh}, given=frozenset(own), group=group)
+        node = Node(self.node, spec, settings, {**ports, **fresh}, host, given=frozenset(own), group=group)
         return mesh.add(node, *map(ChannelSpec, fresh.values()))
 
 
-AnyEdit = Replace | Configure | Suspend | Resume | Remove | Rewire | Add
+AnyEdit = Replace | Configure | Suspend | Resume | Remove | Move | Rewire | Add
 #: Edits as values or as plain data.
 Edits: TypeAlias = Sequence[AnyEdit | Mapping[str, Any]]
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeA
 from exop.errors import PlanError
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.memento import Memento
+from exop.remoting.api.hosting import Hosting, where_it_runs
 from exop.remoting.transport.limits import MIB
 from exop.remoting.transport.operation import LONG, operation
 from exop.runtime.history import recorded
@@ -42,7 +43,7 @@ STOP: Final = 60.0
 TOPOLOGY: Final = MIB
 
 
-class Management(Generic[AnyPlan]):
+class Management(Hosting, Generic[AnyPlan]):
     """The operations on a platform.
 
     Each method raises `UnknownName` if the platform does not run the application, or the mesh has no such node.
@@ -82,7 +83,7 @@ class Management(Generic[AnyPlan]):
 
         With *inactive*, also return those that are still opening and those that failed to restart.
         """
-        return self._applications.names(inactive=inactive)
+        return self._hosts.names(inactive=inactive)
 
     def deployment(self, application: str) -> Deployment:
         """Return the deployment of an application."""
@@ -94,7 +95,7 @@ class Management(Generic[AnyPlan]):
 
         A slet whose code the caller lacks is represented by its role, ports and settings.
         """
-        return self.deployment(application).mesh
+        return self._hosts.mesh(application)
 
     @operation(role="observe")
     def topology(self, application: str) -> str:
@@ -136,6 +137,7 @@ class Management(Generic[AnyPlan]):
             }
             yield {"id": one.id, "interfaces": list(one.interfaces), "properties": properties}
 
+    @where_it_runs
     def memento(self, application: str, node: str) -> Memento:
         """Return a copy of a node's state between two items.
 
@@ -148,6 +150,7 @@ class Management(Generic[AnyPlan]):
         return _uninterrupted(capture, self.deployment(application), node)
 
     @operation(role="observe", patience=STOP)
+    @where_it_runs
     def export_memento(
         self, application: str, node: str, form: Literal["json", "msgpack", "shown"] | None = None
     ) -> tuple[str, bytes]:
@@ -164,6 +167,20 @@ class Management(Generic[AnyPlan]):
             return "json", json_text(json_document(memento, place)[0]).encode()
         return export_memento(memento, place, form)
 
+    @operation(role="observe", patience=STOP)
+    @where_it_runs
+    def move_cost(self, application: str, node: str) -> dict[str, Any]:
+        """Estimate what a move of a node to another host costs; raises as `memento`.
+
+        Returns:
+            `ahead` and `cut`, the bytes that travel while the stream runs and while it stops; `seconds`, how long it
+            stops; `whole`, the largest field of the memento that travels in the cut, if it is large.
+        """
+        from exop.wiring.changes.move_cost import move_cost
+
+        return dict(_uninterrupted(move_cost, self.deployment(application), node))
+
+    @where_it_runs
     def kept_item(self, application: str, node: str) -> FailedItem | None:
         """Return the item on which a node is suspended, with the memento, settings and traceback.
 
@@ -174,11 +191,13 @@ class Management(Generic[AnyPlan]):
 
         return kept_item(self.deployment(application).component(node))
 
+    @where_it_runs
     def dead_letters(self, application: str, node: str) -> list[FailedItem]:
         """Return the items that a node has set aside (`on_error="dead-letter"`), beginning with the oldest."""
         return list(self.deployment(application).component(node).trouble.dead)
 
     @operation(role="observe")
+    @where_it_runs
     def failed_items(self, application: str, node: str) -> dict[str, Any]:
         """Return the item on which a node is suspended and its dead letters, as text.
 
@@ -198,6 +217,7 @@ class Management(Generic[AnyPlan]):
         }
 
     @operation(role="observe")
+    @where_it_runs
     def export_item(self, application: str, node: str, dead_letter: int | None = None) -> bytes:
         """Return the item on which a node is suspended, or a dead letter, as a file for `exop.testing.replay`.
 
@@ -214,7 +234,8 @@ class Management(Generic[AnyPlan]):
         """Return the operations on an application, beginning with the oldest.
 
         Each entry contains the user, the operation, the revisions before and after, the result of a trial, the pause
-        and the outcome. Without a name, return the operations on the bundles of the platform.
+        and the outcome. Without a name, return the operations on the bundles of the platform, and the calls of other
+        platforms that concern no application, including refused ones.
         """
         found = self._applications.history.of(application)
         if application and not found:
@@ -228,7 +249,7 @@ class Management(Generic[AnyPlan]):
             ComponentFailed: a slet is suspended on an item, or an engine has failed, and has not been repaired.
         """
         _check_seconds("wait", timeout, -TIMEOUT_MAX)  # the rest of a time-out may be negative
-        return self._applications.wait(application, timeout)
+        return self._hosts.wait(application, timeout)
 
     @operation(role="operate", patience=LONG, max_request=TOPOLOGY)
     def plan(self, mesh: Mesh) -> AnyPlan:
@@ -313,7 +334,7 @@ class Management(Generic[AnyPlan]):
         _check_mesh("apply", mesh)
         _check_seconds("apply", timeout)
         _check_seconds("apply", pause, setting="pause")
-        return _uninterrupted(self._applications.apply, mesh, timeout, pause, stall=stall)
+        return _uninterrupted(self._hosts.apply, mesh, timeout, pause, stall=stall)
 
     @operation(role="operate", patience=LONG, max_request=TOPOLOGY, long=True)
     def apply_topology(self, toml: str, revision: int = 0, *, folder: str = "") -> str:
@@ -345,14 +366,13 @@ class Management(Generic[AnyPlan]):
         Raises:
             PlanError: no previous slet is running; or the change failed and was undone.
         """
-        return _uninterrupted(self._applications.changes.rollback, application, node, self._applications.plan)
+        return _uninterrupted(self._hosts.rollback, application, node)
 
     @operation(role="operate")
     @recorded
     def abandon_proof(self, application: str) -> bool:
         """Cancel the trial of a change; the old slets keep running. Return `False` if no trial is running."""
-        self.deployment(application)
-        return _uninterrupted(self._applications.changes.shadows.abandon, application, "it was given up")
+        return _uninterrupted(self._hosts.abandon_proof, application)
 
     @operation(role="operate")
     @recorded
@@ -362,7 +382,7 @@ class Management(Generic[AnyPlan]):
         Raises:
             LifecycleError: the node is not suspended.
         """
-        _uninterrupted(self._applications.resume, application, node)
+        _uninterrupted(self._hosts.resume, application, node)
 
     @operation(role="operate")
     def restart(self, application: str) -> None:
@@ -376,6 +396,7 @@ class Management(Generic[AnyPlan]):
 
     @operation(role="operate", patience=STOP)
     @recorded
+    @where_it_runs
     def retry_dead_letters(self, application: str, node: str) -> int:
         """Process all dead letters of a node once more, in order, after the items in flight.
 
@@ -397,13 +418,13 @@ class Management(Generic[AnyPlan]):
             CheckpointError: the application is not durable, or a driver did not reach a safe point in time.
             NotStorable, StateError: the checkpoint cannot be stored or written; the previous checkpoint remains valid.
         """
-        _uninterrupted(self._applications.checkpointer(application).take)
+        _uninterrupted(self._hosts.checkpoint, application)
 
     @operation(role="operate")
     @recorded
     def end(self, application: str) -> None:
         """End the sources of an application; the items in flight are still processed."""
-        self.deployment(application).end_sources()
+        self._hosts.end(application)
 
     @operation(role="operate", patience=STOP)
     @recorded
@@ -413,7 +434,7 @@ class Management(Generic[AnyPlan]):
         Return whether all threads of the application ended within *timeout* seconds.
         """
         _check_seconds("remove", timeout, -TIMEOUT_MAX)
-        return _uninterrupted(self._applications.remove, application, timeout)
+        return _uninterrupted(self._hosts.remove, application, timeout)
 
     @property
     def bundles(self) -> Any:

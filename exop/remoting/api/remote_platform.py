@@ -21,12 +21,17 @@ from exop.pictures.notebook import Figures, as_text, picture_of
 from exop.remoting.api.management import Management
 from exop.remoting.transport.client import ControlClient, find_platforms
 from exop.remoting.transport.operation import Operation, marked_operations, operation_of
+from exop.remoting.transport.rundir import socket_path
 from exop.runtime.catalog import Catalog
+from exop.runtime.channels.reader import RemoteChannel
 from exop.runtime.supervision.failure_state import FailedItem
 
 if TYPE_CHECKING:
     from exop.remoting.api.wire_types import Changed, Planned, PlannedStep
+    from exop.remoting.identity import Identity
 
+#: The schemes of the built-in transports.
+ADDRESSES: Final = ("inproc", "tcp", "tls")
 #: Seconds between two polls of `wait`.
 POLL: Final = 0.2
 
@@ -124,14 +129,16 @@ class RemoteBundles:
 
 
 class RemotePlatform(Management[RemotePlan]):
-    """A running platform of this user, in another process: the interface of `Platform` over its control socket.
+    """A running platform in another process, of this user or on another host: the interface of `Platform`.
 
     The operations of `Management` are sent; the methods below are those that differ at this end.
     """
 
-    def __init__(self, address: str | Path) -> None:
-        self.address = Path(address)
-        self._client = ControlClient(address)
+    def __init__(
+        self, address: str | Path, client: ControlClient | None = None, identity: Identity | None = None
+    ) -> None:
+        self.address = address
+        self._client = client or ControlClient(address, identity=identity)
 
     def __enter__(self) -> Self:
         self._client.platform()
@@ -234,6 +241,19 @@ class RemotePlatform(Management[RemotePlan]):
         from exop.remoting.api.service import ServicesRequest
 
         return self._client.items("services", ServicesRequest(filter=query), dict[str, Any])
+
+    def channel(self, application: str, name: str, item: Any = Any) -> RemoteChannel:
+        """Return a channel, whose methods are called there; *item* is the type of its items.
+
+        >>> vehicles = platform.channel("traffic", "vehicles")  # doctest: +SKIP
+        >>> vehicles.query("item.speed > 100")  # doctest: +SKIP
+        """
+
+        def call(method: str, arguments: bytes) -> bytes:
+            found: bytes = self.call_channel(application, name, method, arguments)
+            return found
+
+        return RemoteChannel(call, item)
 
     def plan(self, mesh: Mesh) -> RemotePlan:
         """Plan `apply`, as `Platform.plan`. Slets are found there by identity: code is never sent."""
@@ -364,18 +384,31 @@ def _by_scheme(target: str) -> RemotePlatform:
     return made
 
 
-def connect(target: str | Path | None = None) -> RemotePlatform:
-    """Connect to a running platform of this user.
+def connect(
+    target: str | Path | None = None, *, identity: str | os.PathLike[str] | Identity | None = None
+) -> RemotePlatform:
+    """Connect to a running platform of this user, or to one on another host.
 
     Args:
-        target: The state directory, socket, process id or name of the platform; by default the only running platform.
+        target: The state directory, socket, process id or name of the platform, or its address: `unix:PATH`,
+            `tcp://NAME@127.0.0.1:PORT` or `tls://[NAME@]HOST:PORT`; by default the only running platform of this user.
+        identity: The identity of the caller for an address with TLS, or its folder.
 
     Raises:
         PeerUnreachable: no platform answers, or several platforms are running and *target* is not given.
+        IdentityError: the identity is unusable.
     """
-    if target is not None and "://" in str(target):
-        return _by_scheme(str(target))
-    if target is not None and (Path(target).is_dir() or Path(target).is_socket()):
+    text = str(target)
+    scheme, _, rest = text.partition(":")
+    if rest.startswith("//") and scheme not in ADDRESSES:
+        return _by_scheme(text)
+    if scheme in ADDRESSES and rest:
+        if isinstance(identity, (str, os.PathLike)):
+            from exop.remoting.identity import Identity
+
+            identity = Identity.load(identity)
+        return RemotePlatform(text, identity=identity)
+    if target is not None and socket_path(target).is_socket():
         return RemotePlatform(target)
     found = find_platforms()
     wanted = [one for one in found if target is None or str(target) in (str(one.pid), one.name)]
@@ -386,6 +419,8 @@ def connect(target: str | Path | None = None) -> RemotePlatform:
     if not running and mute:
         raise PeerUnreachable(mute[0].problem)
     if not running:
+        if target is not None and Path(target).is_dir():  # a state directory, of which no platform runs
+            return RemotePlatform(target)
         text = "" if target else "no platform is running; start one with `exop run APP` or `exop serve`"
         raise PeerUnreachable(text, address=str(target or "any socket"), problem="no platform is running")
     names = ", ".join(f"{one.pid} ({one.name})" for one in running)

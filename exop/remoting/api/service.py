@@ -33,6 +33,7 @@ from exop.remoting.api.wire_types import (
 from exop.remoting.transport.codec import Page, PageRequest, page
 from exop.remoting.transport.limits import MIB
 from exop.remoting.transport.operation import LONG, Operation, operation, operations
+from exop.runtime.history import calling_platform
 
 if TYPE_CHECKING:
     from exop.wiring.changes.plan import Plan
@@ -182,15 +183,29 @@ class ManagementService:
     def table(self) -> dict[str, Operation]:
         """The operations by name."""
         table = operations(self._platform, wire=WIRE, around=self._answer) | operations(self, around=self._called)
-        return {name: replace(one, on_refusal=self._refused) for name, one in table.items()}
+        return {name: replace(one, handler=self._audited(one), on_refusal=self._refused) for name, one in table.items()}
+
+    def _audited(self, one: Operation) -> Callable[[Any], object]:
+        """Return the handler of an operation, which counts calls of other platforms, unless they only read.
+
+        Of operations without a role, which decide themselves what a peer may do, it counts refused calls only.
+        """
+
+        def handler(request: Any) -> object:
+            if not calling_platform():
+                return one.handler(request)
+            with self._platform._applications.history.audited(
+                _application_in(request), one.name, refusals_only=one.role is None
+            ):
+                return one.handler(request)
+
+        return one.handler if one.role == "observe" else handler
 
     def _refused(self, operation: str, request: Any, reason: str) -> str:
-        """Record a refused call in the history of the application that the request names; return its name."""
-        toml = getattr(getattr(request, "mesh", request), "toml", "")
-        application = name_in(toml) if toml else getattr(request, "application", None)
-        if application:
-            self._platform._applications.history.refused(application, operation, reason)
-        return application or ""
+        """Count a refused call in the history of the application that the request names; return its name."""
+        application = _application_in(request)
+        self._platform._applications.history.refused(application, operation, reason)
+        return application
 
     def _answer(self, operation: Operation, function: Callable[..., Any], given: dict[str, Any]) -> object:
         """Call an operation of the platform with received values, and return a value that can be sent."""
@@ -248,12 +263,22 @@ class ManagementService:
         """The services in the registry, with their properties, by id."""
         return page(self._platform.services(request.filter), request, key=lambda row: f"{row['id']:012d}")
 
-    @operation(role="observe")
+    @operation(role=None)
     def read_chunk(self, number: str, offset: Annotated[int, msgspec.Meta(ge=0)]) -> bytes:
-        """Return one chunk of a value that the platform keeps; the last one removes the value."""
+        """Return one chunk of a value that the platform keeps; the last one removes the value.
+
+        Its number, which only the receiver of the value knows, is the permission.
+        """
         return self._chunks.read(number, offset)
 
     @operation(role="operate", max_request=CHUNK + 10_000)
     def send_chunk(self, number: str, data: Annotated[bytes, msgspec.Meta(max_length=CHUNK)]) -> str:
         """Keep one more chunk of a value; return its number."""
         return self._chunks.put(data, number)
+
+
+def _application_in(request: Any) -> str:
+    """Return the name of the application that a request concerns, or an empty string."""
+    toml = getattr(getattr(request, "mesh", request), "toml", "")
+    found = name_in(toml) if toml else getattr(request, "application", None)
+    return found if isinstance(found, str) else ""

@@ -234,12 +234,14 @@ class Proof(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
     def of(self, plan: Plan) -> Plan:
         """The plan with this proof before it."""
-        shadow = None
-        if self.items is not None or self.seconds is not None:
-            given = {name: getattr(self, name) for name in _SHADOW}
-            divert = {name: self._from_folder(plan, name, value) for name, value in self.divert.items()}
-            shadow = Shadow(**given, divert=divert)
-        return plan.proven(shadow, self.keep)
+        divert = {name: self._from_folder(plan, name, value) for name, value in self.divert.items()}
+        return plan.proven(self.shadow(divert), self.keep)
+
+    def shadow(self, divert: Mapping[str, Any]) -> Shadow | None:
+        """The shadow, if there is one, with these diverted settings."""
+        if self.items is None and self.seconds is None:
+            return None
+        return Shadow(**{name: getattr(self, name) for name in _SHADOW}, divert=divert)
 
     def _from_folder(self, plan: Plan, name: str, value: object) -> object:
         """Resolve a diverted path in the client's folder; the plan refuses a value that does not fit its setting."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
+import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
@@ -19,13 +20,15 @@ from exop.errors import (
     RemotingError,
     RequestInvalid,
 )
-from exop.remoting.transport.limits import DEFAULT_LIMITS, ENVELOPE, Budget, Limits
+from exop.remoting.transport.endpoints import Endpoint
+from exop.remoting.transport.limits import DEFAULT_LIMITS, ENVELOPE, Limits
 from exop.remoting.transport.rundir import find_entries, socket_path
-from exop.remoting.transport.sockets import dial, peer_of
 
 if TYPE_CHECKING:
+    from exop.remoting.identity import Identity
     from exop.remoting.transport.codec import PageRequest, Request
-    from exop.remoting.transport.frames import BoundedChannel, Message, Welcome
+    from exop.remoting.transport.frames import BoundedChannel, Message
+    from exop.remoting.transport.handshake import Contact, Welcome
 
 T = TypeVar("T")
 #: Seconds for an answer: on a computer whose cores are all busy, the handshake alone needs more than one.
@@ -62,19 +65,53 @@ def find_platforms(timeout: float = _PATIENCE) -> list[RunningPlatform]:
 
 
 class ControlClient:
-    """Call the operations of the platform at *address*: a socket path, or its state directory.
+    """Call the operations of the platform at *address*: a socket path, its state directory, or a URI.
 
     The client connects at the first call, and once more after the platform has closed an idle connection. Threads may
     share a client, whose calls are made one after the other. A call without an answer closes the connection, so that no
     call receives the late answer of another call.
+
+    Args:
+        address: See `exop.remoting.transport.endpoints` for URIs.
+        timeout: The seconds that a call may take, unless it gives another time.
+        limits: The limits on sizes and times.
+        identity: The identity of the caller, for addresses with TLS.
+        name: The name of the calling platform; empty for a command or program.
+        platform: The name that the platform at the address must have; empty for any name.
     """
 
-    def __init__(self, address: str | Path, *, timeout: float = 10.0, limits: Limits = DEFAULT_LIMITS) -> None:
-        self._path = socket_path(address)
+    def __init__(
+        self,
+        address: str | Path,
+        *,
+        timeout: float = 10.0,
+        limits: Limits = DEFAULT_LIMITS,
+        identity: Identity | None = None,
+        name: str = "",
+        platform: str = "",
+    ) -> None:
+        endpoint = Endpoint.parse(address)
+        if endpoint.scheme == "unix":
+            endpoint = replace(endpoint, place=str(socket_path(endpoint.place)))
+        if platform:
+            endpoint = replace(endpoint, platform=platform)
+        self._endpoint: Endpoint | None = endpoint
+        self._address = endpoint.label
         self._timeout = timeout
         self._limits = limits
+        self._identity = identity
+        self._name = name
         self._lock = threading.Lock()
-        self._link: _Link | None = None
+        self._contact: Contact | None = None
+        self._number = 0
+
+    @classmethod
+    def over(cls, contact: Contact, limits: Limits) -> ControlClient:
+        """Call the platform that has dialled, over its connection with exchanged roles; it cannot be dialled again."""
+        client = cls("", limits=limits)
+        client._endpoint, client._address = None, f"the connection of {contact.peer}"
+        client._contact = contact
+        return client
 
     @overload
     def call(
@@ -119,7 +156,7 @@ class ControlClient:
         seconds = self._timeout if timeout is None else timeout
         deadline = time.monotonic() + seconds
         if not self._lock.acquire(timeout=seconds):
-            raise CallTimeout(address=str(self._path), operation=operation, seconds=seconds)
+            raise CallTimeout(address=self._address, operation=operation, seconds=seconds)
         try:
             answer = self._exchange(operation, payload, deadline, seconds)
         finally:
@@ -141,6 +178,30 @@ class ControlClient:
                 return
             request = replace(request, after=found.after)
 
+    def ping(self, timeout: float = 6.0) -> float | None:
+        """Return the seconds of a round trip; `None` while another call is under way, which has a deadline of its own.
+
+        Raises:
+            PeerUnreachable: the platform does not answer within *timeout* seconds, or the connection has ended.
+        """
+        from exop.remoting.transport.codec import encode_message
+
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            started = time.monotonic()
+            self._exchange("ping", encode_message({}), started + timeout, timeout)
+            return time.monotonic() - started
+        finally:
+            self._lock.release()
+
+    def open_data(self) -> socket.socket:
+        """Open a data connection to the platform, with a ticket obtained by a call; raises as `call`."""
+        ticket = self.call("data_ticket", None, str)
+        contact = self._met("data", time.monotonic() + self._timeout, ticket)
+        contact.sock.settimeout(None)
+        return contact.sock
+
     def platform(self) -> Welcome:
         """Return the greeting of the platform; connect if necessary."""
         with self._lock:
@@ -150,6 +211,12 @@ class ControlClient:
         """Close the connection. A later call opens a new connection."""
         with self._lock:
             self._drop()
+
+    def hang_up(self) -> None:
+        """End the connection from another thread: a call under way fails. A later call opens a new connection."""
+        if (contact := self._contact) is not None:
+            with suppress(OSError):  # it has ended by itself; its thread wakes and closes it
+                socket.socket.shutdown(contact.sock, socket.SHUT_RDWR)
 
     def __enter__(self) -> ControlClient:
         self.platform()
@@ -162,16 +229,16 @@ class ControlClient:
         from exop.remoting.transport.codec import decode_error
         from exop.remoting.transport.frames import FAULT
 
-        link = self._connected(deadline)
+        contact = self._connected(deadline)
         try:
-            answer = link.ask(operation, payload, deadline)
+            answer = self._answer(contact.channel, operation, payload, deadline)
         except BaseException as problem:
             self._drop()
             late = isinstance(problem, TimeoutError) or (isinstance(problem, EOFError) and time.monotonic() >= deadline)
             if late:
-                raise CallTimeout(address=str(self._path), operation=operation, seconds=seconds) from None
+                raise CallTimeout(address=self._address, operation=operation, seconds=seconds) from None
             if isinstance(problem, EOFError):
-                raise ConnectionLost(address=str(self._path), operation=operation, problem=str(problem)) from None
+                raise ConnectionLost(address=self._address, operation=operation, problem=str(problem)) from None
             raise
         if answer.kind == FAULT:
             raise decode_error(answer.payload, self._limits.fault)
@@ -187,63 +254,14 @@ class ControlClient:
             return decode_message(answer, reply)
         except BadMessage as problem:
             raise PeerRefused(
-                address=str(self._path), problem=f"its reply to {operation!r} is of another type ({problem})"
+                address=self._address, problem=f"its reply to {operation!r} is of another type ({problem})"
             ) from None
 
-    def _connected(self, deadline: float) -> _Link:
-        if self._link is not None and self._link.stale():
-            self._drop()
-        if self._link is None:
-            self._link = _Link.to(self._path, self._limits, deadline)
-        return self._link
-
-    def _drop(self) -> None:
-        link, self._link = self._link, None
-        if link is not None:
-            link.channel.close()
-
-
-class _Link:
-    """One connection to a platform, after the handshake."""
-
-    def __init__(self, channel: BoundedChannel, welcome: Welcome) -> None:
-        self.channel = channel
-        self.welcome = welcome
-        self._number = 0
-
-    @classmethod
-    def to(cls, path: Path, limits: Limits, deadline: float) -> _Link:
-        """Connect, check the peer's identity, and shake hands."""
-        # Imported lazily: rpyc costs 30 ms.
-        from exop.remoting.transport.frames import FAULT, REPLY, BoundedChannel, DeadlineStream, greet
-
-        deadline = min(deadline, time.monotonic() + limits.greeting_time)
-        try:
-            sock = dial(path, max(0.001, deadline - time.monotonic()))
-        except OSError as problem:
-            raise PeerUnreachable(address=str(path), problem=problem.strerror or str(problem)) from None
-        channel = BoundedChannel(
-            DeadlineStream(sock), limits, frozenset({REPLY, FAULT}), Budget(limits.frame, limits.small_frame)
-        )
-        try:
-            peer = peer_of(sock)
-            if not peer.trusted and os.geteuid() != 0:
-                raise PeerRefused(address=str(path), problem=f"it belongs to user {peer.uid}, not to you")
-            return cls(channel, greet(channel, str(path), deadline))
-        except BaseException:
-            channel.close()
-            raise
-
-    def stale(self) -> bool:
-        """Whether the platform has closed the connection, or has sent something that was not asked for."""
-        return bool(self.channel.stream.readable())
-
-    def ask(self, operation: str, payload: bytes, deadline: float) -> Message:
-        """Send one request and wait for its answer."""
+    def _answer(self, channel: BoundedChannel, operation: str, payload: bytes, deadline: float) -> Message:
+        """Send one request, and wait for its answer."""
         from exop.remoting.transport.frames import REQUEST, Message
 
-        channel, number = self.channel, self._number
-        self._number, channel.call_deadline = number + 1, deadline
+        number, self._number, channel.call_deadline = self._number, self._number + 1, deadline
         try:
             channel.transmit(Message(REQUEST, number, payload, operation))
             while True:
@@ -253,3 +271,24 @@ class _Link:
                     return answer
         finally:
             channel.settle()
+
+    def _connected(self, deadline: float) -> Contact:
+        if self._contact is not None and self._contact.channel.stream.readable():
+            self._drop()  # the platform has closed the connection, or has sent something that was not asked for
+        if self._contact is None:
+            self._contact = self._met("control", deadline)
+        return self._contact
+
+    def _met(self, kind: str, deadline: float, ticket: str = "") -> Contact:
+        # Imported lazily: rpyc costs 30 ms.
+        from exop.remoting.transport.handshake import Hello, meet
+
+        if self._endpoint is None:
+            raise PeerUnreachable(address=self._address, problem="it has ended, and only the peer can dial")
+        hello = Hello(name=self._name, kind=kind, ticket=ticket)
+        return meet(self._endpoint, hello, self._limits, deadline, self._identity)
+
+    def _drop(self) -> None:
+        contact, self._contact = self._contact, None
+        if contact is not None:
+            contact.channel.close()

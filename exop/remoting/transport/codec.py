@@ -7,6 +7,7 @@ crosses as the name of a class of `exop.errors` and its facts, never as a class 
 from __future__ import annotations
 
 import heapq
+import threading
 from collections.abc import Callable, Hashable, Iterable
 from functools import lru_cache
 from pathlib import PurePath
@@ -22,6 +23,7 @@ from exop.model.values.encoding import check_nesting
 from exop.safe_repr import notes_of
 
 T = TypeVar("T")
+_making = threading.Lock()
 #: The bounds of an encoded error: characters of its text and of a value, items of a collection, notes, levels.
 _LONGEST_TEXT: Final = 8_000
 _LONGEST_VALUE: Final = 1_000
@@ -87,7 +89,7 @@ def decode_message(data: bytes, kind: type[T]) -> T:
     """Decode *data* as a *kind*, or raise `BadMessage`."""
     try:
         check_nesting(data, DEPTH + AROUND)
-        value: T = _decoder(cast(Hashable, kind)).decode(data)
+        value: T = decoder(cast(Hashable, kind)).decode(data)
     except (msgspec.MsgspecError, msgpack.UnpackException, RecursionError, ValueError) as problem:
         raise BadMessage(str(problem)) from None
     return value
@@ -140,6 +142,12 @@ def page(items: Iterable[T], request: PageRequest, key: Callable[[T], str]) -> P
     if len(found) <= request.limit:
         return Page(found)
     return Page(found[:-1], key(found[-2]))
+
+
+def decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
+    """Return the decoder of a type. Two threads that make decoders of one class at the same time crash msgspec."""
+    with _making:
+        return _decoder(kind)
 
 
 @lru_cache(maxsize=256)

@@ -1,4 +1,4 @@
-"""The frames of the control connection, rpyc's with deadlines and bounds, and the handshake that comes first.
+"""The frames of the control connection: rpyc's, with deadlines and bounds.
 
 The stream and channel of rpyc read a frame of any length, decompress it, and wait for its end for ever; its loader
 builds any value that a peer describes: three bytes make a frozenset of 216 bytes, so a frame of 4 MiB takes 300 MB.
@@ -9,34 +9,21 @@ Here, a frame is one of three messages, read byte by byte, or the connection end
     fault      3  (number, bytes)
 
 rpyc's connection, with its objects, references, attributes and exceptions, is not used.
-
-In the handshake, both sides compare their versions before any other message:
-
-    peer       Hello(protocol, exop)
-    platform   Welcome(protocol, exop, name, pid)  or  Declined(problem, protocol, exop)
-
-The protocol number changes when an older side could misread a message; new operations and new fields do not change it.
 """
 
 from __future__ import annotations
 
-import logging
 import select
 import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-import msgspec
 import rpyc  # noqa: F401 (first: threads that import different modules of it would wait for each other)
 from rpyc.core import brine
 from rpyc.core.channel import Channel
 from rpyc.core.stream import SocketStream
 
-from exop import __version__
-from exop.errors import ConnectionLost, PeerRefused, PeerUnreachable, ProtocolMismatch
-from exop.remoting.transport.codec import BadMessage, decode_message, encode_message
 from exop.remoting.transport.limits import Budget, Limits
-from exop.safe_repr import clean
 
 REQUEST, REPLY, FAULT = 1, 2, 3
 OPERATION: Final = 100
@@ -51,10 +38,6 @@ _DIGITS: Final = 0x16
 _SMALL_FIRST, _SMALL_LAST, _SMALL_ZERO = 0x20, 0xEF, 0x50
 _NAME_LENGTH: Final = 100
 _MOST_DIGITS: Final = 19
-PROTOCOL = 2
-_SHOWN = 40
-"""Characters of the other side's release that are shown."""
-_log = logging.getLogger("exop.remoting")
 
 
 class FrameRefused(EOFError):
@@ -157,6 +140,8 @@ class DeadlineStream(SocketStream):  # type: ignore[misc]
 
     def readable(self, seconds: float = 0.0) -> bool:
         """Wait until something can be read, or the peer has closed; `False` when the time is over."""
+        if (pending := getattr(self.sock, "pending", None)) is not None and pending():  # decrypted already
+            return True
         poll = select.poll()
         poll.register(self.sock, select.POLLIN)
         return bool(poll.poll(seconds * 1000))
@@ -179,7 +164,7 @@ class DeadlineStream(SocketStream):  # type: ignore[misc]
             rest = rest[self._within(deadline, self.sock.send, rest[:_CHUNK]) :]
 
     def _within(self, deadline: float, work: Callable[[memoryview], int], data: memoryview) -> int:
-        self.sock.settimeout(max(0.0, deadline - time.monotonic()))
+        self.sock.settimeout(max(0.001, deadline - time.monotonic()))
         try:
             return work(data)
         except (BlockingIOError, TimeoutError):
@@ -248,82 +233,3 @@ class BoundedChannel(Channel):  # type: ignore[misc]
     def _deadline(self) -> float:
         own = time.monotonic() + self._limits.frame_time
         return own if self.call_deadline is None else min(own, self.call_deadline)
-
-
-class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """The first message of a peer."""
-
-    protocol: int = PROTOCOL
-    exop: str = __version__
-
-
-class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
-    """The platform accepts the peer: the name and process of the platform."""
-
-    name: str
-    pid: int
-    protocol: int = PROTOCOL
-    exop: str = __version__
-
-
-class Declined(msgspec.Struct, frozen=True, tag="declined"):
-    """The platform declines the peer."""
-
-    problem: str
-    protocol: int = PROTOCOL
-    exop: str = ""
-
-
-class Refused(Exception):
-    """The greeting of the peer is no handshake, or of another protocol."""
-
-
-def accept(channel: BoundedChannel, welcome: Welcome, deadline: float) -> None:
-    """The platform's side: receive the peer's greeting and accept it."""
-    try:
-        hello = decode_message(channel.receive_greeting(deadline), Hello)
-    except BadMessage:
-        raise Refused("no hello") from None
-    if hello.protocol != PROTOCOL:
-        channel.send_greeting(encode_message(Declined("another protocol", exop=__version__)), deadline)
-        _log.warning(
-            "a client of exop %s with protocol %d was declined; this platform is exop %s with protocol %d",
-            *(clean(hello.exop[:_SHOWN]), hello.protocol, __version__, PROTOCOL),
-        )
-        raise Refused(f"protocol {hello.protocol}")
-    channel.send_greeting(encode_message(welcome), deadline)
-
-
-def greet(channel: BoundedChannel, address: str, deadline: float) -> Welcome:
-    """The peer's side: greet the platform and be accepted."""
-    try:
-        answer = decode_message(_exchange(channel, deadline), Welcome | Declined)  # type: ignore[arg-type]
-    except (BadMessage, FrameRefused):
-        raise _mismatch(address, "something else", "no known release") from None
-    except TooLate:
-        raise PeerUnreachable(address=address, problem="a process listens there, but does not answer") from None
-    except EOFError as problem:
-        raise ConnectionLost(address=address, operation="hello", problem=str(problem)) from None
-    if answer.protocol != PROTOCOL:
-        release = f"exop {clean(answer.exop[:_SHOWN])}" if answer.exop else "an unknown release"
-        raise _mismatch(address, answer.protocol, release)
-    if isinstance(answer, Declined):
-        raise PeerRefused(address=address, problem=answer.problem)
-    return answer
-
-
-def _mismatch(address: str, theirs: object, release: str) -> ProtocolMismatch:
-    return ProtocolMismatch(
-        address=address, ours=PROTOCOL, theirs=theirs, release=release, our_release=f"exop {__version__}"
-    )
-
-
-def _exchange(channel: BoundedChannel, deadline: float) -> bytes:
-    try:
-        channel.send_greeting(encode_message(Hello()), deadline)
-    except TooLate:
-        raise
-    except EOFError:
-        # It may have declined before it read anything; the answer can still be read then.
-        pass
-    return channel.receive_greeting(deadline)

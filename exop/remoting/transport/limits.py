@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
@@ -9,6 +10,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
+
+from exop.remoting.transport.sockets import Peer
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -46,6 +49,8 @@ class Limits:
     """Seconds for a message once begun, in either direction."""
     idle_time: float = 60.0
     """Seconds a connection may rest between two calls; a client opens a new one by itself."""
+    silence: float = 8.0
+    """Seconds between two calls after which a reverse connection ends; its caller pings the platform more often."""
     queue_time: float = 5.0
     """Seconds a request may wait for its turn."""
     stop_time: float = 5.0
@@ -54,6 +59,8 @@ class Limits:
     """Seconds after which a connection that is not running an operation may be closed to make room."""
     connections: int = 64
     """Connections at a time; one thread each."""
+    per_peer: int = 16
+    """Connections at a time of one certificate's name."""
     in_flight: int = 8
     """Operations that run at a time, over all connections; one per connection."""
 
@@ -106,13 +113,20 @@ class Activity(NamedTuple):
 
 
 class Connection:
-    """One connection as the server sees it; the connection's own thread notes its activity."""
+    """One connection as the server sees it; the connection's own thread notes its activity.
+
+    Attributes:
+        peer: The peer, once it is identified.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         # A second descriptor of the connection: ending it from outside can then never hit another socket that got the
         # number of a closed one.
-        self._handle = sock.dup()
+        self._handle = socket.socket(fileno=os.dup(sock.fileno()))
         self._lock = threading.Lock()
+        self.peer = Peer()
+        self.is_released = False
+        """Whether the socket belongs to another owner now, and is not closed with this connection."""
         self.activity = Activity("greeting", time.monotonic())
         self.thread: threading.Thread | None = None
 
@@ -151,15 +165,19 @@ class Connections:
     def __len__(self) -> int:
         return len(self._open)
 
-    def start(self, sock: socket.socket, serve: Callable[[socket.socket, Connection], None]) -> None:
-        """Run *serve* for *sock* in a thread of its own."""
+    def start(
+        self, sock: socket.socket, serve: Callable[[socket.socket, Connection], None], peer: Peer | None = None
+    ) -> None:
+        """Run *serve* for *sock* in a thread of its own; *peer* is the peer, if it is identified already."""
         connection = Connection(sock)
+        connection.peer = peer or Peer()
 
         def run() -> None:
             try:
                 serve(sock, connection)
             finally:
-                sock.close()
+                if not connection.is_released:
+                    sock.close()
                 connection.close()
                 with self._lock:
                     self._open.discard(connection)
@@ -187,6 +205,17 @@ class Connections:
             if time.monotonic() >= deadline or (not idle and self.closing.wait(patience / 10)):
                 return len(self._all()) < self._limits.connections
         return True
+
+    def of(self, name: str) -> int:
+        """The number of connections of platforms whose certificate has this name."""
+        return sum(one.peer.certificate is not None and one.peer.name == name for one in self._all())
+
+    def hang_up(self, which: Callable[[Peer], bool]) -> int:
+        """End the connections of some peers; return how many they were."""
+        found = [one for one in self._all() if which(one.peer)]
+        for connection in found:
+            connection.hang_up()
+        return len(found)
 
     def close(self) -> list[str]:
         """End all connections except that of the calling thread; return the operations that did not end in time.

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, get_args, get_type_hints, overload
 
 from exop.remoting.transport.limits import DEFAULT_LIMITS
+from exop.remoting.transport.sockets import Peer
 
 if TYPE_CHECKING:
     from exop.remoting.transport.codec import Request
@@ -19,6 +21,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 #: `observe` reads; `operate` changes applications; `admin` changes the platform and the code on it.
 Role: TypeAlias = Literal["observe", "operate", "admin"]
 ROLES: Final[tuple[Role, ...]] = get_args(Role)
+#: The peer that calls the operation which runs in this context.
+PEER: Final[ContextVar[Peer | None]] = ContextVar("PEER", default=None)
 #: Seconds that a client waits for an operation that opens slets or imports code.
 LONG: Final = 120.0
 _MARK: Final = "__exop_operation__"
@@ -33,7 +37,7 @@ class Operation:
 
     Attributes:
         max_request: The maximum size of a request in bytes; a decoded request may be up to 70 times as large.
-        role: The role that a peer needs.
+        role: The role that a peer needs; `None` if any identified peer may call it.
         long: Whether the operation may take long; a peer then starts the operation, and asks for the outcome.
         patience: The seconds that a client waits for the answer, instead of the usual time.
         on_refusal: Called with the name, the request and the reason when a call is refused because of the peer's role.
@@ -46,7 +50,7 @@ class Operation:
     doc: str = ""
     reply: Any = Any
     max_request: int = DEFAULT_LIMITS.request
-    role: Role = "admin"
+    role: Role | None = "admin"
     long: bool = False
     patience: float | None = None
     on_refusal: Callable[[str, Any, str], str] | None = None
@@ -60,7 +64,7 @@ def operation(function: F, /) -> F: ...
 def operation(
     *,
     name: str | None = None,
-    role: Role = "admin",
+    role: Role | None = "admin",
     max_request: int = ...,
     long: bool = False,
     patience: float | None = None,

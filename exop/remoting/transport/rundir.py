@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from exop.errors import AddressInUse, AddressUnusable
-from exop.remoting.transport.sockets import Listener, holder, listen, locked
+from exop.remoting.transport.sockets import UnixListener, holder, listen, locked
 
 SOCKET_NAME = "control.sock"
 
@@ -69,7 +69,7 @@ def state_directory(path: Path) -> Path:
     return path
 
 
-def claim(address: Path | None) -> tuple[Listener, Callable[[], None]]:
+def claim(address: Path | None) -> tuple[UnixListener, Callable[[], None]]:
     """Listen at *address*, or at a free name in the run directory; return the listener and what removes its entry."""
     if address is None:
         return _first_free(run_directory(), listen), lambda: None

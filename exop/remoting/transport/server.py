@@ -1,4 +1,4 @@
-"""The control server: answers the operations of a platform on a Unix socket, for its owner only.
+"""The control server: answers the operations of a platform on a Unix socket, for its owner only, and for its peers.
 
 An embedded platform starts one, so rpyc is imported only when a client connects.
 """
@@ -6,20 +6,27 @@ An embedded platform starts one, so rpyc is imported only when a client connects
 from __future__ import annotations
 
 import logging
+import math
 import socket
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from exop.errors import PeerRefused, PeerUnreachable
+from exop.remoting.transport.endpoints import Endpoint, address_of, listen
 from exop.remoting.transport.limits import DEFAULT_LIMITS, Connection, Connections, Limits
+from exop.remoting.transport.operation import Role
 from exop.remoting.transport.rundir import claim, socket_path
-from exop.remoting.transport.sockets import Listener, peer_of
+from exop.remoting.transport.sockets import Listener, Peer, UnixListener
 
 if TYPE_CHECKING:
-    from exop.remoting.transport.operation import Operation, Role
-    from exop.remoting.transport.session import Sessions
+    from exop.remoting.identity import Identity
+    from exop.remoting.transport.operation import Operation
+    from exop.remoting.transport.session import PeerHooks, Roles, Sessions
 
     Operations = Mapping[str, Operation] | Callable[[], Mapping[str, Operation]]
 
@@ -27,11 +34,13 @@ _log = logging.getLogger("exop.remoting")
 _RETRY_AFTER = 0.1
 
 
-class ControlServer:
-    """Serve *operations* at *address*: a socket path, or None for a name of its own in the run directory.
+def owner_is_admin(peer: Peer) -> Role | None:
+    """The role `admin` for the owner of the platform, on the same host, and no role for other peers."""
+    return "admin" if peer.trusted else None
 
-    The operations may be given as a function, which is called when the first peer connects. Peers are shown *name* and
-    have the *role*: on a Unix socket the peer is the owner.
+
+class ControlServer:
+    """Serve *operations* at *address*, and at the URIs *listen*.
 
     >>> from pathlib import Path
     >>> from tempfile import mkdtemp
@@ -43,6 +52,20 @@ class ControlServer:
     ...     with ControlClient(server.address) as client:
     ...         client.call("ready")
     True
+
+    Args:
+        operations: The operations, or a function that is called when the first peer connects.
+        address: A socket path, or None for a name of its own in the run directory.
+        name: The name that peers are shown.
+        limits: The limits on sizes and times.
+        local: Whether to listen at *address* at all.
+        listen: Further addresses for peers, as in `exop.remoting.transport.endpoints`.
+        identity: The identity of the platform, for addresses with TLS.
+        roles: Returns the role of a peer, or `None`, and is asked before each operation; it raises `PeerRefused` for a
+            peer that may not connect. By default, the owner is `admin`.
+        hooks: Takes over the connections of peers that are not control connections; without it, these are declined.
+        on_refusal: Called with the address and the reason when the other end of a connection cannot be identified; an
+            attacker chooses how many of these there are. By default, each is a warning in the log.
     """
 
     def __init__(
@@ -52,28 +75,48 @@ class ControlServer:
         *,
         name: str = "",
         limits: Limits = DEFAULT_LIMITS,
-        role: Role = "admin",
+        local: bool = True,
+        listen: Sequence[str] = (),
+        identity: Identity | None = None,
+        roles: Roles = owner_is_admin,
+        hooks: PeerHooks | None = None,
+        on_refusal: Callable[[str, str], None] = lambda peer, reason: _log.warning(
+            "a connection of %s was refused: %s", peer, reason
+        ),
     ) -> None:
-        self._role: Role = role
+        self._roles = roles
+        self._on_refusal = on_refusal
         self._operations = operations
         self._wanted = None if address is None else socket_path(address)
         self._name = name
         self._limits = limits
+        self._local = local
+        self._uris = tuple(listen)
+        self._identity = identity
+        self._hooks = hooks
         self._lock = threading.RLock()
         self._stopping = threading.Event()
         self._connections = Connections(limits)
         self._counts: Counter[str] = Counter()
         self._sessions: Sessions | None = None
-        self._listener: Listener | None = None
-        self._acceptor: threading.Thread | None = None
+        self._listeners: list[Listener] = []
+        self._acceptors: list[threading.Thread] = []
+        self._started = False
         self._undo_entry: Callable[[], None] = lambda: None
 
     @property
     def address(self) -> Path:
-        """The address of the listener; known from `start` on."""
-        if self._listener is None:
-            raise RuntimeError("the control server has not been started")
-        return self._listener.path
+        """The path of the Unix socket; known from `start` on."""
+        for listener in self._listeners:
+            if isinstance(listener, UnixListener):
+                return listener.path
+        raise RuntimeError("the control server has not been started, or has no Unix socket")
+
+    @property
+    def uris(self) -> list[str]:
+        """The addresses of `listen` as peers dial them, with port and name; known from `start` on."""
+        found = [Endpoint.parse(one.address) for one in self._listeners[int(self._local) :]]
+        return [str(replace(one, platform=self._name)) for one in found]
 
     @property
     def counts(self) -> dict[str, int]:
@@ -93,11 +136,22 @@ class ControlServer:
             AddressInUse: a running process listens at the address; the error names the process.
             AddressUnusable: no socket can be created at the address, or the directory is not safe.
         """
-        if self._listener is not None:
+        if self._started:
             raise RuntimeError("a control server starts once")
-        self._listener, self._undo_entry = claim(self._wanted)
-        self._acceptor = threading.Thread(target=self._accept_all, name="exop-control", daemon=True)
-        self._acceptor.start()
+        self._started = True
+        try:
+            if self._local:
+                listener, self._undo_entry = claim(self._wanted)
+                self._listeners.append(listener)
+            for uri in self._uris:
+                self._listeners.append(listen(uri, self._identity))
+        except BaseException:
+            self.stop()
+            raise
+        for one in self._listeners:
+            thread = threading.Thread(target=self._accept_all, args=(one,), name="exop-control", daemon=True)
+            self._acceptors.append(thread)
+            thread.start()
 
     def stop(self) -> None:
         """Stop listening, remove the socket, wait until running operations have answered, and end all connections.
@@ -106,19 +160,61 @@ class ControlServer:
         socket is closed, and the parent continues to listen.
         """
         with self._lock:
-            if self._listener is None or self._acceptor is None or self._stopping.is_set():
+            if not self._started or self._stopping.is_set():
                 return
             self._stopping.set()
-        if not self._listener.is_ours:
-            self._listener.close()
+        if not all(one.is_ours for one in self._listeners):
+            for listener in self._listeners:
+                listener.close()
             return
         self._connections.closing.set()
-        self._listener.sock.shutdown(socket.SHUT_RDWR)
-        self._acceptor.join()
+        for listener in self._listeners:
+            listener.shutdown()
+        for acceptor in self._acceptors:
+            acceptor.join()
         self._undo_entry()
-        self._listener.close()
+        for listener in self._listeners:
+            listener.close()
         for operation in self._connections.close():
             _log.warning("operation %r still runs after the control server has stopped", operation)
+
+    def serve_at(self, uri: str, platform: str = "", *, ended: Callable[[str], None]) -> Peer:
+        """Dial the platform at *uri*, and let it call the operations of this one: a connection with exchanged roles.
+
+        Returns once the platform there has accepted.
+
+        Args:
+            uri: The address of the other platform.
+            platform: The name that it must have; empty for any name.
+            ended: Called with one word when the connection ends.
+
+        Raises:
+            PeerUnreachable, PeerRefused, ProtocolMismatch: there is no connection.
+        """
+        from exop.remoting.transport.handshake import REVERSE, Hello, meet
+
+        hello = Hello(name=self._name, platform=platform, kind=REVERSE)
+        contact = meet(Endpoint.parse(uri), hello, self._limits, math.inf, self._identity)
+        sessions = self._loaded_sessions()
+        if self._stopping.is_set():
+            contact.channel.close()
+            raise PeerUnreachable(address=uri, problem="this platform stops")
+
+        def serve(sock: socket.socket, connection: Connection) -> None:
+            reason = "failed"
+            try:
+                reason = sessions.serve_reverse(contact, connection)
+            finally:
+                self._count(f"ended.{reason}")
+                ended(reason)
+
+        self._count("dialled")
+        self._connections.start(contact.sock, serve, contact.peer)
+        return contact.peer
+
+    def hang_up(self, which: Callable[[Peer], bool]) -> int:
+        """End the connections of the peers for which *which* returns true; return how many they were."""
+        return self._connections.hang_up(which)
 
     def __enter__(self) -> ControlServer:
         self.start()
@@ -127,36 +223,48 @@ class ControlServer:
     def __exit__(self, *exc: object) -> None:
         self.stop()
 
-    def _accept_all(self) -> None:
-        assert self._listener is not None
+    def _accept_all(self, listener: Listener) -> None:
         while not self._stopping.is_set():
             try:
-                sock, _ = self._listener.sock.accept()
+                sock = listener.accept()
             except OSError as problem:
                 # A lack of descriptors or memory passes; the wait prevents a busy loop.
                 if not self._stopping.wait(_RETRY_AFTER):
                     _log.warning("the control server cannot accept a connection: %s", problem.strerror)
                 continue
             try:
-                self._take(sock)
+                if self._connections.make_room():
+                    self._count("accepted")
+                    self._connections.start(sock, lambda sock, connection: self._serve(listener, sock, connection))
+                else:
+                    self._decline(sock, f"all its {self._limits.connections} connections are at work; try again")
             except Exception:  # noqa: BLE001 - one bad connection must not end the accepting
                 _log.exception("a control connection could not be set up")
                 sock.close()
 
-    def _take(self, sock: socket.socket) -> None:
-        peer = peer_of(sock)
-        if not peer.trusted:
-            _log.warning("a control connection of user %d (process %d) was declined", peer.uid, peer.pid)
-            self._decline(sock, f"it serves its owner only, and you are user {peer.uid}")
-        elif not self._connections.make_room():
-            self._decline(sock, f"all its {self._limits.connections} connections are at work; try again")
-        else:
-            self._count("accepted")
-            self._connections.start(sock, self._serve)
-
-    def _serve(self, sock: socket.socket, connection: Connection) -> None:
+    def _serve(self, listener: Listener, accepted: socket.socket, connection: Connection) -> None:
+        """Identify the peer, in the thread of its connection, and serve it."""
+        limits, address = self._limits, address_of(accepted)
+        deadline = time.monotonic() + limits.greeting_time
         try:
-            self._count("ended." + self._loaded_sessions().serve(sock, connection))
+            sock, connection.peer = listener.identify(accepted, deadline)
+        except (PeerRefused, OSError) as refused:
+            from exop.remoting.identity import explain
+
+            problem = refused.facts["problem"] if isinstance(refused, PeerRefused) else explain(refused)
+            self._on_refusal(address or f"a process at {listener.address}", problem)
+            if isinstance(refused, PeerRefused) and accepted.fileno() >= 0:
+                self._decline(accepted, problem)
+            else:
+                self._count("refused")
+            return
+        if connection.peer.certificate is not None and self._connections.of(connection.peer.name) > limits.per_peer:
+            problem = f"{limits.per_peer} connections of {connection.peer.name!r} are open; use one of them"
+            self._on_refusal(str(connection.peer), problem)
+            self._decline(sock, problem)
+            return
+        try:
+            self._count("ended." + self._loaded_sessions().serve(sock, connection, deadline))
         except Exception:  # noqa: BLE001 - it ends this connection and no other
             _log.exception("a control connection failed")
             self._count("ended.failed")
@@ -176,5 +284,5 @@ class ControlServer:
                 from exop.remoting.transport.session import Sessions
 
                 table = self._operations() if callable(self._operations) else self._operations
-                self._sessions = Sessions(table, self._name, self._limits, self._role)
+                self._sessions = Sessions(table, self._name, self._limits, self._roles, self._hooks)
             return self._sessions

@@ -11,8 +11,10 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
+from typing import Protocol, TypeAlias
 
 from exop.errors import (
     ExopError,
@@ -23,6 +25,7 @@ from exop.errors import (
     RequestInvalid,
     UnknownOperation,
 )
+from exop.remoting.transport.client import ControlClient
 from exop.remoting.transport.codec import BadMessage, decode_message, encode_error, encode_message
 from exop.remoting.transport.frames import (
     FAULT,
@@ -30,19 +33,33 @@ from exop.remoting.transport.frames import (
     REQUEST,
     BoundedChannel,
     DeadlineStream,
-    Declined,
     FrameRefused,
     Message,
-    Refused,
     TooLate,
+)
+from exop.remoting.transport.handshake import (
+    CONTROL,
+    DATA,
+    KINDS,
+    REVERSE,
+    Contact,
+    Declined,
+    Hello,
+    Refused,
+    Tickets,
     Welcome,
     accept,
+    calling_channel,
 )
 from exop.remoting.transport.limits import ENVELOPE, Budget, Connection, Limits
-from exop.remoting.transport.operation import ROLES, Operation, Role
-from exop.remoting.transport.sockets import peer_of
+from exop.remoting.transport.operation import PEER, ROLES, Operation, Role, operation
+from exop.remoting.transport.operation import operations as operations_of
+from exop.remoting.transport.sockets import Peer
 from exop.runtime.history import CALLER
-from exop.safe_repr import RAISED
+from exop.safe_repr import RAISED, clean
+
+#: The role of a peer, `None` for none; raises `PeerRefused` for a peer that may not connect.
+Roles: TypeAlias = Callable[[Peer], Role | None]
 
 _log = logging.getLogger("exop.remoting")
 #: Seconds from which the log reports an operation as long.
@@ -51,39 +68,69 @@ _LONG = 5.0
 _SHOWN = 100
 
 
+class PeerHooks(Protocol):
+    """Takes over accepted connections of platforms; called in the thread of the connection."""
+
+    def on_reverse(self, client: ControlClient, peer: Peer) -> None:
+        """Use *client* for calls of the platform that has dialled, and ping it more often than `Limits.silence`."""
+        ...
+
+    def on_data(self, sock: socket.socket, peer: Peer) -> None:
+        """Use *sock* as the data connection of the platform that has dialled."""
+        ...
+
+
 class Sessions:
     """Serve the connections of a server: one thread each, at most `Limits.in_flight` operations at a time."""
 
-    def __init__(self, operations: Mapping[str, Operation], name: str, limits: Limits, role: Role) -> None:
-        self._operations = dict(operations)
+    def __init__(
+        self, operations: Mapping[str, Operation], name: str, limits: Limits, roles: Roles, hooks: PeerHooks | None
+    ) -> None:
+        self._operations = {**operations_of(self), **operations}
         self._limits = limits
-        self._role = role
+        self._roles = roles
+        self._hooks = hooks
+        self._tickets = Tickets()
         self._slots = threading.BoundedSemaphore(limits.in_flight)
         self._welcome = Welcome(name=name, pid=os.getpid())
         self._incoming = Budget(limits.bytes_in, limits.small_frame)
         self._outgoing = Budget(limits.bytes_out, limits.small_frame)
 
-    def serve(self, sock: socket.socket, connection: Connection) -> str:
-        """Serve one peer until it goes or breaks a bound; return why it ended, in one word."""
-        channel, peer = self._channel(sock), peer_of(sock)
-        CALLER.set(f"user {peer.uid} (process {peer.pid})")
-        try:
-            accept(channel, self._welcome, time.monotonic() + self._limits.greeting_time)
-            while True:
-                connection.enter("idle")
-                if not channel.stream.readable(self._limits.idle_time):
-                    return "idle"
-                self._exchange(channel, connection)
-                channel.settle()
-        except (FrameRefused, Refused):
-            return "broken"
-        except (TooLate, TimeoutError):
-            return "late"
-        except EOFError:
-            return "closed"
-        finally:
-            channel.settle()
-            channel.close()
+    @operation(role=None)
+    def ping(self) -> None:
+        """Answer, so that the peer sees that the connection lasts."""
+
+    @operation(role=None)
+    def data_ticket(self) -> str:
+        """Return a ticket for one data connection of the calling platform."""
+        peer = PEER.get()
+        return self._tickets.issue(peer.name if peer is not None else "")
+
+    def serve(self, sock: socket.socket, connection: Connection, deadline: float) -> str:
+        """Serve an accepted connection until its peer goes, or breaks a bound; return why it ended, in one word."""
+        channel = self._channel(sock)
+
+        def work() -> str:
+            hello = accept(channel, self._welcome, lambda hello: self._objection(connection.peer, hello), deadline)
+            connection.peer = peer = _named(connection.peer, hello)
+            if hello.kind == CONTROL or self._hooks is None:
+                return self._answer_all(channel, connection, self._limits.idle_time)
+            sock.settimeout(None)
+            if hello.kind == REVERSE:
+                welcome = Welcome(peer.name, peer.pid, exop=hello.exop)
+                contact = Contact(sock, calling_channel(sock, self._limits), welcome, peer)
+                self._hooks.on_reverse(ControlClient.over(contact, self._limits), peer)
+            else:
+                self._hooks.on_data(sock, peer)
+            connection.is_released = True
+            return hello.kind
+
+        return self._bounded(channel, connection, work)
+
+    def serve_reverse(self, contact: Contact, connection: Connection) -> str:
+        """Serve a dialled connection whose roles are exchanged, as `serve`; the peer must call or ping."""
+        channel, silence = self._channel(contact.sock), self._limits.silence
+        return self._bounded(channel, connection, lambda: self._answer_all(channel, connection, silence))
 
     def decline(self, sock: socket.socket, problem: str) -> None:
         """Tell a peer that it is not served, without waiting for anything that it might send, and close."""
@@ -95,6 +142,58 @@ class Sessions:
             return
         finally:
             channel.close()
+
+    def _bounded(self, channel: BoundedChannel, connection: Connection, work: Callable[[], str]) -> str:
+        """Return the outcome of *work* on a connection, in one word; close the channel unless it is released."""
+        try:
+            return work()
+        except Refused as problem:
+            _log.warning("a connection of %s was refused: %s", connection.peer, problem)
+            return "refused"
+        except FrameRefused as problem:
+            _log.warning("a connection of %s was ended: %s", connection.peer, problem)
+            return "broken"
+        except (TooLate, TimeoutError):
+            return "late"
+        except EOFError:
+            return "closed"
+        finally:
+            channel.settle()
+            if not connection.is_released:
+                channel.close()
+
+    def _answer_all(self, channel: BoundedChannel, connection: Connection, patience: float) -> str:
+        """Answer requests until none begins for *patience* seconds."""
+        CALLER.set(str(connection.peer))
+        PEER.set(connection.peer)
+        while True:
+            connection.enter("idle")
+            if not channel.stream.readable(patience):
+                return "idle"
+            self._exchange(channel, connection)
+            channel.settle()
+
+    def _objection(self, peer: Peer, hello: Hello) -> str:
+        """The reason for which a peer is not accepted, or an empty string."""
+        name, sender = self._welcome.name, _named(peer, hello)
+        if hello.platform != name and (hello.platform or peer.is_on_network):
+            given = f"not {clean(hello.platform[:_SHOWN])!r}" if hello.platform else "name it: tcp://NAME@HOST:PORT"
+            return f"it is the platform {name!r}, {given}"
+        if hello.name not in ("", sender.name):
+            return f"your certificate is that of {sender.name!r}, not of {clean(hello.name[:_SHOWN])!r}"
+        if len(hello.name) > _SHOWN or not hello.name.isprintable():
+            return f"the name of a platform has at most {_SHOWN} characters, and is printable"
+        if hello.kind not in KINDS or (hello.kind != CONTROL and self._hooks is None):
+            return f"it has no {clean(hello.kind[:_SHOWN])} connections"
+        if hello.kind != CONTROL and sender.name in ("", name):
+            return f"a connection of a platform needs a name other than {name!r}"
+        try:
+            self._roles(sender)
+        except PeerRefused as problem:
+            return str(problem.facts.get("problem", problem))
+        if hello.kind == DATA and not self._tickets.redeem(hello.ticket, sender.name):
+            return "the ticket of the data connection is not valid: unknown, used, expired, or of another platform"
+        return ""
 
     def _channel(self, sock: socket.socket) -> BoundedChannel:
         return BoundedChannel(DeadlineStream(sock), self._limits, frozenset({REQUEST}), self._incoming)
@@ -132,8 +231,10 @@ class Sessions:
 
     def _run(self, name: str, payload: bytes) -> bytes:
         operation = self._find(name)
-        if ROLES.index(operation.role) > ROLES.index(self._role):
-            raise self._refusal(operation, payload)
+        if operation.role is not None:
+            role = self._roles(PEER.get() or Peer())
+            if role is None or ROLES.index(operation.role) > ROLES.index(role):
+                raise self._refusal(operation, payload, role)
         if len(payload) > operation.max_request:
             what = f"the request to {name!r}"
             raise MessageTooLarge(what=what, size=len(payload), limit=operation.max_request, cure="send less at a time")
@@ -162,13 +263,18 @@ class Sessions:
             raise UnknownOperation(operation=name, known=sorted(self._operations))
         return found
 
-    def _refusal(self, operation: Operation, payload: bytes) -> PeerRefused:
+    def _refusal(self, operation: Operation, payload: bytes, role: Role | None) -> PeerRefused:
         """Log a call for which the role of the peer is too low; return the error."""
         name, application = operation.name, ""
-        reason = f"{name!r} needs the role {operation.role}, and peers of this connection may {self._role} only"
+        reason = f"{name!r} needs the role {operation.role}, and the role of this peer is {role or 'none'}"
         if operation.on_refusal is not None and len(payload) <= operation.max_request:
             with suppress(BadMessage):
                 application = operation.on_refusal(name, decode_message(payload, operation.request), reason)
         about = f" on the application {application[:_SHOWN]!r}" if application else ""
         _log.warning("refused a call of %s%s: %s", CALLER.get(), about, reason)
         return PeerRefused(reason)
+
+
+def _named(peer: Peer, hello: Hello) -> Peer:
+    """The peer with its name: that of its certificate, or else of its greeting."""
+    return peer if peer.name else replace(peer, name=hello.name)

@@ -8,14 +8,18 @@ import socket
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from exop.errors import AddressInUse, AddressUnusable
+from exop.errors import AddressInUse, AddressUnusable, PeerRefused
+
+if TYPE_CHECKING:
+    from exop.remoting.identity import PeerCertificate
 
 LONGEST_NAME = 107
 """The largest length of a socket address, in bytes."""
-_BACKLOG = 128
+BACKLOG = 128
 _PROBE_TIME = 1.0
 _CREDENTIALS = struct.Struct("3i")
 _TIME = struct.Struct("ll")
@@ -23,43 +27,106 @@ _TIME = struct.Struct("ll")
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The process at the other end, as the kernel reports it."""
+    """The other end of a connection, as far as its transport identifies it.
 
-    pid: int
-    uid: int
+    Attributes:
+        pid: Its process; 0 if unknown.
+        uid: Its user on this host; `None` if it is identified by a certificate, or unknown.
+        name: The name in its certificate; on other transports, the name of the platform in its greeting.
+        certificate: Its certificate, of a TLS connection.
+        address: Its address, for messages.
+    """
+
+    pid: int = 0
+    uid: int | None = None
+    name: str = ""
+    certificate: PeerCertificate | None = None
+    address: str = ""
 
     @property
     def trusted(self) -> bool:
-        """Whether it belongs to our own user or to root."""
+        """Whether it belongs to our own user or to root, on this host."""
         return self.uid in (os.geteuid(), 0)
 
+    @property
+    def is_on_network(self) -> bool:
+        """Whether it uses TCP without a certificate."""
+        return not self.pid and self.certificate is None
 
-@dataclass(frozen=True, slots=True)
+    def __str__(self) -> str:
+        if self.certificate is not None:
+            return f"platform {self.name} ({self.address})"
+        process = f" (process {self.pid})" if self.pid else f" ({self.address})"
+        return (f"platform {self.name}, " if self.name else "") + f"user {self.uid}{process}"
+
+
 class Listener:
-    """A listening socket and its file.
+    """A listening socket; peers are identified by the kernel.
 
     Attributes:
-        pid: The process that made it. A forked child holds the socket, too, and must not remove the file.
+        address: The URI at which it listens, with the port that the kernel has chosen.
     """
 
-    path: Path
-    sock: socket.socket
-    inode: int
-    pid: int = field(default_factory=os.getpid)
+    def __init__(self, address: str, sock: socket.socket) -> None:
+        self.address = address
+        self._sock = sock
+        self._pid = os.getpid()
 
     @property
     def is_ours(self) -> bool:
-        """Whether this process made it."""
-        return self.pid == os.getpid()
+        """Whether this process made it; a forked child has a copy only."""
+        return self._pid == os.getpid()
+
+    def accept(self) -> socket.socket:
+        """Wait for the next connection; raises `OSError` after `shutdown`."""
+        return self._sock.accept()[0]
+
+    def identify(self, sock: socket.socket, deadline: float) -> tuple[socket.socket, Peer]:
+        """Identify the peer of an accepted connection; returns the socket to use from now on.
+
+        Waits for the peer until *deadline* (of `time.monotonic`).
+
+        Raises:
+            PeerRefused: the peer belongs to another user.
+            OSError: the peer does not complete a TLS handshake, or its certificate is not accepted.
+        """
+        peer = replace(peer_of(sock), address=self.address)
+        check_owner(peer, self.address)
+        return sock, peer
+
+    def shutdown(self) -> None:
+        """Wake `accept`, and accept no further connection."""
+        self._sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._sock.close()
+
+
+class UnixListener(Listener):
+    """A listening Unix socket and its file."""
+
+    def __init__(self, path: Path, sock: socket.socket) -> None:
+        super().__init__(f"unix:{path}", sock)
+        self.path = path
+        self._inode = path.lstat().st_ino
 
     def close(self) -> None:
         """Stop listening and remove the file, unless another process has replaced it."""
-        self.sock.close()
+        self._sock.close()
+        # A forked child holds the socket, too, and must not remove the file.
         if not self.is_ours or not self.path.parent.is_dir():
             return
         with locked(self.path.parent), suppress(FileNotFoundError):
-            if self.path.lstat().st_ino == self.inode:
+            if self.path.lstat().st_ino == self._inode:
                 self.path.unlink()
+
+
+def check_owner(peer: Peer, address: str) -> None:
+    """Raise `PeerRefused` unless *peer* belongs to our own user or to root."""
+    if not peer.trusted:
+        who = "your user is unknown" if peer.uid is None else f"you are user {peer.uid}"
+        raise PeerRefused(address=address, problem=f"it serves its owner only, and {who}")
 
 
 def peer_of(sock: socket.socket) -> Peer:
@@ -68,7 +135,7 @@ def peer_of(sock: socket.socket) -> Peer:
     return Peer(pid, uid)
 
 
-def listen(path: Path) -> Listener:
+def listen(path: Path) -> UnixListener:
     """Listen at *path*; the socket of a dead process there is replaced."""
     if not hasattr(socket, "SO_PEERCRED"):
         problem = "this system does not report the process at the other end"
@@ -84,24 +151,30 @@ def listen(path: Path) -> Listener:
             with short_name(fresh) as name:
                 sock.bind(name)
             fresh.chmod(0o600)
-            sock.listen(_BACKLOG)
+            sock.listen(BACKLOG)
             fresh.rename(path)
         except OSError as problem:
             sock.close()
             raise AddressUnusable(
                 address=str(path), problem=problem.strerror, cure="take a directory that can hold a socket"
             ) from None
-        return Listener(path, sock, path.lstat().st_ino)
+        return UnixListener(path, sock)
 
 
 def dial(path: Path, timeout: float) -> socket.socket:
     """Connect to the socket at *path*; the connection is in blocking mode."""
+    with short_name(path) as name:
+        return connect(name, timeout)
+
+
+def connect(name: str | bytes, timeout: float) -> socket.socket:
+    """Connect to the Unix socket with this address."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         # A non-blocking connect does not wait for room in the queue of a Unix socket; a send timeout bounds the wait.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIME.pack(int(timeout), int(timeout % 1 * 1e6)))
-        with short_name(path) as name:
-            sock.connect(name)
+        sock.connect(name)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIME.pack(0, 0))
     except BaseException:
         sock.close()
         raise

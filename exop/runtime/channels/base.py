@@ -9,10 +9,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, NoReturn
 from weakref import WeakKeyDictionary
 
-from exop.errors import StateError
+from exop.errors import PeerUnreachable, StateError
 from exop.model.items import EndOfStream, Punctuation
 from exop.model.meshes.mesh import ChannelSpec
 from exop.model.meshes.partitions import PARTITIONS
@@ -20,6 +20,7 @@ from exop.model.slets.ports import PortType
 from exop.model.slets.signature import read_settings
 from exop.model.slets.spec import Setting, configured
 from exop.runtime.channels.partitioned import Partitioning
+from exop.runtime.channels.wire import Wires
 from exop.runtime.dataflow.entry import Entry, InFlight, fan_out
 
 #: The clock for the allowances of punctuations.
@@ -64,6 +65,11 @@ class Channel(ABC):
         asked: The current specification, with settings and pending updates.
         home: The folder of the channel in the state directory, which may not exist yet; `None` without a state
             directory.
+        wires: The connections to other platforms, for the halves of a remote connector.
+        call_peer: Calls an operation of a peer, given its name, that of the operation, and named arguments.
+        application, kinds: The name of the application, and the channel kinds of the platform.
+        reading: The methods beyond those of every channel that only read; others need the right to write.
+        unacknowledged: The number of events that a peer has not acknowledged; without peers always 0.
         trouble: The problem of the channel, as a string, which the status shows and `wait` raises.
     """
 
@@ -76,12 +82,18 @@ class Channel(ABC):
     live: bool = False
     port_entries: Sequence[Entry] = ()
     refuses_whole: ClassVar[bool] = False
+    unacknowledged: int = 0
+    reading: ClassVar[frozenset[str]] = frozenset()
     partitioning: Partitioning | None = None
     asked: ChannelSpec
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.home: Path | None = None
+        self.wires: Wires = {}
+        self.call_peer: Callable[..., Any] = no_peer
+        self.application = ""
+        self.kinds: Mapping[str, type[Channel]] = {}
         self.trouble: str | None = None
         self.awaited: dict[str, Callable[[], None]] = {}
 
@@ -96,6 +108,9 @@ class Channel(ABC):
     def read(self, port: str) -> list[Any]:
         """Return the content for a pulling port (`pull_mode = "read"`)."""
         return []
+
+    def typed(self, types: Sequence[PortType]) -> None:
+        """Set the types of the ports at the channel; called before `entry`."""
 
     def readers(self, ports: Sequence[str]) -> None:
         """Set the pulling ports that read the content; called before `entry`."""
@@ -114,6 +129,10 @@ class Channel(ABC):
         """Return the fields of items that the settings name, each with its setting, so that they are checked."""
         return [("by", settings["by"])] if settings.get("by") else []
 
+    def native(self, engine: str) -> Mapping[str, Any] | None:
+        """Return a reference by which *engine* itself reads the items, without the platform; `None` if it cannot."""
+        return None
+
     def reconfigure(self, settings: Mapping[str, Any], *, close: bool) -> Callable[[], None]:
         """Replace all settings between two items; return a function that restores the old ones.
 
@@ -127,6 +146,9 @@ class Channel(ABC):
 
     def open(self) -> None:
         """Prepare for the first item."""
+
+    def attach(self) -> None:
+        """Begin to exchange items with another platform. Called when the content is restored, and the wiring bound."""
 
     def close(self) -> None:
         """Release the resources of a channel that is removed."""
@@ -156,6 +178,11 @@ class Channel(ABC):
 
     def committed(self) -> None:
         """Record that the checkpoint of the last `capture` is committed."""
+
+
+def no_peer(peer: str, operation: str, **arguments: Any) -> NoReturn:
+    """Raise `PeerUnreachable`, on a platform without peers."""
+    raise PeerUnreachable(address=peer, problem="this platform has no connections")
 
 
 class DirectChannel(Channel):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
 from exop.errors import MeshError, StateError, StoredStateError
 from exop.logs import logger
 from exop.model.items import CONTROL, EndOfStream, Punctuation
-from exop.runtime.channels.base import KeepingChannel, Outlet
+from exop.runtime.channels.base import Channel, KeepingChannel, Outlet
 from exop.runtime.dataflow.entry import Entry, InFlight, Unwind
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.log.memory import EventLog, Fsync, MemoryLog, Position, Retention, flat
@@ -41,6 +41,7 @@ class LogChannel(KeepingChannel):
     """
 
     kind: ClassVar[str] = "log"
+    reading: ClassVar[frozenset[str]] = frozenset({"began", "end", "events", "pieces", "position", "replay", "start"})
 
     def __init__(
         self,
@@ -238,13 +239,18 @@ class LogChannel(KeepingChannel):
 
     def _wait(self, problem: StateError, work: InFlight) -> None:
         """Make the pusher wait at its safe point, and retry; without a driver, raise *problem*."""
-        driver = current_driver()
-        if driver is None:
-            raise problem
-        if self.trouble is None:
-            logger("exop.log").error(
-                "a log cannot be written, and its producers wait", channel=self.name, problem=str(problem)
-            )
-        self.trouble = str(problem)
-        driver.on_caught_up()
-        raise Unwind(self.trouble, lambda: False, work, patience=AGAIN)
+        wait_for_disk(self, problem, work)
+
+
+def wait_for_disk(channel: Channel, problem: StateError, work: InFlight) -> NoReturn:
+    """Make the driver that pushes into *channel* wait at its safe point, and retry; without one, raise *problem*."""
+    driver = current_driver()
+    if driver is None:
+        raise problem
+    if channel.trouble is None:
+        logger("exop.log").error(
+            "a log cannot be written, and its producers wait", channel=channel.name, problem=str(problem)
+        )
+    channel.trouble = str(problem)
+    driver.on_caught_up()
+    raise Unwind(channel.trouble, lambda: False, work, patience=AGAIN)

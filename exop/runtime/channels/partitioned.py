@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from exop.errors import MeshError
 from exop.model.meshes.partitions import MOST, partition_of, ranges, rows_by_owner
-from exop.runtime.dataflow.entry import Entry, LateEntry, Method, Push, Unwind, fan_out, in_turn
+from exop.runtime.dataflow.entry import Entry, LateEntry, Method, Push, Step, Unwind, fan_out, in_turn
 from exop.safe_repr import safe_repr
 
 #: The maximum number of keys of which the owner is remembered, for each channel.
@@ -178,6 +178,26 @@ def route(partitioning: Partitioning, groups: Sequence[Members], refuse: Refuse,
     late = {"push": lambda: _push(partitioning.key, table, push_other), "push_batch": lambda: push_batch}
     made = LateEntry(fan_out(members).control, {**late, "probe": probe} if probing else late)
     return made
+
+
+def shared_out(partitioning: Partitioning, members: Members, method: Method, payload: Any) -> Iterator[Step]:
+    """Yield the parts of a payload for the members of one group; a control item goes to all of them.
+
+    Raises:
+        LookupError: an item has no key.
+        TypeError: the key of an item has no partition.
+    """
+    if method not in ("push", "push_batch"):
+        yield from ((entry, method, payload) for entry in members.values())
+        return
+    table = _table(partitioning, [members])
+    if method == "push":
+        yield table[partition_of(key_reader(partitioning.by)(payload), len(table))], method, payload
+    elif isinstance(payload, list):
+        parts = _split(payload, _Owners(table), key_reader(partitioning.by))
+        yield from ((entry, method, part) for entry, part in parts)
+    else:
+        yield from ((entry, method, part) for entry, part in _split_columns(payload, partitioning.by, table))
 
 
 def _push(key: str, table: Sequence[Entry], other: Callable[[Any, BaseException], None]) -> Push:

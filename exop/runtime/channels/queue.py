@@ -25,7 +25,7 @@ from exop.runtime.drivers.base import Driver, Signal, current_driver
 SPILL = 1_000_000
 #: The kinds of entries in the form of `capture`.
 KINDS: Final[Mapping[Method, str]] = {"push": "item", "push_batch": "batch", "control": "control"}
-_METHODS: Final[Mapping[str, Method]] = {kind: method for method, kind in KINDS.items()}
+METHODS: Final[Mapping[str, Method]] = {kind: method for method, kind in KINDS.items()}
 #: A lock that is held while a driver checks for a deadlock, and records that it waits for room.
 _WAITING = threading.Lock()
 
@@ -235,6 +235,8 @@ class QueueChannel(Buffered):
         """Deliver up to *most* entries, each after a safe point."""
         if not self._is_drained_by(driver):
             return 0
+        if self.deliver.gathers:
+            return self._drain_batches(driver, most)
         popleft, push = self.entries.popleft, self.deliver.uncounted
         for moved in range(most):
             probe = False
@@ -270,6 +272,37 @@ class QueueChannel(Buffered):
             driver.busy = False
         driver.rest()
         return most
+
+    def _drain_batches(self, driver: Driver, most: int) -> int:
+        """Deliver up to *most* batches of waiting items, and other entries, each after a safe point."""
+        for moved in range(most):
+            driver.busy = True
+            probe = driver.attend() if driver.attention else False
+            if not self._is_drained_by(driver) or not self.entries:
+                driver.rest()
+                return moved
+            packet = self._gathered(self.deliver.gathers)
+            try:
+                self._deliver_packet(driver, packet, probe=probe)
+            except Unwind:
+                raise
+            except BaseException as error:
+                raise self._back(driver, packet, error) from error
+            driver.busy = False
+        driver.rest()
+        return most
+
+    def _gathered(self, most: int) -> Packet:
+        """Remove the first entry or, if it is a plain item, up to *most* plain items as one batch."""
+        entries = self.entries
+        first = entries.popleft()
+        if type(first) is Packet:
+            return first
+        batch = [first]
+        while len(batch) < most and entries and type(entries[0]) is not Packet:
+            batch.append(entries.popleft())
+        self._lighten(1 - len(batch))
+        return Packet("push_batch", batch)
 
     def _is_drained_by(self, driver: Driver) -> bool:
         return self.worker is driver and (driver.only is None or self in driver.only)
@@ -389,7 +422,7 @@ class QueueChannel(Buffered):
         kind, payload = entry
         if kind == "batch":
             self._lighten(1 - weight(payload))
-        return payload if kind == "item" else Packet(_METHODS[kind], payload)
+        return payload if kind == "item" else Packet(METHODS[kind], payload)
 
     def _lighten(self, items: int) -> None:
         with self._lock:

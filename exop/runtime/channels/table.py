@@ -23,6 +23,7 @@ class LatchChannel(KeepingChannel):
     """
 
     kind: ClassVar[str] = "latch"
+    reading: ClassVar[frozenset[str]] = frozenset({"get", "items"})
     pull_mode: ClassVar[PullMode] = "read"
     _unit: ClassVar[str] = "keys"
 
@@ -119,6 +120,7 @@ class TableChannel(LatchChannel):
     """
 
     kind: ClassVar[str] = "table"
+    reading: ClassVar[frozenset[str]] = LatchChannel.reading | {"find", "scan"}
     _unit: ClassVar[str] = "rows"
 
     def __init__(

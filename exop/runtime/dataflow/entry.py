@@ -45,12 +45,14 @@ class Entry:
         store: Stores an in-flight item in a queue without waiting for room; `None` if the entry leads to no queue.
         targets: The entries of a fan-out, to each of which an in-flight item is passed.
         behind: The entries downstream, to which in-flight items are passed if the endpoint was removed.
+        gathers: The maximum number of waiting items that a queue passes as one batch; 0: it passes them one by one.
     """
 
     __slots__ = (
         "behind",
         "control",
         "endpoint",
+        "gathers",
         "link",
         "pass_on",
         "probe",
@@ -88,6 +90,7 @@ class Entry:
         self.store = store
         self.targets: Sequence[Entry] = ()
         self.behind = behind
+        self.gathers = 0
 
     def name_endpoint(self, endpoint: str) -> None:
         """Set the endpoint to which the entry and its probe lead."""

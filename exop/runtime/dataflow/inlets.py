@@ -151,6 +151,25 @@ class Inlets:
             for item in found:
                 self._inlet(driver, item).items.append(replace(item, stamp=next(self._behind)))
 
+    def post_in_order(self, depth: Callable[[str], float], work: Iterable[InFlight]) -> None:
+        """Post items behind those that wait at the same endpoints or farther downstream, before all later ones."""
+        found = [*work]
+        self.post(found)
+        for runner in {self.runner(one.entry.endpoint) for one in found}:
+            if runner is not None:
+                self.put_in_order(depth, runner)
+
+    def destinations(self, item: InFlight) -> Iterator[str]:
+        """Yield the endpoints at which *item* waits after `post`; at a queue, it is stored."""
+        endpoint, entry = item.entry.endpoint, item.entry
+        if endpoint in self.entries:
+            yield endpoint
+            return
+        removed = bool(endpoint)
+        if not (removed and isinstance(item.payload, CONTROL)):
+            for one in (*entry.targets, *(entry.behind if removed else ())):
+                yield from self.destinations(replace(item, entry=one))
+
     def exchange(
         self, concerned: Callable[[str], bool], drivers: Collection[Runner], change: Callable[[Any], Any]
     ) -> None:
@@ -158,6 +177,12 @@ class Inlets:
         for endpoint, inlet in list(self._inlets.items()):
             if inlet.runner in drivers and isinstance(endpoint, str) and concerned(endpoint):
                 inlet.items = deque(replace(one, payload=change(one.payload)) for one in inlet.items)
+
+    def drop(self, leaves: Callable[[str], bool]) -> None:
+        """Drop what waits before the endpoints that leave, since it goes elsewhere; their drivers are parked."""
+        for endpoint, inlet in list(self._inlets.items()):
+            if isinstance(endpoint, str) and leaves(endpoint):
+                inlet.items.clear()
 
     def drop_marks(self, endpoints: Collection[str]) -> None:
         """Drop the control items that wait before these endpoints, since they belong to another stream."""

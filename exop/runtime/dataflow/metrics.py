@@ -275,6 +275,11 @@ class ComponentMetrics:
         self.batches, self.errors, self.skipped = (held.get(name, 0) for name in _COUNTED)
         self.recovered = {"items_in": total(self.before, "in"), "items_out": total(self.before, "out")}
 
+    def resume(self, restored: ComponentMetrics) -> None:
+        """Continue from the counts that *restored* has got by `restore`, without those that it has counted itself."""
+        self.before, self.recovered = dict(restored.before), restored.recovered
+        self.batches, self.errors, self.skipped = (getattr(restored, name) for name in _COUNTED)
+
 
 def capture_metrics(metrics: Mapping[str, ComponentMetrics]) -> dict[str, dict[str, Any]]:
     """Return the counts of several components as plain data, for a checkpoint."""

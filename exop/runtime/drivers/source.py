@@ -186,12 +186,14 @@ class SourceDriver(ThreadDriver):
 
     def take_in_flight(self) -> list[InFlight]:
         """Take out the item that was yielded and not pushed."""
-        (item,), self.yielded = self.yielded or (None,), None
-        if item is None:
-            return []
-        method = method_for(item, whole=self._batches)
-        self.rows += count_items(method, item)
-        return [InFlight(self.entry, method, item)]
+        found, self.yielded = self.in_flight(), None
+        self.rows += sum(count_items(one.method, one.payload) for one in found)
+        return found
+
+    def in_flight(self) -> list[InFlight]:
+        """Return the item that was yielded and not pushed; it stays there."""
+        (item,) = self.yielded or (None,)
+        return [] if item is None else [InFlight(self.entry, method_for(item, whole=self._batches), item)]
 
     def restore(self, yielded: tuple[Any] | None) -> None:
         """Restore the item that was yielded and not pushed; a release without batches has stored a single item."""

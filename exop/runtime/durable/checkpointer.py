@@ -16,9 +16,10 @@ import dataclasses
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from exop.errors import CheckpointError, ComponentFailed, ExopError, NotCommitted
@@ -26,7 +27,9 @@ from exop.logs import logger
 from exop.model.meshes.mesh import Mesh
 from exop.runtime.channels.base import Channel
 from exop.runtime.component import Component
+from exop.runtime.dataflow.entry import Method
 from exop.runtime.deployment import Deployment
+from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.source import SourceDriver, ThreadDriver
 from exop.runtime.durable.engine_journal import DiskJournal
 from exop.runtime.durable.failpoints import failpoint
@@ -62,6 +65,19 @@ class Figures:
     trouble: str | None = None
 
 
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """A checkpoint that is not written yet.
+
+    Attributes:
+        retired: The folders of engines to which only the checkpoint before refers.
+    """
+
+    number: int
+    snapshot: Snapshot
+    retired: list[Path]
+
+
 class Checkpointer:
     """Takes checkpoints of one deployment, in its own thread, at the interval that the mesh specifies.
 
@@ -82,7 +98,8 @@ class Checkpointer:
 
     def start(self) -> None:
         """Take checkpoints periodically from now on."""
-        self._thread.start()
+        if self._thread.ident is None:
+            self._thread.start()
 
     def stop(self) -> None:
         """Stop taking checkpoints periodically."""
@@ -100,6 +117,30 @@ class Checkpointer:
         """Take the first checkpoint, before any item moves."""
         self._carry_out(self._prepared, PATIENCE, COMMITTING)
 
+    @contextmanager
+    def reserved(self) -> Iterator[None]:
+        """Let only the caller take checkpoints during the block, by `candidate` and `adopt`."""
+        with self._alone(PATIENCE):
+            yield
+
+    def candidate(self, mesh: Mesh, work: Iterable[tuple[str, Method, Any]]) -> Candidate:
+        """Capture the application as it will be when a change is committed, which has parked all drivers.
+
+        Args:
+            mesh: The mesh after the change.
+            work: The in-flight items after the change, as `capture` stores them.
+        """
+        with self._noted():
+            self._check_drivers(self._deployment.drivers())
+            return self._taken(partial(self._prepared, mesh=mesh, work=work))
+
+    def adopt(self, candidate: Candidate) -> None:
+        """Write a candidate as the last checkpoint, since the change is committed."""
+        begun = self._written(candidate)
+        with self._noted(failed=False):
+            self._committed(begun, PATIENCE)
+        self._note(None)
+
     def status(self) -> dict[str, Any]:
         """Return the metrics of the checkpoints as plain data."""
         return {"every_s": self._deployment.mesh.durable, **dataclasses.asdict(self.figures)}
@@ -110,34 +151,44 @@ class Checkpointer:
 
     def _carry_out(self, captured: Callable[[int], Snapshot], patience: float, committing: float) -> None:
         """Capture, write, commit; wait up to *patience* s for the previous checkpoint, *committing* s for the slets."""
-        deployment, figures = self._deployment, self.figures
         with self._alone(patience):
-            with deployment.changing:
+            with self._deployment.changing:
                 failpoint("checkpoint-begin")
-                retired = list(deployment.retired)
-                number = self._number = self._number or self._checkpoints.number(deployment.name) + 1
                 with self._noted():
-                    self._check_free()
-                    snapshot = captured(number)
-                    failpoint("checkpoint-released")
-                    self._sync()
-                    begin = time.perf_counter()
-                    figures.written_bytes = self._checkpoints.write(snapshot)
-                    self._number += 1
-                    figures.write_ms = _milliseconds(begin)
-                    figures.taken += 1
-                    figures.bytes = sum(map(len, snapshot.parts.values()))
-                with self._noted(failed=False):
-                    journals = self._journals()
-                    for name, held in engine_positions(snapshot).items() if journals else ():
-                        journals[name].trim_output(held)
-                    for folder in retired:  # only the previous checkpoint refers to it
-                        shutil.rmtree(folder, ignore_errors=True)
-                        deployment.retired.remove(folder)
-                    begun = self._commit(number)
+                    taken = self._taken(captured)
+                begun = self._written(taken)
             with self._noted(failed=False):  # others may change the application meanwhile
                 self._committed(begun, committing)
             self._note(None)
+
+    def _taken(self, captured: Callable[[int], Snapshot]) -> Candidate:
+        """Capture the application; all output that belongs to the checkpoint is on the disk then."""
+        retired = list(self._deployment.retired)
+        number = self._number = self._number or self._checkpoints.number(self._deployment.name) + 1
+        self._check_free()
+        snapshot = captured(number)
+        failpoint("checkpoint-released")
+        self._sync()
+        return Candidate(number, snapshot, retired)
+
+    def _written(self, taken: Candidate) -> list[Component]:
+        """Write a checkpoint and start to commit it; return the slets that emit output at the commit."""
+        deployment, figures, snapshot = self._deployment, self.figures, taken.snapshot
+        with self._noted():
+            begin = time.perf_counter()
+            figures.written_bytes = self._checkpoints.write(snapshot)
+            self._number += 1
+            figures.write_ms = _milliseconds(begin)
+            figures.taken += 1
+            figures.bytes = sum(map(len, snapshot.parts.values()))
+        with self._noted(failed=False):
+            journals = self._journals()
+            for name, held in engine_positions(snapshot).items() if journals else ():
+                journals[name].trim_output(held)
+            for folder in taken.retired:  # only the previous checkpoint refers to it
+                shutil.rmtree(folder, ignore_errors=True)
+                deployment.retired.remove(folder)
+            return self._commit(taken.number)
 
     @contextmanager
     def _alone(self, patience: float) -> Iterator[None]:
@@ -203,12 +254,7 @@ class Checkpointer:
                 else:
                     pause.wait_parked()
             pause.stop()
-            for driver in drivers:
-                if isinstance(driver, ThreadDriver) and driver.crash is not None:
-                    problem = f"the driver {driver.name} has crashed: {error_text(driver.crash)}"
-                    raise self._refused(problem, "restart it from the last one")
-                if driver.held_by is not None and not driver.filled and driver not in sources:
-                    raise self._refused(driver.held_by, "repair that first")
+            self._check_drivers(drivers)
             begin = time.perf_counter()
             snapshot = self._prepared(number)
             self.figures.pause_ms = _milliseconds(begin)
@@ -217,15 +263,28 @@ class Checkpointer:
                 driver.halt()
         return snapshot
 
-    def _prepared(self, number: int) -> Snapshot:
-        """Prepare and capture, while the stream is paused."""
+    def _check_drivers(self, drivers: Iterable[Driver]) -> None:
+        """Refuse a checkpoint if the in-flight items of a driver, which is parked, are not known."""
+        for driver in drivers:
+            if isinstance(driver, ThreadDriver) and driver.crash is not None:
+                problem = f"the driver {driver.name} has crashed: {error_text(driver.crash)}"
+                raise self._refused(problem, "restart it from the last one")
+            if driver.held_by is not None and not driver.filled and not isinstance(driver, SourceDriver):
+                raise self._refused(driver.held_by, "repair that first")
+
+    def _prepared(
+        self, number: int, mesh: Mesh | None = None, work: Iterable[tuple[str, Method, Any]] | None = None
+    ) -> Snapshot:
+        """Prepare and capture, while the stream is paused; *mesh* and *work* as for `candidate`."""
         deployment, known = self._deployment, self._owners
         self._call("prepare_checkpoint", number)
         name = deployment.name
         self._owners = {one: known.get(one) or Owner(name, one, f"{name}/{one}") for one in deployment.channels}
-        work = partial(capture, deployment, self._topology(), self._owners)
+        topology = self._topology() if mesh is None else mesh.to_toml()
+        revision = None if mesh is None else mesh.revision
+        take = partial(capture, deployment, topology, self._owners, revision=revision, work=work)
         component = next(iter(deployment.components.values()), None)
-        return work() if component is None else component.user.run(component, CAPTURING, work, PATIENCE)
+        return take() if component is None else component.user.run(component, CAPTURING, take, PATIENCE)
 
     def _topology(self) -> str:
         """Return the topology of the mesh, rendered again if the mesh has changed."""

@@ -18,7 +18,7 @@ import sqlite3
 import threading
 import zlib
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -36,6 +36,8 @@ GENERATION: Final = "generation"
 _MAGIC: Final = b"SQLite format 3\0"
 #: Large pages halve the cost of writing states of megabytes.
 _PAGE: Final = 65536
+#: The pages of the write-ahead log, 16 MiB, from which a transaction moves them into the database.
+_LOGGED: Final = 256
 _APPLICATIONS: Final = """
 CREATE TABLE applications (
     name TEXT PRIMARY KEY, revision INTEGER NOT NULL, active INTEGER NOT NULL, sum INTEGER NOT NULL);"""
@@ -155,7 +157,8 @@ class Database:
                 found = Inspected(build(directory), {}, VERSION)
             self.connection, self.damaged = _connect(self.path), found.damaged
             try:
-                for pragma in ("locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = FULL"):
+                modes = ("locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = FULL")
+                for pragma in (*modes, f"wal_autocheckpoint = {_LOGGED}"):
                     self.connection.execute(f"PRAGMA {pragma}")
                 self.connection.execute(_HISTORY)
                 self._noted.write(found.generation._replace(committed=True))
@@ -203,6 +206,8 @@ class Database:
             except BaseException as problem:
                 if self.connection.in_transaction:
                     self.connection.execute("ROLLBACK")
+                if isinstance(problem, sqlite3.Error) and problem.sqlite_errorcode == sqlite3.SQLITE_FULL:
+                    self._make_room()
                 if isinstance(problem, (sqlite3.Error, OSError)):
                     raise StateError(f"{self.path} could not be written: {problem}") from problem
                 raise
@@ -215,6 +220,11 @@ class Database:
                     logger("exop.runtime").error("the generation file was not written", path=path, error=str(error))
             for application in applications:
                 self.damaged.pop(application, None)
+
+    def _make_room(self) -> None:
+        """Give back the room of the write-ahead log, for the next transaction."""
+        with suppress(sqlite3.Error):  # the caller raises the error of its transaction
+            self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
         """Close the connection."""

@@ -54,10 +54,24 @@ class Snapshot:
     parts: dict[Key, bytes] = field(default_factory=dict)
 
 
-def capture(deployment: Deployment, topology: str, owners: Mapping[str, Owner] = MappingProxyType({})) -> Snapshot:
+def capture(
+    deployment: Deployment,
+    topology: str,
+    owners: Mapping[str, Owner] = MappingProxyType({}),
+    *,
+    revision: int | None = None,
+    work: Iterable[tuple[str, Method, Any]] | None = None,
+) -> Snapshot:
     """Take a snapshot while every driver is parked; *topology* is that of the deployment's mesh.
 
     The call in progress is attributed to each slet, and to the owner of each channel, in turn.
+
+    Args:
+        deployment: The application.
+        topology: Its mesh, as a topology file.
+        owners: The owners of the channels.
+        revision: The revision of the mesh, if a change is not committed yet.
+        work: The items in flight after that change, each with its endpoint and method.
     """
     failpoint("memento-before")
     components, application = deployment.components, deployment.name
@@ -75,7 +89,7 @@ def capture(deployment: Deployment, topology: str, owners: Mapping[str, Owner] =
     merges = capture_merges({name: component.merge for name, component in components.items()})
     figures = capture_metrics({name: component.metrics for name, component in components.items()})
     held: dict[Key, Any] = {
-        ("node", name): {"merge": merges[name], "figures": figures[name], **_node(component)}
+        ("node", name): {"merge": merges[name], "figures": figures[name], **capture_node(component)}
         for name, component in components.items()
     }
     for name, channel in deployment.channels.items():
@@ -89,15 +103,16 @@ def capture(deployment: Deployment, topology: str, owners: Mapping[str, Owner] =
             held["queue", place] = dict(queue.capture())
     if deployment.merges:
         held |= {("merge", name): state for name, state in capture_merges(deployment.merges).items()}
-    if in_flight := _work(deployment):
+    if in_flight := _work(deployment, work):
         held["inlets", ""] = in_flight
     # Encoding takes a tenth of the time of a deep copy; later calls of the slets do not alter the bytes.
     parts |= encode_each(held, lambda key: f"{' '.join(key)}: what waits there", levels=DEPTH + AROUND)
-    return Snapshot(application, deployment.mesh.revision, topology, dict(deployment.reasons), parts)
+    revision = deployment.mesh.revision if revision is None else revision
+    return Snapshot(application, revision, topology, dict(deployment.reasons), parts)
 
 
-def _node(component: Component) -> dict[str, Any]:
-    """Return the progress, in-flight items and dead letters of one component."""
+def capture_node(component: Component) -> dict[str, Any]:
+    """Return the end, the in-flight items and the dead letters of one component as plain data, for `restore_node`."""
     outputs = {name: one for name, one in component.outputs.items() if isinstance(one, BufferedOutput)}
     held: dict[str, Any] = {
         "over": component.status is State.ENDED,
@@ -114,16 +129,17 @@ def _node(component: Component) -> dict[str, Any]:
     return held
 
 
-def _work(deployment: Deployment) -> list[tuple[str, str, Any]]:
-    """Return the in-flight items in the inlets, in order, each with its endpoint."""
+def _work(deployment: Deployment, work: Iterable[tuple[str, Method, Any]] | None = None) -> list[tuple[str, str, Any]]:
+    """Return the in-flight items (by default those in the inlets), in order, each with its endpoint."""
     found: list[tuple[str, str, Any]] = []
-    for _, one in deployment.inlets.waiting():
-        if one.entry is NOWHERE or isinstance(one, Call):  # no item; closed windows are also emitted with the next item
-            continue
-        if one.entry.endpoint not in deployment.entries:
-            problem = f"{one.payload!r:.200} is on its way to {one.entry.endpoint or 'a window of several ports'}"
+    if work is None:  # a call is no item; closed windows are also emitted with the next item
+        waiting = (one for _, one in deployment.inlets.waiting() if one.entry is not NOWHERE)
+        work = ((one.entry.endpoint, one.method, one.payload) for one in waiting if not isinstance(one, Call))
+    for endpoint, method, payload in work:
+        if endpoint not in deployment.entries:
+            problem = f"{payload!r:.200} is on its way to {endpoint or 'a window of several ports'}"
             raise CheckpointError(application=deployment.name, problem=problem, cure="repair what is suspended first")
-        found.append((one.entry.endpoint, one.method, _referred(deployment, one.payload)))
+        found.append((endpoint, method, _referred(deployment, payload)))
     return found
 
 
@@ -162,7 +178,7 @@ def restore_contents(deployment: Deployment, snapshot: Snapshot) -> None:
     # Channels first: an in-flight item may be a window of a channel.
     for (kind, name), held in sorted(parts.items(), key=lambda part: part[0][0] != "channel"):
         if kind == "node":
-            _restore_node(deployment.components[name], held)
+            restore_node(deployment.components[name], held)
         elif kind == "merge":
             deployment.merges.setdefault(name, ControlMerge()).restore(held)
         elif kind == "channel":
@@ -187,7 +203,8 @@ def _read(stored: bytes) -> Any:
     return decode(stored, levels=DEPTH + AROUND)
 
 
-def _restore_node(component: Component, held: dict[str, Any]) -> None:
+def restore_node(component: Component, held: Mapping[str, Any]) -> None:
+    """Restore the result of `capture_node`, with `merge` and `figures`; the items of pulled ports come later."""
     component.over = held["over"]
     component.merge.restore(held["merge"])
     component.ended.update(held["ended"])

@@ -71,7 +71,7 @@ class Checkpoints:
     def write(self, snapshot: Snapshot) -> int:
         """Replace the last checkpoint of an application, in one transaction; return the bytes that were written."""
         name, parts = snapshot.application, snapshot.parts
-        digests = {key: blake2b(content, digest_size=16).digest() for key, content in parts.items()}
+        digests = {key: _digest(content) for key, content in parts.items()}
         try:
             with self._database.transaction(name) as database:
                 known = self._written.pop(name, {})
@@ -94,6 +94,23 @@ class Checkpoints:
         self._written[name] = digests
         failpoint("checkpoint-committed")
         return sum(len(row[-1]) for row in changed)
+
+    def changes(self, snapshot: Snapshot, *, anew: bool) -> dict[str, Any]:
+        """Return as plain data in which parts a snapshot differs from the last checkpoint, for `promote`.
+
+        If *anew*, all parts are new, since the last checkpoint is that of an earlier application.
+        """
+        known = {} if anew else self._written.get(snapshot.application, {})
+        parts = [(*key, part if known.get(key) != _digest(part) else None) for key, part in snapshot.parts.items()]
+        return {"reasons": snapshot.reasons, "parts": parts}
+
+    def promote(self, application: str, revision: int, topology: str, changes: Mapping[str, Any]) -> None:
+        """Write what `changes` returned as the last checkpoint, after a restart, unless a later one was written."""
+        last = self.read(application)
+        if last is None or last.revision < revision:
+            parts = {(kind, name): part for kind, name, part in changes["parts"]}
+            parts = {key: last.parts[key] if part is None and last else part for key, part in parts.items()}
+            self.write(Snapshot(application, revision, topology, changes["reasons"], parts))
 
     def read(self, application: str) -> Snapshot | None:
         """Return the last checkpoint of an application, or `None`."""
@@ -118,6 +135,11 @@ class Checkpoints:
         """Return the number of the last checkpoint of an application; 0 if there is none."""
         ((number,),) = self._database.rows(_NUMBER, application)
         return int(number)
+
+    def revision(self, application: str) -> int:
+        """Return the revision of the mesh in the last checkpoint of an application; -1 if there is none."""
+        found = self._database.rows("SELECT revision FROM checkpoints WHERE application = ?", application)
+        return int(found[0][0]) if found else -1
 
     def has(self, application: str) -> bool:
         """Whether an application has a checkpoint; one that cannot be read counts."""
@@ -350,6 +372,10 @@ def read_history(directory: Path, application: str) -> dict[int, dict[str, Any]]
     except (OSError, sqlite3.Error, ValueError) as problem:
         raise StateError(f"{path} could not be read: {problem}; see `exop state check {directory}`") from problem
     raise UnknownName(place=f"the history in {directory}", kind="application", name=application, known=known)
+
+
+def _digest(content: bytes) -> bytes:
+    return blake2b(content, digest_size=16).digest()
 
 
 def _write_mesh(database: sqlite3.Connection, mesh: Mesh, stored: Mesh | None) -> int:

@@ -283,7 +283,7 @@ def guarded_entry(channel: Channel, entry: Entry, place: str, producers: Produce
 
         return push
 
-    made = Entry(guarded("push"), guarded("push_batch"), guarded("control"))
+    made = Entry(guarded("push"), guarded("push_batch"), guarded("control"), store=entry.store)
     if entry.probe is not entry:
         made.probe = guarded_entry(channel, entry.probe, place, producers)
     return made
@@ -314,6 +314,8 @@ def _refused(channel: Channel, producers: Producers, work: InFlight, error: Base
     if driver is None:  # pushed without a driver: the caller gets the error
         phase = f"pushing into the channel {channel.name!r}"
         raise ComponentFailed(node=component.node.name, phase=phase, problem=error_text(error)) from error
+    if driver not in (component.driver, component.pusher, *component.waiting):
+        component.waiting = (*component.waiting, driver)
     why = f"is suspended: the channel {channel.name!r} does not take its item"
     raise _held(component, KeptItem(port, work.payload, error), work, why)
 

@@ -11,18 +11,21 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial, wraps
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 from exop.errors import PlanError
 from exop.logs import logger
 from exop.model.values.classes import new_version
 from exop.runtime.channels.base import Channel
+from exop.runtime.channels.queue import Buffered
 from exop.runtime.component import Component
 from exop.runtime.component_manager import ComponentManager
-from exop.runtime.dataflow.entry import NOWHERE, Call, Entry, InFlight
+from exop.runtime.dataflow.entry import NOWHERE, Call, Entry, InFlight, Method
 from exop.runtime.dataflow.inlets import Inlets
 from exop.runtime.deployment import HOLDING, Deployment
 from exop.runtime.drivers.source import EngineDriver, SourceDriver, ThreadDriver
@@ -43,6 +46,8 @@ from exop.wiring.changes.drain import (
     check_inlets,
     hand_over_input,
     move_contents,
+    peek_unsent,
+    sent_for,
     unsent_output,
 )
 from exop.wiring.changes.partitions import move_keys
@@ -52,6 +57,9 @@ from exop.wiring.controller import WiringController
 from exop.wiring.graph.region import Region
 from exop.wiring.graph.wiring_graph import channel_endpoint
 from exop.wiring.shadow.follower import Followers
+
+if TYPE_CHECKING:
+    from exop.wiring.changes.arrivals import Arrival
 
 
 class Phase(StrEnum):
@@ -76,6 +84,17 @@ class Change:
 
     A step that fails raises `PlanError`, and everything is as it was. `target` is the mesh that runs after the commit,
     known exactly from the cut on; `error` is the reason why the change was aborted.
+
+    A node that moves to another host is removed by the change there, and added by another change here, or vice versa.
+
+    Attributes:
+        departing: The removed nodes that go on at another host.
+        arriving: The added nodes that come from another host.
+        leaves: Whether the items that wait at an endpoint go to another host, with a node or channel.
+        handed_over: The channels from other hosts whose contents are delivered in another way. All are set before the
+            first step.
+        before_cut: Called when the drivers are parked, before anything is changed.
+        parks_all: Whether the cut parks all drivers of the application; set before the first step.
     """
 
     deployment: Deployment
@@ -85,6 +104,14 @@ class Change:
     followers: Followers = field(default_factory=Followers)
     phase: Phase = Phase.NEW
     error: BaseException | None = None
+    departing: Collection[str] = ()
+    arriving: Collection[str] = ()
+    leaves: Callable[[str], bool] = lambda endpoint: False
+    handed_over: Collection[str] = ()
+    before_cut: list[Callable[[], object]] = field(default_factory=list)
+    parks_all: bool = False
+    _landed: list[InFlight] = field(default_factory=list)
+    _arrivals: dict[str, Arrival] = field(default_factory=dict)
     _turn: threading.RLock = field(default_factory=threading.RLock)
     _undo: list[Undo] = field(default_factory=list)
     _undo_cut: list[Undo] = field(default_factory=list)
@@ -112,6 +139,7 @@ class Change:
         """Make and open the successors while the old slets work; this may take minutes."""
         yield_gil()  # planning came before
         check_interrupt()
+        self._successors.arriving = self.arriving
         self._successors.create()
         self._successors.open()
         for one in self._old:
@@ -136,8 +164,44 @@ class Change:
         if nodes or channels:  # conditional updates would alter the mesh, too
             updated = self.wiring.region(self.deployment, None, nodes, channels)
             drivers |= dict.fromkeys(updated.drivers(self.deployment))
+        if self.parks_all:
+            drivers |= dict.fromkeys(self.deployment.drivers())
         pause.drivers = sorted(drivers, key=lambda driver: driver.rank)
-        Drain(pause, self._old, region, partial(self._successors.open_late, pause), self._undo).stage()
+        open_late = partial(self._successors.open_late, pause)
+        Drain(pause, self._old, region, open_late, self._undo, self.handed_over).stage()
+
+    def channel(self, name: str) -> Channel:
+        """Return a channel that the change removes, or else one that is there; between the cut and the commit."""
+        return next((one for one in self._removed if one.name == name), None) or self.deployment.channels[name]
+
+    def added(self, channel: str) -> Channel:
+        """Return a channel that the change adds; between `stage` and the cut."""
+        return self._successors.channels[channel]
+
+    def departed(self, node: str) -> Component:
+        """Return the old slet of a node that departs, which is parked between the cut and the commit."""
+        return next(one for one in self._old if one.node.name == node)
+
+    def arrive(self, node: str, arrival: Arrival) -> None:
+        """Let an added node continue with what has come from another host; before the cut, when the old slet rests."""
+        with self._turn:
+            component = self._successors.made[node]
+            arrival.adopt(component, f"the memento of {self.name}.{node}, which comes from another host")
+            self._successors.enter_late(node)
+            self._arrivals[node] = arrival
+
+    def land(self, posted: Iterable[InFlight], taken: Iterable[tuple[Buffered, list[tuple[str, Any]]]]) -> None:
+        """Deliver what has come from other hosts: items posted at the commit, and entries that are taken from queues.
+
+        After the cut, and once.
+        """
+        with self._turn:
+            self._landed += posted
+            for queue, entries in taken:
+                self._undo_cut += [partial(queue.put_first, queue.capture()["entries"]), queue.clear]
+                queue.put_first(entries)
+            for node, arrival in self._arrivals.items():
+                arrival.connect(self._successors.made[node])
 
     @_leads(Phase.STAGED, Phase.HELD)
     def cut(self) -> None:
@@ -230,8 +294,10 @@ class Change:
         """Hand over and bind while the drivers are parked; items stay where they wait."""
         old, region, undo, drivers = self._old, self._region, self._undo_cut, self.pause.drivers
         try:
-            check_inlets(self.deployment.inlets, drivers, region)
+            check_inlets(self.deployment.inlets, drivers, region, self.leaves)
             check_engine_ports(old, self._successors.made)
+            for look in self.before_cut:
+                look()
             self._successors.states |= {node: one.take_over(undo) for node, one in self.followers.ready.items()}
             move_contents(self.deployment, self.plan, drivers, undo)
             self._swap(region)
@@ -253,10 +319,30 @@ class Change:
         self.phase = Phase.COMMITTED
         self._undo_cut.clear()
         self._undo.clear()
+        self.deployment.inlets.drop(self.leaves)
         began = [one.driver for one in self._successors.made.values() if one.driver is not None]
         self._complete({*self.pause.drivers, *began})
         self._forward_unsent()
-        self.deployment.mesh = self.target
+        self.deployment.inlets.post_in_order(self.wiring.current(self.deployment).depth, self._from_other_hosts())
+        self.deployment.mesh, self.deployment.leaving = self.target, []
+
+    def _from_other_hosts(self) -> list[InFlight]:
+        """The items to post that have come from other hosts."""
+        arrived = [one.work(self._successors.made[node]) for node, one in self._arrivals.items()]
+        return [*chain(*arrived), *self._landed]
+
+    def in_flight(self) -> list[tuple[str, Method, Any]]:
+        """Return the items that will wait at endpoints after the commit, as a checkpoint stores them; after the cut.
+
+        Raises:
+            PlanError: the output of an engine that is replaced is not known while it runs.
+        """
+        from exop.wiring.changes.arrivals import waiting_after  # lazily: only moves need the encoding
+
+        inlets, wiring = self.deployment.inlets, self.wiring.current(self.deployment)
+        staying = [one for one in self._old if one.node.name not in self.departing]
+        unsent = [peek_unsent(one, self._successors.made.get(one.node.name)) for one in staying]
+        return waiting_after(inlets, wiring, self.leaves, [*chain(*unsent)], self._from_other_hosts())
 
     def _swap(self, region: Region) -> None:
         """Put the successors in place, with their states; give the other components their new settings."""
@@ -273,7 +359,7 @@ class Change:
         def put_back() -> None:
             deployment.place(components, steps)
             deployment.channels = channels
-            deployment.workers, deployment.merges = workers, merges
+            deployment.workers, deployment.merges, deployment.leaving = workers, merges, []
             deployment.inserted = {**deployment.inserted, **queues}  # the binding discards those that were new
             for worker, had in served:
                 worker.serve(had)
@@ -291,15 +377,15 @@ class Change:
                 self._muted.append(made)
                 now[name] = self._successors.succeed(steps[name][0], components.get(name))
                 if name in self.followers.keep:
-                    self.followers.kept[name] = self.followers.keep[name](components[name], made, self._undo_cut)
+                    self.followers.kept[name] = self.followers.keep[name](components.get(name), made, self._undo_cut)
             else:
                 self._alter(now[name], steps[name])
         for move in self.plan.moves:
             move_keys(move, components, now, self._undo_cut)
         deployment.place(now, steps)
-        if self._successors.channels or self.plan.changes.channels_removed:
+        if (gone := self.plan.changes.channels_removed) or self._successors.channels:
             deployment.channels = channels | self._successors.channels
-            self._removed = [deployment.channels.pop(spec.name) for spec in self.plan.changes.channels_removed]
+            self._removed = deployment.leaving = [deployment.channels.pop(spec.name) for spec in gone]
 
     def _alter(self, component: Component, steps: list[Step]) -> None:
         """Give a component that stays its new settings; it retries the item that it was suspended on."""
@@ -334,8 +420,10 @@ class Change:
             driver, successor = component.driver, self._successors.made.get(component.node.name)
             if driver is None:
                 continue
-            stays = component.node.name in self.followers.keep
+            stays = self.followers.keeps(component.node.name)
             unsent = [*component.take_in_flight(), *([] if stays else unsent_output(component))]
+            if component.node.name in self.departing:  # its output goes with it
+                unsent.clear()
             send = partial(_send_for, inlets, component, successor)
             if isinstance(driver, EngineDriver):
                 driver.heir = send
@@ -364,11 +452,13 @@ class Change:
             for component in self._old:
                 if isinstance(component.driver, ThreadDriver) and not component.driver.join(self.timeout):
                     _report(component, f"its thread has not left within {self.timeout:g} s")
+            for channel in self._successors.channels.values():
+                channel.attach()
             for component in self._successors.made.values():
                 component.begin()
             self.deployment.settle_workers(self.timeout)
             self._unmute()
-            leaving = [one for one in self._old if one.node.name not in self.followers.keep]
+            leaving = [one for one in self._old if not self.followers.keeps(one.node.name)]
             self._closing = [(one, one.begin_exit()) for one in leaving]
             self.close(HOLDING, give_up=False)  # the quick ones
             for channel in self._removed:
@@ -406,7 +496,4 @@ def _undo(steps: list[Undo], error: BaseException) -> None:
 
 
 def _send_for(inlets: Inlets, component: Component, successor: Component | None, work: InFlight) -> None:
-    """Post the output of an old component, by its successor's port if there is one of that name."""
-    port = next((name for name, entry in component.to.items() if entry is work.entry), "")
-    there = successor.to.get(port) if successor is not None and work.entry is not NOWHERE else None
-    inlets.post([replace(work, entry=there or work.entry)])
+    inlets.post([sent_for(component, successor, work)])

@@ -9,9 +9,10 @@ from typing import Final, TypeAlias
 
 from exop.errors import PlanError
 from exop.logs import logger
-from exop.model.meshes.checks import check, check_durable
+from exop.model.meshes.checks import check, check_durable, parts
 from exop.model.meshes.diff import Difference
 from exop.model.meshes.entries import touched
+from exop.model.meshes.fragments import REMOTE
 from exop.model.meshes.mesh import Mesh
 from exop.runtime.channels.base import Channel, channel_settings
 from exop.runtime.channels.queue import Buffered
@@ -44,7 +45,7 @@ def check_channels(mesh: Mesh, kinds: Mapping[str, type[Channel]], changes: Diff
             continue
         kind = kinds[channel.kind]
         if not kind.reconfigurable:
-            able = ", ".join(sorted(name for name, one in kinds.items() if one.reconfigurable))
+            able = ", ".join(sorted(name for name, one in kinds.items() if one.reconfigurable and name not in REMOTE))
             raise PlanError(
                 f"the channel {name} ({channel.kind}) keeps its settings while it runs (the kinds that take others: "
                 f"{able or 'none'}); add a new channel and rewire to it"
@@ -71,6 +72,8 @@ def unpunctuated(graph: WiringGraph, channel: str) -> tuple[list[str], Collectio
 
     def follows(name: str) -> bool:
         kind = graph.channels[name]
+        if kind.asked.type is not None:  # the items come from another host
+            return kind.asked.type.punctuation
         return name != channel and isinstance(kind, WindowChannel) and timed_by(kind) is not None
 
     while todo:
@@ -175,8 +178,9 @@ def preview(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> tuple[dict[str, s
     check(mesh, kinds)
     check_durable(mesh, has_state=True)
     check_channels(mesh, kinds)
-    graph = unopened_graph(mesh, kinds)
-    return inserted_queues(graph), list(lacking(graph))
+    graphs = [unopened_graph(part, kinds) for part in parts(mesh, kinds)]
+    inserted = {place: reason for graph in graphs for place, reason in inserted_queues(graph).items()}
+    return inserted, [warning for graph in graphs for warning in lacking(graph)]
 
 
 def unopened_graph(mesh: Mesh, kinds: Mapping[str, type[Channel]]) -> WiringGraph:

@@ -21,7 +21,7 @@ from exop.model.values.classes import Mover, NoVersion, new_version, package_of
 from exop.model.values.columns import is_columns
 from exop.runtime.channels.queue import Buffered
 from exop.runtime.component import Component
-from exop.runtime.dataflow.entry import InFlight, count_items, method_for
+from exop.runtime.dataflow.entry import NOWHERE, InFlight, count_items, method_for
 from exop.runtime.dataflow.inlets import Inlets
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver
@@ -48,7 +48,8 @@ from exop.wiring.graph.wiring_graph import (
 class Drain:
     """Empties the queues and components that go, upstream first, and closes the drivers upstream of them.
 
-    `stopped` is called with each of the `old` components as soon as it has stopped; `undo` lets these go on.
+    `stopped` is called with each of the `old` components as soon as it has stopped; `undo` lets these go on. The
+    contents of `handed_over` go elsewhere, and are not processed here.
     """
 
     pause: Pause
@@ -56,6 +57,7 @@ class Drain:
     region: Region
     stopped: Callable[[Component], None]
     undo: list[Callable[[], object]]
+    handed_over: Collection[str] = ()
 
     def stage(self) -> None:
         """Empty everything with as few drivers closed as possible; raise `PlanError` if that is impossible.
@@ -63,7 +65,8 @@ class Drain:
         A worker may drain queues of several streams, and sources may begin between these: a queue is emptied when all
         drivers upstream of the queue itself are closed.
         """
-        execution, emptied = self.region.before.execution, list(self._emptied())
+        execution = self.region.before.execution
+        emptied = [pair for pair in self._emptied() if pair[0].name not in self.handed_over]
         steps: list[tuple[float, Driver, Callable[[], None] | None]] = []
         for queue, leaving in emptied:
             if (worker := queue.worker) is not None:
@@ -226,10 +229,13 @@ def quiesce(pause: Pause, component: Component, driver: Driver, *, then_proceed:
         raise PlanError(f"{component.node.name} has not quiesced: {why}") from error
 
 
-def check_inlets(inlets: Inlets, drivers: Collection[Driver], region: Region) -> None:
+def check_inlets(
+    inlets: Inlets, drivers: Collection[Driver], region: Region, leaves: Callable[[str], bool] = lambda endpoint: False
+) -> None:
     """Raise `PlanError` if a change removes an endpoint where work of *drivers*, which are parked, waits.
 
-    Only a node that cannot take items is removed with the work that waits for it.
+    Only a node that cannot take items is removed with the work that waits for it. What waits at an endpoint that
+    *leaves* for another host goes along.
     """
     before, after = region.before.graph, region.after.graph
     sharing = {edge.name for edges in region.regrouped.values() for edge in edges}
@@ -257,7 +263,7 @@ def check_inlets(inlets: Inlets, drivers: Collection[Driver], region: Region) ->
                 f"an item waits in front of {port}, and partitions of {node} move to other slets of its group "
                 f"({driver.held_by or driver.name}); repair or resume that first"
             )
-        if lost:
+        if lost and not leaves(work.entry.endpoint):
             raise PlanError(
                 f"an item is on its way to {work.entry.endpoint}, which would be removed, and cannot go on "
                 f"({driver.held_by or driver.name}); repair or resume that first"
@@ -291,6 +297,31 @@ def unsent_output(component: Component) -> list[InFlight]:
         for output, payload in found
         if output is not None
     ]
+
+
+def sent_for(component: Component, successor: Component | None, work: InFlight) -> InFlight:
+    """Let an item of an old component leave by the port of this name of its successor, if there is one."""
+    port = next((name for name, entry in component.to.items() if entry is work.entry), "")
+    there = successor.to.get(port) if successor is not None and work.entry is not NOWHERE else None
+    return replace(work, entry=there or work.entry)
+
+
+def peek_unsent(component: Component, successor: Component | None) -> list[InFlight]:
+    """Return the output of an old slet that it has not sent; it stays there.
+
+    Raises:
+        PlanError: the slet drives itself, and what is in it is not known.
+    """
+    if component.tie is not None:
+        raise PlanError(
+            f"{component.node.name} drives itself: in a durable application, replace or remove it by a change that "
+            f"moves nothing between hosts"
+        )
+    outputs = component.buffered if component.aside is None else (*component.buffered, component.aside)
+    found = [InFlight(one.entry, method, payload) for one in outputs for method, payload in one.capture()]
+    if isinstance(component.driver, SourceDriver):
+        found += component.driver.in_flight()
+    return [sent_for(component, successor, work) for work in found]
 
 
 def hand_over_input(component: Component, successor: Component, inlets: Inlets, wiring: Wiring) -> None:

@@ -12,9 +12,11 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 from exop.errors import ExopError, PlanError, StateError
+from exop.logs import logger
 from exop.model.meshes.checks import check_durable
 from exop.model.meshes.diff import unmarked
-from exop.model.meshes.mesh import Mesh
+from exop.model.meshes.mesh import Mesh, Node
+from exop.model.meshes.nodes import NOTHING
 from exop.model.meshes.shadow import check_catching_up
 from exop.runtime.component import Component
 from exop.runtime.component_manager import ComponentManager
@@ -27,12 +29,12 @@ from exop.wiring.changes.change import Change
 from exop.wiring.changes.conditional_updates import renewed
 from exop.wiring.changes.partitions import check_pause
 from exop.wiring.changes.plan import Plan, Step
-from exop.wiring.changes.successors import LONGER, capture, taken
+from exop.wiring.changes.successors import LONGER, capture, discard, taken
 from exop.wiring.controller import WiringController
 from exop.wiring.deployments import Deployments
-from exop.wiring.shadow.follower import Standby
+from exop.wiring.shadow.follower import Follower, Followers, Standby
 from exop.wiring.shadow.shadows import Shadows
-from exop.wiring.shadow.trial import Trials
+from exop.wiring.shadow.trial import MakeTrial, Trials
 
 #: How often the hand-over of a state is tried on a copy, as long as it takes longer than the allowed pause.
 TRIES: Final = 3
@@ -69,10 +71,13 @@ class Changes:
             return self._make(name, self.change(plan, runs.get(name)), turn, runs)
 
     @contextmanager
-    def followed(self, plans: Sequence[Plan]) -> Iterator[Mapping[str, Trials]]:
+    def followed(
+        self, plans: Sequence[Plan], away: Mapping[str, MakeTrial] = NOTHING
+    ) -> Iterator[Mapping[str, Trials]]:
         """Let successors that are on trial, or need long to make their states, run beside the old slets.
 
-        Yields the runs by application; until the block ends, these applications accept no other change.
+        Yields the runs by application; until the block ends, these applications accept no other change. *away* makes
+        the trials of nodes whose successors are on other hosts.
         """
         runs: dict[str, Trials] = {}
         for plan in plans:
@@ -80,14 +85,14 @@ class Changes:
         slow = [self._slow(plan) for plan in plans]
         with ExitStack() as ends:
             for plan, nodes in zip(plans, slow, strict=True):
-                if not (nodes or plan.shadow is not None) or not plan:
+                if not (nodes or away or plan.shadow is not None) or not plan:
                     continue
                 name = plan.after.name
                 with self.turns_of(name):
                     running = self._running.get(name)
                     if running.finished.is_set():
                         raise finished(name)
-                    beside = self.shadows.running(running, renewed(plan, running), nodes)
+                    beside = self.shadows.running(running, renewed(plan, running), nodes, away)
                     runs[name] = ends.enter_context(beside)
             with changing(*runs):
                 for run in runs.values():
@@ -184,8 +189,13 @@ class Changes:
                 self.shadows.check_free(name, (runs or {}).get(name))
             yield
 
-    def change(self, plan: Plan, run: Trials | None = None, back: Standby | None = None) -> Change | None:
-        """Return the change of a plan, in the caller's turn; `None` if there is nothing to do."""
+    def change(
+        self, plan: Plan, run: Trials | None = None, back: Standby | None = None, others: Followers | None = None
+    ) -> Change | None:
+        """Return the change of a plan, in the caller's turn; `None` if there is nothing to do.
+
+        *others* are followers of leaders on other hosts.
+        """
         running = self._running.deployed.get(plan.after.name)
         if running is None:
             raise _removed(plan.after.name)
@@ -195,6 +205,10 @@ class Changes:
         if not plan:
             return None
         followers = self.shadows.followers(plan, run, back)
+        if others is not None:
+            followers = Followers(
+                {**followers.ready, **others.ready}, {**followers.keep, **others.keep}, staying=others.staying
+            )
         nodes = plan.changes.nodes
         after = unmarked(plan.after, nodes, plan.changes.channels).at(plan.before.revision + 1)
         check_durable(
@@ -202,14 +216,33 @@ class Changes:
         )
         return Change(running, self._manager, self._wiring, dataclasses.replace(plan, after=after), followers)
 
+    def open_beside(self, running: Deployment, node: Node, timeout: float | None) -> Component:
+        """Make and open a component beside those of the mesh."""
+        component = self._manager.create(running.name, node, running.changed, timeout=timeout)
+        try:
+            component.enter(timeout)
+        except BaseException:
+            discard(running, self._manager, component)
+            raise
+        return component
+
+    def leave(self, running: Deployment, follower: Follower) -> None:
+        """End a follower, and close its component unless it has taken its leader's place."""
+        if problem := follower.leave(running, self._manager, self._wiring):
+            node = follower.component.id
+            logger("exop.wiring").error("a follower did not close", node=node, error=problem)
+
     def check_there(self, change: Change) -> None:
         """Raise `PlanError` if the application was removed or changed while its change was prepared."""
         if self._running.deployed.get(change.name) is not change.deployment:
             raise _removed(change.name)
         renewed(change.plan, change.deployment)
 
-    def made(self, change: Change) -> StateError | None:
-        """Keep or close the predecessors of a committed change, and store it; return the error of the latter."""
+    def made(self, change: Change, *, is_part: bool = False) -> StateError | None:
+        """Keep or close the predecessors of a committed change, and store it; return the error of the latter.
+
+        The history has no entry for a change that *is part* of another one there.
+        """
         running = change.deployment
         running.last_change = running.mesh.revision, change.pause.seconds
         failpoint("change-made")
@@ -218,7 +251,8 @@ class Changes:
         plan, paused = change.plan, round(change.pause.seconds * 1e3, 3)
         facts = {} if plan.shadow is None else {"proof": self.shadows.status(plan.after.name).get("shadow")}
         steps = [f"{step.verb} {step.node}" for step in plan.steps]
-        self._running.history.changed(plan.before, plan.after, steps=steps, paused_ms=paused, **facts)
+        if not is_part:
+            self._running.history.changed(plan.before, plan.after, steps=steps, paused_ms=paused, **facts)
         return unstored
 
     def close(self, change: Change) -> None:

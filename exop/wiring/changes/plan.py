@@ -35,7 +35,7 @@ PAUSE: Final = 0.05
 
 #: The classes of channels, by kind.
 Kinds: TypeAlias = Mapping[str, type[Channel]]
-Verb = Literal["add", "remove", "replace", "configure", "arm", "suspend", "resume", "rewire", "adjust"]
+Verb = Literal["add", "remove", "replace", "configure", "arm", "suspend", "resume", "rewire", "move", "adjust"]
 
 #: The actions of each verb, in order.
 STEPS: dict[Verb, str] = {
@@ -47,6 +47,7 @@ STEPS: dict[Verb, str] = {
     "suspend": "pause → hold items → release",
     "resume": "pause → let items in → release",
     "rewire": "pause → bind → release",
+    "move": "open there → pause → drain → hand over → bind → release → close here",
     "adjust": "pause → note the policy → release",
 }
 #: The actions of a trial before the change.
@@ -147,7 +148,7 @@ class Plan:
     def _followers(self) -> Iterator[str]:
         """Describe the trials before the change, and the predecessors that it keeps."""
         shadow = self.shadow
-        for step in self.replacements:
+        for step in self.succeeded:
             if shadow is not None:
                 yield f"shadow {step.node}: beside the old one, on the same items, for {shadow}"
                 yield f"    {TRIAL}"
@@ -167,6 +168,11 @@ class Plan:
         return [step for step in self.steps if step.verb == "replace"]
 
     @property
+    def succeeded(self) -> list[Step]:
+        """One step for each node whose slet is replaced, or moves to another host."""
+        return [*{step.node: step for step in self.steps if step.verb in ("move", "replace")}.values()]
+
+    @property
     def patience(self) -> float:
         """The seconds to wait for drivers and for user code."""
         return PATIENCE if self.timeout is None else self.timeout
@@ -183,7 +189,7 @@ class Plan:
 
         Raise `PlanError` if a new slet cannot run beside the mesh.
         """
-        replaced: Replaced = [(one.before, one.after) for one in self.replacements if one.before and one.after]
+        replaced: Replaced = [(one.before, one.after) for one in self.succeeded if one.before and one.after]
         if shadow is not None:
             as_shadow(shadow).check(self.after, replaced)
         if keep is not None:
@@ -264,7 +270,7 @@ def make_plan(before: Mesh, after: Mesh) -> Plan:
     steps = [
         *(Step("add", node.name, node.slet.identity, after=node) for node in changes.added),
         *(Step("remove", node.name, node.slet.identity, before=node) for node in changes.removed),
-        *(step for old, new in changes.changed for step in _steps(old, new)),
+        *(step for old, new in changes.changed for step in (*_moved(old, new), *_steps(old, new))),
     ]
     return Plan(before, after, tuple(steps), changes, moves(before, after, changes))
 
@@ -276,7 +282,11 @@ def _channel_text(old: ChannelSpec, new: ChannelSpec) -> str:
         parts.append("the open windows are closed" if new.close_windows else "the open windows run to their end")
     if old.pending != new.pending:
         parts.append(_armed(old, new))
-    return f"configure the channel {new.name}: {'; '.join(parts)}"
+    if dict(old.connector) != dict(new.connector):
+        parts.append(f"connectors: {dict(old.connector)} → {dict(new.connector)}")
+    texts = [f"move the channel {new.name}: {old.host or 'home'} → {new.host or 'home'}"] * (old.host != new.host)
+    texts += [f"configure the channel {new.name}: {'; '.join(parts)}"] * bool(parts)
+    return "; ".join(texts)
 
 
 def _steps(old: Node, new: Node) -> list[Step]:
@@ -312,7 +322,15 @@ def _steps(old: Node, new: Node) -> list[Step]:
         steps.append(Step("rewire", new.name, ", ".join(moved), old, new))
     if old.suspended != new.suspended:
         steps.append(Step("suspend" if new.suspended else "resume", new.name, new.slet.identity, old, new))
-    return steps or [Step("adjust", new.name, _adjusted(old, new), old, new)]
+    if steps or replace(old, host=new.host) == new:
+        return steps
+    return [Step("adjust", new.name, _adjusted(old, new), old, new)]
+
+
+def _moved(old: Node, new: Node) -> list[Step]:
+    """Return the step of a node that moves to another host."""
+    text = f"{old.host or 'home'} → {new.host or 'home'}"
+    return [Step("move", new.name, text, old, new)] if old.host != new.host else []
 
 
 def _adjusted(old: Node, new: Node) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 from exop.errors import ComponentFailed, NotStorable
 from exop.logs import logger
+from exop.model.meshes.mesh import Node
 from exop.model.slets.handover import HandOver
 from exop.model.slets.memento import Memento
 from exop.runtime.channels.base import Channel
@@ -36,7 +37,7 @@ class Successors:
     """The slets that a plan adds to a deployment; `undo` collects the steps that discard them again.
 
     `ready` has the followers that take over, `states` the states that successors got before the cut, `rebuilds` the
-    states that are made out of a log.
+    states that are made out of a log, `arriving` the nodes that come from another host.
     """
 
     deployment: Deployment
@@ -48,6 +49,7 @@ class Successors:
     channels: dict[str, Channel] = field(default_factory=dict)
     states: dict[str, Memento | None] = field(default_factory=dict)
     rebuilds: dict[str, Rebuild] = field(default_factory=dict)
+    arriving: Collection[str] = ()
 
     def create_channels(self) -> None:
         """Make the new channels; the caller holds the turn of the application."""
@@ -75,13 +77,19 @@ class Successors:
     def open(self) -> None:
         """Open the components that may open while the old ones work."""
         for step in self.plan.steps:
-            if step.node in self.made.keys() - self.ready and not _opens_late(step):
+            late = _opens_late(step) or (step.node in self.arriving and _drives_itself(step.after))
+            if step.node in self.made.keys() - self.ready and not late:
                 check_interrupt()
                 self.made[step.node].enter(self.plan.timeout)
                 if step.after is not None and step.after.rebuild is not None:
                     rebuild = self.rebuilds[step.node] = Rebuild(self.deployment, step, self.made[step.node])
                     self.undo.append(rebuild.close)
                     rebuild.catch_up()
+
+    def enter_late(self, node: str) -> None:
+        """Open a source that drives itself, and has come from another host with its memento."""
+        if _drives_itself(self.made[node].node):
+            self.made[node].enter(self.plan.timeout)
 
     def open_late(self, pause: Pause, old: Component) -> None:
         """Open a source that drives itself where its predecessor has stopped: it may begin at once; engines inherit."""
@@ -130,6 +138,8 @@ class Successors:
         begin = Event.SUSPEND if successor.node.suspended else Event.START
         if successor.allows(begin):  # a follower is active already
             successor.on(begin)
+        if predecessor is None and successor.over and successor.allows(Event.END):  # it has come from another host
+            successor.on(Event.END)
         if predecessor is not None and predecessor.status is State.ENDED:  # its stream is over for any slet there
             successor.on(Event.END)
             successor.over = True
@@ -170,8 +180,12 @@ def taken(
 
 def _opens_late(step: Step) -> bool:
     """Whether it is a source that drives itself: it begins with its memento, after its predecessor has stopped."""
-    spec = step.after.slet if step.after is not None and step.verb == "replace" else None
-    return spec is not None and spec.own_driver and not spec.inputs and spec.state is not None
+    return step.verb == "replace" and _drives_itself(step.after)
+
+
+def _drives_itself(node: Node | None) -> bool:
+    """Whether it is a source that may begin as soon as it is open, at the position of its memento."""
+    return node is not None and node.slet.own_driver and not node.slet.inputs and node.slet.state is not None
 
 
 def capture(deployment: Deployment, node: str, timeout: float = PATIENCE) -> Memento:
@@ -180,13 +194,22 @@ def capture(deployment: Deployment, node: str, timeout: float = PATIENCE) -> Mem
     with deployment.changing:
         deployment.mesh.node(node).slet.memento_class(f"{deployment.name}.{node}")
         component = deployment.components[node]
-        outside = [component.driver] if isinstance(component.driver, SourceDriver) else []
-        running = (component.driver, component.pusher, *component.pullers)
-        drivers = dict.fromkeys(driver for driver in running if driver is not None)
-        with Pause(deployment, timeout, drivers=drivers, outside=outside) as pause:
-            pause.close()
-            pause.run(lambda: found.append(copied(component, timeout)))
+        between_items(deployment, component, timeout, lambda: found.append(copied(component, timeout)))
     return found[0]()
+
+
+def between_items(deployment: Deployment, component: Component, timeout: float, action: Callable[[], None]) -> None:
+    """Run *action* while the drivers of a component are parked.
+
+    Raises:
+        PlanError: they are not parked within *timeout* seconds.
+    """
+    outside = [component.driver] if isinstance(component.driver, SourceDriver) else []
+    running = (component.driver, component.pusher, *component.pullers)
+    drivers = dict.fromkeys(driver for driver in running if driver is not None)
+    with Pause(deployment, timeout, drivers=drivers, outside=outside) as pause:
+        pause.close()
+        pause.run(action)
 
 
 def copied(component: Component, timeout: float) -> Callable[[], Memento]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.meshes.conditional_updates import ITEM, item_names
 from exop.model.slets.ports import PortType
+from exop.model.slets.relay import RELAY
 from exop.runtime.channels.base import ControlMerge, Outlet
 from exop.runtime.channels.partitioned import route
 from exop.runtime.channels.queue import Buffered, QueueChannel
@@ -149,8 +150,12 @@ class Compiler:
         if name not in self.region.channels:
             return self.deployment.entries[f"channel {name}"]
         channel = self.graph.channels[name]
+        channel.typed([edge.port.type for _, edge in self.graph.edges([name])])
         if channel.buffered:
-            self._into[name] = self._name(channel.entry(()), f"channel {name}")
+            entry, endpoint = channel.entry(()), f"channel {name}"
+            if channel.refuses_whole:
+                entry = guarded_entry(channel, entry, endpoint, self._producers(name))
+            self._into[name] = self._name(entry, endpoint)
             self._later.append(lambda: channel.entry(self._outlets(name)))
         elif input_queue(name) in self.execution.inserted:
             queue = self._queue(input_queue(name))
@@ -187,13 +192,21 @@ class Compiler:
         return self._name(entry, endpoint)
 
     def _producers(self, name: str) -> Producers:
-        ports = [(edge.node, edge.port.name) for edge in self.graph.producers[name]]
+        ports = [(edge.node, edge.port.name) for edge in self._senders(name)]
         deployment = self.deployment
 
         def producers() -> list[Producer]:  # looked up late: a successor of one does not bind the channel anew
             return [(deployment.components[node], port) for node, port in ports if node in deployment.components]
 
         return producers
+
+    def _senders(self, name: str) -> Iterator[Edge]:
+        """The edges of the slets that push into a channel, also through a relay."""
+        for edge in self.graph.producers[name]:
+            if edge.component.spec != RELAY:
+                yield edge
+            for before, _ in self.graph.nodes[edge.node].inputs if edge.component.spec == RELAY else ():
+                yield from self._senders(before)
 
     def _outlets(self, name: str) -> list[Outlet]:
         """The outlets of a channel: to each port, and to the groups that share its partitions."""

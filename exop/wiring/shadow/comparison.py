@@ -14,7 +14,8 @@ from exop.model.meshes.shadow import NOISE
 from exop.model.values.columns import is_columns
 from exop.runtime.dataflow.batches import as_row
 from exop.runtime.dataflow.metrics import quantiles
-from exop.safe_repr import RAISED, class_of, error_text, safe_repr
+from exop.safe_repr import RAISED, error_text, safe_repr
+from exop.wiring.shadow.taps import Fault
 from exop.wiring.sharing import PLAIN
 
 #: The maximum number of reported differences.
@@ -201,12 +202,12 @@ class Comparison:
         """The number of outputs that were compared and equal, without control items."""
         return sum(streams.compared for streams in self.ports.values())
 
-    def compare_errors(self, item: int, port: str, old: BaseException | None, new: BaseException | None) -> None:
+    def compare_errors(self, item: int, port: str, old: Fault | None, new: Fault | None) -> None:
         """Compare the errors of both for an item."""
         self.errors["old"] += old is not None
         self.errors["new"] += new is not None
-        if (old and class_of(old)) != (new and class_of(new)):
-            texts = ("no error" if error is None else error_text(error)[:200] for error in (old, new))
+        if (old and old.kind) != (new and new.kind):
+            texts = ("no error" if error is None else error.text[:200] for error in (old, new))
             self.note(Deviation("error", item, port, *texts))
 
     def match(self, *, last: bool = False) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -30,13 +30,13 @@ from exop.runtime.drivers.source import ThreadDriver
 from exop.runtime.lifecycle import State
 from exop.runtime.pause import Pause
 from exop.runtime.supervision.failure_state import DeadLetters
-from exop.safe_repr import RAISED, class_of, error_text, message
+from exop.safe_repr import RAISED, error_text
 from exop.wiring.changes.channels import Undo
 from exop.wiring.changes.drain import quiesce
 from exop.wiring.changes.successors import discard
 from exop.wiring.controller import WiringController
 from exop.wiring.shadow.comparison import SIDES, Comparison
-from exop.wiring.shadow.taps import FollowerTap, LeaderTap, SletCall
+from exop.wiring.shadow.taps import Fault, FollowerTap, LeaderTap, SletCall
 from exop.wiring.sharing import copies_freely, independent
 
 #: The maximum number of items that wait for a follower.
@@ -63,10 +63,15 @@ class Follower(ThreadDriver):
         throttling: The leader waits for a moment at a time, and then puts half as many items as were processed
             meanwhile, so that this one catches up while the stream goes on.
         on_progress: Called when no calls are left, or following has stopped.
+        near: The number of items behind its leader at which it may take over.
+        patience: Seconds within which it has to come so near.
         since: The revision of the mesh when it was attached: later conditional updates apply to it, too.
         updates: The conditional updates that were pending then, with the count of errors of their conditions.
         seconds: The time limit for its last items when it takes over.
     """
+
+    near = NEAR
+    patience = PATIENCE
 
     def __init__(
         self, leader: Component, component: Component, compared: Comparison | None = None, *, copies: bool = True
@@ -90,10 +95,10 @@ class Follower(ThreadDriver):
         self.tap = LeaderTap(leader, self.put, old, self._copied if copies else lambda item: item)
         self._tap = FollowerTap(component, new)
 
-    def done(self, call: SletCall, tap: FollowerTap) -> None:
+    def done(self, call: SletCall, error: Fault | None, took: float) -> None:
         """Handle the outcome of a call: the follower has lost an item if it raised and the leader did not."""
-        if tap.error is not None and call.error is None and self.component.node.policy not in ("skip", "dead-letter"):
-            self.give_up(f"it raised {class_of(tap.error)} for item {call.item}: {message(tap.error)}")
+        if error is not None and call.error is None and self.component.node.policy not in ("skip", "dead-letter"):
+            self.give_up(f"it raised {error.kind} for item {call.item}: {error.message}")
 
     def overrun(self) -> str | None:
         """Return the reason why the leader must not wait although the follower lags by its whole capacity."""
@@ -131,7 +136,7 @@ class Follower(ThreadDriver):
 
     def too_slow(self) -> str:
         """Return the reason to stop following when PATIENCE is over."""
-        return f"too slow: it was {self.lag} items behind, and did not catch up within {PATIENCE:g} s"
+        return f"too slow: it was {self.lag} items behind, and did not catch up within {self.patience:g} s"
 
     def limit(self, capacity: int) -> None:
         """Let this number of items wait from now on; beyond it the leader waits for a short time."""
@@ -155,19 +160,23 @@ class Follower(ThreadDriver):
     def leave(self, deployment: Deployment, manager: ComponentManager, wiring: WiringController) -> str:
         """Stop following, and close the component unless it has taken its leader's place; return what went wrong."""
         self.stop()
-        leader, component, running = self.leader, self.component, deployment.components
+        self.detach(deployment, wiring)
+        try:
+            if deployment.components.get(self.component.node.name) is not self.component:
+                discard(deployment, manager, self.component)
+        except Exception as error:  # noqa: BLE001 (whatever a slet does when it closes)
+            return error_text(error)
+        return ""
+
+    def detach(self, deployment: Deployment, wiring: WiringController) -> None:
+        """Take the tap off the leader, if it is in place."""
+        leader, running = self.leader, deployment.components
         if running.get(leader.node.name) is leader and not deployment.finished.is_set() and self.tap.attached:
             engines = [leader] if leader.spec.own_driver else []
             # If a driver does not park now, the tap goes when the wiring is bound the next time.
             with suppress(PlanError), deployment.changing:
                 wiring.rebind(deployment, self.tap.detach, engines, nodes=[leader.node.name])
             self.tap.detach()
-        try:
-            if running.get(component.node.name) is not component:
-                discard(deployment, manager, component)
-        except Exception as error:  # noqa: BLE001 (whatever a slet does when it closes)
-            return error_text(error)
-        return ""
 
     def run(self) -> None:
         """Process the calls handed over until asked to leave."""
@@ -233,7 +242,7 @@ class Follower(ThreadDriver):
         try:
             method = "control" if call.control else "push" if call.port.type.form == "item" else "push_batch"
             getattr(self._entries[call.port.name], method)(call.payload)
-            self.done(call, self._tap)
+            self.done(call, Fault.of(self._tap.error), self._tap.took)
         except Halted:
             raise
         except (Exception, Unwind) as error:  # noqa: BLE001 (any failure is the follower's and not the stream's)
@@ -290,37 +299,45 @@ class Follower(ThreadDriver):
 
 
 class Standby(Follower):
-    """A predecessor that runs on as the follower of its successor; made while everything is parked.
+    """A predecessor that runs on as the follower of its successor.
 
     Args:
-        shares: The successor has got the predecessor's state by reference, so this one continues with a copy.
-        seconds: The time limit for that copy.
         over: Called in a thread of its own when the standby's time is up, or it has stopped following.
     """
 
-    def __init__(
-        self,
-        predecessor: Component,
+    #: Whether another host has the leader, and reports this one.
+    is_remote = False
+
+    def __init__(self, predecessor: Component, successor: Component, over: Callable[[Standby], None]) -> None:
+        super().__init__(successor, predecessor)
+        self.until = 0.0
+        self._over = over
+        self._ended = threading.Event()
+
+    @classmethod
+    def beside(
+        cls,
+        predecessor: Component | None,
         successor: Component,
         undo: list[Undo],
         *,
         shares: bool,
         seconds: float,
         over: Callable[[Standby], None],
-    ) -> None:
-        if predecessor.status is not State.ACTIVE:
-            problem = f"{successor.node.name} is {predecessor.status}: it cannot run on as a standby"
-            raise PlanError(f"{problem}; make the change without keeping it")
-        super().__init__(successor, predecessor)
-        self.until = 0.0
-        self._over = over
-        self._ended = threading.Event()
+    ) -> Standby:
+        """Make a standby on the host of its successor, while everything is parked.
+
+        If it *shares* its state with the successor, it continues with a copy, made within so many *seconds*.
+        """
+        assert predecessor is not None
+        check_standby(predecessor)
+        made = cls(predecessor, successor, over)
         restore, tap = _restoring(predecessor), predecessor.tap  # perhaps the tap of its own standby
 
         def drop() -> None:
             restore()
             predecessor.tap = tap
-            self.tap.detach()
+            made.tap.detach()
 
         undo.append(drop)
         copy_progress(predecessor, predecessor)
@@ -328,8 +345,9 @@ class Standby(Follower):
         if shares and predecessor.state is not None:
             copy = predecessor.state.copied
             predecessor.adopt(predecessor.user.run(predecessor, "taking the memento", copy, seconds))
-        self.tap.attach()
-        self.attach()
+        made.tap.attach()
+        made.attach()
+        return made
 
     @property
     def node(self) -> Node:
@@ -384,13 +402,29 @@ class Followers:
 
     Attributes:
         ready: Followers that take their leaders' places, with states of their own, instead of newly made successors.
-        keep: Makes a standby of the predecessor of a node, for the nodes whose predecessors are kept.
+        keep: Makes a standby of the predecessor of a node, for the nodes whose predecessors are kept; the predecessor
+            is given if it is on this host.
         kept: The standbys that were made.
+        staying: The nodes that go on at another host, and whose components here are kept.
     """
 
     ready: Mapping[str, Follower] = field(default_factory=dict)
-    keep: Mapping[str, Callable[[Component, Component, list[Undo]], Standby]] = field(default_factory=dict)
+    keep: Mapping[str, Callable[[Component | None, Component, list[Undo]], Standby]] = field(default_factory=dict)
     kept: dict[str, Standby] = field(default_factory=dict)
+    staying: Collection[str] = ()
+
+    def keeps(self, node: str) -> bool:
+        """Whether the component that a node has had is not closed."""
+        return node in self.keep or node in self.staying
+
+
+def check_standby(component: Component) -> None:
+    """Raise `PlanError` if a component cannot run on as a standby."""
+    if component.status is not State.ACTIVE:
+        raise PlanError(
+            f"{component.node.name} is {component.status}: it cannot run on as a standby; make the change without "
+            f"keeping it"
+        )
 
 
 def copy_progress(component: Component, leader: Component) -> None:

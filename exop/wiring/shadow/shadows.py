@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -18,7 +18,7 @@ from exop.runtime.deployment import Deployment
 from exop.wiring.changes.plan import Plan
 from exop.wiring.controller import WiringController
 from exop.wiring.shadow.follower import Follower, Followers, Standby
-from exop.wiring.shadow.trial import Trials
+from exop.wiring.shadow.trial import MakeTrial, Trials
 
 #: Seconds to wait for the end of aborted trials.
 ABORTING: Final = 10.0
@@ -49,10 +49,12 @@ class Shadows:
             )
 
     @contextmanager
-    def running(self, deployment: Deployment, plan: Plan, slow: Collection[str]) -> Iterator[Trials]:
+    def running(
+        self, deployment: Deployment, plan: Plan, slow: Collection[str], away: Mapping[str, MakeTrial]
+    ) -> Iterator[Trials]:
         """Refuse other changes while the trials of a plan run; close the successors that have not taken over."""
         name = deployment.name
-        trials = self._trials[name] = Trials(deployment, self._manager, self._wiring, plan, slow)
+        trials = self._trials[name] = Trials(deployment, self._manager, self._wiring, plan, slow, away)
         try:
             yield trials
         except BaseException as error:
@@ -74,17 +76,32 @@ class Shadows:
             ready[back.node.name] = back
         if plan.keep is None:
             return Followers(ready)
-        standby = partial(Standby, seconds=plan.patience, over=self._expire)
+        standby = partial(Standby.beside, seconds=plan.patience, over=self.expire)
         return Followers(ready, {one.node: partial(standby, shares=one.node not in ready) for one in plan.replacements})
 
     def made(self, deployment: Deployment, plan: Plan, followers: Followers) -> None:
         """Close the standbys that a change has ended, and start those that it keeps."""
-        for node in _ended(plan):
+        for node in _ended(plan) | followers.ready.keys():
             self._end(deployment.name, node)
         for node, standby in followers.kept.items():
-            self._kept[deployment.name, node] = deployment, standby
             standby.since = plan.before.revision
-            standby.run_on(plan.keep or 0.0)
+            self.keep(deployment, node, standby, plan.keep or 0.0)
+
+    def keep(self, deployment: Deployment, node: str, standby: Standby, seconds: float) -> None:
+        """Let a standby run on for some time."""
+        self._kept[deployment.name, node] = deployment, standby
+        standby.run_on(seconds)
+
+    def standby(self, application: str, node: str) -> Standby:
+        """Return the standby of a node.
+
+        Raises:
+            PlanError: it has none.
+        """
+        _, standby = self._kept.get((application, node), (None, None))
+        if standby is None:
+            raise no_standby(application, node)
+        return standby
 
     def notes(self, plan: Plan) -> Iterator[str]:
         """Describe the standbys that a plan ends."""
@@ -96,12 +113,7 @@ class Shadows:
         application = mesh.name
         if node not in mesh.nodes:
             raise UnknownName(place=f"the application {application!r}", kind="node", name=node, known=mesh.nodes)
-        _, standby = self._kept.get((application, node), (None, None))
-        if standby is None:
-            raise PlanError(
-                f"{application}.{node} has no predecessor that runs on as a standby: a change keeps one on request "
-                f"(plan.apply(keep=60), exop replace … --keep 60s), for that time; replace it back instead"
-            )
+        standby = self.standby(application, node)
         made = plan(mesh.edited({node: replace(standby.node, lose_state=True)}))
         own = HandOver("its own, current state", lambda memento: memento)
         steps = (replace(one, state=own) if one.node == node and one.state is not None else one for one in made.steps)
@@ -133,14 +145,14 @@ class Shadows:
         found = {
             "shadow": trials.status() if trials is not None else {},
             "proof": self._last.get(application),
-            "kept": {node: one.plain() for node, one in self._kept_of(application).items()},
+            "kept": {node: one.plain() for node, one in self._kept_of(application).items() if not one.is_remote},
         }
         return {name: value for name, value in found.items() if value}
 
     def _kept_of(self, application: str) -> dict[str, Standby]:
         return {node: standby for (name, node), (_, standby) in self._kept.copy().items() if name == application}
 
-    def _expire(self, standby: Standby) -> None:
+    def expire(self, standby: Standby) -> None:
         """Close a standby whose time is up, or that has stopped following."""
         key = standby.component.application, standby.node.name
         with self._turn(key[0]):
@@ -158,6 +170,14 @@ class Shadows:
         deployment, standby = found
         if problem := standby.leave(deployment, self._manager, self._wiring):
             logger("exop.wiring").error("a predecessor did not close", node=f"{application}.{node}", error=problem)
+
+
+def no_standby(application: str, node: str) -> PlanError:
+    """Return the error for a rollback of a node without a standby."""
+    return PlanError(
+        f"{application}.{node} has no predecessor that runs on as a standby: a change keeps one on request "
+        f"(plan.apply(keep=60), exop replace … --keep 60s), for that time; replace it back instead"
+    )
 
 
 def _ended(plan: Plan) -> set[str]:

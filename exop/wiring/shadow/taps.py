@@ -14,6 +14,7 @@ from exop.runtime.dataflow.batches import weight
 from exop.runtime.dataflow.entry import NOWHERE, Control, Entry, Tap, Unwind
 from exop.runtime.drivers.base import Halted
 from exop.runtime.ports import BufferedOutput
+from exop.safe_repr import class_of, error_text, message
 
 #: Port and payload of an output, and whether that is a batch or columns.
 Output: TypeAlias = tuple[str, Any, bool]
@@ -31,6 +32,19 @@ class SletCall(NamedTuple):
     took: float = 0.0
     rows: int = 0
     control: bool = False
+
+
+class Fault(NamedTuple):
+    """An error of a slet: the name of its class, its message, and both as a text."""
+
+    kind: str
+    message: str
+    text: str
+
+    @classmethod
+    def of(cls, error: BaseException | None) -> Fault | None:
+        """Describe an error, if there is one."""
+        return None if error is None else cls(class_of(error), message(error), error_text(error))
 
 
 class LeaderTap(Tap):

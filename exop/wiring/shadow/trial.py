@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from exop.errors import ExopError, PlanError, ShadowFailed
 from exop.model.items import Punctuation
@@ -26,8 +26,8 @@ from exop.wiring.changes.plan import Plan, Step
 from exop.wiring.changes.successors import copied, taken
 from exop.wiring.controller import WiringController
 from exop.wiring.shadow.comparison import Comparison, Deviation, same
-from exop.wiring.shadow.follower import CAPACITY, NEAR, PATIENCE, Follower, copy_progress
-from exop.wiring.shadow.taps import FollowerTap, SletCall
+from exop.wiring.shadow.follower import CAPACITY, NEAR, Follower, copy_progress
+from exop.wiring.shadow.taps import Fault, SletCall
 
 #: Seconds between two checks that the old slets still run.
 GLANCE: Final = 0.05
@@ -38,7 +38,7 @@ AT_ONCE: Final = 32
 #: The phase of the calls of `compare` and `__eq__` that a change waits for.
 COMPARING: Final = "being compared"
 #: Why nothing can run beside a slet that is not active.
-IDLE: Final = "nothing can be compared; repair or resume it, or replace it as it is"
+IDLE: Final = "nothing can be compared; repair or resume it, or make the change without a trial"
 #: Why a successor without any output, like its predecessor, does not take over.
 NO_OUTPUT: Final = (
     "no output was compared, because neither has put out anything; give it more time or more items, or allow it for a "
@@ -95,17 +95,17 @@ class Trial(Follower):
         self._begun = time.monotonic()
         self.start()
 
-    def done(self, call: SletCall, tap: FollowerTap) -> None:
+    def done(self, call: SletCall, error: Fault | None, took: float) -> None:
         """Compare the outcomes of both slets for a call."""
         if self.shadow is None:
-            super().done(call, tap)
+            super().done(call, error, took)
             return
         comparison = self.comparison
         if self.in_step and not call.control:
             comparison.times["old"].append(call.took)
-            comparison.times["new"].append(tap.took)
-        if call.error is not None or tap.error is not None:
-            comparison.compare_errors(call.item, call.port.name, call.error, tap.error)
+            comparison.times["new"].append(took)
+        if call.error is not None or error is not None:
+            comparison.compare_errors(call.item, call.port.name, Fault.of(call.error), error)
         if self.in_step and (not self.calls or self.items % AT_ONCE == 0):
             comparison.match()
         if comparison.found:
@@ -190,7 +190,7 @@ class Trial(Follower):
                 f"the hand-over a longer pause (apply(pause=…), --pause)"
             )
         report = self.plain()
-        found = f" (behind {report['items']} items in {report['seconds']:g} s)"
+        found = f" (after {report['items']} items in {report['seconds']:g} s)"
         found += "".join(f"\n  {one}" for one in self.comparison.differences)
         return ShadowFailed(node=self.step.node, problem=problem, found=found, report=report)
 
@@ -209,11 +209,16 @@ class Trial(Follower):
         }
 
 
+#: Makes the trial of a node whose successor is on another host, of its step and its component here.
+MakeTrial: TypeAlias = Callable[[Step, Component], Trial]
+
+
 @dataclass(eq=False)
 class Trials:
     """The trials of one plan: of all successors if it has a shadow, else of those of *slow*, which have to catch up.
 
-    The application goes on meanwhile, and accepts no other change.
+    The application goes on meanwhile, and accepts no other change. *away* makes the trials of nodes whose successors
+    are on other hosts.
     """
 
     deployment: Deployment
@@ -221,6 +226,7 @@ class Trials:
     wiring: WiringController
     plan: Plan
     slow: Collection[str]
+    away: Mapping[str, MakeTrial] = field(default_factory=dict)
     trials: list[Trial] = field(default_factory=list)
     aborted: str | None = None
     over: threading.Event = field(default_factory=threading.Event)
@@ -232,6 +238,9 @@ class Trials:
         for step in self.plan.replacements:
             if shadow is not None or step.node in self.slow:
                 self._open(step)
+        for step in self.plan.steps:
+            if step.verb == "remove" and step.node in self.away:
+                self.trials.append(self._trial(self.away[step.node](step, self._active(step.node))))
         engines = [trial.leader for trial in self.trials if trial.leader.spec.own_driver]
         nodes = [trial.leader.node.name for trial in self.trials]
         with self.deployment.changing:
@@ -256,9 +265,9 @@ class Trials:
             trial.limit(NEAR)
 
             def near(trial: Trial = trial, begun: int = begun) -> bool:
-                return not trial.lag or (begun != trial.items and trial.lag <= NEAR)
+                return not trial.lag or (begun != trial.items and trial.lag <= trial.near)
 
-            if not self._reached(near, [trial], PATIENCE):
+            if not self._reached(near, [trial], trial.patience):
                 raise trial.failed(trial.too_slow())
 
     def abort(self, reason: str, timeout: float) -> None:
@@ -293,24 +302,34 @@ class Trials:
 
     def _open(self, step: Step) -> None:
         """Make and open a successor, with its effects diverted if the shadow says so."""
-        shadow, old, node = self.plan.shadow, self.deployment.components[step.node], step.after
-        if old.status is not State.ACTIVE:
-            raise PlanError(f"{step.node} is {old.status}: {IDLE}")
+        shadow, old, node = self.plan.shadow, self._active(step.node), step.after
         assert node is not None
         if shadow is not None and (diverted := shadow.diverted(step.node)):
             node = replace(node, settings=node.slet.configured(step.node, {**node.settings, **diverted}))
         changed, timeout = self.deployment.changed, self.plan.timeout
         new = self.manager.create(self.deployment.name, node, changed, timeout=timeout)
-        trial = Trial(step, old, new, shadow)
-        trial.on_progress = self._progress.set
-        self.trials.append(trial)
+        self.trials.append(self._trial(Trial(step, old, new, shadow)))
         new.enter(timeout)
+
+    def _trial(self, trial: Trial) -> Trial:
+        trial.on_progress = self._progress.set
+        return trial
+
+    def _active(self, node: str) -> Component:
+        """Return the old slet of a node; raise `PlanError` unless it is active."""
+        old = self.deployment.components[node]
+        if old.status is not State.ACTIVE:
+            raise PlanError(f"{node} is {old.status}: {IDLE}")
+        return old
 
     def _begin(self) -> None:
         """Attach the trials, with the settings of this moment; everything is parked."""
         since = self.plan.before.revision
         for trial in self.trials:
             component, trial.since = trial.component, since
+            if component is trial.leader:  # the successor is on another host
+                trial.begin_following(self.plan.patience)
+                continue
             node = followed_updates(component, since, self.deployment)
             if node is not component.node:
                 component.configure(node)

@@ -113,7 +113,7 @@ def test_doctor_finds_a_broken_plugin(capsys, monkeypatch):
     monkeypatch.setattr(Plugins, "discover", discover)
     assert main(["doctor"]) == 1
     out = capsys.readouterr().out
-    assert "broken  plugin cracked" in out
+    assert "broken plugin cracked" in " ".join(out.split())
     assert "to fix:" in out
 
 

@@ -66,6 +66,18 @@ def test_every_mesh_survives_the_way_through_toml(mesh):
     assert Mesh.from_toml(mesh.to_toml(), CATALOG) == mesh
 
 
+def test_a_channel_is_placed_with_its_connectors():
+    """`host` and `connector` are keys of the table, beside the settings of the kind."""
+    text = TEXT.replace("capacity = 3", 'capacity = 3\nhost = "edge"\nconnector = {mode = "offline", capacity = 9}')
+    mesh = Mesh.from_toml(text, CATALOG)
+    assert mesh.channels["a"].host == "edge"
+    assert dict(mesh.channels["a"].connector) == {"mode": "offline", "capacity": 9}
+    assert dict(mesh.channels["a"].settings) == {"capacity": 3}
+    assert Mesh.from_toml(mesh.to_toml(), CATALOG) == mesh
+    with pytest.raises(SettingError, match="the channel 'a': connector: the setting 'mode' does not fit"):
+        Mesh.from_toml(text.replace("offline", "later"), CATALOG)
+
+
 def test_a_setting_that_is_switched_off_stays_off():
     """TOML has no null: a setting that is None against its default is named in `unset`."""
     mesh = line().configure("middle", limit=None)

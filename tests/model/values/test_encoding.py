@@ -222,7 +222,7 @@ def test_tags_keep_their_meaning():
     """What was stored by an earlier release is read by this one: numbers are never given anew."""
     first = ["TUPLE", "SET", "FROZENSET", "DEQUE", "INT", "DECIMAL", "DATETIME", "DATE", "TIME", "TIMEDELTA", "ENUM"]
     then = ["DATACLASS", "NAMEDTUPLE", "ARRAY", "SCALAR", "RECORD_BATCH", "TABLE", "COMPLEX", "DEFAULTDICT", "ORDERED"]
-    last = ["COUNTER", "BATCH", "UUID", "PATH", "WINDOW"]
+    last = ["COUNTER", "BATCH", "UUID", "PATH", "WINDOW", "PART"]
     names = [*first, *then, *last]
     assert {tag.name: int(tag) for tag in Tag} == {name: number for number, name in enumerate(names, start=1)}
 

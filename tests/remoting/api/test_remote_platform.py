@@ -3,7 +3,12 @@
 import pytest
 
 from exop import Platform, connect
-from exop.errors import UnknownName
+from exop.errors import AddressUnusable, PeerRefused, UnknownName
+from exop.remoting import ControlServer
+from exop.remoting.api.service import ManagementService
+from exop.remoting.authority import create_authority, issue
+from exop.remoting.identity import Identity
+from tests.cli.shell import answer_of, facts
 
 
 def test_an_address_with_a_scheme_is_reached_by_the_transport_of_that_name(tmp_path):
@@ -17,3 +22,50 @@ def test_a_scheme_that_no_plugin_offers_is_told_with_the_known_ones():
     """The error names the schemes there are."""
     with pytest.raises(UnknownName, match="no transport 'carrier-pigeon'; known: unix"):
         connect("carrier-pigeon://coop")
+
+
+@pytest.fixture
+def on_another_host(tmp_path):
+    """The address of a platform that admits `ops` as an operator, and the folder of its authority."""
+    certificates = tmp_path / "certificates"
+    create_authority(certificates)
+    identity = Identity.load(issue(certificates, "there"))
+    with (
+        Platform(name="there", control=False) as platform,
+        ControlServer(
+            ManagementService(platform).table(),
+            name="there",
+            local=False,
+            listen=["tls://127.0.0.1:0"],
+            identity=identity,
+            roles=lambda peer: "operate" if peer.name == "ops" else None,
+        ) as server,
+    ):
+        yield server.uris[0], certificates
+
+
+def test_a_platform_on_another_host_is_reached_with_a_certificate(on_another_host):
+    """The peer has the role that the platform gives to the name in its certificate."""
+    address, certificates = on_another_host
+    with connect(address, identity=issue(certificates, "ops")) as remote:
+        assert remote.name == "there"
+        assert remote.applications() == []
+    with (
+        connect(address, identity=issue(certificates, "stranger")) as remote,
+        pytest.raises(PeerRefused, match="the role of this peer is none"),
+    ):
+        remote.applications()
+
+
+def test_commands_reach_a_platform_on_another_host(on_another_host):
+    """`--on` takes an address, and `--identity` the certificate for it."""
+    address, certificates = on_another_host
+    assert facts("slets", "--on", address, "--identity", issue(certificates, "ops"))
+    refused = answer_of("slets", "--on", address, "--identity", issue(certificates, "stranger"), code=2)
+    assert "the role of this peer is none" in refused
+
+
+def test_an_address_with_tls_needs_a_certificate(on_another_host):
+    """The error names the option and the command that makes certificates."""
+    with pytest.raises(AddressUnusable, match="--identity"):
+        connect(on_another_host[0]).applications()

@@ -28,7 +28,7 @@ from exop.errors import (
     UnknownOperation,
 )
 from exop.remoting import ControlClient, ControlServer, Limits, Operation, PageRequest, operations
-from exop.remoting.transport import server as service_module
+from exop.remoting.transport import sockets
 from exop.remoting.transport.sockets import Peer
 from tests.remoting.desk import Answer, Desk, Size, Upload, Words
 from tests.remoting.target import RawPeer, wait_until
@@ -151,6 +151,7 @@ def test_in_flight_is_bounded(desk: Desk, tmp_path: Path) -> None:
 def test_call_ends_in_time(server: ControlServer, desk: Desk) -> None:
     """A call ends at its time; the late answer is taken for nobody's, and the next call gets its own."""
     with ControlClient(server.address) as client:
+        client.platform()
         with pytest.raises(CallTimeout, match=r"did not answer 'wait' within 0.05 s; it may still carry it out"):
             client.call("wait", timeout=0.05)
         desk.open.set()
@@ -316,7 +317,7 @@ def test_only_the_owner_reaches_it(server: ControlServer) -> None:
 
 def test_another_user_is_declined(server: ControlServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process of another user is told no, whatever the file permissions say."""
-    monkeypatch.setattr(service_module, "peer_of", lambda sock: Peer(pid=1, uid=os.geteuid() + 1))
+    monkeypatch.setattr(sockets, "peer_of", lambda sock: Peer(pid=1, uid=os.geteuid() + 1))
     with pytest.raises(PeerRefused, match="serves its owner only"):
         ControlClient(server.address).call("ready")
     assert server.counts["declined"] == 1

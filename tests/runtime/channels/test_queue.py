@@ -204,3 +204,22 @@ def test_what_is_measured_keeps_its_time_of_origin(workers):
     eventually(lambda: log.seen == [1, 2, 3])
     assert origins == [42.0, 42.0]
     assert len(queue.waits) == 2
+
+
+def test_items_that_wait_are_passed_as_one_batch_to_a_port_that_gathers(workers):
+    """Up to its limit, and never across a batch or a punctuation; all are counted, and the queue becomes empty."""
+    batches: list[list[int]] = []
+    queue, log = QueueChannel("q", capacity=100), Log(batches.append)
+    entry = joined(queue, log)
+    queue.deliver.gathers = 3
+    for item in range(5):
+        entry.push(item)
+    entry.control(Punctuation(5))
+    entry.push(5)
+    entry.push_batch([6, 7, 8, 9])
+    entry.push(10)
+    workers(queue)
+    eventually(lambda: queue.taken == 11 and not queue.entries)
+    assert batches == [[0, 1, 2], [3, 4], [5], [6, 7, 8, 9], [10]]
+    assert queue.depth == 0
+    assert queue.metrics()["items"] == 11

@@ -242,3 +242,17 @@ def test_a_section_that_was_altered_keeps_its_application_down(store):
         database.execute("UPDATE sections SET content = replace(content, 'to', 'ot') WHERE kind = 'nodes'")
     with closing(Store(store.directory)) as again:
         assert again.database.damaged.keys() == {"app"}
+
+
+def test_a_full_disk_gets_the_room_of_the_write_ahead_log_back(store):
+    """A transaction that finds no room leaves the next one the room of all transactions before it."""
+    log = store.database.path.with_name(f"{stores.FILE}-wal")
+    for number in range(5):
+        store.checkpoints.write(snapshot(content=b"%d" % number))
+    grown = log.stat().st_size
+    assert grown > 0
+    store.database.connection.execute("PRAGMA max_page_count = 1")
+    with pytest.raises(StateError, match="full"):
+        store.checkpoints.write(snapshot(content=b"x" * 10_000_000))
+    assert log.stat().st_size == 0
+    assert part(store) == b"4"

@@ -429,7 +429,7 @@ def test_a_suspended_node_stays_suspended(tmp_path, world):
 def test_a_checkpoint_of_the_form_before_inlets_is_read(tmp_path, world, monkeypatch, part):
     """Work was stored with the driver that had it, under the same names of places."""
 
-    def old_form(deployment, topology, owner):
+    def old_form(deployment, topology, owner, **given):
         found = capture(deployment, topology)
         work = found.parts.pop(("inlets", ""), None)
         if work is not None:

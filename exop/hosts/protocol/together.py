@@ -9,32 +9,18 @@ The members keep no journals: the applications end with the process, and the nex
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Final
 
 from exop.errors import PlanError
-from exop.hosts.coordinator import Coordinator
-from exop.hosts.member import Member
-from exop.hosts.messages import (
-    Action,
-    Committed,
-    Did,
-    Do,
-    Ended,
-    Fragment,
-    NotRecorded,
-    ParticipantStep,
-    Record,
-    Refuse,
-    Send,
-)
+from exop.hosts.protocol.coordinator import Coordinator
+from exop.hosts.protocol.member import Member
+from exop.hosts.protocol.messages import Action, Committed, Did, Do, Ended, Fragment, NotRecorded, Record, Refuse, Send
+from exop.hosts.protocol.participant import Participant
 from exop.model.meshes.mesh import Mesh
-from exop.runtime.supervision.interrupts import check_interrupt, delegated, held, uninterrupted, woken
+from exop.runtime.supervision.interrupts import check_interrupt, uninterrupted, woken
 from exop.safe_repr import add_note, error_text
 from exop.wiring import Applications
 from exop.wiring.changes.change import Change
@@ -83,15 +69,21 @@ class _Together:
 
     def __init__(self, changes: Mapping[str, Change], applications: Applications) -> None:
         self._applications = applications
+        self._changes = changes
         self._hold = min(change.timeout for change in changes.values())
         self._mail: SimpleQueue[Send | None] = SimpleQueue()
         self._home = Coordinator(HOME, resend=math.inf)
         self._machines: dict[str, Coordinator | Member] = {name: Member(name, resend=math.inf) for name in changes}
         self._machines[HOME] = self._home
-        check_there = applications.changes.check_there
-        self._threads = {name: _Steps(one, check_there, self._mail) for name, one in changes.items()}
+        self._threads = {
+            name: Participant(PLAN, name, applications.changes, self._reporter(name), one)
+            for name, one in changes.items()
+        }
         self._ended: Ended | None = None
         self._error: BaseException | None = None
+
+    def _reporter(self, name: str) -> Callable[[Did], None]:
+        return lambda did: self._mail.put(Send(name, did))
 
     def carry_out(self) -> list[BaseException | None]:
         """Make all changes, or raise; return the errors at closing their old slets."""
@@ -101,7 +93,7 @@ class _Together:
                 thread.start()
         except BaseException:
             for thread in threads:
-                thread.given.put("abort")
+                thread.give(Do(PLAN, "abort"))
             raise
         fragments = {name: Fragment(fences=(name,)) for name in self._threads}
         begin = self._home.begin(PLAN, fragments, time.monotonic(), prepare=math.inf, hold=self._hold)
@@ -140,7 +132,7 @@ class _Together:
                 case Send():
                     self._mail.put(action)
                 case Do():
-                    self._threads[name].given.put(action.step)
+                    self._threads[name].give(action)
                 case Record(entry=Committed()):
                     try:
                         self._commit()
@@ -154,7 +146,7 @@ class _Together:
 
     def _commit(self) -> None:
         """Store the new meshes of all applications, in one transaction."""
-        store, changes = self._applications.store, [thread.change for thread in self._threads.values()]
+        store, changes = self._applications.store, self._changes.values()
         for change in changes:
             self._applications.changes.check_there(change)
         if store is not None:
@@ -162,7 +154,7 @@ class _Together:
 
     def _failure(self, reasons: Mapping[str, str]) -> BaseException:
         """Return the error of a member that refused or was too late: the reason why nothing was changed."""
-        order = sorted(self._threads.values(), key=lambda thread: thread.change.name not in reasons)
+        order = sorted(self._threads.values(), key=lambda thread: thread.application not in reasons)
         errors = [error for error in (self._error, *(thread.error for thread in order)) if error is not None]
         failure = errors[0] if errors else PlanError(f"{'; '.join(reasons.values())}; everything runs on as before")
         if late := ", ".join(name for name, thread in self._threads.items() if thread.is_alive()):
@@ -171,56 +163,3 @@ class _Together:
             for note in getattr(thread.undone, "__notes__", ()):
                 add_note(failure, note)
         return failure
-
-
-class _Steps(threading.Thread):
-    """Does the steps of one change in their order, and reports each.
-
-    Attributes:
-        given: The steps to do.
-        error: The first error of a step, or of closing the old slets.
-        undone: The reason given to the change when it is undone, which notes its problems there.
-    """
-
-    def __init__(self, change: Change, check_there: Callable[[Change], None], mail: SimpleQueue[Send | None]) -> None:
-        super().__init__(target=delegated(self._do_all), name=f"exop {change.name} change", daemon=True)
-        self.change = change
-        self.given: SimpleQueue[ParticipantStep] = SimpleQueue()
-        self.error: BaseException | None = None
-        self.undone = PlanError("the changes are not made together")
-        self._check_there = check_there
-        self._mail = mail
-
-    def _do_all(self) -> None:
-        """Do the given steps until the change is made or undone; then close the old slets."""
-        step: ParticipantStep = "prepare"
-        with ExitStack() as turn:
-            while step not in ("commit", "abort"):
-                step = self.given.get()
-                problem = self._done(partial(self._do, step, turn))
-                self._mail.put(Send(self.change.name, Did(PLAN, step, problem=problem)))
-            self._done(self.change.finish)
-
-    def _done(self, work: Callable[[], None]) -> str:
-        """Do *work*; return a description of its error."""
-        try:
-            work()
-        except BaseException as error:  # noqa: BLE001 (it is raised in the thread of the caller)
-            self.error = self.error or error
-            return error_text(error)
-        return ""
-
-    def _do(self, step: ParticipantStep, turn: ExitStack) -> None:
-        match step:
-            case "prepare":
-                self.change.prepare()
-            case "hold":
-                turn.enter_context(held(self.change.deployment.changing))
-                self._check_there(self.change)
-                self.change.stage()
-            case "cut":
-                self.change.cut()
-            case "commit":
-                self.change.commit()
-            case "abort":
-                self.change.abort(self.undone)

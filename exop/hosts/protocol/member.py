@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from exop.hosts.messages import (
+from exop.hosts.protocol.messages import (
     Action,
     Ask,
     Conflict,
@@ -166,7 +166,7 @@ class Member:
             return []
         proposal, handed = prepared.proposal, prepared.handed
         self._part = _Part(proposal, "cut", now, now, done=True, handed=handed)
-        return [Do(proposal.plan, "restore", proposal.change, handed), *self.timeout(now)]
+        return [Do(proposal.plan, "restore", proposal.change, handed, prepared.stores), *self.timeout(now)]
 
     def resolve(self, plan: str, *, commit: bool) -> list[Action]:
         """Settle a plan in doubt as an operator decides, if its home is gone for good."""
@@ -200,7 +200,11 @@ class Member:
             return reason if message.plan == given_up else "it was restarted meanwhile"
         old = [name for name, epoch in message.epochs.items() if epoch < self.epochs[name]]
         if old:
-            return f"{', '.join(old)}: another plan was committed since this one was made"
+            names = ", ".join(old)
+            return (
+                f"{names}: another plan was committed since this one was made; if the home has lost its state, `exop "
+                f"adopt {old[0]} --on {self.name}` makes {self.name} the home"
+            )
         return f"the plan {self.plan} is not settled here" if self._part is not None else ""
 
     def _proceed(self, part: _Part, message: Proceed, now: float) -> list[Action]:
@@ -224,7 +228,7 @@ class Member:
         if report.problem:
             return self._give_up(part, report.problem)
         part.done, part.handed, part.ask_at = True, report.handed, now + self.resend
-        record = [Record(Prepared(part.proposal, part.handed))] if part.in_doubt else []
+        record = [Record(Prepared(part.proposal, part.handed, report.stores))] if part.in_doubt else []
         return [*record, *self._ready(part)]
 
     def _ready(self, part: _Part) -> list[Action]:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from exop.hosts.messages import (
+from exop.hosts.protocol.messages import (
     Action,
     Ask,
     Committed,

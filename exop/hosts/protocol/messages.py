@@ -85,15 +85,57 @@ class Ask(_Sent):
     """Asks for the outcome of a plan: sent to the home, and by a member in doubt to the other members."""
 
 
+# --- between the home of an application and the other hosts, beside the plans
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The state of a fragment, sent to the home when it changes, and from time to time.
+
+    Attributes:
+        plan: The last plan that was committed there.
+        ended: Whether all its slets have ended, and all their items have been acknowledged.
+        problem: The facts of the `ComponentFailed` because of which it does not end.
+        gone: The host does not run the application (any more).
+        finished: The host knows that all fragments have ended.
+        paused: The seconds for which that plan has paused the drivers there.
+    """
+
+    sender: str
+    plan: str = ""
+    ended: bool = False
+    problem: Mapping[str, str] = field(default_factory=dict)
+    gone: bool = False
+    finished: bool = False
+    paused: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """All fragments have ended: the application has finished."""
+
+    sender: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """The application is removed, within the time-out in seconds."""
+
+    sender: str
+    timeout: float
+
+
 # --- from the caller of a state machine
 @dataclass(frozen=True, slots=True)
 class Did:
-    """The participant has finished a step: with a problem if it failed, else with the data that it hands over."""
+    """The participant has finished a step: with a problem if it failed, else with the data that it hands over.
+
+    A cut also reports what a restart *stores* and begins with, if the plan is committed.
+    """
 
     plan: str
     step: ParticipantStep
     handed: Any = None
     problem: str = ""
+    stores: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +147,8 @@ class NotRecorded:
 
 
 Message: TypeAlias = Propose | Proceed | Decision | Ready | Refuse | Ask | Did | NotRecorded
+#: The messages beside the plans.
+Notice: TypeAlias = Report | Finish | Remove
 
 
 # --- journal records
@@ -130,6 +174,7 @@ class Prepared:
 
     proposal: Propose
     handed: Any = None
+    stores: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +214,7 @@ class Do:
     step: ParticipantStep
     change: Any = None
     handed: Any = None
+    stores: Any = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,224 @@
+"""`exop peers`, `connect`, `discover`, `drain`: platforms and their links; `resolve`, `adopt`: repairs of plans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Final
+
+from cyclopts import Parameter
+
+from exop.cli.options import HERE, UNBOUND, Bounds, DryRun, Json, Where, check_seconds
+from exop.cli.outcome import changed_facts
+from exop.cli.peers import split, the_platform
+from exop.cli.report import say
+from exop.cli.text import answer, columns, number
+from exop.errors import BuilderError, ExopError
+from exop.model.meshes.fragments import Placement
+from exop.model.meshes.nodes import DIRECT
+from exop.safe_repr import clean
+
+_NO_PEERS: Final = (
+    "no peers; `exop connect URI` links the platform with another one, `exop discover` lists those nearby"
+)
+_NOTHING: Final = "no platform announces itself here; `exop serve --announce` does"
+
+
+def peers(*, where: Where = HERE, json: Json = False) -> int:
+    """List the peers of a platform: state, address, role, round trip, and the remote connectors with credits and lag.
+
+    Lag: the items that the receiver has not acknowledged yet. Credit: the items that it still accepts.
+
+    Example: `exop peers --on a --json`
+    """
+    with the_platform(where) as platform:
+        found = platform.peers()
+    return answer(found, lambda: peers_text(found), json=json)
+
+
+def connect(
+    uri: str,
+    /,
+    name: Annotated[str | None, Parameter(help="The name that the platform there must have.")] = None,
+    *,
+    where: Where = HERE,
+    json: Json = False,
+) -> int:
+    """Link a platform with the platform at URI; the link reconnects by itself until the platform stops.
+
+    To link them at every start, give `exop serve` the option --peer NAME=URI.
+
+    Example: `exop connect tls://10.0.0.7:7700 --on a`
+
+    Args:
+        uri: The address at which the other platform listens: tls://HOST:PORT, or tcp://127.0.0.1:PORT on this host.
+    """
+    with the_platform(where) as platform:
+        found = platform.connect_peer(uri, name)
+        text = f"{platform.name} is linked with {found['peer']} at {uri}"
+    return answer(found, text, json=json)
+
+
+def discover(
+    *,
+    seconds: Annotated[
+        float, Parameter(help="Seconds to listen for announcements; 3 by default.", validator=check_seconds)
+    ] = 3.0,
+    where: Where = HERE,
+    json: Json = False,
+) -> int:
+    """List the platforms that announce themselves on the local network, and whether the platform can use them.
+
+    A platform is usable if both have certificates of the same authority; for the others, the reason is shown.
+
+    Example: `exop discover --on a`
+    """
+    with the_platform(where) as platform:
+        found = platform.discover(seconds)
+    rows = [(one["name"], one["uri"], one["exop"], one["state"], one["problem"]) for one in found]
+    return answer(
+        found, lambda: columns(("name", "address", "exop", "state", ""), rows) if rows else _NOTHING, json=json
+    )
+
+
+def resolve(
+    app: str,
+    /,
+    *,
+    commit: Annotated[
+        bool,
+        Parameter(name="--commit", negative="--abort", help="Commit the change, or abort it: as the home decided."),
+    ],
+    where: Where = HERE,
+    json: Json = False,
+) -> int:
+    """Settle a change over several hosts that is in doubt on one of them, because its home does not return.
+
+    A host in doubt has agreed to the change, and waits for the decision of the home; `exop ps` shows `in doubt`. Give
+    the same answer on every host in doubt.
+
+    Example: `exop resolve road --abort --on b`
+
+    Args:
+        app: The name of the application.
+    """
+    with the_platform(where) as platform:
+        platform.resolve(app, commit=commit)
+        text = f"{app}: the change is {'committed' if commit else 'aborted'} on {platform.name}"
+    return answer({"application": app, "commit": commit}, text, json=json)
+
+
+def adopt(app: str, /, *, where: Where = HERE, json: Json = False) -> int:
+    """Make a platform the home of an application whose home is gone for good.
+
+    The last committed mesh is put into force. What ran at the former home begins anew, without its state. Plans of the
+    former home are refused from then on.
+
+    Example: `exop adopt road --on b`
+
+    Args:
+        app: The name of the application, of which the platform runs a part.
+    """
+    with the_platform(where) as platform:
+        revision = platform.adopt(app)
+        text = f"{app}: {platform.name} is its home now, revision {revision}"
+    return answer({"application": app, "revision": revision}, text, json=json)
+
+
+def accept(app: str, /, *, where: Where = HERE, json: Json = False) -> int:
+    """Let an application go on after a host has returned without its state; what the host has lost stays lost.
+
+    Give the command at the home: a part of the application that a host has lost begins anew there, without state, and
+    connectors in the state `state lost` go on. The state of all other hosts is kept. With APP.OUTBOX, on the platform
+    that sends, only this connector goes on.
+
+    Example: `exop accept road --on a`
+
+    Args:
+        app: APP, or APP.OUTBOX, as `exop peers` shows it.
+    """
+    with the_platform(where) as platform:
+        application, outbox = split(app, platform.applications())
+        found = platform.accept_loss(application or app, outbox)
+    text = f"{application}: goes on without what is lost: {', '.join(found)}"
+    return answer({"application": application, "accepted": found}, text, json=json)
+
+
+def drain(
+    host: str,
+    /,
+    *,
+    to: Annotated[str | None, Parameter(help="The platform to which everything moves, by default the home.")] = None,
+    bounds: Bounds = UNBOUND,
+    dry_run: DryRun = False,
+    where: Where = HERE,
+    json: Json = False,
+) -> int:
+    """Move everything that applications have on HOST to another platform, while the streams run.
+
+    Each application of the platform is one change: all of it moves, or none. What cannot move is named, and the other
+    applications are moved; then the exit code is 1.
+
+    Example: `exop drain edge-2 --to edge-3`
+
+    Args:
+        host: The platform that is to run nothing of these applications afterwards.
+    """
+    found: list[dict[str, Any]] = []
+    with the_platform(where) as platform:
+        target = to or platform.name
+        if target == host:
+            raise BuilderError(f"{host} is the platform to which everything would move; name another one, --to HOST")
+        for application in platform.applications():
+            placement = Placement(platform.mesh(application), platform.name)
+            names = sorted({name for name, place in _placed(placement) if place == host})
+            if not names:
+                continue
+            edit = {"edit": "move", "node": names[0], "to": target, "also": names[1:]}
+            try:
+                plan = platform.plan_edits(application, [edit])
+                if not json:
+                    print(clean(str(plan)), flush=True)
+                changed = None if dry_run else plan.carry_out(**bounds.as_data())
+                found.append(
+                    {"application": application, "moved": names, **(changed_facts(changed) if changed else {})}
+                )
+            except ExopError as problem:
+                say(f"exop: {application}: {problem}")
+                found.append({"application": application, "moved": [], "problem": str(problem)})
+    done = "would move" if dry_run else "moved"
+    lines = [f"{one['application']}: {', '.join(one['moved'])} {done} to {target}" for one in found if one["moved"]]
+    text = "\n".join(lines) if found else f"no application whose home is {platform.name} has anything on {host}"
+    return answer(found, text, json=json) or int(any("problem" in one for one in found))
+
+
+def _placed(placement: Placement) -> Iterator[tuple[str, str]]:
+    """Yield the nodes, and the channels that do not follow their producers, each with its host."""
+    mesh = placement.mesh
+    yield from ((name, placement.of(node)) for name, node in mesh.nodes.items())
+    for name, channel in mesh.channels.items():
+        if channel.kind != DIRECT or channel.host is not None:
+            yield name, placement.channels[name]
+
+
+def peers_text(found: list[dict[str, Any]]) -> str:
+    """Return the tables of the peers and of their connectors."""
+    if not found:
+        return _NO_PEERS
+    head = ("peer", "state", "address", "role", "round trip", "")
+    text = columns(head, [_peer(one) for one in found])
+    rows = [row for one in found for row in _connectors(one)]
+    of_connectors = ("peer", "connector", "direction", "events", "lag", "credit", "state")
+    problems = [row["problem"] for one in found for row in one.get("connectors", ()) if "problem" in row]
+    return "\n\n".join([text, *([columns(of_connectors, rows)] if rows else []), *problems])
+
+
+def _peer(one: Mapping[str, Any]) -> tuple[str, ...]:
+    trip = one.get("round_trip_ms")
+    shown = "" if trip is None else f"{trip:.3g} ms"
+    return one["peer"], one["state"], one["address"], one.get("role") or "", shown, one.get("problem", "")
+
+
+def _connectors(one: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    for row in one.get("connectors", ()):
+        counts = (number(row[key]) for key in ("events", "lag", "credit"))
+        yield one["peer"], row["connector"], row["direction"], *counts, row["state"]

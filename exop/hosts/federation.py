@@ -1,0 +1,500 @@
+"""`Federation`: the applications of a platform, including those that span several hosts.
+
+The *home* of an application has its whole mesh, and leads its changes; every host, also the home, runs a fragment.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from exop.errors import ComponentFailed, PeerRefused, PeerUnreachable, PlanError, StaleMesh, StateError, UnknownName
+from exop.hosts.adoption import Adoption, Survivor
+from exop.hosts.fragment import Fragments, Known, Limits
+from exop.hosts.fragment_change import FragmentChange, RestoredChange
+from exop.hosts.home import Home, Links
+from exop.hosts.protocol.exchange import Exchange
+from exop.hosts.protocol.messages import (
+    Committed,
+    Did,
+    Do,
+    Finish,
+    JournalEntry,
+    Message,
+    Notice,
+    Proceed,
+    Propose,
+    Remove,
+    Report,
+)
+from exop.hosts.protocol.participant import Participant
+from exop.hosts.spanning import Spanning, no_status
+from exop.hosts.supply import Archives
+from exop.model.meshes.mesh import Mesh
+from exop.model.meshes.nodes import HERE
+from exop.runtime.catalog import Catalog
+from exop.runtime.durable.failpoints import failpoint
+from exop.runtime.supervision.interrupts import held
+from exop.wiring import Applications
+from exop.wiring.changes.executor import finished
+from exop.wiring.changes.plan import Plan
+
+if TYPE_CHECKING:
+    from exop.hosts.journal import Journal
+    from exop.remoting.api.remote_platform import RemotePlatform
+
+#: Seconds after which an unchanged report, or a removal, is sent again.
+REPEAT: Final = 1.0
+#: Seconds for which an adoption may stop the streams.
+ADOPTING: Final = 10.0
+
+
+class Federation:
+    """Deploys, changes, awaits and removes applications on one host or several.
+
+    Attributes:
+        homes: The applications that span hosts, and of which this platform is the home.
+        here: The fragments on this platform.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        applications: Applications,
+        catalog: Catalog,
+        links: Links,
+        restart: Callable[[str], None],
+        bundles: Callable[[], Archives],
+    ) -> None:
+        self.name = name
+        self.here = Fragments(name, applications, catalog, restart, links)
+        self.exchange = Exchange(name, self)
+        self._local = applications
+        self._home = Home(name, applications, catalog, self.exchange, links, bundles)
+        self.homes, self.accept_loss = self._home.homes, self._home.accept_loss
+        self._links = links
+        self._news = self._home.news
+        self._sent: dict[str, tuple[Report, float]] = {}
+        self._sent_removal: dict[str, float] = {}
+        self._journal: Journal | None = None
+
+    def open(self) -> None:
+        """Take part in changes of applications that span hosts; `exchange.start` goes on with interrupted ones."""
+        self.exchange.open()
+        if self._local.store is None:
+            return
+        # Imported lazily: only platforms with a state directory need sqlite3, and only these applications msgspec.
+        from exop.hosts.journal import Journal
+
+        self._journal = journal = Journal(self._local.store.database)
+        for name, row in journal.applications(home=True).items():
+            mesh = Mesh.from_toml(row["topology"], self.here.catalog.slets).at(row["revision"])
+            self.homes[name] = Spanning(mesh, row["connectors"], row["hosts"], {*row["leaving"]})
+        for name, row in journal.applications(home=False).items():
+            self.here.known[name] = Known(row["home"], row["base"], row["plan"], tuple(row["whole"]))
+            self._local.fragments.add(name)
+        for home in (False, True):  # the homes announce their decisions to members that are held
+            for name, entries in journal.plans(home=home).items():
+                self.exchange.recover(name, entries, home=home, made=self.here.made(name, entries))
+
+    def in_doubt(self, application: str) -> str | None:
+        """Return the plan whose outcome is not known here; the fragment is held, or not started, until then."""
+        machines = self.exchange.machines.get(application)
+        return machines.member.in_doubt if machines is not None else None
+
+    def close(self) -> None:
+        """Stop taking part."""
+        self.exchange.close()
+
+    # --- the operations of the platform
+
+    def spans(self, mesh: Mesh) -> bool:
+        """Whether an application spans hosts, or would do so with this mesh."""
+        hosts = {node.host for node in mesh.nodes.values()} | {channel.host for channel in mesh.channels.values()}
+        return mesh.name in self.homes or not hosts <= {None, "local", self.name}
+
+    def names(self, *, inactive: bool = False) -> list[str]:
+        """Return the names of the applications, as `Applications.names`."""
+        whole = (name for name, one in self.homes.items() if one.hosts)
+        doubted = (name for name in [*self.exchange.machines] if self.in_doubt(name))
+        return sorted({*self._local.names(inactive=inactive), *whole, *doubted})
+
+    def mesh(self, application: str) -> Mesh:
+        """Return the mesh of an application: the whole one at its home, elsewhere the fragment."""
+        found = self.homes.get(application)
+        return found.mesh if found is not None and found.hosts else self._local.get(application).mesh
+
+    def status(self, application: str, here: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+        """Return the status of an application: at its home with that of all `hosts`, elsewhere with its `home`.
+
+        *here* returns the status of what runs on this platform.
+        """
+        found = self.homes.get(application)
+        if found is None or not found.hosts:
+            known, doubt = self.here.known.get(application), self.in_doubt(application)
+            more = {} if known is None else {"home": known.home}
+            if doubt is not None:
+                more |= {"state": "in doubt", "plan": doubt, "home": doubt.rpartition("@")[2]}
+                if application not in self._local.deployed:
+                    return no_status(application) | more
+            return here(application) | more
+        hosts = self._home.answers(found, application, here, "status")
+        return found.status(hosts, self.name)
+
+    def metrics(self, application: str, here: Callable[[str], dict[str, Any]], *, quantiles: bool) -> dict[str, Any]:
+        """Return the metrics of the nodes and channels of an application, on all its hosts."""
+        found = self.homes.get(application)
+        if found is None or not found.hosts:
+            return here(application)
+        hosts = self._home.answers(found, application, here, "metrics", quantiles=quantiles)
+        return found.metrics(hosts)
+
+    def plan(self, mesh: Mesh) -> Plan:
+        """Plan a change of a running application; raises as `Applications.plan`."""
+        self._check_home(mesh.name)
+        if not self.spans(mesh):
+            return self._local.plan(mesh)
+        before = self.mesh(mesh.name)
+        if (found := self.homes.get(mesh.name)) is not None and found.finished:
+            raise finished(mesh.name)
+        if mesh.revision != before.revision:
+            raise StaleMesh(application=mesh.name, revision=mesh.revision, current=before.revision)
+        return self._home.planned(before, mesh)
+
+    def apply(
+        self, mesh: Mesh, timeout: float | None = None, pause: float | None = None, *, stall: bool = False
+    ) -> Mesh:
+        """Deploy or change an application, as `Applications.apply`."""
+        self._check_home(mesh.name)
+        if not self.spans(mesh):
+            return self._local.apply(mesh, timeout, pause, stall=stall)
+        found = self.homes.setdefault(mesh.name, Spanning(Mesh(mesh.name)))
+        with held(found.turn):
+            runs = found.hosts and not found.finished
+            if runs or (not found.hosts and mesh.name in self._local.deployed):
+                plan = self.plan(mesh)
+            elif found.hosts and mesh.revision:
+                raise finished(mesh.name)
+            else:
+                plan = self._home.planned(Mesh(mesh.name).at(found.mesh.revision), mesh)
+            return plan.bounded(timeout, pause, stall=stall).apply()
+
+    def wait(self, application: str, timeout: float | None = None) -> bool:
+        """Wait until an application has finished, as `Applications.wait`."""
+        found = self.homes.get(application)
+        if found is None or not found.hosts:
+            return self._local.wait(application, timeout)
+
+        def over() -> bool:
+            if not found.finished and (problem := found.problem()):
+                raise ComponentFailed(**problem)
+            return found.finished
+
+        with self._news:
+            return self._news.wait_for(over, timeout)
+
+    def end(self, application: str) -> None:
+        """End the sources of an application, on all hosts."""
+        self._elsewhere("end", application)
+        if self._is_here(application):
+            self._local.get(application).end_sources()
+
+    def elsewhere(self, application: str, node: str) -> RemotePlatform | None:
+        """Return the platform that runs a node of an application of which this is the home; `None` if it is this one.
+
+        Raises:
+            PeerUnreachable: that platform is not connected.
+        """
+        found = self.homes.get(application)
+        there = found.mesh.nodes.get(node) if found is not None and found.hosts else None
+        if there is None or there.host in (None, HERE, self.name):
+            return None
+        # Imported lazily: most nodes run here.
+        from exop.remoting.api.remote_platform import RemotePlatform
+
+        link = self._links()[there.host]
+        if link.client is None:
+            raise PeerUnreachable(address=there.host, problem=link.reason or "it is not connected")
+        return RemotePlatform(there.host, link.client)
+
+    def resume(self, application: str, node: str) -> None:
+        """Resume a suspended or failed node, on any host."""
+        found = self.homes.get(application)
+        if found is not None and found.hosts and found.mesh.node(node).suspended:
+            self.apply(found.mesh.resume(node))
+        elif (there := self.elsewhere(application, node)) is not None:
+            there.resume(application, node)
+        else:
+            self._local.resume(application, node)
+
+    def rollback(self, application: str, node: str) -> Mesh:
+        """Let the predecessor of a node, which was kept, take over again, on any host."""
+        self._check_home(application)
+        return self._home.roll_back(application, node)
+
+    def abandon_proof(self, application: str) -> bool:
+        """Cancel the trials of a change, on all hosts; return `False` if no trial is running."""
+        abandon = self._local.changes.shadows.abandon
+        self.mesh(application)  # raises `UnknownName`
+        there = self._elsewhere("abandon_proof", application)
+        return any([*there, self._is_here(application) and abandon(application, "it was given up")])
+
+    def checkpoint(self, application: str) -> None:
+        """Take a checkpoint of each fragment of a durable application."""
+        self._elsewhere("checkpoint", application)
+        if self._is_here(application):
+            self._local.checkpointer(application).take()
+
+    def _elsewhere(self, operation: str, application: str) -> list[Any]:
+        """Call an operation at all other hosts of an application of which this is the home."""
+        found = self.homes.get(application)
+        hosts = found.hosts.keys() - {self.name} if found is not None else ()
+        return [self._links()[host].call(operation, application=application) for host in hosts]
+
+    def _is_here(self, application: str) -> bool:
+        """Whether an application runs here as a whole, or as a fragment."""
+        found = self.homes.get(application)
+        return found is None or not found.hosts or self.name in found.hosts
+
+    def resolve(self, application: str, *, commit: bool) -> None:
+        """Settle a plan in doubt as an operator decides, if its home is gone for good.
+
+        Raises:
+            PlanError: no plan of the application is in doubt here.
+        """
+        plan = self.in_doubt(application)
+        if plan is None:
+            raise PlanError(f"no plan of {application!r} is in doubt on the platform {self.name!r}")
+        self.exchange.resolve(application, plan, commit=commit)
+
+    def fragment(self, application: str) -> Survivor:
+        """Return what this platform knows of an application of which it runs a fragment.
+
+        Raises:
+            UnknownName: it runs none of this name.
+        """
+        known = self.here.known.get(application)
+        if known is None:
+            place = f"the platform {self.name!r}"
+            raise UnknownName(place=place, kind="fragment", name=application, known=self.here.known)
+        channels = self._local.get(application).mesh.channels.values()
+        found = {one.settings["key"]: one.settings["epoch"] for one in channels if "epoch" in one.settings}
+        return Survivor(known.home, known.whole, self.exchange.of(application).member.epochs[application], found)
+
+    def adopt(self, application: str) -> int:
+        """Become the home of an application whose home is gone for good; return the revision of the whole mesh.
+
+        Raises:
+            UnknownName: no fragment of the application runs here.
+            PlanError: this platform is the home, or the home answers; a plan is in doubt; or another host cannot be
+                reached.
+        """
+        found = self.fragment(application)
+        if found.home == self.name:
+            raise PlanError(f"this platform ({self.name!r}) is the home of {application}")
+        survivors = {self.name: found}
+        for peer, link in self._links().items():
+            with suppress(UnknownName, PeerUnreachable):  # the adoption names those that are missing
+                survivors[peer] = Survivor(**link.call("fragment", application=application))
+        adoption = Adoption(self.name, found.home, survivors, self.here.catalog.slets, self.here.catalog.kinds)
+        number, spanning = f"{uuid.uuid4().hex[:12]}@{self.name}", Spanning(Mesh(application))
+        target, parts = adoption.plan(number, Limits())
+
+        def advance() -> None:
+            self.exchange.of(application).home.epochs[application] = adoption.epoch
+
+        self.exchange.do(advance)
+        self.homes[application] = spanning
+        with self._local.history.recorded(application, "adopt", former=found.home, hosts=[*parts]):
+            self._home.lead(number, spanning, target, parts, ADOPTING)
+        return target.mesh.revision
+
+    def remove(self, application: str, timeout: float = 5.0) -> bool:
+        """Stop an application on all hosts; return whether all its threads have ended in time.
+
+        A host that cannot be reached removes its fragment when it is reached again.
+        """
+        self._check_home(application)
+        found = self.homes.get(application)
+        if found is None or not found.hosts:
+            return self._local.remove(application, timeout)
+        until = time.monotonic() + timeout
+        with held(found.turn):
+            found.leaving |= found.hosts.keys() - {self.name}
+            here = self.name in found.hosts
+            found.hosts, found.reports, found.mesh = {}, {}, Mesh(application)
+            self._keep(application, found)
+            self._send_removals(application, found, timeout)
+            left = self._removed(application, timeout) if here else True
+            with self._news:
+                return self._news.wait_for(lambda: not found.leaving, max(0.0, until - time.monotonic())) and left
+
+    # --- the home of applications
+
+    def _check_home(self, application: str) -> None:
+        """Raise `PlanError` if another platform leads the application."""
+        known = self.here.known.get(application)
+        if known is not None and known.home != self.name:
+            raise PlanError(
+                f"{application} spans several hosts, and is changed at its home, the platform {known.home!r}; this "
+                f"platform ({self.name!r}) runs a fragment of it; give the command to the home, by --on"
+            )
+
+    # --- what the exchange calls
+
+    def receive(self, application: str, data: bytes, peer: str = "") -> None:
+        """Process a message of a *peer*, in the thread of a connection.
+
+        Raises:
+            PeerRefused: the message is in the name of another platform, or only the home may send it.
+        """
+        # Imported lazily: only applications that span hosts need the encoding.
+        from exop.hosts.journal import decode_message
+
+        message = decode_message(data)
+        names = {getattr(message, "sender", "")}
+        if isinstance(message, (Propose, Proceed)):
+            names.add(message.plan.rpartition("@")[2])
+        elif isinstance(message, (Finish, Remove)) and application in self.here.known:
+            names.add(self.here.known[application].home)
+        if peer and (others := names - {peer}):
+            problem = f"{type(message).__name__} on {application} is a message of {others.pop()!r}, not of {peer!r}"
+            raise PeerRefused(address=self.name, problem=problem)
+        self.exchange.receive(application, message)
+
+    def check_answer(self, application: str, data: bytes) -> None:
+        """Raise `PeerRefused` unless a message is an answer about an application that this platform has."""
+        from exop.hosts.journal import decode_message
+
+        name = type(message := decode_message(data)).__name__
+        if isinstance(message, (Propose, Proceed, Finish, Remove)):
+            raise PeerRefused(address=self.name, problem=f"{name} on {application} needs the role operate")
+        if application not in self.homes and application not in self.here.known:
+            raise PeerRefused(address=self.name, problem=f"{name} on {application}, which does not run here")
+
+    def call(self, peer: str, application: str, message: Message | Notice) -> None:
+        """Send a message to a peer."""
+        from exop.hosts.journal import encode
+
+        self._links()[peer].call("protocol", application=application, message=encode(message))
+
+    def participant(self, application: str, do: Do, report: Callable[[Did], None]) -> Participant:
+        """Return the participant of a plan."""
+        kind = RestoredChange if do.step == "restore" else FragmentChange
+        return kind(do, application, self.here, report, self._settled)
+
+    def record(self, application: str, entry: JournalEntry) -> None:
+        """Write an entry durably; the plan is committed by that of its home."""
+        kind = type(entry).__name__.lower()
+        failpoint(f"plan-{kind}-before")
+        found, target = self._home.pending[entry.plan] if isinstance(entry, Committed) else (None, None)
+        if self._journal is not None:
+            self._journal.record(application, entry, target.stored() if target is not None else None)
+        failpoint(f"plan-{kind}-after")
+        if found is None or target is None:
+            return
+        with self._news:
+            found.mesh, found.connectors, found.hosts = target.mesh, target.connectors, target.hosts
+            found.changing, found.kept = target.changing, target.kept
+            found.finished, found.pauses = False, {}
+            found.reports = {host: one for host, one in found.reports.items() if one.plan == found.hosts.get(host)}
+
+    def _settled(self, application: str, known: Known, is_empty: bool, paused: float) -> None:
+        """Note a plan that this host has committed. A fragment that has become empty is known no more."""
+        if not is_empty:
+            self.here.known[application] = known
+            if self._journal is not None:
+                self._journal.keep(application, known.stored(), home=False)
+        else:
+            self._forget(application)
+        self.exchange.send(known.home, application, Report(self.name, known.plan, paused=paused))
+
+    def _forget(self, application: str) -> None:
+        """Drop what is known of the fragment of this platform."""
+        if self.here.known.pop(application, None) is not None and self._journal is not None:
+            self._journal.forget(application, home=False)
+
+    def notice(self, application: str, notice: Notice) -> None:
+        """Process a message beside the plans."""
+        match notice:
+            case Remove():
+                work = partial(self._remove_for, application, notice)
+                threading.Thread(target=work, name=f"exop remove {application}", daemon=True).start()
+            case Finish():
+                deployment = self._local.deployed.get(application)
+                if deployment is not None:
+                    deployment.is_fragment = False
+                    deployment.check_finished()
+                    deployment.notify_waiting()
+            case Report():
+                self._heard(application, notice)
+
+    def _heard(self, application: str, report: Report) -> None:
+        """Process the report of a host; the application has finished when all fragments have ended."""
+        found = self.homes.get(application)
+        if found is None:
+            return
+        with self._news:
+            if report.plan == found.changing.get(report.sender):
+                del found.changing[report.sender]
+                found.pauses[report.sender] = report.paused
+            if report.gone and report.sender in found.leaving:
+                found.leaving.discard(report.sender)
+                self._keep(application, found)
+            elif report.plan == found.hosts.get(report.sender):
+                found.reports[report.sender] = report
+                found.finished = found.finished or found.all_ended()
+            self._news.notify_all()
+        if found.finished and report.sender in found.hosts and not report.finished:
+            self.exchange.send(report.sender, application, Finish(self.name))
+
+    def _keep(self, application: str, found: Spanning) -> None:
+        """Store an application that is removed, as long as hosts have not confirmed that."""
+        if self._journal is None:
+            return
+        if found.leaving or found.hosts:
+            self._journal.keep(application, found.stored(), home=True)
+        else:
+            self._journal.forget(application, home=True)
+
+    def _remove_for(self, application: str, notice: Remove) -> None:
+        """Remove a fragment for its home, which asks again: now, unless a plan in progress may begin it again."""
+        known = self.here.known.get(application)
+        if (known is not None and known.home != notice.sender) or self.exchange.of(application).member.plan is not None:
+            return
+        with suppress(StateError):  # it is not reported as removed, and the home asks again
+            if known is not None:
+                self._removed(application, notice.timeout)
+            self.exchange.send(notice.sender, application, Report(self.name, gone=True))
+
+    def _removed(self, application: str, timeout: float) -> bool:
+        """Remove the fragment of this platform; return whether its threads have ended in time."""
+        left = True
+        with suppress(UnknownName):  # it has no nodes here
+            left = self._local.remove(application, timeout)
+        self._local.fragments.discard(application)
+        self._forget(application)  # last: a fragment that is not known is not removed when the home asks again
+        return left
+
+    def tick(self) -> None:
+        """Report the fragments of this platform to their homes, and repeat removals."""
+        now = time.monotonic()
+        for application, known in list(self.here.known.items()):
+            report = self.here.report(application, known)
+            sent, at = self._sent.get(application, (None, 0.0))
+            if report != sent or now - at >= REPEAT:
+                self._sent[application] = report, now
+                self.exchange.send(known.home, application, report)
+        for application, found in list(self.homes.items()):
+            if found.leaving and now - self._sent_removal.get(application, 0.0) >= REPEAT:
+                self._send_removals(application, found, 5.0)
+
+    def _send_removals(self, application: str, found: Spanning, timeout: float) -> None:
+        self._sent_removal[application] = time.monotonic()
+        for host in found.leaving:
+            self.exchange.send(host, application, Remove(self.name, timeout))

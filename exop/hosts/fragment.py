@@ -1,0 +1,201 @@
+"""The fragments of one platform: its parts of applications that span hosts, and the steps of their changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from exop.errors import ComponentFailed
+from exop.hosts.moves.transfer import Transfer
+from exop.hosts.protocol.messages import JournalEntry, Prepared, Report
+from exop.model.meshes.mesh import Mesh
+from exop.model.meshes.shadow import Shadow
+from exop.runtime.catalog import Catalog
+from exop.runtime.conditional_updates import AppliedUpdate
+from exop.wiring import Applications
+from exop.wiring.changes.plan import PAUSE
+
+if TYPE_CHECKING:
+    from exop.hosts.moves.twins import Twin, What
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The time limits of a change, as for `Plan.apply`."""
+
+    timeout: float | None = None
+    pause: float = PAUSE
+    stall: bool = False
+
+
+@dataclass(frozen=True)
+class Trying:
+    """The trials before the change of a fragment, and what is kept after it.
+
+    Attributes:
+        shadow, keep: As for `Plan.apply`.
+        back: The node whose predecessor takes over again.
+    """
+
+    shadow: Shadow | None = None
+    keep: float | None = None
+    back: str = ""
+
+
+NO_TRIAL: Final = Trying()
+
+
+class Work:
+    """The change of one fragment.
+
+    Attributes:
+        mesh: The fragment after the change, with its marks; its revision is of no meaning.
+        whole: The whole mesh after the change as a topology file, with its revision.
+        transfer: What moves between this fragment and others.
+        former: The home that another host replaces by this change; empty for any other change.
+        begins: Whether the host may be without a fragment before the change.
+        trying: The trials before it.
+    """
+
+    def __init__(
+        self,
+        mesh: Mesh,
+        limits: Limits,
+        whole: tuple[str, int],
+        transfer: Transfer,
+        former: str = "",
+        begins: bool = True,
+        trying: Trying = NO_TRIAL,
+    ) -> None:
+        self.mesh, self.limits, self.whole, self.transfer, self.former = mesh, limits, whole, transfer, former
+        self.begins, self.trying = begins, trying
+
+    def encoded(self) -> bytes:
+        """Encode the work. Raises `MeshError` if a slet cannot travel."""
+        # Imported lazily: only applications that span hosts need it.
+        import msgspec
+
+        from exop.remoting.api.wire_types import Topology, as_proof
+
+        topology = Topology.sent(self.mesh, bytes)
+        transfer, trying = asdict(self.transfer), self.trying
+        proof = as_proof(trying.shadow, trying.keep)
+        parts = (topology, self.limits, self.whole, transfer, self.former, self.begins, proof, trying.back)
+        return msgspec.msgpack.encode(parts)
+
+    @classmethod
+    def decoded(cls, data: bytes, here: Fragments) -> Work:
+        """Decode the work, with the slets that are known *here*. Raises `MeshError` if one is unknown."""
+        from exop.remoting.api.wire_types import Proof, Topology
+        from exop.remoting.transport.codec import decoder
+
+        form = tuple[Topology, Limits, tuple[str, int], Transfer, str, bool, Proof | None, str]
+        topology, limits, whole, transfer, former, begins, proof, back = decoder(form).decode(data)
+        trying = Trying(back=back) if proof is None else Trying(proof.shadow(proof.divert), proof.keep, back)
+        return cls(topology.read(here), limits, whole, transfer, former, begins, trying)
+
+
+def lost_fragment(application: str, host: str) -> str:
+    """Say that a host has returned without its fragment, and what helps."""
+    return (
+        f"{host} has returned without its fragment of {application}; start it again with its state directory; if that "
+        f"is gone, or it had none, `exop accept {application}` at the home lets the fragment begin anew, without its "
+        f"state (of a durable application, in a new state directory)"
+    )
+
+
+@dataclass
+class Known:
+    """The knowledge of a host about its fragment.
+
+    Attributes:
+        home: The platform that leads the application.
+        base: The revision of the fragment after the last plan; updates of settings at a point in the stream follow it.
+        plan: The last plan that was committed here.
+        whole: The whole mesh after that plan as a topology file, with its revision: for another home, if this one dies.
+        applied: The updates at a point in the stream that took effect before that plan, and are pending at the home.
+    """
+
+    home: str
+    base: int = 0
+    plan: str = ""
+    whole: tuple[str, int] = ("", 0)
+    applied: tuple[AppliedUpdate, ...] = ()
+
+    def stored(self) -> dict[str, Any]:
+        """Return it as it is stored."""
+        return {name: value for name, value in vars(self).items() if name != "applied"}
+
+
+class Fragments:
+    """The fragments of the platform *name*, by application.
+
+    Attributes:
+        restart: Starts an application again, as the state directory has it.
+        links: Returns the links to peers, by name.
+        twins: The followers here of leaders on other hosts, by application and node.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        applications: Applications,
+        catalog: Catalog,
+        restart: Callable[[str], None],
+        links: Callable[[], Mapping[str, Any]],
+    ) -> None:
+        self.name = name
+        self.links = links
+        self.known: dict[str, Known] = {}
+        self.twins: dict[tuple[str, str], Twin] = {}
+        self.running = applications
+        self.catalog = catalog
+        self.restart = restart
+
+    def applications(self) -> list[str]:
+        """Return the names of the applications that run here."""
+        return self.running.names()
+
+    def mesh(self, application: str, /) -> Mesh:
+        """Return the mesh that runs here: of an application that spans hosts, the fragment."""
+        return self.running.get(application).mesh
+
+    def made(self, application: str, entries: Iterable[JournalEntry]) -> str:
+        """Return the last plan that was carried out here, if what it has made of the fragment is all written."""
+        store, known = self.running.store, self.known.get(application, Known(""))
+        for one in entries:
+            if (
+                store is not None
+                and isinstance(one, Prepared)
+                and one.stores is not None
+                and "checkpoint" in one.stores
+            ):
+                written = store.checkpoints.revision(application) >= one.stores["known"]["base"]
+                return known.plan if written else ""
+        return known.plan
+
+    def report(self, application: str, known: Known) -> Report:
+        """Return the state of a fragment."""
+        host, deployment = self.name, self.running.deployed.get(application)
+        if deployment is None:  # it had finished when the platform was started
+            over = application not in self.running.names(inactive=True)
+            return Report(host, known.plan, ended=over, finished=over)
+        try:
+            over = deployment.all_ended()
+        except ComponentFailed as problem:
+            return Report(host, known.plan, problem={name: str(value) for name, value in problem.facts.items()})
+        paused = deployment.last_change[1] if deployment.last_change is not None else 0.0
+        return Report(host, known.plan, ended=over, finished=deployment.finished.is_set(), paused=paused)
+
+    def follow(self, application: str, node: str, plan: str, what: What, content: bytes) -> bytes:
+        """Give a message of the host of a leader to its follower here; return nothing if there is none."""
+        twin = self.twins.get((application, node))
+        return twin.answer(what, content) if twin is not None and twin.plan == plan else b""
+
+    def drop(self, application: str) -> None:
+        """Undeploy a fragment that was opened for a plan that is aborted."""
+        deployment = self.running.deployed.pop(application, None)
+        self.running.fragments.discard(application)
+        if deployment is not None:
+            self.running.undeploy(deployment)

@@ -1,0 +1,298 @@
+"""The participant of a plan at one host: the change of its fragment, also after a restart."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from exop.errors import PlanError
+from exop.hosts.fragment import Fragments, Known, Work, lost_fragment
+from exop.hosts.moves.transfer import Transfer
+from exop.hosts.protocol.messages import Did, Do
+from exop.hosts.protocol.participant import Participant
+from exop.model.meshes.mesh import Mesh
+from exop.model.meshes.nodes import NOTHING
+from exop.runtime.conditional_updates import AppliedUpdate
+from exop.runtime.drivers.source import SourceDriver
+from exop.runtime.durable.failpoints import failpoint
+from exop.runtime.history import CALLER
+from exop.runtime.supervision.interpreter import uncollected
+from exop.wiring.changes.change import Change
+from exop.wiring.changes.executor import changing
+from exop.wiring.changes.plan import Plan
+from exop.wiring.deployments import CHECKPOINT_ERRORS
+from exop.wiring.shadow.follower import Standby
+
+if TYPE_CHECKING:
+    from exop.hosts.moves.handing import Handing
+    from exop.hosts.moves.pairs import Pairs
+    from exop.runtime.durable.checkpointer import Candidate, Checkpointer
+
+
+class FragmentChange(Participant):
+    """The participant of a plan at one host: changes the fragment of the application there.
+
+    A host without a fragment begins with an empty one. A fragment that becomes empty is removed after the commit.
+    """
+
+    def __init__(
+        self,
+        do: Do,
+        application: str,
+        here: Fragments,
+        report: Callable[[Did], None],
+        settled: Callable[[str, Known, bool, float], None],
+    ) -> None:
+        super().__init__(do.plan, application, here.running.changes, report)
+        self._here = here
+        self._settled = settled
+        self._began = False
+        self._over = threading.Event()
+        self._work: Work | None = None
+        self._handing: Handing | None = None
+        self._pairs: Pairs | None = None
+        self._applied: list[AppliedUpdate] = []
+        self._taker: Checkpointer | None = None
+        self._candidate: Candidate | None = None
+
+    def give(self, do: Do) -> None:
+        """Do a step after those given before; an abort ends the trials that are in progress."""
+        super().give(do)
+        if do.step == "abort":
+            self._over.set()
+            if self._pairs is not None:
+                self._pairs.over.set()
+            abandon = partial(self._here.running.changes.shadows.abandon, self.application, "the change is aborted")
+            threading.Thread(target=abandon, name=f"exop {self.name} ends", daemon=True).start()
+
+    def _do(self, do: Do, turn: ExitStack) -> Any:
+        if do.step == "prepare":
+            if (home := self.plan.rpartition("@")[2]) != self._here.name:
+                CALLER.set(f"platform {home}")  # in the thread of this plan
+            self._prepare(do.change, turn)
+        with changing(self.application):
+            if do.step == "prepare" and self._handing is not None:
+                super()._do(do, turn)
+                self._handing.copy_ahead()
+                return None
+            if do.step == "hold":
+                self._reserve_checkpoint(turn)
+            if do.step != "cut":
+                return super()._do(do, turn)
+            with uncollected():
+                return self._cut(do, self._handing, turn)
+
+    def _cut(self, do: Do, handing: Handing | None, turn: ExitStack) -> Any:
+        """Cut, and get ready what the host needs if it is started again after the vote."""
+        handed = None
+        if handing is not None:
+            handing.take_over(do.handed or {})
+        super()._do(do, turn)
+        if handing is not None:
+            handed = handing.hand_over(do.handed or {})
+        store, change = self._here.running.store, self.change
+        if store is None:
+            return handed
+        if change is None:  # the fragment stays as it is, and gets another home
+            self.stores = {"topology": None, "began": self._began, "known": self._known(0).stored()}
+            return handed
+        known = self._known(change.target.revision)
+        self.stores = {"topology": change.target.to_toml(), "began": self._began, "known": known.stored()}
+        if self._taker is not None and change.target.nodes:
+            self._here.running.checkpoints.tell(change.deployment)
+            self._candidate = self._taker.candidate(change.target, change.in_flight())
+            self.stores["checkpoint"] = store.checkpoints.changes(self._candidate.snapshot, anew=self._began)
+        return handed
+
+    def _reserve_checkpoint(self, turn: ExitStack) -> None:
+        """In a durable application, take no checkpoint but that of the cut, which parks all drivers, until the end.
+
+        That checkpoint is a part of the vote. A host that is started again begins with it if the plan is committed:
+        what has left or come stands in no other checkpoint. It is not possible if an engine is replaced, since what is
+        inside is not known: if nothing moves, a restart makes the change again, as in an application on one host.
+        """
+        running, change, name = self._here.running, self.change, self.application
+        if change is None or (taker := running.checkpoints.taker(change.deployment)) is None:
+            return
+        leaving = (step.node for step in change.plan.steps if step.verb in ("replace", "remove"))
+        if self._handing is None and any(change.deployment.components[node].tie is not None for node in leaving):
+            return
+        known = self._here.known.get(name)
+        if known is not None and running.store is not None and running.store.checkpoints.revision(name) < known.base:
+            taker.take()  # that of the cut of the last plan could not be written
+        turn.enter_context(taker.reserved())
+        self._taker = taker
+        change.parks_all = True
+        sources = (driver for driver in change.deployment.drivers() if isinstance(driver, SourceDriver))
+        change.pause.outside |= {*sources}
+        change.before_cut.insert(0, partial(_flush, change))  # followers process this, too
+
+    def _known(self, base: int) -> Known:
+        assert self._work is not None
+        return Known(self.plan.rpartition("@")[2], base, self.plan, self._work.whole, tuple(self._applied))
+
+    def _prepare(self, work: Work | bytes, turn: ExitStack) -> None:
+        """Plan the change of the fragment; this may begin an empty one."""
+        running, name, is_home = self._here.running, self.application, isinstance(work, Work)
+        self._work = work = work if isinstance(work, Work) else Work.decoded(work, self._here)
+        known, home = self._here.known.get(name), self.plan.rpartition("@")[2]
+        if known is not None and known.home not in (home, work.former):
+            raise PlanError(f"the home of {name} is {known.home!r}, not {home!r}")
+        deployed = running.deployed.get(name)
+        if deployed is None and known is None and not work.begins:
+            raise PlanError(lost_fragment(name, self._here.name))
+        if deployed is None or deployed.finished.is_set():
+            self._began = True
+            if running.store is not None:
+                running.store.engines.discard(name)  # those of an earlier application of this name
+            deployed = running.open_fragment(Mesh(name, durable=work.mesh.durable))
+        elif known is None and not is_home and deployed.mesh.nodes:
+            raise PlanError(f"another application {name!r} runs here; choose another name, or remove that one")
+        running.fragments.add(name)  # all of an application that has run here may move away
+        base = known.base if known is not None else 0
+        if known is None or deployed.update_log.since(base)[1] is None:  # it was started again since
+            base = deployed.mesh.revision
+        trying, back = work.trying, None
+        if trying.back in deployed.mesh.nodes and trying.back not in work.transfer.departing:
+            plan, back = running.changes.shadows.rollback_plan(trying.back, deployed.mesh, running.plan)
+        else:
+            plan = running.plan(self._updated(work.mesh, known).at(base))
+        plan = plan.bounded(work.limits.timeout, work.limits.pause, stall=work.limits.stall)
+        shadow = trying.shadow if plan.replacements or work.transfer.departing else None
+        plan = replace(plan, shadow=shadow, keep=trying.keep)
+        if work.transfer == Transfer():
+            self._change(plan, turn, back=back)
+            return
+        # Imported lazily: only moves need the encoding.
+        from exop.hosts.moves.ahead import Ahead
+        from exop.hosts.moves.handing import Handing
+        from exop.hosts.moves.pairs import Pairs
+
+        seconds = plan.patience + (trying.shadow.limit if trying.shadow is not None else 0.0)
+        ahead = Ahead(self.plan, self._here.links, seconds, self._over)
+        self._pairs = pairs = Pairs(self.plan, plan, self._here, work.transfer, trying)
+        pairs.open()
+        self._change(plan, turn, pairs)
+        if self.change is not None:
+            self._handing = Handing(self._here.name, self.change, work.transfer, ahead, pairs.behind)
+            self.change.before_cut.append(pairs.settle)
+
+    def _change(self, plan: Plan, turn: ExitStack, pairs: Pairs | None = None, back: Standby | None = None) -> None:
+        """Make the change of a plan, after its trials."""
+        changes, name = self._here.running.changes, self.application
+        runs = turn.enter_context(changes.followed([plan], pairs.away if pairs is not None else NOTHING))
+        turn.enter_context(changes.turns_of(name, runs=runs))
+        self.change = changes.change(plan, runs.get(name), back, pairs.followers() if pairs is not None else None)
+
+    def _updated(self, mesh: Mesh, known: Known | None) -> Mesh:
+        """Return *mesh* with the updates that took effect here before the last plan: the home has them pending."""
+        for one in known.applied if known is not None else ():
+            if (place := getattr(mesh, one.section).get(one.name)) is not None and one.update in place.pending:
+                mesh = one.to_mesh(mesh)
+                self._applied.append(one)
+        return mesh
+
+    def _finish(self, turn: ExitStack, *, made: bool) -> None:
+        handing = self._handing
+        if handing is not None:
+            handing.close()
+        self._end(turn, made=made)
+        if handing is not None and made:
+            handing.release()
+
+    def _end(self, turn: ExitStack, *, made: bool) -> None:
+        running, name, change = self._here.running, self.application, self.change
+        if not made:
+            if self._pairs is not None:
+                self._pairs.close()
+            turn.close()
+            if self._began:
+                self._here.drop(name)
+            elif name not in self._here.known:
+                running.fragments.discard(name)
+            return
+        deployment = running.deployed.get(name)
+        running.fragments.add(name)
+        if deployment is not None:
+            deployment.is_fragment = True
+        super()._finish(turn, made=made)
+        failpoint("plan-carried-out")
+        if deployment is not None and self._began and running.store is not None:
+            running.store.checkpoints.discard(name)
+            running.store.save(deployment.mesh, active=True)
+        if change is not None:
+            running.changes.made(change, is_part=self.plan.rpartition("@")[2] == self._here.name)
+            if self._pairs is not None:
+                self._pairs.keep(change)
+                self._pairs.close()
+        if self._taker is not None and self._candidate is not None:
+            with suppress(*CHECKPOINT_ERRORS):  # the log and the status show it; a restart has the candidate
+                self._taker.adopt(self._candidate)
+        known = self._here.known.get(name)
+        base = change.target.revision if change is not None else 0
+        if deployment is not None and known is not None:
+            since = known.base if change is not None else base
+            self._applied += [one for one in deployment.update_log.applied if since < one.revision < base]
+        known, is_empty = self._known(base), deployment is not None and not deployment.mesh.nodes
+        paused = change.pause.seconds if change is not None else 0.0
+        if not is_empty:
+            self._settled(name, known, False, paused)
+        turn.close()
+        if change is not None:
+            running.changes.close(change)
+        kept = self._pairs is not None and self._pairs.keeps
+        if is_empty and not kept:  # before the home makes the next change, which may begin a fragment here again
+            running.remove(name)
+        if is_empty:
+            self._settled(name, known, True, paused)
+
+
+class RestoredChange(FragmentChange):
+    """The participant of a plan after a restart: the fragment is not started until the outcome is known.
+
+    After a commit the fragment begins with the mesh and the checkpoint of the cut, else with its last checkpoint.
+    """
+
+    def _do(self, do: Do, turn: ExitStack) -> Any:
+        if do.step == "restore":
+            self.stores = do.stores
+            return
+        if do.step == "commit" and self.stores is not None:
+            self._promote(**self.stores)
+        self._here.restart(self.application)
+
+    def _promote(
+        self, topology: str | None, began: bool, known: dict[str, Any], checkpoint: dict[str, Any] | None = None
+    ) -> None:
+        """Store what the change has made of the fragment."""
+        name, running, store = self.application, self._here.running, self._here.running.store
+        assert store is not None
+        settled = Known(**known | {"whole": tuple(known["whole"])})
+        if topology is None:
+            self._settled(name, settled, began, 0.0)
+            return
+        mesh = Mesh.from_toml(topology, self._here.catalog.slets).at(settled.base)
+        if not mesh.nodes:
+            store.forget(name)
+        else:
+            if began:
+                store.checkpoints.discard(name)
+            store.save(mesh, active=True)
+            if checkpoint is not None:
+                store.checkpoints.promote(mesh.name, mesh.revision, topology, checkpoint)
+            running.fragments.add(name)
+        self._settled(name, settled, not mesh.nodes, 0.0)
+
+    def _finish(self, turn: ExitStack, *, made: bool) -> None:
+        """Everything is done at the commit."""
+
+
+def _flush(change: Change) -> None:
+    """Let the slets emit their buffered output while the old connections are bound."""
+    for component in change.deployment.components.values():
+        if hasattr(component.instance, "flush"):
+            component.flush(change.timeout)

@@ -1,0 +1,355 @@
+"""The changes of applications that span hosts, as their home plans and leads them."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any, Final, Protocol, cast
+
+from exop.errors import ExopError, PlanError, RemotingError, StaleMesh, UnknownName
+from exop.hosts.fragment import Limits, Trying, Work, lost_fragment
+from exop.hosts.moves.transfer import Moves, Transfer, check_trying
+from exop.hosts.plan_notes import cycles_over_hosts, notes_by_host
+from exop.hosts.protocol.exchange import Exchange
+from exop.hosts.protocol.messages import Ended, Fragment, Refuse
+from exop.hosts.spanning import Spanning
+from exop.hosts.supply import Archives, Lacking, Supply, notes_of
+from exop.logs import logger
+from exop.model.meshes.checks import check, resolved
+from exop.model.meshes.diff import difference, without_marks
+from exop.model.meshes.fragments import Connector, Placement, epochs, fragments
+from exop.model.meshes.mesh import Mesh
+from exop.runtime.catalog import Catalog
+from exop.runtime.channels.outbox import Outbox
+from exop.runtime.supervision.interrupts import check_interrupt, held, woken
+from exop.wiring import Applications
+from exop.wiring.changes.plan import Plan, make_plan
+from exop.wiring.shadow.shadows import no_standby
+
+#: Seconds that the hosts have to open the slets of a plan, unless a longer time-out is given.
+PREPARE: Final = 60.0
+#: Seconds to wait for the connection to a host that takes part in a change.
+CONNECTING: Final = 3.0
+#: Seconds to wait for the status of a fragment.
+PATIENCE: Final = 2.0
+
+
+class Link(Protocol):
+    """The link to a peer; `client` is the connection for its operations, if it is connected."""
+
+    client: Any
+    reason: str
+
+    def wait_until(self, connected: bool, timeout: float) -> bool:
+        """Wait until the peer is connected, or is not; return whether it came about within *timeout* seconds."""
+        ...
+
+    def call(self, operation: str, /, patience: float | None = None, **arguments: Any) -> Any:
+        """Call an operation of the peer; wait for *patience* seconds, if given."""
+        ...
+
+
+Links = Callable[[], Mapping[str, Link]]
+
+
+class Home:
+    """Leads the changes of the applications whose home is this platform.
+
+    Attributes:
+        homes: The applications that span hosts, and of which this platform is the home.
+        news: Notified when the state of one of them has changed.
+        pending: For each plan in progress, the application as it is now, and as it is after the commit.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        applications: Applications,
+        catalog: Catalog,
+        exchange: Exchange,
+        links: Links,
+        bundles: Callable[[], Archives],
+    ) -> None:
+        self.name = name
+        self.homes: dict[str, Spanning] = {}
+        self.news = threading.Condition()
+        self.pending: dict[str, tuple[Spanning, Spanning]] = {}
+        self._applications = applications
+        self._catalog = catalog
+        self._exchange = exchange
+        self._links = links
+        self._supply = Supply(name, links, bundles)
+
+    def planned(self, before: Mesh, mesh: Mesh) -> Plan:
+        """Check a change of a whole mesh, and plan it."""
+        kinds = self._catalog.kinds
+        has_state = self._applications.store is not None
+        mesh = resolved(mesh, self._catalog.slets, durable=has_state, running=before)
+        plan = make_plan(before, mesh)
+        check(mesh, kinds, plan.changes if before.nodes else None, home=self.name)
+        self._applications.check_hosts((*plan.changes.nodes, *plan.changes.channels), self._links().keys())
+        self._lacking(plan)
+        self._moves(plan)
+        old, new = self._fragments(plan)
+        self._reach(hosts := differing(old, new))
+        if lost := [host for host in hosts if host in old and self._has_lost(host, mesh.name)]:
+            raise PlanError(lost_fragment(mesh.name, lost[0]))
+        return replace(plan, carry_out=self._carry_out, remarks=self._notes)
+
+    def _notes(self, plan: Plan) -> tuple[str, ...]:
+        """Describe what a change does at each host; asks the hosts what it costs to move their nodes."""
+        # Imported lazily: only moves need the encoding.
+        from exop.wiring.changes.move_cost import MoveCost, move_cost
+
+        name, kinds = plan.after.name, self._catalog.kinds
+
+        def cost(host: str, node: str) -> MoveCost | str:
+            try:
+                if host == self.name:
+                    return move_cost(self._applications.get(name), node)
+                return cast("MoveCost", self._links()[host].call("move_cost", application=name, node=node))
+            except ExopError as problem:
+                return str(problem)
+
+        before, after = (Placement(mesh, self.name, kinds) for mesh in (plan.before, plan.after))
+        return *notes_by_host(before, after, cost), *cycles_over_hosts(after), *notes_of(self._lacking(plan))
+
+    def _lacking(self, plan: Plan) -> Lacking:
+        """Return the bundles that hosts lack; raises as `fragments` and `Supply.lacking`."""
+        return self._supply.lacking(*self._fragments(plan))
+
+    def _fragments(self, plan: Plan) -> tuple[dict[str, Mesh], dict[str, Mesh]]:
+        """Return the fragments before and after a change; the connectors have the same epochs in both."""
+        kinds = self._catalog.kinds
+        keys = [key for mesh in (plan.before, plan.after) for key in Placement(mesh, self.name, kinds).connectors]
+        known = dict.fromkeys(keys, 0)
+        old, new = (self._split(mesh, known) if mesh.nodes else {} for mesh in (plan.before, plan.after))
+        return old, new
+
+    def _reach(self, hosts: Iterable[str]) -> None:
+        """Wait shortly for the connections to the hosts of a change; raise `PlanError` if one is away."""
+        links = {host: self._links()[host] for host in hosts if host != self.name}
+        if away := [host for host, link in links.items() if not link.wait_until(connected=True, timeout=CONNECTING)]:
+            why = ", ".join(links[host].reason or "not connected yet" for host in away)
+            raise PlanError(
+                f"{', '.join(away)} cannot be reached at the moment: {why}; nothing was changed on any host; see "
+                f"`exop peers`"
+            )
+
+    def _moves(self, plan: Plan) -> Moves:
+        """Return what moves between hosts; raises as `Moves`."""
+        kinds = self._catalog.kinds
+        return Moves(Placement(plan.before, self.name, kinds), Placement(plan.after, self.name, kinds))
+
+    def _split(self, mesh: Mesh, connectors: Mapping[str, int]) -> dict[str, Mesh]:
+        return fragments(mesh, self.name, connectors, self._catalog.kinds)
+
+    def _carry_out(self, plan: Plan) -> Mesh:
+        """Make a planned change, on all hosts or on none."""
+        name = plan.after.name
+        found = self.homes.setdefault(name, Spanning(Mesh(name)))
+        with (
+            held(found.turn),
+            self._applications.history.recorded(name, "change" if found.hosts else "deploy", new=True),
+        ):
+            now = found.mesh if found.hosts and not found.finished else plan.before
+            if now.revision != plan.before.revision:
+                raise StaleMesh(application=name, revision=plan.before.revision, current=now.revision)
+            if found.hosts and not plan:
+                return found.mesh
+            return self._make(found, plan)
+
+    def accept_loss(self, application: str, outbox: str = "") -> list[str]:
+        """Let fragments that hosts have lost begin anew, and connectors that have lost their state go on.
+
+        Returns the names of these hosts, and of the outboxes of these connectors; with *outbox*, only this one, which
+        is on this platform, goes on.
+
+        Raises:
+            UnknownName: there is no such outbox here.
+            PlanError: this platform is not the home of the application, nothing is lost, or a host is away.
+        """
+        if outbox:
+            channels = self._applications.get(application).channels
+            if not isinstance(lost_one := channels.get(outbox), Outbox):
+                known = [name for name, other in channels.items() if isinstance(other, Outbox)]
+                raise UnknownName(place=f"{application} on {self.name}", kind="outbox", name=outbox, known=known)
+            lost_one.accept_loss()
+            return [outbox]
+        found = self.homes.get(application)
+        if found is None or not found.hosts:
+            raise PlanError(
+                f"{self.name!r} is not the home of an application {application!r} that spans hosts; `exop ps` shows "
+                f"the home; a connector has a name of its own, {application}.OUTBOX"
+            )
+        with held(found.turn), self._applications.history.recorded(application, "accept"):
+            lost = [host for host in found.hosts if self._has_lost(host, application)]
+            if lost:
+                self._make(found, make_plan(found.mesh, found.mesh), lost)
+            accepted, until = list[str](), time.monotonic() + CONNECTING
+            for one in Placement(found.mesh, self.name, self._catalog.kinds).connectors.values():
+                # The halves at a host that has begun anew have to find each other first.
+                waits = bool({one.source, one.target} & {*lost})
+                while not (gone := self._accepted(one, application)) and waits and time.monotonic() < until:
+                    time.sleep(0.05)
+                accepted += [one.outbox] if gone else []
+        if not lost and not accepted:
+            raise PlanError(f"no host and no connector of {application} has lost anything: there is nothing to accept")
+        return lost + accepted
+
+    def _has_lost(self, host: str, application: str) -> bool:
+        """Whether a host has returned without its fragment."""
+        try:
+            if host != self.name:
+                self._links()[host].call("fragment", application=application)
+        except UnknownName:
+            return True
+        except RemotingError:
+            return False  # it is away, which the change tells
+        return False
+
+    def _accepted(self, one: Connector, application: str) -> bool:
+        """Let a connector go on; return whether it had lost its state."""
+        try:
+            if one.source == self.name:
+                self.accept_loss(application, one.outbox)
+            else:
+                self._links()[one.source].call("accept_loss", application=application, channel=one.outbox)
+        except PlanError:
+            return False
+        return True
+
+    def answers(
+        self, found: Spanning, application: str, here: Callable[[str], dict[str, Any]], operation: str, **given: Any
+    ) -> dict[str, dict[str, Any]]:
+        """Return the answer of each host; of one that cannot be asked, its state and the problem."""
+        answers = {}
+        for host in found.hosts:
+            try:
+                if host == self.name:
+                    answers[host] = here(application)
+                else:
+                    answers[host] = self._links()[host].call(operation, PATIENCE, application=application, **given)
+            except UnknownName:
+                answers[host] = {"state": "fragment lost", "problem": lost_fragment(application, host)}
+            except ExopError as problem:
+                answers[host] = {"state": "unreachable", "problem": str(problem)}
+        return answers
+
+    def roll_back(self, application: str, node: str) -> Mesh:
+        """Let the predecessor of a node, which was kept, take over again."""
+        found = self.homes.get(application)
+        if found is None or not found.hosts:
+            return self._applications.changes.rollback(application, node, self._applications.plan)
+        with held(found.turn):
+            now = found.mesh.node(node)
+            if (kept := found.kept.get(node)) is None:
+                raise no_standby(application, node)
+            kept = replace(kept, ports=now.ports, suspended=now.suspended, lose_state=True)
+            return self._make(found, self.planned(found.mesh, found.mesh.edited({node: kept})), back=node)
+
+    def _make(self, found: Spanning, plan: Plan, lost: Collection[str] = (), back: str = "") -> Mesh:
+        """Lead the change of the fragments that differ, or are *lost*, and wait for its outcome.
+
+        The predecessor of the node *back* takes over again.
+        """
+        name, number = plan.after.name, f"{uuid.uuid4().hex[:12]}@{self.name}"
+        before = plan.before if plan.before.nodes else None
+        old = self._split(before, found.connectors) if before is not None else {}
+        old = {host: one for host, one in old.items() if host not in lost}
+        known = epochs(before, plan.after, self.name, found.connectors, self._catalog.kinds)
+        moves = self._moves(plan)
+        check_trying(plan, moves, self.name)
+        known |= dict.fromkeys(moves.renewed, plan.after.revision + 1)
+        new = self._split(plan.after, known)
+        hosts = differing(old, new)
+        if waiting := found.leaving & {*hosts}:
+            raise PlanError(f"{', '.join(sorted(waiting))} has not removed the former {name} yet, or is not reached")
+        self._reach(hosts)
+        if before is None:  # a plan shows it
+            for note in cycles_over_hosts(Placement(plan.after, self.name, self._catalog.kinds)):
+                logger("exop.hosts").warning(note, application=name)
+        after = without_marks(plan.after).at(plan.before.revision + 1)
+        left = {host: one for host, one in found.hosts.items() if host in new} if not found.finished else {}
+        target = Spanning(after, known, left | {host: number for host in hosts if host in new})
+        target.changing = dict.fromkeys(hosts, number)
+        changed = {step.node for step in plan.steps}
+        target.kept = {node: one for node, one in found.kept.items() if node not in changed}
+        if plan.keep is not None:
+            target.kept |= {one.node: one.before for one in plan.succeeded if one.before is not None}
+        limits = Limits(plan.timeout, plan.pause, plan.stall)
+        whole = after.to_toml(), after.revision
+        trying, begins = Trying(plan.shadow, plan.keep, back), {*hosts} - (found.hosts.keys() - {*lost})
+        parts = {
+            host: Fragment(
+                Work(new.get(host, Mesh(name)), limits, whole, one, begins=host in begins, trying=trying),
+                (name,),
+                one.wave,
+            )
+            for host, one in ((host, moves.hosts.get(host, Transfer())) for host in hosts)
+        }
+        self._supply.send(self._lacking(plan))
+        self.lead(number, found, target, parts, plan.patience, plan.shadow.limit if plan.shadow is not None else 0.0)
+        steps = [f"{step.verb} {step.node}" for step in plan.steps]
+        if before is None:
+            found.pauses = {}  # nothing ran
+        paused = {} if (stop := found.paused_ms()) is None else {"paused_ms": stop}
+        self._applications.history.changed(plan.before, after, steps=steps, hosts=hosts, **paused)
+        return after
+
+    def lead(
+        self,
+        number: str,
+        found: Spanning,
+        target: Spanning,
+        parts: Mapping[str, Fragment],
+        patience: float,
+        trying: float = 0.0,
+    ) -> None:
+        """Lead a change to its outcome, and wait *patience* seconds until all hosts have carried it out.
+
+        The trials before it take *trying* seconds at most.
+
+        Raises:
+            PlanError: the change was aborted.
+        """
+        name = target.mesh.name
+        self.pending[number] = found, target
+        try:
+            prepare = max(PREPARE, patience) + trying
+            ended = self._await(name, number, self._exchange.begin(name, number, parts, prepare=prepare, hold=patience))
+        finally:
+            del self.pending[number]
+        if not ended.commit:
+            raise _refused(self.name, ended.reasons)
+        with self.news:
+            self.news.wait_for(lambda: not found.changing, patience)
+
+    def _await(self, application: str, plan: str, outcome: Future[Ended]) -> Ended:
+        """Wait for the outcome of a plan; an interrupt aborts it, unless it is decided."""
+        woke = threading.Event()
+        outcome.add_done_callback(lambda _: woke.set())
+        with woken(woke.set):
+            while not outcome.done():
+                woke.wait()
+                woke.clear()
+                try:
+                    check_interrupt()
+                except KeyboardInterrupt:
+                    self._exchange.receive(application, Refuse(plan, self.name, "it was interrupted"))
+        return outcome.result()
+
+
+def differing(old: Mapping[str, Mesh], new: Mapping[str, Mesh]) -> list[str]:
+    """Return the hosts whose fragments differ."""
+    return [host for host in {**old, **new} if difference(old.get(host), new.get(host))]
+
+
+def _refused(home: str, reasons: Mapping[str, str]) -> PlanError:
+    """Return the error of a plan that was aborted."""
+    told = "; ".join(why if host == home else f"{host}: {why}" for host, why in reasons.items())
+    return PlanError(f"{told}; nothing was changed on any host, and everything runs on as before")

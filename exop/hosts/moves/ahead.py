@@ -1,0 +1,263 @@
+"""Bytes that go directly from one host to another during a change: states, and parts of them ahead of the cut.
+
+A record batch or table never changes, so that those of a state are copied while the stream runs. The dicts in the
+fields of a memento are copied piece by piece, between items, and again as long as that makes the rest much smaller. In
+the cut, the state contains only the numbers of what was copied, and what has come since.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from itertools import count
+from typing import Any, Final, Protocol, TypeAlias
+
+from exop.errors import CallTimeout, ExopError, PlanError
+from exop.logs import logger
+from exop.model.slets.memento import Memento
+from exop.model.slets.stored_memento import declared_by
+from exop.model.values.classes import Declared
+from exop.model.values.encoding import Part, decode, encode, fields_of
+from exop.model.values.pieces import LARGE, Pieces, dicts_of, large_parts
+from exop.runtime.supervision.interpreter import uncollected, yield_gil
+
+#: The number of byte strings of one plan.
+_PER_PLAN: Final = 1 << 20
+#: Seconds for which the copy stops a slet at a time, and the number of times that it goes through a state.
+_STEP, _ROUNDS = 0.002, 4
+#: Parts of a state that are freed at a time.
+_FEW: Final = 500
+#: Seconds after which a copy is given up, and for which it rests at most after it has worked.
+_LONGEST, _REST = 30.0, 0.01
+#: Seconds after which a host that waits for parts looks whether the plan is still in progress.
+_LOOK: Final = 0.1
+#: The byte string that ends the copy of a state: no parts follow.
+_END: Final = encode([])
+
+#: Runs an action between two items of a slet.
+Between: TypeAlias = Callable[[Callable[[], None]], None]
+
+
+class ByteLink(Protocol):
+    """A link to a peer, as far as byte strings go."""
+
+    def send_bytes(self, number: int, data: Any) -> None:
+        """Send a byte string."""
+        ...
+
+    def take_bytes(self, number: int, timeout: float) -> Any:
+        """Return the byte string of that number, as soon as it has been received."""
+        ...
+
+    def drop_bytes(self, first: int, last: int) -> None:
+        """Drop the byte strings with numbers from *first* up to *last*."""
+        ...
+
+
+class Sent:
+    """The parts of the state of a slet that another host has already.
+
+    Attributes:
+        size: The bytes of all parts so far.
+        waiting: Those that are still to be sent: the number of each, and the part as bytes.
+    """
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.waiting: list[Any] = []
+        self._numbers = count()
+        self._columns: dict[int, Part] = {}
+        self._kept: list[Any] = []  # so that no other object gets the `id` of a part
+        self._pieces: dict[str, Pieces] = {}
+
+    def columns(self, state: Memento) -> Iterator[None]:
+        """Add its large record batches and tables; yields after each."""
+        for one in large_parts(state):
+            if id(one) not in self._columns:
+                self._kept.append(one)
+                self._columns[id(one)] = Part((self._add(encode(one)),))
+                yield
+
+    def scan(self, state: Memento) -> Iterator[None]:
+        """Add what has changed in its dicts; yields after each piece. Between two items, each time."""
+        for name, content in dicts_of(state).items():
+            if name not in self._pieces:
+                self._pieces[name] = Pieces(partial(encode, parts=self._columns), self._add)
+            yield from self._pieces[name].scan(content)
+
+    def parts(self, state: Memento) -> dict[int, Part]:
+        """Return the parts that represent the state after a scan, for `encode`."""
+        return self._columns | {id(one): self._pieces[name].part(one) for name, one in dicts_of(state).items()}
+
+    def _add(self, data: bytes) -> int:
+        number = next(self._numbers)
+        self.size += len(data)
+        self.waiting += number, data
+        return number
+
+
+class Ahead:
+    """The byte strings of one plan between this host and others.
+
+    Until the event *over*, a host waits for what another one sends ahead.
+
+    Attributes:
+        sent: What other hosts have of the states that move to them, by node.
+        parts: The parts of states that came here, by node and number.
+    """
+
+    def __init__(
+        self, plan: str, links: Callable[[], Mapping[str, Any]], seconds: float, over: threading.Event | None = None
+    ) -> None:
+        self._first = int(plan[:8], 16) * _PER_PLAN
+        self._sent, self._taken = (defaultdict[str, Iterator[int]](lambda: count(self._first)) for _ in range(2))
+        self._links = links
+        self._seconds = seconds
+        self._over = over or threading.Event()
+        self.sent: dict[str, Sent] = {}
+        self.parts: defaultdict[str, dict[int, Any]] = defaultdict(dict)
+
+    def copy(self, host: str, node: str, state: Memento | None, between: Between) -> None:
+        """Send the large parts of a state to a host, which calls `await_parts` for the same nodes in the same order."""
+        if (link := self._link(host)) is None:
+            return
+        try:
+            try:
+                if state is not None and self._copied(host, sent := Sent(), state, between):
+                    self.sent[node] = sent
+            finally:
+                link.send_bytes(next(self._sent[host]), _END)
+        except ExopError as problem:
+            self.sent.pop(node, None)
+            logger("exop.hosts").warning("a state is not copied ahead", host=host, node=node, problem=str(problem))
+
+    def _copied(self, host: str, sent: Sent, state: Memento, between: Between) -> bool:
+        """Go through a state until little has changed, or the changes do not become fewer; returns whether it was sent.
+
+        Raises:
+            PlanError: it takes too long.
+        """
+        begun, last = time.monotonic(), math.inf
+        for _ in range(_ROUNDS):
+            before, worked = sent.size, time.monotonic()
+            for _ in _steps(sent, state, between):
+                if (now := time.monotonic()) > begun + _LONGEST:
+                    raise PlanError(f"the copy takes longer than {_LONGEST:g} s")
+                if sum(map(len, sent.waiting[1::2])) >= LARGE:
+                    self._flush(host, sent)
+                    # Threads that pass the interpreter's lock to each other so often would keep it from the streams,
+                    # here and at the other host, for hundreds of milliseconds.
+                    time.sleep(min(now - worked, _REST))
+                    worked = time.monotonic()
+            if sent.size < LARGE:
+                return False
+            self._flush(host, sent)
+            size = sent.size - before
+            if size < LARGE or 2 * size > last:
+                break
+            last = size
+        return True
+
+    def _flush(self, host: str, sent: Sent) -> None:
+        if sent.waiting:
+            self._links()[host].send_bytes(next(self._sent[host]), encode(sent.waiting))
+            sent.waiting.clear()
+
+    def rest(self, node: str, state: Memento | None) -> tuple[bytes, dict[int, Part]]:
+        """Return what has changed of a state since the copy, for `add`, and the parts that represent it; in the cut."""
+        sent = self.sent.get(node)
+        if sent is None or state is None:
+            return b"", {}
+        for _ in sent.scan(state):
+            pass
+        return encode(sent.waiting), sent.parts(state)
+
+    def await_parts(self, host: str, node: str, kind: type[Memento] | None) -> None:
+        """Take the parts of the state of a node, a memento of class *kind*, that a host has sent ahead."""
+        if (link := self._link(host)) is None:
+            return
+        try:
+            while (data := self._take(link, next(self._taken[host]))) != _END:
+                self.add(node, kind, data)
+        except ExopError as problem:
+            if not self._over.is_set():
+                logger("exop.hosts").warning("a state has not come ahead", host=host, node=node, problem=str(problem))
+
+    def _take(self, link: ByteLink, number: int) -> bytes:
+        """Wait for a byte string as long as the plan is in progress: a host that refuses it sends nothing."""
+        until = time.monotonic() + self._seconds
+        while True:
+            try:
+                return bytes(link.take_bytes(number, max(0.0, min(_LOOK, until - time.monotonic()))))
+            except CallTimeout:
+                if self._over.is_set() or time.monotonic() >= until:
+                    raise
+
+    def add(self, node: str, kind: type[Memento] | None, data: bytes) -> None:
+        """Keep parts of the state of a node."""
+        if not data or kind is None:
+            return
+        declared, found = declared_by(kind), self.parts[node]
+        with uncollected():  # all of it is kept
+            entries = iter(decode(data, declared=Declared()))
+            for number, part in zip(entries, entries, strict=True):
+                found[number] = decode(part, declared=declared, parts=found)
+
+    def send(self, host: str, data: bytes) -> Any:
+        """Send bytes for the cut of another host; return what represents them in a message."""
+        link = self._link(host) if len(data) >= LARGE else None
+        if link is None:
+            return data
+        number = next(self._sent[host])
+        link.send_bytes(number, data)
+        return number
+
+    def receive(self, host: str, found: Any) -> bytes:
+        """Return the bytes that `send` of a host represents by *found*."""
+        return bytes(self._links()[host].take_bytes(found, self._seconds)) if isinstance(found, int) else found
+
+    def close(self, hosts: Iterable[str]) -> None:
+        """Drop what has come from these hosts and was not taken, since the plan is over."""
+        for host in hosts:
+            if (link := self._link(host)) is not None:
+                link.drop_bytes(self._first, self._first + _PER_PLAN)
+
+    def _link(self, host: str) -> ByteLink | None:
+        return self._links().get(host)
+
+
+def _steps(sent: Sent, state: Memento, between: Between) -> Iterator[None]:
+    """Go through a state once, dicts in steps between items: brief ones, unless the slet takes long for an item."""
+    yield from sent.columns(state)
+    scan, over = sent.scan(state), not dicts_of(state)
+
+    def step() -> None:
+        nonlocal over
+        now = time.perf_counter()
+        end = now + max(_STEP, (now - asked) / 4)
+        over = all(time.perf_counter() < end for _ in scan)
+
+    while not over:
+        asked = time.perf_counter()
+        between(step)
+        yield
+
+
+def free(state: Memento) -> None:
+    """Empty a memento that is no longer used, bit by bit.
+
+    The last plan refers to it until the next one, and objects of the platform do so in cycles, which a collection of
+    garbage would free in one go: that stops all streams of the process if the state is large.
+    """
+    contents = fields_of(state).values()
+    parts = [one for content in contents if isinstance(content, dict) for one in content.values()]
+    parts += [one for content in contents if isinstance(content, (list, deque)) for one in content]
+    del contents
+    vars(state).clear()
+    while parts:
+        del parts[-_FEW:]
+        yield_gil()

@@ -1,0 +1,287 @@
+"""One host's part in the moves of a change: what it hands over in its cut, and takes over from other hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeAlias
+
+from exop.errors import PlanError
+from exop.hosts.moves.ahead import Ahead, free
+from exop.hosts.moves.transfer import Rest, Transfer
+from exop.model.slets.memento import Memento
+from exop.model.slets.ports import node_at
+from exop.model.slets.relay import RELAY
+from exop.model.values.classes import Declared
+from exop.model.values.depth import AROUND, DEPTH
+from exop.model.values.encoding import decode, encode
+from exop.runtime.channels.frame_body import BodyReader, body_of, event_of
+from exop.runtime.channels.inbox import Inbox
+from exop.runtime.channels.outbox import Outbox
+from exop.runtime.channels.partitioned import shared_out
+from exop.runtime.channels.queue import KINDS, METHODS, Buffered
+from exop.runtime.channels.wire import Event, Frame
+from exop.runtime.dataflow.batches import cut
+from exop.runtime.dataflow.entry import InFlight, Method, count_items, placeholder, unpacked
+from exop.runtime.lifecycle import State
+from exop.wiring.changes.arrivals import Arrival, Queued, departed, dumped, landing, left_at, queued
+from exop.wiring.changes.change import Change
+from exop.wiring.changes.successors import between_items
+from exop.wiring.graph.wiring_graph import channel_endpoint
+
+#: A payload, with the method of an entry that takes it.
+Work: TypeAlias = tuple[Method, Any]
+
+
+@dataclass
+class Handing:
+    """Hands over and takes over at one host.
+
+    Nothing that is handed over is taken away before the commit, and what is taken over is only posted then.
+
+    Attributes:
+        host: The name of this platform.
+        behind: The nodes that move, and whose followers at their new hosts have the state already.
+    """
+
+    host: str
+    change: Change
+    transfer: Transfer
+    ahead: Ahead
+    behind: Collection[str] = ()
+    _queued: dict[str, Queued] = field(default_factory=dict)
+    _halves: dict[tuple[str, str], list[Any]] = field(default_factory=dict)
+    _waiting: list[tuple[str, Method, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        change, transfer = self.change, self.transfer
+        change.departing, change.arriving = transfer.departing, transfer.arriving
+        change.leaves = transfer.leaves
+        rests = {rest.inbox for rest in transfer.rests if rest.target == self.host}
+        change.handed_over = {*transfer.received, *rests}
+        change.before_cut.append(self._look)
+        change.parks_all = True  # nothing moves between a channel and its connectors, which have the same items then
+
+    def copy_ahead(self) -> None:
+        """Copy parts of the states that move while the stream runs."""
+        deployment, transfer = self.change.deployment, self.transfer
+        for node, target in transfer.departing.items():
+            if node not in self.behind:
+                component = deployment.components[node]
+                between = partial(between_items, deployment, component, self.change.timeout)
+                self.ahead.copy(target, node, component.state, between)
+        for node, source in transfer.arriving.items():
+            if node not in self.behind:
+                self.ahead.await_parts(source, node, self._kind(node))
+
+    def _kind(self, node: str) -> type[Memento] | None:
+        return self.change.plan.after.node(node).slet.memento
+
+    def close(self) -> None:
+        """Drop what was not taken over."""
+        self.ahead.close({*self.transfer.arriving.values()})
+
+    def release(self) -> None:
+        """Free what is no longer used of states: parts that were sent or taken, and the slets that have left."""
+        self.ahead.sent.clear()
+        for parts in self.ahead.parts.values():
+            parts.clear()
+        for node in self.change.departing:
+            component = self.change.departed(node)
+            if component.status is State.DESTROYED and component.state is not None:
+                free(component.state)
+
+    def take_over(self, handed: Mapping[str, Any]) -> None:
+        """Let nodes and channels continue with what other hosts have handed over; before the cut of this host.
+
+        Raises:
+            StoredStateError: the bytes cannot be read, or name a class that is unknown here.
+            ComponentFailed: code of a slet that sets its state did not return in time.
+        """
+        change, transfer = self.change, self.transfer
+        for node, source in transfer.arriving.items():
+            late, memento, held = (self.ahead.receive(source, part) for part in handed[source]["nodes"][node])
+            self.ahead.add(node, self._kind(node), late)
+            change.arrive(node, Arrival(change.plan.after.node(node), memento, held, parts=self.ahead.parts[node]))
+        for channel, source in transfer.restored.items():
+            data = self.ahead.receive(source, handed[source]["contents"][channel])
+            content, waiting = decode(data, levels=DEPTH + AROUND)
+            change.added(channel).restore(content)
+            self._waiting += waiting
+
+    def hand_over(self, handed: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what other hosts need, and get ready what this host delivers; after the cut of this host.
+
+        Raises:
+            NotStorable: a part of what moves cannot be encoded.
+            PlanError: events of a connector are lost, so that its rest is not known.
+        """
+        change, transfer = self.change, self.transfer
+        found: dict[str, Any] = {"nodes": {}, "contents": {}, "sent": {}, "received": {}}
+        for node, target in transfer.departing.items():
+            memento, held = departed(change.deployment, change.departed(node), self._queued[node])
+            memento = None if node in self.behind else memento
+            late, parts = self.ahead.rest(node, memento)
+            handing = late, dumped(memento, f"{change.name}.{node}", parts), held
+            found["nodes"][node] = [self.ahead.send(target, one) for one in handing]
+        waiting = left_at(change.deployment.inlets, transfer.contents)
+        for channel, target in transfer.contents.items():
+            content = encode([dict(change.channel(channel).capture()), waiting[channel]], levels=DEPTH + AROUND)
+            found["contents"][channel] = self.ahead.send(target, content)
+        for kind, channels in (("sent", transfer.sent), ("received", transfer.received)):
+            for name, hosts in channels.items():
+                data = encode(self._halves[kind, name])
+                found[kind][name] = {host: self.ahead.send(host, data) for host in hosts}
+        posted = [*landing(change.deployment.entries, self._waiting)]
+        taken: list[tuple[Buffered, list[tuple[str, Any]]]] = []
+        for rest in transfer.rests:
+            for name, work in self._delivered(rest, self._rest(rest, handed)).items():
+                if (queue := self._queue(name)) is not None:
+                    taken.append((queue, [(KINDS[method], payload) for method, payload in work]))
+                else:
+                    posted += (InFlight(placeholder(name), method, payload) for method, payload in work)
+        change.land(posted, taken)
+        return found
+
+    def _look(self) -> None:
+        """Read the halves of connectors whose events are delivered in another way, before they end or begin anew.
+
+        The nodes that leave emit their buffered output before, while their old connections are bound.
+
+        Raises:
+            ComponentFailed: a slet cannot emit its buffered output.
+        """
+        self._check_groups()
+        self._fill_outboxes()
+        for node in self.transfer.departing:
+            self.change.departed(node).flush(self.change.timeout)
+            self._queued[node] = queued(self.change.deployment, self.change.departed(node))
+        rests, here = self.transfer.rests, self.host
+        sent = {*self.transfer.sent, *(rest.outbox for rest in rests if rest.source == here)}
+        received = {*self.transfer.received, *(rest.inbox for rest in rests if rest.target == here)}
+        self._halves |= {("sent", name): self._half("sent", name) for name in sent}
+        self._halves |= {("received", name): self._half("received", name) for name in received}
+
+    def _fill_outboxes(self) -> None:
+        """Store in each outbox what waits in front of it: other connectors of the channel may have it already."""
+        deployment = self.change.deployment
+        for name, component in deployment.components.items():
+            outbox = deployment.channels.get(component.node.ports.get("out", ""))
+            if component.node.slet == RELAY and isinstance(outbox, Outbox):
+                waits = [(work.method, work.payload) for work in deployment.inlets.at(f"{name}.item")]
+                deployment.inlets.drop(f"{name}.item".__eq__)
+                queue = deployment.inserted.get(f"{component.node.ports['item']} -> {name}.item")
+                while queue is not None and queue.entries:
+                    waits += map(unpacked, queue.take(max(1, queue.depth)))
+                for method, payload in waits:
+                    outbox.store(method, payload)
+
+    def _check_groups(self) -> None:
+        """Refuse to part the rest of a batch from the group that shares it, whose members it has not reached yet."""
+        deployment, transfer = self.change.deployment, self.transfer
+        graph = self.change.wiring.current(deployment).graph
+        for name in graph.channels:
+            edges = [edge for members in graph.groups(name).values() for edge in members]
+            leave = {edge.node in transfer.departing for edge in edges} | {name in transfer.contents}
+            if edges and len(leave) > 1 and deployment.inlets.at(channel_endpoint(name)):
+                raise PlanError(
+                    f"a part of a batch waits in front of {' and '.join(edge.name for edge in edges)}, which share it, "
+                    f"and it would be lost; repair or resume them first, in a change of its own"
+                )
+
+    def _half(self, kind: str, name: str) -> list[Any]:
+        """Return the events of one half of a connector, as bytes, with their numbers."""
+        channel = self.change.deployment.channels[name]
+        if isinstance(channel, Outbox) and kind == "sent":
+            first, events = channel.stored()
+            return [first, [*map(_travelling, events)]]
+        if isinstance(channel, Inbox):
+            taken, following, entries = channel.waiting()
+            return [taken, following, [_travelling(event_of(METHODS[kind], payload)) for kind, payload in entries]]
+        raise PlanError(f"{name} is no half of a connector")
+
+    def _rest(self, rest: Rest, handed: Mapping[str, Any]) -> list[Work]:
+        """Return the events of a connector: each that was sent and not processed, once and in order."""
+        half = {}
+        for kind, host, name in (("sent", rest.source, rest.outbox), ("received", rest.target, rest.inbox)):
+            if host == self.host:
+                half[kind] = self._halves[kind, name]
+            else:
+                half[kind] = decode(self.ahead.receive(host, handed[host][kind][name][self.host]))
+        (first, sent), (taken, following, waiting) = half["sent"], half["received"]
+        reader = BodyReader(self._declared(rest))
+        if waiting:  # those were acknowledged as received
+            begin, work = following, [*_read(reader, waiting)]
+        else:
+            begin, work = taken, []
+        if first > begin:
+            raise PlanError(
+                f"the events {begin} to {first - 1} between {rest.source} and {rest.target} ({rest.outbox}) are lost; "
+                f"make the change without moving what is connected there"
+            )
+        return [*work, *_without(_read(reader, sent), begin - first)]
+
+    def _declared(self, rest: Rest) -> Declared:
+        """The classes that the items may be of: those that the ports declare where they go, or came from."""
+        graph = self.change.wiring.current(self.change.deployment).graph
+        components = self.change.deployment.components
+        channels = {rest.channel} if rest.channel is not None else set()
+        for name in rest.ports:
+            node, port = node_at(name, components)
+            channels.add(components[node].node.ports[port])
+        meshes, names = (self.change.plan.before, self.change.plan.after), (rest.inbox, rest.outbox, *channels)
+        specs = [mesh.channels[name] for mesh in meshes for name in names if name in mesh.channels]
+        sent = [spec.type.items for spec in specs if spec.type is not None]  # of the ports on other hosts
+        return Declared(*(edge.port.type.items for _, edge in graph.edges(channels)), *sent)
+
+    def _delivered(self, rest: Rest, work: list[Work]) -> dict[str, list[Work]]:
+        """Return the events of a connector by the endpoints at which they go on; a group shares out what it gets."""
+        if rest.channel is not None:
+            return {f"channel {rest.channel}": work}
+        components, channels = self.change.deployment.components, self.change.deployment.channels
+        nodes = self.change.plan.after.nodes.values()
+        found: dict[str, list[Work]] = {}
+        for name in rest.ports:
+            node, port = node_at(name, components)
+            here, group = components[node].node.ports[port], components[node].node.group
+            if (shared := channels[here].partitioning) is None or group is None:
+                found[name] = work
+            elif name not in found:
+                mates = [one.name for one in nodes if one.group == group and one.ports.get(port) == here]
+                found |= {f"{mate}.{port}": [] for mate in mates}
+                members = {mate: placeholder(f"{mate}.{port}") for mate in mates}
+                for method, payload in work:
+                    try:
+                        parts = [*shared_out(shared, members, method, payload)]
+                    except Exception:  # noqa: BLE001 (any exception of a property of an item: the channel refuses it)
+                        parts = [(placeholder(channel_endpoint(here)), method, payload)]
+                    for entry, *part in parts:
+                        found.setdefault(entry.endpoint, []).append((part[0], part[1]))
+        return found
+
+    def _queue(self, name: str) -> Buffered | None:
+        """Return the queue from which the port at an endpoint takes its items."""
+        node, port = node_at(name, components := self.change.deployment.components)
+        pulled = components[node].pulled.get(port) if node in components else None
+        return pulled.queue if pulled is not None else None
+
+
+def _travelling(event: Event) -> tuple[int, int, bytes]:
+    return event.events, event.form, b"".join(bytes(part) for part in body_of([event]))
+
+
+def _read(reader: BodyReader, events: Iterable[tuple[int, int, bytes]]) -> Iterator[Work]:
+    for number, form, body in events:
+        yield from reader.read(Frame(0, number, form, [body]))
+
+
+def _without(work: Iterable[Work], events: int) -> Iterator[Work]:
+    """Yield the payloads behind so many events."""
+    for method, payload in work:
+        size = max(1, count_items(method, payload))
+        if events >= size:
+            events -= size
+        else:
+            yield method, cut(payload, events, size) if events else payload
+            events = 0

@@ -1,0 +1,157 @@
+"""One host's part in the trials and standbys of a change that moves nodes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from zlib import crc32
+
+from exop.hosts.fragment import Fragments, Trying
+from exop.hosts.moves.ahead import Ahead
+from exop.hosts.moves.transfer import Transfer
+from exop.hosts.moves.twins import Feeder, Place, RemoteStandby, RemoteTrial, Twin
+from exop.runtime.component import Component
+from exop.runtime.deployment import Deployment
+from exop.runtime.supervision.failure_state import DeadLetters
+from exop.wiring.changes.change import Change
+from exop.wiring.changes.channels import Undo
+from exop.wiring.changes.plan import Plan, Step
+from exop.wiring.changes.successors import between_items
+from exop.wiring.shadow.follower import Follower, Followers, Standby, check_standby
+from exop.wiring.shadow.shadows import no_standby
+from exop.wiring.shadow.trial import MakeTrial, Trial
+
+#: Seconds that a predecessor runs on after its feeder should have ended it.
+LONGER = 10.0
+
+
+@dataclass
+class Pairs:
+    """The feeders and twins of one host in one plan.
+
+    Attributes:
+        away: Makes the trials of the nodes that leave.
+        behind: The nodes that move, and whose followers have the state already.
+        over: Set when the change is aborted.
+    """
+
+    number: str
+    plan: Plan
+    here: Fragments
+    transfer: Transfer
+    trying: Trying
+    away: dict[str, MakeTrial] = field(default_factory=dict)
+    behind: set[str] = field(default_factory=set)
+    over: threading.Event = field(default_factory=threading.Event)
+    _feeders: list[Feeder] = field(default_factory=list)
+    _made: dict[str, Twin] = field(default_factory=dict)
+    _ready: dict[str, Follower] = field(default_factory=dict)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether predecessors run on here."""
+        return self.trying.keep is not None and bool(self.transfer.departing)
+
+    def open(self) -> None:
+        """Open the successors that are tried here, and find the feeders and twins of standbys that take over.
+
+        Raises:
+            PlanError: there is no standby.
+        """
+        name, shadow, back = self.plan.after.name, self.trying.shadow, self.trying.back
+        changes, deployment = self.here.running.changes, self.here.running.get(name)
+        for node in (*self.transfer.departing, *self.transfer.arriving):
+            if node == back or (shadow is not None and not shadow.diverted(node)):
+                self.behind.add(node)
+        for node, target in self.transfer.departing.items():
+            if node == back:
+                standby = changes.shadows.standby(name, node)
+                if not isinstance(standby, RemoteStandby):
+                    raise no_standby(name, node)
+                self._feeders.append(standby)
+            elif shadow is not None:
+                self.away[node] = partial(self._trial, self._place(node, target))
+            if self.keeps:
+                check_standby(deployment.components[node])
+        for node, source in self.transfer.arriving.items():
+            if node == back:
+                twin = self.here.twins.get((name, node))
+                if twin is None:
+                    raise no_standby(name, node)
+                twin.after = self.plan.after.node(node)
+                self._ready[node] = twin
+            elif shadow is not None:
+                self._open(deployment, node, source)
+
+    def _open(self, deployment: Deployment, name: str, source: str) -> None:
+        """Open the successor of a node, with its effects diverted if the shadow says so."""
+        node, shadow = self.plan.after.node(name), self.trying.shadow
+        diverted = shadow.diverted(name) if shadow is not None else {}
+        if diverted:
+            node = replace(node, settings=node.slet.configured(name, {**node.settings, **diverted}))
+        component = self.here.running.changes.open_beside(deployment, node, self.plan.timeout)
+        self._made[name] = twin = Twin(component, self._place(name, source), self.here.twins)
+        if not diverted:
+            self._ready[name] = twin
+
+    def followers(self) -> Followers:
+        """Return the followers of the change."""
+        keep: dict[str, Callable[[Component | None, Component, list[Undo]], Standby]] = {}
+        if self.trying.keep is not None:
+            keep = {node: partial(self._standby, source) for node, source in self.transfer.arriving.items()}
+        return Followers(self._ready, keep, staying=self.transfer.departing if self.keeps else ())
+
+    def settle(self) -> None:
+        """Wait until the followers at the other hosts have processed everything; the drivers are parked.
+
+        Raises:
+            PlanError: a follower cannot take over.
+        """
+        for feeder in self._feeders:
+            feeder.settle()
+
+    def keep(self, change: Change) -> None:
+        """Let the predecessors of a committed change follow their successors at the other hosts."""
+        shadows = self.here.running.changes.shadows
+        for node, target in self.transfer.departing.items() if self.keeps else ():
+            component = change.departed(node)
+            component.trouble.dead = DeadLetters()
+            twin = Twin(component, self._place(node, target), self.here.twins, self._expire)
+            twin.attach()
+            shadows.keep(change.deployment, node, twin, (self.trying.keep or 0.0) + LONGER)
+
+    def close(self) -> None:
+        """End the successors on trial; those that have taken over stay."""
+        for twin in self._made.values():
+            twin.place.ahead.close([twin.place.host])
+            self.here.running.changes.leave(self.here.running.get(self.plan.after.name), twin)
+
+    def _place(self, node: str, host: str) -> Place:
+        name, seconds = self.plan.after.name, self.plan.patience
+        ahead = Ahead(f"{crc32(f'{self.number} {node}'.encode()):08x}", self.here.links, seconds)
+        return Place(name, node, host, self.number, ahead, self.here.links, seconds, self.over)
+
+    def _trial(self, place: Place, step: Step, old: Component) -> Trial:
+        """Copy large parts of the state ahead, between items, and make the trial."""
+        between = partial(between_items, self.here.running.get(place.application), old, self.plan.patience)
+        place.ahead.copy(place.host, place.node, old.state, between)
+        trial = RemoteTrial(step, old, self.trying.shadow, place)
+        self._feeders.append(trial)
+        return trial
+
+    def _standby(self, source: str, _: Component | None, successor: Component, undo: list[Undo]) -> Standby:
+        place = self._place(successor.node.name, source)
+        return RemoteStandby(successor, undo, place, self.here.running.changes.shadows.expire)
+
+    def _expire(self, standby: Standby) -> None:
+        """Close a predecessor whose time is up, and the fragment if nothing else is there."""
+        running, name = self.here.running, self.plan.after.name
+        running.changes.shadows.expire(standby)
+        deployment = running.deployed.get(name)
+        kept = any(application == name for application, _ in self.here.twins)
+        if deployment is not None and not deployment.mesh.nodes and not kept and name not in self.here.known:
+            with running.changes.turns_of(name):
+                if running.deployed.get(name) is deployment and not deployment.mesh.nodes:
+                    self.here.drop(name)

@@ -1,0 +1,232 @@
+"""The moves between hosts in a change: of nodes with their state, contents of channels, and events in connectors.
+
+`Moves` finds this out from the whole meshes before and after the change. In the cut, each host takes over what the
+hosts of earlier waves have handed over, and hands over its own part: a node moves as its memento and the items at its
+ports; the events of a connector that ends go, in order, to the place where the new way of its items begins. Nothing is
+taken away before the commit, so that an aborted change leaves everything where it was.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
+
+from exop.errors import PlanError
+from exop.model.meshes.fragments import Connector, Placement
+from exop.model.meshes.nodes import DIRECT
+from exop.model.slets.handover import check_movable
+from exop.model.slets.ports import WINDOW, node_at
+from exop.wiring.changes.plan import Plan
+from exop.wiring.graph.wiring_graph import channel_of_endpoint
+
+
+@dataclass(frozen=True)
+class Rest:
+    """The events of a connector that ends, or is used otherwise: they are delivered in another way.
+
+    Attributes:
+        source, target: The hosts of the `outbox` and of the `inbox`.
+        ports: The ports that get the events, if no `channel` does.
+    """
+
+    source: str
+    target: str
+    outbox: str
+    inbox: str
+    ports: tuple[str, ...] = ()
+    channel: str | None = None
+
+
+@dataclass
+class Transfer:
+    """The part of one host in the moves of a change.
+
+    Attributes:
+        departing: The nodes that move to another host, each with that host.
+        arriving: The nodes that come from another host, each with that host.
+        contents: The channels whose contents are handed over, each with the host that gets them.
+        restored: The channels that get contents, each with the host that hands these over.
+        sent: The outboxes whose events are handed over, each with the hosts that get them.
+        received: The inboxes whose progress is handed over, each with the hosts that get it.
+        rests: The events that this host delivers.
+        wave: A host is cut after those from which it takes over.
+    """
+
+    departing: dict[str, str] = field(default_factory=dict)
+    arriving: dict[str, str] = field(default_factory=dict)
+    contents: dict[str, str] = field(default_factory=dict)
+    restored: dict[str, str] = field(default_factory=dict)
+    sent: dict[str, list[str]] = field(default_factory=dict)
+    received: dict[str, list[str]] = field(default_factory=dict)
+    rests: list[Rest] = field(default_factory=list)
+    wave: int = 0
+
+    def leaves(self, endpoint: str) -> bool:
+        """Whether what waits at an endpoint goes along, with a node or channel."""
+        node, _ = node_at(endpoint, self.departing)
+        return node in self.departing or channel_of_endpoint(endpoint) in self.contents
+
+
+@dataclass
+class Moves:
+    """The moves between hosts when one mesh replaces another.
+
+    Attributes:
+        hosts: The part of each host; hosts that hand over and take over nothing are left out.
+        renewed: The keys of the connectors that begin anew, with another epoch, since a port moves to or from another
+            way of the same items: the events on their way are not for that port.
+
+    Raises:
+        PlanError: a node cannot move, or two hosts would have to wait for each other.
+        MementoError: the slet at the new host cannot take over the state.
+    """
+
+    before: Placement
+    after: Placement
+    hosts: dict[str, Transfer] = field(init=False)
+    renewed: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._found: defaultdict[str, Transfer] = defaultdict(Transfer)
+        self._edges: set[tuple[str, str]] = set()  # the second host takes over from the first one
+        self._nodes()
+        self._channels()
+        self._windows()
+        for key, connector in self.before.connectors.items():
+            if connector.channel in self.after.channels:
+                self._connector(key, connector)
+        for host, wave in _waves(self._edges).items():
+            self._found[host].wave = wave
+        self.hosts = dict(self._found)
+
+    def _nodes(self) -> None:
+        """Find the nodes that move."""
+        for name, node in self.before.mesh.nodes.items():
+            now = self.after.mesh.nodes.get(name)
+            if now is not None and (source := self.before.of(node)) != (target := self.after.of(now)):
+                check_movable(node, now)
+                self._found[source].departing[name] = target
+                self._found[target].arriving[name] = source
+                self._edges.add((source, target))
+
+    def _channels(self) -> None:
+        """Find the channels that move with their contents."""
+        for name, source in self.before.channels.items():
+            target = self.after.channels.get(name, source)
+            if target != source and self.before.mesh.channels[name].kind != DIRECT:
+                self._found[source].contents[name] = target
+                self._found[target].restored[name] = source
+                self._edges.add((source, target))
+
+    def _windows(self) -> None:
+        """Refuse to part a port from the windows that its channel has for it."""
+        for name, channel in self.before.mesh.channels.items():
+            if channel.kind != WINDOW or name not in self.after.mesh.channels:
+                continue
+            old, new = (
+                {f"{node.name}.{port}": at.of(node) for node, port in at.mesh.consumers(name)}
+                for at in (self.before, self.after)
+            )
+            there, now = self.before.channels[name], self.after.channels[name]
+            for end in old.keys() & new.keys():
+                if (old[end] if old[end] != there else None) != (new[end] if new[end] != now else None):
+                    raise PlanError(
+                        f"{end} and its windows in the channel {name!r} would be on {new[end]} and {now}: the items in "
+                        f"the open windows belong to this port; move both, mesh.move({name!r}, to={new[end]!r})"
+                    )
+
+    def _connector(self, key: str, connector: Connector) -> None:
+        """Find out which events of a connector are delivered in another way."""
+        there, now = self.before.ports(connector), dict[str, Any]()
+        if self.after.connectors.get(key) == connector:
+            now = self.after.ports(connector)
+            left, joined = (
+                [end for end in one.keys() - other.keys() if self._stays(end, connector)]
+                for one, other in ((there, now), (now, there))
+            )
+            if not (left if connector.inward else joined):
+                self._redirect(connector, left)
+                return
+            self.renewed.add(key)
+        if connector.inward:
+            self._deliver(connector, self.after.channels[connector.channel], channel=connector.channel)
+        else:
+            self._redirect(connector, there)
+
+    def _stays(self, end: str, connector: Connector) -> bool:
+        """Whether a port is connected to the channel of a connector before and after, on any host."""
+        found = []
+        for mesh in (self.before.mesh, self.after.mesh):
+            ends = (mesh.producers if connector.inward else mesh.consumers)(connector.channel)
+            found.append(any(f"{node.name}.{port}" == end for node, port in ends))
+        return all(found)
+
+    def _redirect(self, connector: Connector, ends: Iterable[str]) -> None:
+        """Deliver the events of an outward connector directly to these of its ports, where they are afterwards."""
+        hosts: defaultdict[str, list[str]] = defaultdict(list)
+        for end in ends:
+            node, port = self.before.ports(connector)[end]
+            now = self.after.mesh.nodes.get(node.name)
+            if now is not None and port in now.ports:
+                hosts[self.after.of(now)].append(end)
+        for host, ports in hosts.items():
+            self._deliver(connector, host, ports)
+
+    def _deliver(self, connector: Connector, host: str, ports: Iterable[str] = (), channel: str | None = None) -> None:
+        source, target = connector.source, connector.target
+        rest = Rest(source, target, connector.outbox, connector.inbox, tuple(ports), channel)
+        self._found[host].rests.append(rest)
+        if host != source:
+            self._found[source].sent.setdefault(connector.outbox, []).append(host)
+        if host != target:
+            self._found[target].received.setdefault(connector.inbox, []).append(host)
+        self._edges |= {(giver, host) for giver in (source, target) if giver != host}
+
+
+def check_trying(plan: Plan, moves: Moves, home: str) -> None:
+    """Refuse trials and standbys that are not possible over hosts.
+
+    Raises:
+        PlanError: a node that moves cannot have a trial or standby, or code would have to travel.
+    """
+    if plan.shadow is None and plan.keep is None:
+        return
+    for one in moves.hosts.values():
+        for name, target in one.departing.items():
+            node, after = plan.before.node(name), plan.after.node(name)
+            if node.slet.own_driver or after.slet.own_driver:
+                raise PlanError(
+                    f"{name}: {node.slet.name} drives itself: move it to {target} without a trial or standby"
+                )
+            if node.pending or after.pending:
+                raise PlanError(
+                    f"{name} has settings that are to change at a point in the stream: move it to {target} without a "
+                    f"trial or standby, or cancel them first (exop configure {plan.after.name}.{name} --cancel)"
+                )
+    if plan.shadow is not None and plan.shadow.compare is not None:
+        placed = {step.node: moves.before.of(step.before) for step in plan.succeeded if step.before is not None}
+        for name, host in placed.items():
+            if host != home:
+                raise PlanError(
+                    f"{name} runs on {host}, and a comparison is code, which does not travel: leave out compare=…"
+                )
+
+
+def _waves(edges: Iterable[tuple[str, str]]) -> Mapping[str, int]:
+    """Return the number of the wave of each host: later than those from which it takes over."""
+    before: defaultdict[str, set[str]] = defaultdict(set)
+    for giver, taker in edges:
+        before[taker].add(giver)
+    waves: dict[str, int] = {}
+    try:
+        for host in TopologicalSorter(before).static_order():
+            waves[host] = max((waves[one] + 1 for one in before.get(host, ())), default=0)
+    except CycleError as problem:
+        raise PlanError(
+            f"{' and '.join(sorted(set(problem.args[1])))} would both hand over to the other, and each would wait for "
+            f"the other; make two changes, one for each direction"
+        ) from None
+    return waves

@@ -1,0 +1,124 @@
+"""The notes of a plan over several hosts: what happens at each of them, and how much travels between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from exop.model.meshes.fragments import Placement, fragments
+from exop.model.meshes.mesh import Mesh
+from exop.model.slets.relay import RELAY
+from exop.wiring.changes.plan import Plan, make_plan
+
+if TYPE_CHECKING:
+    from exop.wiring.changes.move_cost import MoveCost
+
+#: Returns what it costs to move a node of a host; or why that is not known, as text.
+Cost: TypeAlias = "Callable[[str, str], MoveCost | str]"
+#: Seconds from which the reason for a stop is told.
+_LONG: Final = 0.1
+_WHEN: Final[dict[Literal["ahead", "cut"], str]] = {"ahead": "ahead", "cut": "in the cut"}
+
+
+def notes_by_host(before: Placement, after: Placement, cost: Cost) -> Iterator[str]:
+    """Describe the steps, connectors and moves at each host, and name the hosts that a change does not touch."""
+    # The epochs of connectors tell nothing to the reader of a plan: they are alike on both sides.
+    old, new = (
+        fragments(one.mesh, one.home, dict.fromkeys(one.connectors, 0), one.kinds) if one.mesh.nodes else {}
+        for one in (before, after)
+    )
+    nothing = Mesh(after.mesh.name)
+    untouched = []
+    for host in sorted({*old, *new}):
+        plan = make_plan(old.get(host, nothing), new.get(host, nothing))
+        lines = [*_moves(before, after, host, cost), *_steps(before, after, plan), *_connectors(before, after, host)]
+        if lines:
+            yield f"on {host}{' (home)' if host == after.home else ''}:"
+            yield from (f"    {line}" for line in lines)
+        else:
+            untouched.append(host)
+    if untouched:
+        yield f"not touched: {', '.join(untouched)}"
+
+
+def cycles_over_hosts(placement: Placement) -> Iterator[str]:
+    """Warn of each cycle over hosts: no host sees the end of it, and connectors do not exceed their capacity."""
+    mesh = placement.mesh
+    following = {
+        name: {taker.name: None for to in node.outputs().values() for taker, _ in mesh.consumers(to)}
+        for name, node in mesh.nodes.items()
+    }
+    told = set[frozenset[str]]()
+    for name, behind in following.items():
+        for other in behind:
+            if placement.of(mesh.nodes[name]) == placement.of(mesh.nodes[other]):
+                continue
+            paths = {other: [other]}
+            for one in (left := [other]):
+                fresh = [taker for taker in following[one] if taker not in paths]
+                paths |= {taker: [*paths[one], taker] for taker in fresh}
+                left += fresh
+            if name in paths and not told & {cycle := frozenset(paths[name])}:
+                told.add(cycle)
+                hosts = ", ".join(sorted({placement.of(mesh.nodes[one]) for one in cycle}))
+                yield (
+                    f"the cycle {' → '.join([name, *paths[name]])} is on several hosts ({hosts}): it does not end by "
+                    f"itself when its sources have ended, and stands still when its connectors are full; place it on "
+                    f'one host, or let its channels spill to disk, connector={{"mode": "offline"}}'
+                )
+
+
+def _moves(before: Placement, after: Placement, host: str, cost: Cost) -> Iterator[str]:
+    """Describe the nodes and channels that leave a host, with the bytes that travel, and those that arrive."""
+    for name, node in before.mesh.nodes.items():
+        now = after.mesh.nodes.get(name)
+        source, target = before.of(node), None if now is None else after.of(now)
+        if target is None or source == target or host not in (source, target):
+            continue
+        if host == target:
+            yield f"{name} arrives from {source}"
+        elif node.slet.memento is None:
+            yield f"{name} leaves for {target}; it keeps no state"
+        else:
+            yield f"{name} leaves for {target}, with its state: {_cost_text(cost(source, name))}"
+    for name, source in before.channels.items():
+        target = after.channels.get(name, source)
+        if source != target and host in (source, target) and before.mesh.channels[name].kind != "direct":
+            where = f"leaves for {target}, with its content" if host == source else f"arrives from {source}"
+            yield f"the channel {name} {where}"
+
+
+def _cost_text(found: MoveCost | str) -> str:
+    if isinstance(found, str):
+        return f"of unknown size ({found})"
+    sizes = [f"{_bytes_text(found[when])} {text}" for when, text in _WHEN.items() if found[when]]
+    told = f"{' and '.join(sizes)}; its stream stops for about {_seconds_text(found['seconds'])}"
+    return f"{told}: the field {found['whole']!r} is one piece" if found["whole"] and found["seconds"] > _LONG else told
+
+
+def _bytes_text(size: int) -> str:
+    if size < 10_000:
+        return f"{size:,} bytes"
+    return f"{size / 1e3:.0f} KB" if size < 1e6 else f"{size / 1e6:.3g} MB" if size < 1e9 else f"{size / 1e9:.3g} GB"
+
+
+def _seconds_text(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{round(seconds * 1e3, -1):.0f} ms"
+
+
+def _steps(before: Placement, after: Placement, plan: Plan) -> Iterator[str]:
+    """Describe the steps of the fragment of one host; relays, and nodes that move, stand in other lines."""
+    for step in plan.steps:
+        old, new = before.mesh.nodes.get(step.node), after.mesh.nodes.get(step.node)
+        moved = old is not None and new is not None and before.of(old) != after.of(new)
+        if not moved and all(node is None or node.slet != RELAY for node in (step.before, step.after)):
+            yield f"{step.verb} {step.node}: {step.text}"
+
+
+def _connectors(before: Placement, after: Placement, host: str) -> Iterator[str]:
+    """Describe the connectors that are made, and those that are removed, at a host."""
+    for verb, one, other in (("connect", after, before), ("disconnect", before, after)):
+        for key, connector in one.connectors.items():
+            if other.connectors.get(key) != connector and host in (connector.source, connector.target):
+                way = f"to {connector.target}" if host == connector.source else f"from {connector.source}"
+                yield f"{verb} the channel {connector.channel} {way}"

@@ -1,0 +1,1 @@
+"""Plans over several hosts or applications: the proven state machines, and what drives them."""

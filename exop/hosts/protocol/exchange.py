@@ -1,0 +1,301 @@
+"""The exchange of a platform: one thread that drives the state machines of plans over several hosts.
+
+It passes messages to the machines and carries out their actions. Steps of participants, and calls of peers, happen in
+other threads: neither user code nor a peer that does not answer delays it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from queue import Empty, Full, Queue, SimpleQueue
+from typing import Final, Protocol, TypeAlias
+
+from exop.errors import ExopError, PeerUnreachable, PlatformBusy, UnknownName
+from exop.hosts.protocol.coordinator import Coordinator
+from exop.hosts.protocol.member import Member
+from exop.hosts.protocol.messages import (
+    Action,
+    Ask,
+    Conflict,
+    Did,
+    Do,
+    Ended,
+    Finish,
+    Fragment,
+    JournalEntry,
+    Message,
+    Notice,
+    NotRecorded,
+    Prepared,
+    Propose,
+    Ready,
+    Record,
+    Refuse,
+    Remove,
+    Report,
+    Send,
+    Settled,
+)
+from exop.hosts.protocol.participant import Participant
+from exop.logs import logger
+from exop.safe_repr import error_text
+
+#: Seconds between two looks at the fragments of this platform.
+TICK: Final = 0.1
+#: Seconds that each plan in progress has to be undone when the platform is closed.
+LEAVING: Final = 5.0
+#: The messages that wait for a peer at most; more are dropped, since the machines send them again.
+WAITING: Final = 200
+
+Call: TypeAlias = Callable[[str, str, Message | Notice], None]
+
+
+class Owner(Protocol):
+    """The methods of the federation that the exchange calls; all but `call` in the thread of the exchange."""
+
+    def call(self, peer: str, application: str, message: Message | Notice) -> None:
+        """Send a message to a peer; raises `ExopError` if that is impossible now."""
+        ...
+
+    def participant(self, application: str, do: Do, report: Callable[[Did], None]) -> Participant:
+        """Return the participant for the plan of a first step."""
+        ...
+
+    def record(self, application: str, entry: JournalEntry) -> None:
+        """Write an entry durably, or raise `ExopError`."""
+        ...
+
+    def notice(self, application: str, notice: Notice) -> None:
+        """Process a message beside the plans."""
+        ...
+
+    def tick(self) -> None:
+        """Look at the fragments and send what is due."""
+        ...
+
+
+@dataclass
+class Machines:
+    """The state machines of one application, with the participant of the plan in progress.
+
+    Attributes:
+        outcomes: The results of the plans in progress, for their callers.
+    """
+
+    home: Coordinator
+    member: Member
+    participant: Participant | None = None
+    outcomes: dict[str, Future[Ended]] = field(default_factory=dict)
+
+
+class Exchange:
+    """Drives the machines of all applications of one platform that span hosts.
+
+    Attributes:
+        held: The applications that are started only when a plan that a restart has interrupted is carried out.
+        resend: Seconds after which the machines repeat a message that was not answered.
+    """
+
+    def __init__(self, name: str, owner: Owner) -> None:
+        self.name = name
+        self.machines: dict[str, Machines] = {}
+        self.held: set[str] = set()
+        self.resend = 1.0
+        self._owner = owner
+        self._mail: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._peers: dict[str, Queue[tuple[str, Message | Notice] | None]] = {}
+        self._starting = threading.Lock()
+        self._closed = True
+
+    def open(self) -> None:
+        """Accept messages from now on."""
+        self._closed = False
+
+    def start(self) -> None:
+        """Start the thread, unless it runs."""
+        with self._starting:
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._run, name=f"exop {self.name} hosts", daemon=True)
+                self._thread.start()
+
+    def close(self) -> None:
+        """End the threads; plans in progress fail."""
+        with self._starting:
+            self._closed, thread = True, self._thread
+        self._mail.put(None)
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+        for machines in self.machines.values():
+            if machines.participant is not None:
+                machines.participant.leave(LEAVING)
+        for queue in self._peers.values():
+            with suppress(Full):
+                queue.put_nowait(None)
+        self._peers.clear()
+        self.machines.clear()
+        self._thread, self._mail = None, SimpleQueue()
+
+    def do(self, work: Callable[[], None]) -> None:
+        """Do *work* in the thread of the exchange."""
+        self.start()
+        self._mail.put(work)
+
+    def receive(self, application: str, message: Message | Notice) -> None:
+        """Process a message."""
+        self.do(partial(self._receive, application, message))
+
+    def begin(
+        self, application: str, plan: str, fragments: Mapping[str, Fragment], *, prepare: float, hold: float
+    ) -> Future[Ended]:
+        """Begin a plan as its home; return its outcome."""
+        outcome: Future[Ended] = Future()
+
+        def begin() -> None:
+            machines = self.of(application)
+            machines.outcomes[plan] = outcome
+            actions = machines.home.begin(plan, fragments, time.monotonic(), prepare=prepare, hold=hold)
+            self._act(application, machines.home, actions)
+
+        self.do(begin)
+        return outcome
+
+    def recover(self, application: str, entries: Sequence[JournalEntry], *, home: bool, made: str) -> None:
+        """Continue after a restart with the records of an application, before any message.
+
+        A commit that was recorded and not *made* is made. The actions are carried out from `start` on, when both
+        machines of each application know their records: a home that does not would answer that a plan was aborted.
+        """
+        machines = self.of(application)
+        machine = machines.home if home else machines.member
+        self._mail.put(partial(self._act, application, machine, machine.recover(entries, time.monotonic())))
+        if home or not entries:
+            return
+        if machines.member.in_doubt is not None:
+            self.held.add(application)
+        settled, prepared = entries[-1], next((one for one in reversed(entries) if isinstance(one, Prepared)), None)
+        if isinstance(settled, Settled) and settled.commit and settled.plan != made and prepared is not None:
+            proposal = prepared.proposal
+            restore = Do(proposal.plan, "restore", proposal.change, prepared.handed, prepared.stores)
+            self.held.add(application)
+            self._mail.put(partial(self._act, application, machine, [restore, replace(restore, step="commit")]))
+
+    def resolve(self, application: str, plan: str, *, commit: bool) -> None:
+        """Settle a plan in doubt as an operator decides."""
+
+        def resolve() -> None:
+            member = self.of(application).member
+            self._act(application, member, member.resolve(plan, commit=commit))
+
+        self.do(resolve)
+
+    def of(self, application: str) -> Machines:
+        """Return the machines of an application."""
+        if application not in self.machines:
+            self.machines[application] = Machines(
+                Coordinator(self.name, resend=self.resend), Member(self.name, resend=self.resend)
+            )
+        return self.machines[application]
+
+    def send(self, peer: str, application: str, message: Message | Notice) -> None:
+        """Send a message, which may be lost."""
+        if peer == self.name:
+            self.receive(application, message)
+            return
+        if peer not in self._peers:
+            queue = self._peers[peer] = Queue(WAITING)
+            threading.Thread(target=self._send_all, args=(peer, queue), name=f"exop to {peer}", daemon=True).start()
+        try:
+            self._peers[peer].put_nowait((application, message))
+        except Full:
+            logger("exop.hosts").warning("a message is dropped: the peer does not answer", peer=peer)
+
+    def _send_all(self, peer: str, queue: Queue[tuple[str, Message | Notice] | None]) -> None:
+        """Send the messages of a queue to a peer; one that cannot be sent is lost."""
+        while (found := queue.get()) is not None:
+            application, message = found
+            try:
+                self._owner.call(peer, application, message)
+            except (PeerUnreachable, PlatformBusy, UnknownName) as problem:  # a peer may not have dialled yet
+                logger("exop.hosts").debug("a message is lost", peer=peer, problem=str(problem))
+            except ExopError as problem:  # sending it again does not help
+                logger("exop.hosts").warning("a message is refused", peer=peer, problem=str(problem))
+                if isinstance(message, Propose):
+                    self.receive(application, Refuse(message.plan, peer, str(problem)))
+
+    def _run(self) -> None:
+        next_tick = time.monotonic()
+        while True:
+            now = time.monotonic()
+            machines = [(name, machine) for name, one in self.machines.items() for machine in (one.home, one.member)]
+            due = min([next_tick, *(machine.due for _, machine in machines if machine.due is not None)])
+            try:
+                work = self._mail.get(timeout=max(0.0, due - now))
+            except Empty:
+                for name, machine in machines:
+                    self._act(name, machine, machine.timeout(time.monotonic()))
+            else:
+                if work is None:
+                    return
+                try:
+                    work()
+                except Exception:  # noqa: BLE001 (a defect concerns one application; the others continue)
+                    logger("exop.hosts").exception("a message was not processed")
+            if time.monotonic() >= next_tick:
+                next_tick = time.monotonic() + TICK
+                self._owner.tick()
+
+    def _receive(self, application: str, message: Message | Notice) -> None:
+        """Pass a message to its machine. A question for the outcome of a plan goes to the home that made the plan."""
+        if isinstance(message, (Report, Finish, Remove)):
+            self._owner.notice(application, message)
+            return
+        machines = self.of(application)
+        to_home = isinstance(message, (Ready, Refuse))
+        if isinstance(message, Ask):
+            to_home = message.plan.rpartition("@")[2] == self.name
+        machine = machines.home if to_home else machines.member
+        self._act(application, machine, machine.receive(message, time.monotonic()))
+
+    def _act(self, application: str, machine: Coordinator | Member, actions: list[Action]) -> None:
+        """Carry out the actions of a machine, in their order."""
+        machines = self.machines[application]
+        for action in actions:
+            match action:
+                case Send():
+                    self.send(action.to, application, action.message)
+                case Do():
+                    self._step(application, machines, action)
+                case Record():
+                    try:
+                        self._owner.record(application, action.entry)
+                    except ExopError as error:
+                        entry = action.entry
+                        plan = entry.plan if not hasattr(entry, "proposal") else entry.proposal.plan
+                        problem = NotRecorded(plan, error_text(error))
+                        self._act(application, machine, machine.receive(problem, time.monotonic()))
+                        return
+                case Ended():
+                    if (outcome := machines.outcomes.pop(action.plan, None)) is not None:
+                        outcome.set_result(action)
+                case Conflict():
+                    facts = {"application": application, "plan": action.plan, "resolved": action.resolved}
+                    logger("exop.hosts").error("the home has decided otherwise than the operator here", **facts)
+
+    def _step(self, application: str, machines: Machines, do: Do) -> None:
+        """Give a step to the participant of its plan."""
+        participant = machines.participant
+        if participant is None or participant.plan != do.plan:
+            report = partial(self._reported, application)
+            participant = machines.participant = self._owner.participant(application, do, report)
+            participant.start()
+        participant.give(do)
+
+    def _reported(self, application: str, did: Did) -> None:
+        self.do(partial(self._receive, application, did))

@@ -1,0 +1,108 @@
+"""The participants of a plan: each does the steps of one change, in a thread of its own, and reports them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from queue import SimpleQueue
+from typing import Any
+
+from exop.errors import PlanError
+from exop.hosts.protocol.messages import Did, Do
+from exop.runtime.supervision.interrupts import delegated, held
+from exop.safe_repr import error_text
+from exop.wiring.changes.change import Change
+from exop.wiring.changes.executor import Changes
+
+
+class Participant(threading.Thread):
+    """Does the steps of one change in their order, and reports each.
+
+    User code that does not return delays only this thread: the deadline of the plan passes, and the other participants
+    continue unchanged.
+
+    Attributes:
+        given: The steps to do; `None` when the platform is closed.
+        change: The change, once it is known.
+        error: The first error of a step, or of closing the old slets.
+        undone: The reason given to the change when it is undone, which notes its problems there.
+        stores: After the cut, what a restart begins with if the plan is committed.
+    """
+
+    def __init__(
+        self, plan: str, application: str, changes: Changes, report: Callable[[Did], None], change: Change | None = None
+    ) -> None:
+        super().__init__(target=delegated(self._do_all), name=f"exop {application} change", daemon=True)
+        self.plan = plan
+        self.application = application
+        self.change = change
+        self.given: SimpleQueue[Do | None] = SimpleQueue()
+        self.error: BaseException | None = None
+        self.undone = PlanError("the changes are not made together")
+        self.stores: Any = None
+        self._changes = changes
+        self._report = report
+
+    def give(self, do: Do) -> None:
+        """Do a step after those given before."""
+        self.given.put(do)
+
+    def leave(self, timeout: float) -> None:
+        """Undo the change because the platform is closed: its drivers do not go on. Wait *timeout* seconds for that."""
+        self.given.put(None)
+        self.join(timeout)
+
+    def _do_all(self) -> None:
+        """Do the given steps until the change is made or undone; then close the old slets."""
+        step = ""
+        with ExitStack() as turn:
+            while step not in ("commit", "abort"):
+                if (do := self.given.get()) is None:
+                    self._undo_at_close()
+                    return
+                step, handed, problem = do.step, None, ""
+                try:
+                    handed = self._do(do, turn)
+                except BaseException as error:  # noqa: BLE001 (the caller of the plan gets it, or its text)
+                    problem = f"{step}: {self._failed(error)}"
+                self._report(Did(self.plan, step, handed, problem, self.stores if step == "cut" else None))
+            try:
+                self._finish(turn, made=step == "commit")
+            except BaseException as error:  # noqa: BLE001 (the change is made or undone)
+                self._failed(error)
+
+    def _undo_at_close(self) -> None:
+        if self.change is not None:
+            for driver in self.change.deployment.drivers():
+                driver.halt()
+            self.change.abort(self.undone)
+
+    def _failed(self, error: BaseException) -> str:
+        self.error = self.error or error
+        return error_text(error)
+
+    def _do(self, do: Do, turn: ExitStack) -> Any:
+        """Do one step; return the data that a cut hands over."""
+        change = self.change
+        if change is None:
+            return None
+        match do.step:
+            case "prepare":
+                change.prepare()
+            case "hold":
+                turn.enter_context(held(change.deployment.changing))
+                self._changes.check_there(change)
+                change.stage()
+            case "cut":
+                change.cut()
+            case "commit":
+                change.commit()
+            case "abort":
+                change.abort(self.undone)
+        return None
+
+    def _finish(self, turn: ExitStack, *, made: bool) -> None:
+        """Stop the old slets and start the new ones, if the change is *made*."""
+        if made and self.change is not None:
+            self.change.finish()

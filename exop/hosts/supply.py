@@ -1,0 +1,87 @@
+"""The code that hosts lack for their fragments: found out when a change is planned, and sent as bundles before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol, TypeAlias
+
+from exop.errors import ExopError, PeerUnreachable, PlanError
+from exop.model.meshes.mesh import Mesh
+from exop.model.slets.spec import Absent
+
+#: For each host, the bundles (`name@version`) that it lacks, each with the slets that need it.
+Lacking: TypeAlias = dict[str, dict[str, list[str]]]
+
+
+class Archives(Protocol):
+    """The bundles of this platform."""
+
+    def archives(self, name: str, /) -> Mapping[str, bytes]:
+        """Return the archives of a bundle and of those that it needs; none if it is not installed."""
+        ...
+
+
+class Supply:
+    """Sends bundles from the platform *name* to its peers."""
+
+    def __init__(self, name: str, links: Callable[[], Mapping[str, Any]], bundles: Callable[[], Archives]) -> None:
+        self._name = name
+        self._links = links
+        self._bundles = bundles
+
+    def lacking(self, before: Mapping[str, Mesh], after: Mapping[str, Mesh]) -> Lacking:
+        """Return what the hosts lack for their new fragments; asks only those that get slets that they did not have.
+
+        Raises:
+            PlanError: a host lacks the code of a slet that is in no bundle of this platform.
+        """
+        found: Lacking = {}
+        for host, part in after.items():
+            fresh = identities(part) - (identities(before[host]) if host in before else set())
+            for identity in sorted(self._unknown(host, fresh)) if host != self._name and fresh else ():
+                plugin = identity.rpartition(":")[0]
+                if "@" not in plugin or not self._bundles().archives(plugin):
+                    raise PlanError(f"{part.name}: on {host}, {Absent(identity, '').refusal}")
+                found.setdefault(host, {}).setdefault(plugin, []).append(identity)
+        return found
+
+    def send(self, lacking: Lacking) -> None:
+        """Install and start the bundles that hosts lack.
+
+        Raises:
+            PlanError: a host refuses a bundle, for example since the role of this platform there does not permit it.
+        """
+        # Imported lazily: most hosts have the code already.
+        from exop.remoting.api.remote_platform import RemotePlatform
+
+        for host, bundles in lacking.items():
+            peer = RemotePlatform(host, self._links()[host].client)
+            for bundle in bundles:
+                try:
+                    for name, archive in self._bundles().archives(bundle).items():
+                        peer.install_bundle(archive, name)
+                    peer.start_bundle(bundle)
+                except ExopError as problem:
+                    raise PlanError(
+                        f"{host} lacks the bundle {bundle}, and does not take it from {self._name}: {problem}; install "
+                        f"and start it there, `exop bundle install FILE`, `exop bundle start {bundle}`"
+                    ) from problem
+
+    def _unknown(self, host: str, slets: set[str]) -> set[str]:
+        """Return the slets that a host does not know; none if it cannot be asked, and so cannot prepare the change."""
+        try:
+            return slets - {one["slet"] for one in self._links()[host].call("slet_summaries")}
+        except PeerUnreachable:
+            return set()
+
+
+def identities(part: Mesh) -> set[str]:
+    """Return the slets of a fragment that a platform may lack."""
+    return {node.slet.identity for node in part.nodes.values() if node.slet.plugin not in (None, "exop")}
+
+
+def notes_of(lacking: Lacking) -> Iterator[str]:
+    """Describe the bundles that travel."""
+    for host, bundles in lacking.items():
+        for bundle, slets in bundles.items():
+            yield f"the bundle {bundle} travels to {host}, which lacks {', '.join(slets)}"

@@ -1,0 +1,421 @@
+"""The fragments of a mesh: an ordinary mesh for each host, joined by remote connectors (paper §4.3).
+
+Every channel is on one host, and every other host reaches it through a connector: an outbox at the sending host and an
+inbox at the receiving host. At the host of the channel, a relay joins the connector and the channel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Final
+
+from exop.errors import MeshError
+from exop.model.meshes.mesh import Mesh
+from exop.model.meshes.nodes import (
+    HERE,
+    INBOX,
+    NOTHING,
+    OUTBOX,
+    READER,
+    ChannelSpec,
+    KindLike,
+    Node,
+    check_name,
+)
+from exop.model.slets.described import read_type, type_text
+from exop.model.slets.ports import WINDOW, PortType
+from exop.model.slets.relay import RELAY
+from exop.model.values.classes import find_unstorable
+
+#: The kinds of the channels that only fragments have.
+REMOTE: Final = (OUTBOX, INBOX, READER)
+#: The settings of partitioned channels.
+_PARTITIONED: Final = ("by", "partitions")
+#: The built-in kinds whose content is read, for callers without the classes of the kinds.
+_READ: Final = ("latch", "table", WINDOW)
+
+
+@dataclass(frozen=True)
+class Connector:
+    """The way of items between a channel and another host.
+
+    Attributes:
+        channel: The channel, which is at `target` if the connector is `inward`, otherwise at `source`.
+        source, target: The hosts of the outbox and of the inbox.
+        key: The name of the connector on the data connection between both hosts.
+    """
+
+    channel: str
+    source: str
+    target: str
+    inward: bool
+    key: str
+
+    @property
+    def outbox(self) -> str:
+        """The name of the outbox."""
+        return f"{self.channel}.to.{self.target}"
+
+    @property
+    def inbox(self) -> str:
+        """The name of the inbox."""
+        return f"{self.channel}.from.{self.source}"
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The hosts of the nodes and channels of a mesh.
+
+    Attributes:
+        home: The host of nodes and channels that name no other one.
+        kinds: The classes of the channel kinds; without them, only the built-in kinds can be read from other hosts.
+    """
+
+    mesh: Mesh
+    home: str
+    kinds: Mapping[str, type[KindLike]] = field(default_factory=lambda: NOTHING)
+
+    def of(self, node: Node) -> str:
+        """Return the host of a node."""
+        return self._named(node.host)
+
+    @cached_property
+    def channels(self) -> dict[str, str]:
+        """The host of each channel."""
+        return {name: self._named(self.mesh.place_of(name)) for name in self.mesh.channels}
+
+    def _named(self, host: str | None) -> str:
+        return self.home if host is None or host == HERE else host
+
+    @cached_property
+    def hosts(self) -> list[str]:
+        """The hosts that have something of the mesh, in the order of their names."""
+        return sorted({*map(self.of, self.mesh.nodes.values()), *self.channels.values()})
+
+    @cached_property
+    def ends(self) -> dict[str, dict[str, str]]:
+        """For each node with ports to channels on other hosts, the channel in its fragment for each of these ports."""
+        found: dict[str, dict[str, str]] = {}
+        for node in self.mesh.nodes.values():
+            here = self.of(node)
+            for port, channel in node.ports.items():
+                if (there := self.channels[channel]) != here:
+                    way = "to" if node.slet.ports[port].direction == "out" else "from"
+                    way = "at" if self._reads(node, port) else way
+                    found.setdefault(node.name, {})[port] = f"{channel}.{way}.{there}"
+        return found
+
+    @cached_property
+    def connectors(self) -> dict[str, Connector]:
+        """The connectors by key, in the order of the channels."""
+        found: dict[str, Connector] = {}
+        for channel, there in self.channels.items():
+            senders = {self.of(node) for node, _ in self.mesh.producers(channel)} - {there}
+            takers = (node for node, port in self.mesh.consumers(channel) if not self._reads(node, port))
+            pairs = [(host, there, True) for host in sorted(senders)]
+            pairs += [(there, host, False) for host in sorted(set(map(self.of, takers)) - {there})]
+            for source, target, inward in pairs:
+                key = f"{self.mesh.name}/{channel}/{source}>{target}"
+                found[key] = Connector(channel, source, target, inward, key)
+        return found
+
+    def ports(self, connector: Connector) -> dict[str, tuple[Node, str]]:
+        """Return the ports (`node.port`) at a connector, which are on the host without the channel."""
+        if connector.inward:
+            host, ends = connector.source, self.mesh.producers(connector.channel)
+        else:
+            host, ends = (
+                connector.target,
+                [end for end in self.mesh.consumers(connector.channel) if not self._reads(*end)],
+            )
+        return {f"{node.name}.{port}": (node, port) for node, port in ends if self.of(node) == host}
+
+    def _reads(self, node: Node, port: str) -> bool:
+        """Whether a port reads the content of its channel, which it does on another host by calls."""
+        kind = self.mesh.channels[node.ports[port]].kind
+        mode = self.kinds[kind].pull_mode if kind in self.kinds else "read" if kind in _READ else "take"
+        return node.slet.ports[port].pulled and mode == "read"
+
+    def sent(self, connector: Connector) -> PortType | None:
+        """Return the type of the items that a connector carries; `None` if it is unknown."""
+        channel = self.mesh.channels[connector.channel]
+        if connector.inward:
+            ends = [end for end in self.mesh.producers(channel.name) if self.of(end[0]) == connector.source]
+            types = [node.slet.ports[port].type for node, port in ends]
+            origin = ", ".join(f"{node.name}.{port}" for node, port in ends)
+            return replace(types[0], origin=origin) if all(one == types[0] for one in types) else None
+        pushed = self.mesh.pushed(channel.name)
+        if pushed is not None and channel.kind in self.kinds:
+            return self.kinds[channel.kind].carries(pushed)
+        return pushed.windowed if pushed is not None and channel.kind == WINDOW else pushed
+
+    def merges(self, connector: Connector) -> bool:
+        """Whether streams meet on the sending host before a connector, so that their order may differ after a restart.
+
+        That is where several ports push into one channel, or a slet has several input ports, or one that it pulls: how
+        many items wait there, and what a channel that is read contains, depends on the time.
+        """
+        host, seen = connector.source, set[str]()
+        ends = [one for one in self.mesh.producers(connector.channel) if self.of(one[0]) == host]
+        channel = None if connector.inward else connector.channel
+        while len(ends) + (self._others(channel, host) if channel is not None else 0) == 1:
+            if not ends:
+                return False  # all items come from one other host, numbered
+            node = ends[0][0]
+            inputs = [*node.inputs().items()]
+            if not inputs or node.name in seen:
+                return bool(inputs)
+            seen.add(node.name)
+            (port, channel), *more = inputs
+            if more or node.slet.ports[port].pulled:
+                return True
+            if self.channels[channel] != host:
+                return False
+            ends = [one for one in self.mesh.producers(channel) if self.of(one[0]) == host]
+        return True
+
+    def _others(self, channel: str, host: str) -> int:
+        """Return the number of other hosts that push into a channel of this host."""
+        return len({self.of(node) for node, _ in self.mesh.producers(channel)} - {host})
+
+    @cached_property
+    def punctuated(self) -> frozenset[str]:
+        """The channels to which punctuations come from all producers, and the windows by time, which send their own.
+
+        Punctuations come from outputs whose types name them, and pass a slet if they come to all its inputs.
+        """
+        found = {name for name, channel in self.mesh.channels.items() if _by_time(channel)}
+        size = -1
+        while len(found) > size:  # a cycle waits for itself
+            size = len(found)
+            for name in self.mesh.channels:
+                ends = self.mesh.producers(name)
+                if ends and all(self._punctuates(*end, found) for end in ends):
+                    found.add(name)
+        return frozenset(found)
+
+    def _punctuates(self, node: Node, port: str, known: Collection[str]) -> bool:
+        """Whether punctuations leave an output if they come to the *known* channels."""
+        spec = node.slet
+        if spec.ports[port].type.punctuation:
+            return True
+        if spec.own_driver or any(one.type.punctuation for one in spec.inputs):
+            return False
+        inputs = node.inputs()
+        awaited = [to for one, to in inputs.items() if not spec.ports[one].pulled]
+        if spec.iterated:
+            awaited += [to for one, to in inputs.items() if spec.ports[one].pulled and not self._reads(node, one)]
+        return bool(awaited) and all(to in known for to in awaited)
+
+    def sends_punctuations(self, connector: Connector) -> bool:
+        """Whether punctuations come through a connector."""
+        if not connector.inward:
+            return connector.channel in self.punctuated
+        ends = (end for end in self.mesh.producers(connector.channel) if self.of(end[0]) == connector.source)
+        return all(self._punctuates(*end, self.punctuated) for end in ends)
+
+
+def _by_time(channel: ChannelSpec) -> bool:
+    """Whether a window closes by the times of its items, now or after a pending update."""
+    given = [channel.settings, *(update.settings for update in channel.pending)]
+    sizes = [*given, *(own for one in given for own in (one.get("ports") or {}).values())]
+    return channel.kind == WINDOW and any(one.get("seconds") is not None for one in sizes)
+
+
+def fragments(
+    mesh: Mesh,
+    home: str,
+    connectors: Mapping[str, int] = NOTHING,
+    kinds: Mapping[str, type[KindLike]] = NOTHING,
+) -> dict[str, Mesh]:
+    """Split a mesh into one mesh per host; hosts that have nothing of it are left out.
+
+    Args:
+        mesh: The whole mesh.
+        home: The host of nodes and channels that name no other one.
+        connectors: The epochs of the existing connectors, by key; a new one has the epoch `mesh.revision + 1`.
+        kinds: The classes of the channel kinds.
+
+    Raises:
+        MeshError: a name is taken, or nodes and channels that belong together are on different hosts.
+    """
+    placement = Placement(mesh, home, kinds)
+    check_placement(placement)
+    if len(placement.hosts) < 2:
+        return dict.fromkeys(placement.hosts, mesh)
+    nodes: dict[str, dict[str, Node | None]] = {host: {} for host in placement.hosts}
+    channels: dict[str, dict[str, ChannelSpec | None]] = {host: {} for host in placement.hosts}
+    for name, channel in mesh.channels.items():
+        channels[placement.channels[name]][name] = channel
+    for node in mesh.nodes.values():
+        ports = placement.ends.get(node.name)
+        nodes[placement.of(node)][node.name] = replace(node, ports={**node.ports, **ports}) if ports else node
+    for connector in placement.connectors.values():
+        outbox, inbox = _halves(placement, connector, connectors.get(connector.key, mesh.revision + 1))
+        channels[connector.source][outbox.name] = outbox
+        channels[connector.target][inbox.name] = inbox
+        host, ports = connector.source, {"item": connector.channel, "out": outbox.name}
+        if connector.inward:
+            host, ports = connector.target, {"item": inbox.name, "out": connector.channel}
+        name = inbox.name if connector.inward else outbox.name
+        nodes[host][name] = Node(name, RELAY, ports=ports)
+    for host, reader in _readers(placement):
+        channels[host][reader.name] = reader
+    empty = Mesh(mesh.name, revision=mesh.revision, durable=mesh.durable)
+    return {host: empty.edited(nodes[host], channels[host]) for host in placement.hosts}
+
+
+def _halves(placement: Placement, connector: Connector, epoch: int) -> tuple[ChannelSpec, ChannelSpec]:
+    """Return the outbox and the inbox of a connector."""
+    channel = placement.mesh.channels[connector.channel]
+    given = {name: one for name, one in channel.connector.items() if name != "cache"}
+    ack = "done" if placement.mesh.durable is None else "stable"
+    settings: dict[str, Any] = {"key": connector.key, "epoch": epoch, "mode": "async", "ack": ack, **given}
+    after = {"after_checkpoint": True} if settings["ack"] == "stable" and placement.merges(connector) else {}
+    outbox = ChannelSpec(connector.outbox, OUTBOX, {"peer": connector.target, **settings, **after})
+    # The consumers of a partitioned channel share its partitions at their host; a relay takes all of them.
+    shared = {} if connector.inward else {name: one for name, one in channel.settings.items() if name in _PARTITIONED}
+    carried = placement.sent(connector) or PortType()
+    carried = _described(replace(carried, punctuation=placement.sends_punctuations(connector)))
+    inbox = ChannelSpec(connector.inbox, INBOX, {"peer": connector.source, **settings, **shared}, type=carried)
+    return outbox, inbox
+
+
+def _described(carried: PortType) -> PortType:
+    """Return the description of a type, so that a fragment is the same on all hosts, with or without the classes."""
+    return read_type(type_text(carried))
+
+
+def _readers(placement: Placement) -> Iterator[tuple[str, ChannelSpec]]:
+    """Yield the channels by which ports read the content of a channel on another host, each with its host."""
+    for name, ports in placement.ends.items():
+        node = placement.mesh.nodes[name]
+        for port, reader in ports.items():
+            channel, there = placement.mesh.channels[node.ports[port]], placement.channels[node.ports[port]]
+            if reader == f"{channel.name}.at.{there}":
+                cache = channel.connector.get("cache", False)
+                settings = {"peer": there, "channel": channel.name, "reads": channel.kind, "cache": cache}
+                carried = _described(placement.mesh.pushed(channel.name) or PortType())
+                yield placement.of(node), ChannelSpec(reader, READER, settings, type=carried)
+
+
+def connectors(mesh: Mesh, home: str, kinds: Mapping[str, type[KindLike]] = NOTHING) -> dict[str, Connector]:
+    """Return the connectors of a mesh, by key."""
+    return Placement(mesh, home, kinds).connectors
+
+
+def epochs(
+    before: Mesh | None,
+    after: Mesh,
+    home: str,
+    known: Mapping[str, int] = NOTHING,
+    kinds: Mapping[str, type[KindLike]] = NOTHING,
+) -> dict[str, int]:
+    """Return the epochs of the connectors of the mesh *after*, which replaces the mesh *before*.
+
+    A connector keeps its *known* epoch, unless its channel moves from one of its ends to the other.
+    """
+    old = {} if before is None else connectors(before, home, kinds)
+    found = connectors(after, home, kinds)
+    kept = {key for key, connector in found.items() if key in known and old.get(key) == connector}
+    return {key: known[key] if key in kept else after.revision + 1 for key in found}
+
+
+def whole(parts: Iterable[Mesh]) -> Mesh:
+    """Put the fragments of all hosts together.
+
+    Raises:
+        MeshError: a fragment is missing, which has a channel of another one.
+    """
+    found = list(parts)
+    if not found:
+        raise MeshError("there are no fragments to put together")
+    latest = max(found, key=lambda part: part.revision)
+    channels: dict[str, ChannelSpec | None] = {}
+    nodes: dict[str, Node | None] = {}
+    for part in found:
+        channels.update((name, channel) for name, channel in part.channels.items() if channel.kind not in REMOTE)
+        for node in part.nodes.values():
+            if node.slet != RELAY:
+                ports = {port: original(part.channels[to]) for port, to in node.ports.items()}
+                nodes[node.name] = node if ports == node.ports else replace(node, ports=ports)
+                for channel in ports.values():
+                    channels.setdefault(channel, None)
+    for missing in (name for name, channel in channels.items() if channel is None):
+        hosts = {one.settings["peer"] for part in found for one in part.channels.values() if original(one) == missing}
+        raise MeshError(
+            f"{latest.name}: the channel {missing!r} is in none of these fragments; add that of {' or '.join(hosts)}"
+        )
+    return Mesh(latest.name, revision=latest.revision, durable=latest.durable).edited(nodes, channels)
+
+
+def original(channel: ChannelSpec) -> str:
+    """Return the name of a channel of a fragment in the whole mesh: of a connector, that of the channel it serves."""
+    if channel.kind not in REMOTE:
+        return channel.name
+    way = {OUTBOX: "to", INBOX: "from", READER: "at"}[channel.kind]
+    return channel.name.removesuffix(f".{way}.{channel.settings['peer']}")
+
+
+def check_placement(placement: Placement) -> None:
+    """Refuse a placement that cannot be split.
+
+    Raises:
+        MeshError: a host or a connector has an invalid name, a connector carries what cannot be sent, a group is on
+            several hosts, or a window does for a port on another host what it can do only for its own.
+    """
+    mesh = placement.mesh
+    for host in placement.hosts:
+        check_name("a host", host)
+    for connector in placement.connectors.values():
+        for name in (connector.outbox, connector.inbox):
+            if name in mesh.channels or name in mesh.nodes:
+                raise MeshError(
+                    f"{mesh.name}: {name!r} is the name of a connector between {connector.source} and "
+                    f"{connector.target}; give the node or channel of this name another one"
+                )
+    _check_types(placement)
+    _check_windows(placement)
+    groups: dict[str, Node] = {}
+    for node in (node for node in mesh.nodes.values() if node.group is not None):
+        first = groups.setdefault(node.group or "", node)
+        if placement.of(node) != placement.of(first):
+            raise MeshError(
+                f"{mesh.name}: {first.name} ({placement.of(first)}) and {node.name} ({placement.of(node)}) are in the "
+                f"group {node.group!r}, which shares partitions within one host; place all its members on one host, or "
+                f"give them groups of their own"
+            )
+
+
+def _check_types(placement: Placement) -> None:
+    """Refuse a connector for items whose type has no form as bytes."""
+    for connector in placement.connectors.values():
+        carried = placement.sent(connector)
+        if carried is not None and (part := find_unstorable(carried.items)) is not None:
+            raise MeshError(
+                f"{placement.mesh.name}: items of {connector.channel!r} ({carried}) go from {connector.source} to "
+                f"{connector.target}, and a {part.name} cannot be sent{carried.sent_by}; use plain values, "
+                f"collections, dataclasses, arrays or record batches, or place both ends on one host"
+            )
+
+
+def _check_windows(placement: Placement) -> None:
+    """Refuse windows whose slets on other hosts read them, evict from them, or have windows of their own sizes."""
+    mesh = placement.mesh
+    for channel in (one for one in mesh.channels.values() if one.kind == WINDOW):
+        sizes = channel.settings.get("ports") or {}
+        for node, port in mesh.consumers(channel.name):
+            own = sizes.get(f"{node.name}.{port}")
+            evicts = (own or {}).get("evict", channel.settings.get("evict"))
+            reads = node.slet.ports[port].pulled
+            if placement.of(node) != (there := placement.channels[channel.name]) and (
+                own is not None or evicts or reads
+            ):
+                why = "evicts from its windows" if evicts else "reads its window"
+                why = "has windows of its own sizes" if own is not None and not evicts else why
+                raise MeshError(
+                    f"{mesh.name}: {node.name} ({placement.of(node)}) {why}, and the channel {channel.name!r} is on "
+                    f"{there}; place both on one host, mesh.move({channel.name!r}, to={placement.of(node)!r})"
+                )

@@ -1,0 +1,199 @@
+"""The operations on the peers of a platform, and on the applications that span hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar, cast
+
+from exop.errors import ExopError, PeerRefused, PlanError, UnknownName
+from exop.model.meshes.mesh import Mesh
+from exop.remoting.transport.limits import MIB
+from exop.remoting.transport.operation import LONG, PEER, operation
+
+if TYPE_CHECKING:
+    from exop.runtime.deployment import Deployment
+
+F = TypeVar("F", bound=Callable[..., Any])
+#: A message to a slet that repeats the calls of another one.
+What: TypeAlias = Literal["begin", "feed", "state", "end"]
+#: Seconds for which `discover` listens.
+LISTEN: Final = 3.0
+#: Bytes of a message about a plan, with the topology of a fragment.
+MESSAGE: Final = MIB
+
+
+class _Hosts(Protocol):
+    """The applications of a platform, on this host and on others: methods of `exop.hosts.federation.Federation`."""
+
+    def names(self, *, inactive: bool = False) -> list[str]: ...
+    def mesh(self, application: str) -> Mesh: ...
+    def wait(self, application: str, timeout: float | None = None) -> bool: ...
+    def apply(
+        self, mesh: Mesh, timeout: float | None = None, pause: float | None = None, *, stall: bool = False
+    ) -> Mesh: ...
+    def checkpoint(self, application: str) -> None: ...
+    def end(self, application: str) -> None: ...
+    def remove(self, application: str, timeout: float = 5.0) -> bool: ...
+    def resolve(self, application: str, *, commit: bool) -> None: ...
+    def check_answer(self, application: str, data: bytes) -> None: ...
+    def fragment(self, application: str) -> Any: ...
+    def accept_loss(self, application: str, outbox: str = "") -> list[str]: ...
+    def adopt(self, application: str) -> int: ...
+    def resume(self, application: str, node: str) -> None: ...
+    def elsewhere(self, application: str, node: str) -> Any: ...
+    def receive(self, application: str, data: bytes, peer: str = "") -> None: ...
+    def rollback(self, application: str, node: str) -> Mesh: ...
+    @property
+    def here(self) -> Any: ...
+    def abandon_proof(self, application: str) -> bool: ...
+
+
+def where_it_runs(method: F) -> F:
+    """Carry out a method of an application and a node on the platform that runs the node, if called at the home.
+
+    The method then also raises `PeerUnreachable`: that platform is not connected.
+    """
+
+    @wraps(method)
+    def carry_out(self: Hosting, application: str, node: str, *args: Any, **given: Any) -> Any:
+        there = self._hosts.elsewhere(application, node)
+        if there is None:
+            return method(self, application, node, *args, **given)
+        return getattr(there, method.__name__)(application, node, *args, **given)
+
+    return cast("F", carry_out)
+
+
+class Hosting:
+    """The operations on the peers of a platform."""
+
+    name: str
+    _hosts: _Hosts
+
+    def deployment(self, application: str) -> Deployment:
+        """Return the deployment of an application."""
+        raise NotImplementedError
+
+    @property
+    def remoting(self) -> Any:
+        """The links to other platforms (`RemotingService`)."""
+        raise NotImplementedError
+
+    @operation(role="observe")
+    def peers(self) -> list[dict[str, Any]]:
+        """Return the peers: name, address, state, role here, round trip, and the connectors with credits and lag."""
+        return list(self.remoting.status())
+
+    @operation(patience=LONG, long=True)
+    def connect_peer(self, uri: str, name: str | None = None) -> dict[str, Any]:
+        """Link the platform with the platform at *uri*, which must be called *name*, if given. Return the peer.
+
+        Raises:
+            PeerUnreachable: no platform answers at the address.
+            PeerRefused: the platform there has another name, or refuses this one.
+        """
+        peer = self.remoting.connect(uri, name).peer
+        return next(one for one in self.remoting.status() if one["peer"] == peer)
+
+    @operation(patience=LONG, long=True)
+    def discover(self, seconds: float = LISTEN) -> list[dict[str, Any]]:
+        """Listen for *seconds*, and return the platforms that announce themselves on the local network.
+
+        Each has a name, an address and a state: `peer`, `usable` or `unusable`, the last one with the reason.
+
+        Raises:
+            AddressUnusable: the network does not permit multicast, or zeroconf is not installed.
+        """
+        return list(self.remoting.discover(seconds))
+
+    @operation(role=None, max_request=MESSAGE)
+    def protocol(self, application: str, message: bytes) -> None:
+        """Process a message of another platform about an application that spans hosts.
+
+        A home needs the role `operate` at its hosts; their answers need no role at the home.
+        """
+        caller = PEER.get()
+        if caller is not None and not self.remoting.access.may(caller, "operate", ""):
+            self._hosts.check_answer(application, message)
+        self._hosts.receive(application, message, caller.name if caller is not None else "")
+
+    @operation(role="operate", max_request=MESSAGE)
+    def follow(self, application: str, node: str, plan: str, what: What, content: bytes) -> bytes:
+        """Let a slet here repeat calls of a slet on the calling platform, for a trial or as a standby of a move.
+
+        Return the outcomes so far; nothing if no slet here follows that node for that *plan*.
+        """
+        return bytes(self._hosts.here.follow(application, node, plan, what, content))
+
+    @operation(role=None, max_request=MESSAGE)
+    def call_channel(self, application: str, channel: str, method: str, arguments: bytes) -> bytes:
+        """Call a method of a channel; `channel()` of the caller encodes the arguments, and decodes the result.
+
+        Raises:
+            PeerRefused: the policy does not permit the caller to read the channel, or to write to it.
+        """
+        from exop.runtime.channels.reader import answer, changes_content
+        from exop.runtime.dataflow.entry import NOWHERE
+
+        peer, found = PEER.get(), None
+        with suppress(ExopError):
+            deployment = self.deployment(application)
+            leaving = {one.name: one for one in deployment.leaving}  # until a change of several hosts is committed
+            found = deployment.channels.get(channel) or leaving.get(channel)
+        access = "write" if found is not None and changes_content(type(found), method) else "read"
+        # Before it learns which applications and channels there are, a peer needs the right to this one.
+        certified = peer if peer is not None and peer.certificate is not None else None
+        if certified and not self.remoting.access.may(certified, access, f"{application}/{channel}"):
+            problem = f"the policy does not permit this peer to {access} the channel {application}/{channel}"
+            raise PeerRefused(address=self.name, problem=problem)
+        deployment = self.deployment(application)
+        if found is None:
+            raise UnknownName(place=application, kind="channel", name=channel, known=deployment.channels)
+        if access == "write" and found in deployment.leaving:
+            raise PlanError(f"a change of {application} removes or moves the channel {channel!r}; try again")
+        ends = (*deployment.mesh.producers(channel), *deployment.mesh.consumers(channel))
+        types = [node.slet.ports[port].type for node, port in ends]
+        return answer(found, deployment.entries.get(f"channel {channel}", NOWHERE), types, method, arguments)
+
+    @operation(role="operate", patience=LONG, long=True)
+    def accept_loss(self, application: str, channel: str = "") -> list[str]:
+        """Let a connector that has lost its state go on with the oldest event that its outbox stores.
+
+        Without *channel*, at the home of the application: let all of them go on, and let the fragments that hosts have
+        lost begin anew. Return the names of these hosts and of the outboxes.
+
+        Raises:
+            UnknownName: the application has no such outbox here.
+            PlanError: nothing is lost.
+        """
+        return self._hosts.accept_loss(application, channel)
+
+    @operation
+    def resolve(self, application: str, *, commit: bool) -> None:
+        """Settle a plan that is in doubt on this host, because its home does not return: commit it, or abort it.
+
+        All hosts in doubt must be resolved alike.
+
+        Raises:
+            PlanError: no plan of the application is in doubt here.
+        """
+        self._hosts.resolve(application, commit=commit)
+
+    @operation(role="observe")
+    def fragment(self, application: str) -> dict[str, Any]:
+        """Return what this platform knows of an application of which it runs a fragment: for a host that adopts it."""
+        return dict(vars(self._hosts.fragment(application)))
+
+    @operation(patience=LONG, long=True)
+    def adopt(self, application: str) -> int:
+        """Become the home of an application whose home is gone for good. Return the new revision of the whole mesh.
+
+        The last committed mesh is put into force. What ran at the former home begins anew here, without its state.
+
+        Raises:
+            UnknownName: no fragment of the application runs here.
+            PlanError: this platform is the home, a plan is in doubt, or another host cannot be reached.
+        """
+        return self._hosts.adopt(application)

@@ -1,0 +1,204 @@
+"""The frames of a data connection, with rpyc's header, and the limits that hold for them.
+
+After the header (length, compression flag, which is always 0) a frame has one of three forms, and ends with rpyc's
+flusher:
+
+    MESSAGE   one of the messages below, in msgpack, decoded against its declared type
+    DATA      number, first, events, form, total, offset, and a part of the body: events of a connector
+    BYTES     number, 0, 0, 0, total, offset, and a part of the body: a byte string, for example a memento
+
+A body of more than `DataLimits.part` bytes is sent in parts, so that connectors, reports and heartbeats alternate.
+
+Connectors are attached by `Attach`, from the sending side, with a number that stands for the key and the epoch; a
+number is never used again. The receiving side answers with the first `Report` or with `Refused`, and later with further
+reports; a `Refused` for a connector in use ends the number, and the sending side attaches again under another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from struct import Struct
+from typing import Annotated, Final, TypeAlias
+
+import msgspec
+
+from exop.remoting.transport.frames import BoundedChannel
+from exop.remoting.transport.limits import KIB, MIB
+from exop.runtime.channels.wire import Buffer
+
+MESSAGE, DATA, BYTES = range(3)
+HEADER: Final[Struct] = BoundedChannel.FRAME_HEADER
+FLUSHER: Final[bytes] = BoundedChannel.FLUSHER
+HEAD: Final = Struct("!BQQLBQQ")
+WHOLE: Final = Struct("!LBBQQLBQQ")
+START: Final = HEADER.size + HEAD.size
+
+Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+Key: TypeAlias = Annotated[str, msgspec.Meta(max_length=1000)]
+Reason: TypeAlias = Annotated[str, msgspec.Meta(max_length=2000)]
+
+
+@dataclass(frozen=True, slots=True)
+class DataLimits:
+    """The limits of a data connection. Tests use instances with short times; all other code uses the defaults."""
+
+    part: int = 1280 * KIB
+    """Bytes of a body that are sent at a time."""
+    batch: int = 1 * MIB
+    """Bytes of small frames that are sent at a time."""
+    message: int = 4 * KIB
+    """Bytes of a message."""
+    body: int = 256 * MIB
+    """Bytes of one body, and of all bodies together of which a part has been sent or received."""
+    stored: int = 1024 * MIB
+    """Bytes of the byte strings that have been received and not been taken."""
+    connectors: int = 10_000
+    """Connectors that the peer may attach at a time."""
+    numbers: int = 100_000
+    """Connectors that may be attached during a connection."""
+    waiting: int = 20_000
+    """Connectors that wait for the sender thread, and answers to messages; a peer that asks for more is cut off."""
+    frame_time: float = 8.0
+    """Seconds for a frame once begun, in either direction."""
+    ping_time: float = 2.0
+    """Seconds between two heartbeats."""
+    silence: float = 8.0
+    """Seconds without a byte of the peer, after which the connection ends."""
+    first_pause: float = 0.1
+    longest_pause: float = 5.0
+    """Seconds to the next attempt to connect, doubled from the first to the longest."""
+    tick: float = 0.25
+    """Seconds after which a thread that waits for the socket looks at the clock."""
+
+
+DEFAULT_LIMITS: Final = DataLimits()
+
+
+class Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The base of the messages."""
+
+
+class Attach(Message, frozen=True, tag=0):
+    """The sending side offers a connector."""
+
+    number: Number
+    epoch: Number
+    key: Key
+
+
+class Withdraw(Message, frozen=True, tag=1):
+    """The sending side detaches a connector."""
+
+    number: Number
+    key: Key
+
+
+class Report(Message, frozen=True, tag=2):
+    """The progress of the receiving side; the first one resumes the connector."""
+
+    number: Number
+    incarnation: Annotated[str, msgspec.Meta(max_length=200)]
+    next: Number
+    done: Number
+    credit: Number
+
+
+class Refused(Message, frozen=True, tag=3):
+    """The receiving side does not accept a connector, or detaches it."""
+
+    number: Number
+    reason: Reason
+
+
+class Ping(Message, frozen=True, tag=4):
+    """A heartbeat."""
+
+    stamp: int
+
+
+class Pong(Message, frozen=True, tag=5):
+    """The answer to a heartbeat, with its stamp."""
+
+    stamp: int
+
+
+unpack_message = msgspec.msgpack.Decoder(Attach | Withdraw | Report | Refused | Ping | Pong).decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def pack_message(message: Message) -> bytes:
+    """Encode *message* as a frame."""
+    body = _encode(message)
+    return b"".join((HEADER.pack(1 + len(body), 0), bytes([MESSAGE]), body, FLUSHER))
+
+
+class Outgoing:
+    """A source of frames, asked by the sender thread when it is `Ready`.
+
+    Attributes:
+        queued: Whether the sender thread is going to ask.
+        deferred: Whether it is going to ask after a delay.
+    """
+
+    queued = deferred = False
+
+    def gather(self, buffers: list[Buffer]) -> tuple[int, bool]:
+        """Append frames of at most about `DataLimits.part` bytes to *buffers*.
+
+        Returns:
+            Their size in bytes, and whether more may follow.
+        """
+        raise NotImplementedError
+
+
+class Single(Outgoing):
+    """One message to send."""
+
+    def __init__(self, message: Message) -> None:
+        self._frame = pack_message(message)
+
+    def gather(self, buffers: list[Buffer]) -> tuple[int, bool]:
+        """Append the message."""
+        buffers.append(self._frame)
+        return len(self._frame), False
+
+
+class Body:
+    """A body on its way out, sent in one part or several."""
+
+    def __init__(self, kind: int, number: int, buffers: Sequence[Buffer], about: tuple[int, int, int]) -> None:
+        self._kind = kind
+        self._number = number
+        self._about = about
+        self._buffers = buffers
+        self._at = 0
+        self._skip = 0
+        self.total = sum(map(size_of, buffers))
+        self.sent = 0
+
+    def append_to(self, buffers: list[Buffer], most: int) -> int:
+        """Append a frame with the next part of at most *most* bytes; return the size of the part."""
+        part = min(self.total - self.sent, most)
+        buffers.append(WHOLE.pack(HEAD.size + part, 0, self._kind, self._number, *self._about, self.total, self.sent))
+        if part == self.total:
+            buffers.extend(self._buffers)
+        else:
+            self._append_part(buffers, part)
+        buffers.append(FLUSHER)
+        self.sent += part
+        return part
+
+    def _append_part(self, buffers: list[Buffer], part: int) -> None:
+        while part:
+            view = memoryview(self._buffers[self._at]).cast("B")[self._skip : self._skip + part]
+            part -= len(view)
+            self._skip += len(view)
+            buffers.append(view)
+            if self._skip == size_of(self._buffers[self._at]):
+                self._at, self._skip = self._at + 1, 0
+
+
+def size_of(buffer: Buffer) -> int:
+    """The number of bytes of a buffer."""
+    return buffer.nbytes if isinstance(buffer, memoryview) else len(buffer)

@@ -1,0 +1,119 @@
+"""Discovery of platforms on the local network by zeroconf (multicast DNS): announcing one, and finding the others.
+
+An announcement is a hint that anyone can forge. `RemotingService.discover` therefore connects to each platform that it
+finds, and reports those that it cannot use with the reason.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+from exop.errors import AddressUnusable
+from exop.remoting.transport.handshake import Hello
+
+SERVICE: Final = "_exop._tcp.local."
+#: The schemes of addresses that can be announced.
+SCHEMES: Final = ("tls", "tcp")
+#: The number of announcements that are examined, and the characters of a text that are read.
+MOST: Final = 64
+LENGTH: Final = 100
+#: The longest label of a DNS name, in bytes.
+_LABEL: Final = 63
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+#: Milliseconds to wait for the details of an announcement.
+_DETAILS: Final = 500
+
+
+class Announcement(NamedTuple):
+    """A platform that announces itself: its name, address, protocol number and release."""
+
+    name: str
+    uri: str
+    protocol: int
+    exop: str
+
+
+def announce(name: str, uri: str) -> Callable[[], None]:
+    """Announce the platform *name* at the listening address *uri*; return the function that withdraws it.
+
+    Raises:
+        AddressUnusable: an address of this scheme cannot be announced, or the network does not permit multicast.
+    """
+    zeroconf, parts = _library(), urlsplit(uri)
+    if parts.scheme not in SCHEMES or parts.port is None:
+        cure = "listen at tls://HOST:PORT"
+        raise AddressUnusable(address=uri, problem="it cannot be reached from another host", cure=cure)
+    host = parts.hostname or ""
+    hosts = zeroconf.get_all_addresses() if host in ("", "0.0.0.0", "::") else [host]
+    texts = {"name": name, "scheme": parts.scheme, "protocol": str((hello := Hello()).protocol), "exop": hello.exop}
+    label = name.encode()[:_LABEL].decode(errors="ignore")
+    info = zeroconf.ServiceInfo(
+        SERVICE, f"{label}.{SERVICE}", parts.port, properties=texts, parsed_addresses=hosts, server=f"{label}.local."
+    )
+    network = _network(zeroconf, [host] if host in _LOOPBACK else None)
+    network.register_service(info, allow_name_change=True, cooperating_responders=True)
+
+    def withdraw() -> None:
+        network.unregister_all_services()
+        network.close()
+
+    return withdraw
+
+
+def announcements(seconds: float, interfaces: Sequence[str] | None = None) -> list[Announcement]:
+    """Listen for *seconds* on the *interfaces*, by default on all, and return the announced platforms by name.
+
+    Raises:
+        AddressUnusable: the network does not permit multicast.
+    """
+    zeroconf, found = _library(), dict[str, Announcement]()
+    network = _network(zeroconf, interfaces)
+
+    def changed(zeroconf: Any, service_type: str, name: str, state_change: Any) -> None:
+        info = network.get_service_info(service_type, name, _DETAILS) if len(found) < MOST else None
+        if info is not None and (announcement := _read(info)) is not None:
+            found[name] = announcement
+
+    try:
+        browser = zeroconf.ServiceBrowser(network, SERVICE, handlers=[changed])
+        time.sleep(seconds)
+        browser.cancel()
+    finally:
+        network.close()
+    return sorted(found.values())
+
+
+def _read(info: Any) -> Announcement | None:
+    """Read an announcement; `None` if it is none of a platform."""
+    texts = {key: (value or "")[:LENGTH] for key, value in info.decoded_properties.items()}
+    addresses = info.parsed_addresses()
+    protocol = texts.get("protocol", "")
+    if not addresses or texts.get("scheme") not in SCHEMES or not protocol.isdecimal() or not texts.get("name"):
+        return None
+    host = f"[{addresses[0]}]" if ":" in addresses[0] else addresses[0]
+    return Announcement(texts["name"], f"{texts['scheme']}://{host}:{info.port}", int(protocol), texts.get("exop", ""))
+
+
+def _network(zeroconf: Any, interfaces: Sequence[str] | None) -> Any:
+    try:
+        return zeroconf.Zeroconf(**({} if interfaces is None else {"interfaces": list(interfaces)}))
+    except OSError as problem:
+        reason = f"multicast is not possible ({problem.strerror or problem})"
+        raise AddressUnusable(address=SERVICE, problem=reason, cure="connect with `exop connect URI`") from None
+
+
+def _library() -> Any:
+    """The library, imported lazily: an optional dependency.
+
+    Raises:
+        AddressUnusable: it is not installed.
+    """
+    try:
+        import zeroconf
+    except ImportError:
+        cure = "run `pip install 'exop[discovery]'`"
+        raise AddressUnusable(address=SERVICE, problem="discovery needs zeroconf", cure=cure) from None
+    return zeroconf

@@ -1,0 +1,497 @@
+"""`PeerLink`: the data connection to one peer as a `Wire`, which reconnects by itself."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final, Literal, TypeAlias
+
+from exop.errors import CallTimeout, ConnectionLost, ExopError, MessageTooLarge, PeerUnreachable
+from exop.remoting.peers.connectors import BytesTransfer, ConnectorTraffic, Parts, ReceiverEnd, SenderEnd
+from exop.remoting.peers.data import DataConnection, Ready
+from exop.remoting.peers.data_frames import (
+    BYTES,
+    DATA,
+    DEFAULT_LIMITS,
+    Attach,
+    Body,
+    DataLimits,
+    Message,
+    Refused,
+    Report,
+    Single,
+    Withdraw,
+)
+from exop.remoting.transport.client import ControlClient
+from exop.remoting.transport.frames import FrameRefused
+from exop.runtime.channels.wire import Buffer, Frame, Progress, Receiver, Sender
+from exop.safe_repr import RAISED
+
+#: `read`: a connector sends to the peer; `write`: a connector receives from the peer.
+Direction: TypeAlias = Literal["read", "write", "operate"]
+_NOT_PERMITTED: Final = "the policy of the platform does not permit it"
+#: Characters of a reason that is told to the peer.
+_LONGEST_REASON: Final = 2000
+#: Seconds that a call waits for the control connection of a peer that has dialled.
+_CLIENT: Final = 2.0
+_log = logging.getLogger("exop.remoting")
+
+
+class PeerLink:
+    """The link to a peer; its threads start with `start`.
+
+    Args:
+        peer: The name of the peer.
+        dial: Returns a connected socket, or raises `OSError` or an `ExopError`. Without it, only the peer connects, and
+            `accept` takes its sockets.
+        uri: The address of the peer; empty if only the peer connects.
+        client: Calls the operations of the peer.
+        may: Whether the policy permits the peer a connector (its key), or, with `operate`, byte strings.
+        clock: Returns the time in seconds, as `time.monotonic`.
+
+    Attributes:
+        reason: Why there is no connection.
+        listeners: Called in the receiver thread with the link, when it has connected or lost the connection.
+    """
+
+    def __init__(
+        self,
+        peer: str,
+        dial: Callable[[], socket.socket] | None = None,
+        *,
+        uri: str = "",
+        client: ControlClient | None = None,
+        may: Callable[[Direction, str], bool] = lambda direction, key: True,
+        limits: DataLimits = DEFAULT_LIMITS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.peer = peer
+        self.uri = uri
+        self.client = client
+        self.limits = limits
+        self.reason = "not connected yet"
+        self.listeners: list[Callable[[PeerLink], None]] = []
+        self._dial = dial
+        self._may = may
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._closed = False
+        self._accepted: socket.socket | None = None
+        self._leads = self._dialled = False
+        self._connection: DataConnection | None = None
+        self._ready = Ready(clock)
+        self._next_offer = 0
+        self._senders: dict[str, SenderEnd] = {}
+        self._offered: dict[int, SenderEnd] = {}
+        self._receivers: dict[str, ReceiverEnd] = {}
+        self._offers: dict[str, Attach] = {}
+        self._used: set[int] = set()
+        self._bound: dict[int, ReceiverEnd | None] = {}
+        self._transfers: set[BytesTransfer] = set()
+        self._stored: dict[int, Buffer] = {}
+        self._parts = Parts(limits)
+        self._thread = threading.Thread(target=self._run, name=f"exop-data-from-{peer}", daemon=True)
+
+    @property
+    def connected(self) -> bool:
+        """Whether the peer can be reached at the moment."""
+        return self._connection is not None
+
+    @property
+    def round_trip(self) -> float | None:
+        """Seconds of the last heartbeat and its answer."""
+        connection = self._connection
+        return None if connection is None else connection.round_trip
+
+    def call(self, operation: str, /, patience: float | None = None, **arguments: Any) -> Any:
+        """Call an operation of the peer, and return its reply as plain values; wait for *patience* seconds, if given.
+
+        Raises:
+            PeerUnreachable: the peer is not connected, or the answer did not arrive.
+            ExopError: the error of the operation, of its own class.
+        """
+        with self._changed:
+            # The connection by which a peer that dials can be called may come shortly after that of the data.
+            self._changed.wait_for(lambda: self.client is not None or not self.connected, _CLIENT)
+            client = self.client
+        if client is None or not self.connected:
+            raise PeerUnreachable(address=self.uri or self.peer, problem=self.reason or "it has not connected yet")
+        return client.call(operation, arguments, timeout=patience)
+
+    def start(self) -> None:
+        """Connect, and connect again whenever the connection is lost."""
+        self._thread.start()
+
+    def call_by(self, client: ControlClient) -> None:
+        """Call the peer, which has dialled, by *client* from now on, unless this platform dials as well."""
+        with self._changed:
+            self.client = self.client if self.uri else client
+            self._changed.notify_all()
+
+    def dial_at(self, uri: str, client: ControlClient, dial: Callable[[], socket.socket], *, leads: bool) -> None:
+        """From now on, call the peer by *client*, at *uri*, and connect by *dial*.
+
+        If both platforms dial, the connection of the one that *leads* is used: exactly one of them does.
+        """
+        with self._changed:
+            self.uri, self.client, self._dial, self._leads = uri, client, dial, leads
+            self._changed.notify_all()
+
+    def drop(self, reason: str) -> None:
+        """End the present connection."""
+        if (connection := self._connection) is not None:
+            connection.close(reason)
+
+    def accept(self, sock: socket.socket) -> None:
+        """Use a socket that the peer has connected, instead of the present connection."""
+        with self._changed:
+            if self._closed or (self._leads and self._dialled):
+                sock.close()
+                return
+            previous, self._accepted = self._accepted, sock
+            connection = self._connection
+            self._changed.notify_all()
+        if previous is not None:
+            previous.close()
+        if connection is not None:
+            connection.close("the peer has connected anew")
+
+    def wait_until(self, connected: bool, timeout: float) -> bool:
+        """Wait until the peer is connected, or is not; return whether it came about within *timeout* seconds."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self.connected == connected, timeout)
+
+    def failed(self, problem: Exception) -> None:
+        """Store why there is no connection, if there is none; `call` adds the address and the remedy."""
+        bare = problem.facts.get("problem") if isinstance(problem, PeerUnreachable) else None
+        self.reason = self.reason if self.connected else str(bare or problem)
+
+    def close(self, reason: str = "the platform has closed the link") -> None:
+        """End the connection for good; no method of an outbox or inbox is called any more."""
+        with self._changed:
+            self._closed = True
+            connection = self._connection
+            self._changed.notify_all()
+        if connection is not None:
+            connection.close(reason)
+        if self.client is not None:
+            self.client.hang_up()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def send_from(self, key: str, epoch: int, sender: Sender) -> Callable[[], None]:
+        """Attach an outbox; it is resumed as soon as the inbox of the same key and epoch is attached at the peer."""
+        end = SenderEnd(self._parts, key, epoch, sender)
+        with self._changed:
+            self._senders[key] = end
+            self._offer(end)
+
+        def detach() -> None:
+            with self._changed:
+                if self._senders.get(key) is end:
+                    del self._senders[key]
+                if self._offered.pop(end.number, None) is not None and self._connection is not None:
+                    self._ready.add(Single(Withdraw(end.number, key)))
+
+        return detach
+
+    def receive_into(self, key: str, epoch: int, receiver: Receiver) -> Callable[[], None]:
+        """Attach an inbox."""
+        end = ReceiverEnd(key, epoch, receiver)
+        with self._changed:
+            self._receivers[key] = end
+            self._bind(key)
+
+        def detach() -> None:
+            with self._changed:
+                if self._receivers.get(key) is end:
+                    del self._receivers[key]
+                self._refuse(end, "the connector has been detached")
+
+        return detach
+
+    def wake(self, key: str, *, later: bool = False) -> None:
+        """Let the sender thread ask the outbox for frames, or the inbox for its progress."""
+        end = self._senders.get(key) or self._receivers.get(key)
+        if self._connection is not None and end is not None:
+            (self._ready.add_later if later else self._ready.add)(end)
+
+    def send_now(self, key: str) -> None:
+        """Send the next frames of the outbox in the calling thread, or let the sender thread do so."""
+        connection, end = self._connection, self._senders.get(key)
+        if connection is not None and end is not None and not (end.resumed and connection.send_now(end)):
+            self._ready.add(end)
+
+    def send_bytes(self, number: int, data: Buffer) -> None:
+        """Send a byte string that the peer takes by its number, in parts beside the events of connectors.
+
+        Raises:
+            ConnectionLost: there is no connection, or it was lost.
+            MessageTooLarge: the string is longer than `DataLimits.body`.
+        """
+        transfer = BytesTransfer(self._parts, body := Body(BYTES, number, (data,), (0, 0, 0)))
+        if body.total > (limit := self.limits.body):
+            raise MessageTooLarge(what="the byte string", size=body.total, limit=limit, cure="send it in several")
+        with self._changed:
+            if self._connection is None:
+                raise ConnectionLost(address=self.peer, operation="send_bytes", problem=self.reason)
+            self._transfers.add(transfer)
+            self._ready.add(transfer)
+        transfer.ended.wait()
+        with self._changed:
+            self._transfers.discard(transfer)
+        if body.sent < body.total:
+            raise ConnectionLost(address=self.peer, operation="send_bytes", problem=self.reason)
+
+    def take_bytes(self, number: int, timeout: float) -> Buffer:
+        """Return the byte string of that number, as soon as it has been received.
+
+        Raises:
+            CallTimeout: it was not received within *timeout* seconds.
+            ConnectionLost: it had not been received when the connection was lost.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: number in self._stored or self._connection is None, timeout)
+            if number in self._stored:
+                return self._stored.pop(number)
+            if self._connection is None:
+                raise ConnectionLost(address=self.peer, operation="take_bytes", problem=self.reason)
+        raise CallTimeout(address=self.peer, operation="take_bytes", seconds=timeout)
+
+    def drop_bytes(self, first: int, last: int) -> None:
+        """Drop the byte strings with numbers from *first* up to *last* that have not been taken."""
+        with self._changed:
+            for number in [one for one in self._stored if first <= one < last]:
+                del self._stored[number]
+
+    def traffic(self) -> list[ConnectorTraffic]:
+        """The traffic of all attached connectors."""
+        with self._changed:
+            ends: list[SenderEnd | ReceiverEnd] = [*self._senders.values(), *self._receivers.values()]
+            return [replace(end.traffic) for end in ends]
+
+    def message(self, message: Message) -> None:
+        """Take a message of the peer; called by the data connection."""
+        if isinstance(message, Report):
+            self._reported(message)
+        elif isinstance(message, Refused):
+            end = self._offered_as(message.number)
+            if end is not None and end.stop(message.reason):
+                with self._changed:
+                    self._offer(end)
+        elif isinstance(message, Attach):
+            self._attached(message)
+        elif isinstance(message, Withdraw):
+            self._withdrawn(message)
+
+    def begins(self, kind: int, number: int) -> None:
+        """Check that a body may be received; called by the data connection."""
+        if kind == BYTES and not self._may("operate", ""):
+            raise FrameRefused(f"bytes: {_NOT_PERMITTED}")
+        if kind == DATA and number not in self._bound:
+            raise FrameRefused(f"events of the connector {number}, which is not attached")
+
+    def data(self, number: int, first: int, events: int, form: int, body: Buffer) -> None:
+        """Give events to their inbox; called by the data connection."""
+        end = self._bound[number]
+        if end is None:
+            return
+        try:
+            end.receiver.received(Frame(first, events, form, (body,)))
+        except ValueError as problem:
+            end.broken = str(problem)
+            _log.warning("the connector %s refuses a frame of %r: %s", end.traffic.key, self.peer, problem)
+            with self._changed:
+                self._refuse(end, end.broken)
+            end.receiver.disconnected(end.broken)
+            return
+        traffic = end.traffic
+        traffic.frames += 1
+        traffic.bytes += len(body)
+
+    def stored(self, number: int, body: Buffer) -> None:
+        """Store a byte string until it is taken; called by the data connection."""
+        with self._changed:
+            if sum(map(len, self._stored.values())) + len(body) > self.limits.stored:
+                raise FrameRefused("too many byte strings that have not been taken")
+            self._stored[number] = body
+            self._changed.notify_all()
+
+    def _offer(self, end: SenderEnd) -> None:
+        """Attach an outbox under a new number. Under the lock."""
+        self._offered.pop(end.number, None)
+        if self._connection is not None and self._senders.get(end.traffic.key) is end:
+            self._offered[self._next_offer] = end
+            end.offer(self._next_offer)
+            self._next_offer += 1
+            self._ready.add(end)
+
+    def _offered_as(self, number: int) -> SenderEnd | None:
+        """The outbox with this number; none if it has been detached, or has another number by now."""
+        if number >= self._next_offer:
+            raise FrameRefused(f"a message about the connector {number}, which is not attached")
+        return self._offered.get(number)
+
+    def _reported(self, report: Report) -> None:
+        if (end := self._offered_as(report.number)) is None:
+            return
+        if (first := not end.resumed) and not self._may("read", end.traffic.key):
+            with self._changed:
+                self._offered.pop(report.number, None)
+                self._ready.add(Single(Withdraw(report.number, end.traffic.key)))
+            end.stop(_NOT_PERMITTED)
+            return
+        end.report(Progress(report.incarnation, report.next, report.done, report.credit))
+        if first:  # after later reports, the outbox itself wakes the sender thread
+            self._ready.add(end)
+
+    def _attached(self, offer: Attach) -> None:
+        limits = self.limits
+        with self._changed:
+            if offer.number in self._used:
+                raise FrameRefused(f"the number {offer.number} has been used for a connector before")
+            if len(self._offers) >= limits.connectors or len(self._used) >= limits.numbers:
+                raise FrameRefused(f"more than {limits.connectors} connectors, or {limits.numbers} in succession")
+            self._used.add(offer.number)
+            if (previous := self._offers.get(offer.key)) is not None:
+                if previous.number > offer.number:
+                    return  # offers of several outboxes may arrive in another order
+                self._unbind(previous)
+            self._offers[offer.key] = offer
+            self._bind(offer.key)
+
+    def _bind(self, key: str) -> None:
+        """Connect the inbox of that key with the outbox that the peer has attached, or refuse it. Under the lock."""
+        offer, end = self._offers.get(key), self._receivers.get(key)
+        if offer is None:
+            return
+        if end is None:
+            problem = "no such connector is attached"
+        elif end.traffic.epoch != offer.epoch:
+            problem = f"the connector has the epoch {end.traffic.epoch}, not {offer.epoch}"
+        elif end.broken or not self._may("write", key):
+            problem = end.broken or _NOT_PERMITTED
+        else:
+            # A peer that was restarted uses the same numbers again, and knows nothing of the last report.
+            end.number, end.reported, end.traffic.state = offer.number, None, "attached"
+            self._bound[offer.number] = end
+            self._ready.add(end)
+            return
+        self._ready.add(Single(Refused(offer.number, problem[:_LONGEST_REASON])))
+
+    def _unbind(self, offer: Attach) -> ReceiverEnd | None:
+        """End the use of a number; return the inbox that used it. Under the lock."""
+        end = self._bound.get(offer.number)
+        if end is not None:
+            self._bound[offer.number] = end.number = None
+            end.traffic.state = "waiting"
+        return end
+
+    def _refuse(self, end: ReceiverEnd, reason: str) -> None:
+        """Tell the peer that an inbox that it uses accepts nothing any more. Under the lock."""
+        offer = self._offers.get(end.traffic.key)
+        if offer is not None and self._unbind(offer):
+            end.traffic.state = reason
+            self._ready.add(Single(Refused(offer.number, reason[:_LONGEST_REASON])))
+
+    def _withdrawn(self, message: Withdraw) -> None:
+        with self._changed:
+            offer = self._offers.get(message.key)
+            if offer is None or offer.number != message.number:
+                return
+            del self._offers[message.key]
+            end = self._unbind(offer)
+        if end is not None:
+            end.receiver.disconnected("the peer has detached the connector")
+
+    def _run(self) -> None:
+        pause = self.limits.first_pause
+        while True:
+            try:
+                sock = self._next_socket()
+            except (OSError, ExopError) as problem:
+                self.failed(problem)
+            else:
+                if sock is None:
+                    return
+                started = self._clock()
+                self._use(sock)
+                if self._clock() - started > self.limits.longest_pause:
+                    pause = self.limits.first_pause
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or self._accepted is not None, pause)
+            pause = min(2 * pause, self.limits.longest_pause)
+
+    def _next_socket(self) -> socket.socket | None:
+        """Return a connected socket; `None` when the link is closed."""
+        with self._changed:
+            if self._dial is None:
+                self._changed.wait_for(lambda: self._closed or self._accepted is not None or self._dial is not None)
+            accepted, self._accepted = self._accepted, None
+            if self._closed:
+                if accepted is not None:
+                    accepted.close()
+                return None
+        if accepted is not None or self._dial is None:
+            return accepted
+        own = self._dial()
+        with self._changed:
+            # Both platforms have dialled at the same time: one connection is used.
+            accepted, self._accepted = self._accepted, None
+            self._dialled = accepted is None or self._leads
+        used, other = (own, accepted) if self._dialled else (accepted, own)
+        if other is not None:
+            other.close()
+        return used
+
+    def _use(self, sock: socket.socket) -> None:
+        """Serve a connection until it ends."""
+        connection, client = DataConnection(sock, self.peer, self, self._ready, self.limits, self._clock), self.client
+        self._begin(connection)
+        try:
+            reason = connection.run()
+        except RAISED as problem:
+            _log.exception("the data connection to %r has failed", self.peer)
+            reason = f"{type(problem).__name__}: {problem}"
+        with self._changed:
+            self._connection, self.reason, self._dialled = None, reason, False
+            if client is not None:
+                client.hang_up()  # no call waits for a peer that is lost
+            for offer in self._offers.values():
+                self._unbind(offer)
+            for transfer in self._transfers:
+                transfer.ended.set()
+            ends, receivers = list(self._senders.values()), list(self._receivers.values())
+            self._changed.notify_all()
+        for end in ends:
+            end.stop(reason)
+        for receiving in receivers:
+            receiving.receiver.disconnected(reason)
+        self._tell()
+
+    def _begin(self, connection: DataConnection) -> None:
+        with self._changed:
+            # What is left belongs to the previous connection.
+            self._ready.clear()
+            self._offers.clear()
+            self._bound.clear()
+            self._used.clear()
+            self._connection, self.reason, self._parts.total = connection, "", 0
+            for receiving in self._receivers.values():
+                receiving.broken = ""
+            for end in self._senders.values():
+                end.bodies.clear()
+                self._offer(end)
+            if self._closed:
+                connection.close("the link is closed")
+            self._changed.notify_all()
+        self._tell()
+
+    def _tell(self) -> None:
+        _log.info("peer %r: %s", self.peer, self.reason or "connected")
+        for listener in list(self.listeners):
+            listener(self)

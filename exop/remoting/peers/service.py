@@ -1,0 +1,400 @@
+"""`RemotingService`: the peers of a platform, the links to them, and what they offer (paper §4.3)."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Final, Literal
+
+from exop.errors import ExopError, IdentityError, PeerRefused, PeerUnreachable, RemotingError, UnknownName
+from exop.model import properties as names
+from exop.registry import Registration, ServiceRegistry
+from exop.remoting.api.remote_platform import RemotePlatform
+from exop.remoting.peers.connector_services import ConnectorServices
+from exop.remoting.peers.connectors import ConnectorTraffic
+from exop.remoting.peers.discovery import Announcement, announce, announcements
+from exop.remoting.peers.link import PeerLink
+from exop.remoting.policy import AccessControl
+from exop.remoting.transport.client import ControlClient
+from exop.remoting.transport.limits import DEFAULT_LIMITS, Limits
+from exop.remoting.transport.operation import Operation
+from exop.remoting.transport.server import ControlServer
+from exop.remoting.transport.sockets import Peer
+from exop.runtime.channels.outbox import LOST
+from exop.runtime.channels.wire import Wires
+
+#: Seconds between two pings of a control connection with exchanged roles.
+_EVERY: Final = 2.0
+#: Seconds until a lost connection with exchanged roles is dialled again, at first and at most.
+_FIRST_PAUSE: Final = 0.1
+#: Seconds that closing waits for threads that dial a peer which does not answer; they end by themselves.
+_CLOSING: Final = 1.0
+_LONGEST_PAUSE: Final = 5.0
+_log = logging.getLogger("exop.remoting")
+
+
+class Links(dict[str, PeerLink]):
+    """The links of a platform by the names of the peers; looking up an unknown peer raises `UnknownName`."""
+
+    def __init__(self, platform: str) -> None:
+        super().__init__()
+        self._platform = platform
+
+    def __missing__(self, peer: str) -> PeerLink:
+        raise UnknownName(place=f"the platform {self._platform!r}", kind="peer", name=peer, known=self)
+
+
+class _Wires(Mapping[str, PeerLink]):
+    """The links as wires: a platform that listens has one for every name, since a peer may dial later."""
+
+    def __init__(self, service: RemotingService) -> None:
+        self._service = service
+
+    def __getitem__(self, peer: str) -> PeerLink:
+        return self._service.awaited(peer)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._service.peers)
+
+    def __len__(self) -> int:
+        return len(self._service.peers)
+
+
+class RemotingService:
+    """Links a platform with its peers, and keeps the links: a lost peer is dialled again until the platform stops.
+
+    Args:
+        name: The name of the platform.
+        operations: Returns the operations that peers may call.
+        registry: The registry of the platform; it shows the peers and connectors that can be reached.
+        access: Decides what peers may do.
+        listen: The address at which the platform listens; `None` if it only dials.
+        announced: Whether the platform announces its address on the local network.
+
+    Attributes:
+        peers: The links by the names of the peers.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        operations: Callable[[], Mapping[str, Operation]],
+        registry: ServiceRegistry,
+        access: AccessControl,
+        *,
+        listen: str | None = None,
+        announced: bool = False,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self.name = name
+        self.access = access
+        self.peers = Links(name)
+        self.wires: Wires = _Wires(self)
+        self._registry, self._limits = registry, limits
+        self._lock = threading.RLock()
+        self._closing = threading.Event()
+        self._contacts: dict[str, Peer] = {}
+        self._reversed: dict[str, ControlClient] = {}
+        self._called: dict[str, RemotePlatform] = {}
+        self._registered: dict[str, Registration] = {}
+        self._offered: dict[str, threading.Event] = {}
+        self._threads: list[threading.Thread] = []
+        self._listens, self._announced = listen is not None, announced
+        self._withdraw: Callable[[], None] = lambda: None
+        self._server = ControlServer(
+            operations,
+            name=name,
+            limits=limits,
+            local=False,
+            listen=() if listen is None else (listen,),
+            identity=access.identity,
+            roles=access.role,
+            hooks=self,
+            on_refusal=lambda address, problem: access.refused("", "connect", problem, address),
+        )
+        self._connectors = ConnectorServices(registry, lambda peer: peer in self.peers and self.peers[peer].connected)
+
+    @property
+    def address(self) -> str | None:
+        """The address at which peers reach this platform; `None` if it does not listen."""
+        return next(iter(self._server.uris), None)
+
+    def start(self) -> None:
+        """Listen, and announce the address.
+
+        Raises:
+            AddressInUse, AddressUnusable: the platform cannot listen at the address, or not announce it.
+            IdentityError: the certificate is that of another platform.
+        """
+        identity = self.access.identity
+        if identity is not None and identity.name != self.name:
+            problem = f"the certificate is that of {identity.name!r}, and the platform is called {self.name!r}"
+            raise IdentityError(place=str(identity.folder), problem=problem, cure="give both the same name")
+        self._server.start()
+        if self._announced:
+            self._withdraw = announce(self.name, self.address or "")
+        if identity is not None:
+            self._spawn("access", lambda: self.access.watch(self.hang_up, self._closing))
+
+    def connect(self, uri: str, name: str | None = None) -> PeerLink:
+        """Connect to the platform at *uri*, and return the link, which reconnects by itself from now on.
+
+        Raises:
+            PeerUnreachable: no platform answers at the address.
+            PeerRefused, ProtocolMismatch: the platform there is not called *name*, or either side refuses the other.
+        """
+        found = self._greet(uri, name)
+        link = self.add(found, uri)
+        if not link.wait_until(connected=True, timeout=self._limits.greeting_time):
+            raise PeerUnreachable(address=uri, problem=link.reason)
+        return link
+
+    def add(self, name: str, uri: str) -> PeerLink:
+        """Link the platform with the peer *name* at *uri* as soon as that answers.
+
+        Raises:
+            PeerRefused: there is a link to a peer of this name at another address.
+        """
+        with self._lock:
+            link = self._link(name)
+            if link.uri == uri:
+                return link
+            if link.uri:
+                raise PeerRefused(address=uri, problem=f"the peer {name!r} is linked already, at {link.uri}")
+            client, offered = self._client(uri, name), threading.Event()
+
+            def dial() -> socket.socket:
+                # The peer can call this platform before it gets the data connection.
+                if not offered.wait(self._limits.greeting_time) or self._closing.is_set():
+                    raise PeerUnreachable(address=uri, problem=link.reason)
+                return client.open_data()
+
+            link.dial_at(uri, client, dial, leads=self.name < name)
+            self._offered[name] = offered
+        self._spawn(f"peer-{name}", partial(self._offer_operations, link, offered))
+        return link
+
+    def awaited(self, name: str) -> PeerLink:
+        """Return the link to a peer, which may dial later if this platform listens.
+
+        Raises:
+            UnknownName: there is no such peer, and this platform does not listen.
+        """
+        return self.peers[name] if name in self.peers or not self._listens else self._link(name)
+
+    def platform(self, name: str) -> RemotePlatform:
+        """Return the management interface of a peer.
+
+        Raises:
+            UnknownName: there is no such peer.
+            PeerUnreachable: the peer is lost, and only it can dial.
+        """
+        link = self.peers[name]
+        if link.uri:
+            return RemotePlatform(link.uri, self._client(link.uri, name))
+        if link.client is None:
+            raise PeerUnreachable(address=name, problem=link.reason)
+        return RemotePlatform(name, link.client)
+
+    def call(self, peer: str, operation: str, **arguments: Any) -> Any:
+        """Call an operation of a peer, and return its result; long byte strings cross in parts.
+
+        Raises:
+            PeerUnreachable: the peer is lost.
+        """
+        return self._shared(peer).ask(operation, **arguments)
+
+    def services(self, query: str = "") -> Iterator[dict[str, Any]]:
+        """Yield the services of the connected peers that match a filter, each with the name of its `peer`.
+
+        A peer that does not permit this platform to read is left out.
+        """
+        for name, link in list(self.peers.items()):
+            if link.connected:
+                try:
+                    yield from ({**row, "peer": name} for row in self._shared(name).services(query))
+                except RemotingError as problem:
+                    _log.info("the services of %r cannot be listed: %s", name, problem)
+
+    def status(self) -> list[dict[str, Any]]:
+        """Return the peers and their connectors as plain data, by name."""
+        lost = self._connectors.lost()
+        return [self._status(link, lost) for _, link in sorted(self.peers.items())]
+
+    def discover(self, seconds: float, interfaces: Sequence[str] | None = None) -> list[dict[str, str]]:
+        """Listen for *seconds* on the *interfaces*, by default on all; return the platforms that announce themselves.
+
+        A platform that is no peer yet is greeted: the `state` is `peer`, `usable`, or `unusable` with the `problem`.
+
+        Raises:
+            AddressUnusable: the network does not permit multicast, or zeroconf is not installed.
+        """
+        return [self._examined(one) for one in announcements(seconds, interfaces) if one.name != self.name]
+
+    def close(self) -> None:
+        """Stop listening, and end all links."""
+        self._closing.set()
+        self._withdraw()
+        for offered in self._offered.values():
+            offered.set()
+        self._server.stop()  # first: no peer connects any more
+        for link in list(self.peers.values()):
+            link.close()
+        for there in self._called.values():
+            there.close()
+        deadline = time.monotonic() + _CLOSING
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        self._connectors.close()
+
+    def on_reverse(self, client: ControlClient, peer: Peer) -> None:
+        """Call the operations of a peer that has dialled by *client*."""
+        link = self._link(peer.name, peer)
+        self._reversed[peer.name] = client
+        link.call_by(client)
+        self._spawn(f"peer-{peer.name}", partial(self._keep, link, client, peer))
+
+    def on_data(self, sock: socket.socket, peer: Peer) -> None:
+        """Use the data connection of a peer that has dialled."""
+        self._link(peer.name, peer).accept(sock)
+
+    def _link(self, name: str, contact: Peer | None = None) -> PeerLink:
+        """Return the link to a peer, a new one if there is none; *contact* identifies the peer that has connected."""
+        if name == self.name:
+            raise PeerRefused(address=self.name, problem=f"both platforms are called {name!r}")
+        with self._lock:
+            if contact is not None:
+                self._contacts[name] = contact
+            if name not in self.peers:
+                self.peers[name] = link = PeerLink(name, may=partial(self._may, name))
+                link.listeners.append(self._changed)
+                link.start()
+            return self.peers[name]
+
+    def _client(self, uri: str, name: str) -> ControlClient:
+        return ControlClient(uri, limits=self._limits, identity=self.access.identity, name=self.name, platform=name)
+
+    def _shared(self, name: str) -> RemotePlatform:
+        """Return the management interface of a peer, over one connection for all calls of this platform."""
+        with self._lock:
+            if not self.peers[name].uri:
+                return self.platform(name)
+            if name not in self._called:
+                self._called[name] = self.platform(name)
+            return self._called[name]
+
+    def _greet(self, uri: str, name: str | None) -> str:
+        """Greet the platform at *uri*, and return its name."""
+        with self._client(uri, name or "") as client:
+            found = client.platform().name
+        if found == self.name:
+            raise PeerRefused(address=uri, problem=f"both platforms are called {found!r}")
+        return found
+
+    def _may(self, peer: str, direction: Literal["read", "write", "operate"], key: str) -> bool:
+        """Whether the policy permits a connector with a peer, or byte strings of the peer."""
+        contact = self._contacts.get(peer)
+        return contact is not None and self.access.may(contact, direction, key)
+
+    def _changed(self, link: PeerLink) -> None:
+        """Show in the registry that a peer can be reached, or is lost."""
+        with self._lock:
+            registration = self._registered.pop(link.peer, None)
+            if registration is not None:
+                registration.unregister()
+            if link.connected and not self._closing.is_set():
+                properties = {names.KIND: "peer", names.NAME: link.peer, names.HOST: link.peer}
+                self._registered[link.peer] = self._registry.register("Peer", link, properties)
+        self._connectors.refresh()
+        if not link.connected and link.peer in self._offered and not self._closing.is_set():
+            # The peer may be another process by now, which can call this platform before it gets data.
+            self._offered[link.peer].clear()
+            self._server.hang_up(lambda peer: peer.name == link.peer)
+
+    def _offer_operations(self, link: PeerLink, offered: threading.Event) -> None:
+        """Let a dialled peer call the operations of this platform; *offered* is set while it can."""
+        pause = _FIRST_PAUSE
+        while not self._closing.is_set():
+            ended: Future[str] = Future()
+            try:
+                self._contacts[link.peer] = self._server.serve_at(link.uri, link.peer, ended=ended.set_result)
+            except ExopError as problem:
+                link.failed(problem)
+            else:
+                pause = _FIRST_PAUSE
+                offered.set()
+                ended.result()
+                offered.clear()
+            self._closing.wait(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _keep(self, link: PeerLink, client: ControlClient, peer: Peer) -> None:
+        """Ping a peer that has dialled, until it dials anew, may not be connected any more, or is lost."""
+        try:
+            while not self._closing.wait(_EVERY) and self._reversed.get(peer.name) is client:
+                if self.access.objection(peer):
+                    break
+                client.ping()
+        except PeerUnreachable as problem:
+            reason = problem.facts.get("problem", problem)
+            _log.info("the control connection of the peer %r has ended: %s", link.peer, reason)
+        finally:
+            client.close()
+            if link.client is client:
+                link.client = None
+
+    def hang_up(self, which: Callable[[Peer], bool]) -> int:
+        """End all connections with some peers; return how many control connections they had opened."""
+        for name, peer in list(self._contacts.items()):
+            link = self.peers[name]
+            if link.connected and which(peer):
+                link.drop(self.access.objection(peer) or "the rights of the peer have changed")
+        return self._server.hang_up(which)
+
+    def _examined(self, one: Announcement) -> dict[str, str]:
+        state, problem = "peer" if one.name in self.peers else "usable", ""
+        try:
+            if state == "usable":
+                self._greet(one.uri, one.name)
+        except RemotingError as error:
+            state, problem = "unusable", str(error)
+        return {"name": one.name, "uri": one.uri, "exop": one.exop, "state": state, "problem": problem}
+
+    def _status(self, link: PeerLink, lost: Mapping[str, str]) -> dict[str, Any]:
+        trip, contact = link.round_trip, self._contacts.get(link.peer)
+        known = contact is not None and not self.access.objection(contact)
+        return {
+            "peer": link.peer,
+            "address": link.uri or (contact.address if contact is not None else ""),
+            "state": "connected" if link.connected else "disconnected",
+            "role": self.access.role(contact) if contact is not None and known else None,
+            "round_trip_ms": None if trip is None else round(trip * 1e3, 3),
+            "problem": link.reason,
+            "connectors": [_traffic(one, lost if one.sends else {}) for one in link.traffic()],
+        }
+
+    def _spawn(self, name: str, work: Callable[[], None]) -> None:
+        thread = threading.Thread(target=work, name=f"exop-{name}", daemon=True)
+        with self._lock:
+            self._threads = [one for one in self._threads if one.is_alive()] + [thread]
+        thread.start()
+
+
+def _traffic(one: ConnectorTraffic, lost: Mapping[str, str]) -> dict[str, Any]:
+    """Return the traffic of a connector as plain data; of one that is *lost*, also the problem."""
+    return {
+        "connector": one.key,
+        "epoch": one.epoch,
+        "direction": "out" if one.sends else "in",
+        "state": LOST if one.key in lost else one.state,
+        "events": one.sent,
+        "bytes": one.bytes,
+        "lag": one.lag,
+        "credit": max(0, one.credit - one.sent),
+        **({"problem": lost[one.key]} if one.key in lost else {}),
+    }

@@ -1,0 +1,294 @@
+"""The endpoints of connections between platforms, by the scheme of their URI: how to listen, and how to dial.
+
+    unix:PATH                    a socket that only its owner can use
+    tcp://[NAME@]127.0.0.1:PORT  loopback only, for processes of the same user
+    tls://[NAME@]HOST:PORT       any network, with mutual TLS 1.3
+    inproc:NAME                  a platform in the same process
+
+NAME is the name that the platform at the address must have. Each transport identifies the peer: by the user that the
+kernel reports, or by the name in the certificate.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote, urlsplit
+
+from exop.errors import AddressInUse, AddressUnusable, PeerRefused, PeerUnreachable
+from exop.remoting.transport import sockets
+from exop.remoting.transport.sockets import Listener, Peer, check_owner, peer_of
+
+if TYPE_CHECKING:
+    from exop.remoting.identity import Identity
+
+#: Seconds of silence before the kernel probes a TCP connection, between two probes, and until it ends the connection.
+_IDLE, _INTERVAL, _SILENCE = 3, 1, 8
+_ESTABLISHED, _LISTENING = "01", "0A"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """The address of a platform, parsed.
+
+    Attributes:
+        scheme: `unix`, `tcp`, `tls` or `inproc`.
+        place: The path of a socket, the name of a platform in this process, or the host.
+        port: The port of `tcp` and `tls`.
+        platform: The name that the platform there must have; empty for any name.
+    """
+
+    scheme: str
+    place: str
+    port: int = 0
+    platform: str = ""
+
+    def __str__(self) -> str:
+        if self.scheme in ("unix", "inproc"):
+            return f"{self.scheme}:{self.place}"
+        host = f"[{self.place}]" if ":" in self.place else self.place
+        return f"{self.scheme}://{quote(self.platform) + '@' if self.platform else ''}{host}:{self.port}"
+
+    @property
+    def label(self) -> str:
+        """The address for messages: the path of a Unix socket, or the URI."""
+        return self.place if self.scheme == "unix" else str(self)
+
+    @classmethod
+    def parse(cls, uri: str | Path) -> Endpoint:
+        """Parse a URI; text without a known scheme is the path of a socket.
+
+        Raises:
+            AddressUnusable: the URI has no host or port, or the host of a `tcp` endpoint is not a loopback address.
+        """
+        text = str(uri)
+        scheme, _, rest = text.partition(":")
+        if scheme not in ("tcp", "tls"):
+            known = scheme in ("unix", "inproc")
+            return cls(scheme, rest) if known else cls("unix", text)
+        try:
+            parts = urlsplit(text)
+            host, port = parts.hostname, parts.port
+        except ValueError as problem:
+            raise _no_address(text, str(problem)) from None
+        if not host or port is None or parts.path:
+            raise _no_address(text, "host and port are not given")
+        if scheme == "tcp" and not _is_loopback(host):
+            cure = "use tls:// with certificates (`exop certs`), or the host 127.0.0.1"
+            raise AddressUnusable(address=text, problem="without TLS, only loopback addresses are used", cure=cure)
+        return cls(scheme, host, port, unquote(parts.username or ""))
+
+
+class TcpListener(Listener):
+    """Listens on a loopback address; the peer is identified by the user that owns its socket."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        try:
+            family = socket.AF_INET6 if ":" in endpoint.place else socket.AF_INET
+            sock = socket.create_server((endpoint.place, endpoint.port), family=family, backlog=sockets.BACKLOG)
+        except OSError as problem:
+            reason = problem.strerror or str(problem)
+            raise AddressUnusable(address=str(endpoint), problem=reason, cure="take another host or port") from None
+        super().__init__(str(replace(endpoint, port=sock.getsockname()[1])), sock)
+
+    def accept(self) -> socket.socket:
+        """Wait for the next connection."""
+        sock = super().accept()
+        set_options(sock)
+        return sock
+
+    def identify(self, sock: socket.socket, deadline: float) -> tuple[socket.socket, Peer]:
+        """Identify the user at the other end."""
+        peer = Peer(uid=_owner(sock.getpeername(), sock.getsockname(), _ESTABLISHED), address=address_of(sock))
+        check_owner(peer, self.address)
+        return sock, peer
+
+
+class TlsListener(TcpListener):
+    """Listens on any address; the peer is identified by the name in its certificate."""
+
+    def __init__(self, endpoint: Endpoint, identity: Identity) -> None:
+        self._identity = identity
+        super().__init__(endpoint)
+
+    def identify(self, sock: socket.socket, deadline: float) -> tuple[socket.socket, Peer]:
+        """Make the TLS handshake."""
+        return _secured(sock, self._identity, deadline, server_side=True)
+
+
+def listen(uri: str | Path, identity: Identity | None = None) -> Listener:
+    """Listen at *uri*.
+
+    Raises:
+        AddressInUse: another process, or another platform of this process, listens there.
+        AddressUnusable: it is not possible to listen there, or only with certificates, which are missing.
+    """
+    endpoint = Endpoint.parse(uri)
+    if endpoint.scheme == "unix":
+        return sockets.listen(Path(endpoint.place).absolute())
+    if endpoint.scheme == "inproc":
+        sock = socket.socket(socket.AF_UNIX)
+        try:
+            sock.bind(_abstract(endpoint.place))
+        except OSError:
+            sock.close()
+            raise AddressInUse(address=str(endpoint), pid=os.getpid()) from None
+        sock.listen(sockets.BACKLOG)
+        return Listener(str(endpoint), sock)
+    if endpoint.scheme == "tcp":
+        return TcpListener(endpoint)
+    return TlsListener(endpoint, _needed(identity, endpoint))
+
+
+def dial(uri: str | Path | Endpoint, timeout: float, identity: Identity | None = None) -> tuple[socket.socket, Peer]:
+    """Connect to *uri* within *timeout* seconds, and identify the peer; the socket is in blocking mode.
+
+    With TLS 1.3, the peer may still refuse our certificate: the first read shows it.
+
+    Raises:
+        PeerUnreachable: no process accepts connections there.
+        PeerRefused: the process there belongs to another user; its certificate is not accepted, or that of another
+            platform; or it does not use TLS.
+        AddressUnusable: the URI is not valid, or TLS needs certificates, which are missing.
+    """
+    endpoint = uri if isinstance(uri, Endpoint) else Endpoint.parse(uri)
+    needed = _needed(identity, endpoint) if endpoint.scheme == "tls" else None
+    deadline = time.monotonic() + timeout
+    sock: socket.socket | None = None
+    try:
+        sock = _connected(endpoint, timeout)
+        if needed is not None:
+            return _verified(sock, needed, deadline, endpoint)
+        if endpoint.scheme == "tcp":
+            peer = Peer(uid=_owner(sock.getpeername(), None, _LISTENING), address=endpoint.label)
+        else:
+            peer = replace(peer_of(sock), address=endpoint.label)
+        if not peer.trusted and os.geteuid() != 0:
+            whose = "an unknown user" if peer.uid is None else f"user {peer.uid}"
+            raise PeerRefused(address=endpoint.label, problem=f"it belongs to {whose}, not to you")
+        return sock, peer
+    except BaseException as problem:
+        if sock is not None:
+            sock.close()
+        if isinstance(problem, OSError):
+            reason = problem.strerror or str(problem) or type(problem).__name__
+            raise PeerUnreachable(address=endpoint.label, problem=reason) from None
+        raise
+
+
+def set_options(sock: socket.socket) -> None:
+    """Send small messages at once, and let the kernel end a connection whose peer is silent for 8 s."""
+    for level, option, value in (
+        (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _IDLE),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _INTERVAL),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _SILENCE - _IDLE),
+        (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SILENCE * 1000),
+    ):
+        sock.setsockopt(level, option, value)
+
+
+def _connected(endpoint: Endpoint, timeout: float) -> socket.socket:
+    if endpoint.scheme == "unix":
+        return sockets.dial(Path(endpoint.place).absolute(), timeout)
+    if endpoint.scheme == "inproc":
+        return sockets.connect(_abstract(endpoint.place), timeout)
+    sock = socket.create_connection((endpoint.place, endpoint.port), timeout)
+    set_options(sock)
+    sock.settimeout(None)
+    return sock
+
+
+def _abstract(name: str) -> bytes:
+    """The address of a Unix socket without a file, for this process only."""
+    import hashlib
+
+    return b"\0exop-" + hashlib.sha256(f"{os.getpid()}:{name}".encode()).hexdigest().encode()
+
+
+def _verified(
+    sock: socket.socket, identity: Identity, deadline: float, endpoint: Endpoint
+) -> tuple[socket.socket, Peer]:
+    """Make the TLS handshake of a dialled connection, and compare the name in the certificate."""
+    import ssl
+
+    from exop.remoting.identity import explain
+
+    try:
+        secured, peer = _secured(sock, identity, deadline, server_side=False)
+    except ssl.SSLError as problem:
+        raise PeerRefused(address=endpoint.label, problem=explain(problem)) from None
+    if endpoint.platform and peer.name != endpoint.platform:
+        secured.close()
+        found = f"its certificate is that of {peer.name!r}, not of {endpoint.platform!r}"
+        raise PeerRefused(address=endpoint.label, problem=found)
+    return secured, replace(peer, address=endpoint.label)
+
+
+def _secured(
+    sock: socket.socket, identity: Identity, deadline: float, *, server_side: bool
+) -> tuple[socket.socket, Peer]:
+    """Make the TLS handshake, which as a whole ends at *deadline*."""
+    address = address_of(sock)
+    context = identity.server_context() if server_side else identity.client_context()
+    secured = context.wrap_socket(sock, server_side=server_side, do_handshake_on_connect=False)
+    try:
+        secured.settimeout(max(0.001, deadline - time.monotonic()))
+        secured.do_handshake()
+        secured.settimeout(None)
+        certificate = identity.peer(secured)
+    except BaseException:
+        secured.close()
+        raise
+    return secured, Peer(name=certificate.name, certificate=certificate, address=address)
+
+
+def _owner(local: tuple[Any, ...], remote: tuple[Any, ...] | None, state: str) -> int | None:
+    """The user of the socket with these addresses, as the kernel lists it; `None` if it is not listed.
+
+    Only the state asked for counts: a socket that its process has closed is listed as that of root.
+    """
+    family, nowhere = ("tcp6", "::") if ":" in str(local[0]) else ("tcp", "0.0.0.0")
+    entry = f" {_listed(local)} {_listed(remote or (nowhere, 0))} {state} "
+    with Path(f"/proc/net/{family}").open() as lines:  # line by line: the file may be large, and callers may be many
+        return next((int(line.split()[7]) for line in lines if entry in line), None)
+
+
+def _listed(address: tuple[Any, ...]) -> str:
+    """An address in the notation of `/proc/net/tcp`: words of 32 bits in the byte order of the machine."""
+    packed = socket.inet_pton(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, address[0])
+    words = [int.from_bytes(packed[at : at + 4], sys.byteorder) for at in range(0, len(packed), 4)]
+    return "".join(f"{word:08X}" for word in words) + f":{address[1]:04X}"
+
+
+def address_of(sock: socket.socket) -> str:
+    """Return the address of the other end of a TCP connection; empty if there is none (any more)."""
+    try:
+        host, port = sock.getpeername()[:2]
+    except (OSError, ValueError):
+        return ""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host in ("localhost", "::1") or socket.inet_pton(socket.AF_INET, host)[0] == 127
+    except OSError:  # a name
+        return False
+
+
+def _needed(identity: Identity | None, endpoint: Endpoint) -> Identity:
+    if identity is None:
+        cure = "give the folder of the certificates (--identity), which `exop certs` makes"
+        raise AddressUnusable(address=str(endpoint), problem="TLS needs certificates", cure=cure)
+    return identity
+
+
+def _no_address(text: str, problem: str) -> AddressUnusable:
+    return AddressUnusable(address=text, problem=problem, cure="write tcp://127.0.0.1:PORT or tls://HOST:PORT")

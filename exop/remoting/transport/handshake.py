@@ -1,0 +1,218 @@
+"""The handshake of a connection: both sides compare their versions and names before any other message.
+
+    dialler     Hello(protocol, exop, name, platform, kind, ticket)
+    acceptor    Welcome(protocol, exop, name, pid, kind)  or  Declined(problem, protocol, exop)
+
+The kind of the connection says what follows:
+
+    control     the dialler calls operations of the acceptor
+    reverse     the acceptor calls operations of the dialler: for peers of which only one can dial
+    data        frames of remote connectors; the dialler presents a ticket, obtained on a control connection
+
+The protocol number changes when an older side could misread a message; new operations and new fields do not change it.
+An acceptor of an older release takes every connection for `control`, and says so in its `Welcome`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from exop import __version__
+from exop.errors import ConnectionLost, PeerRefused, PeerUnreachable, ProtocolMismatch
+from exop.remoting.transport.codec import BadMessage, decode_message, encode_message
+from exop.remoting.transport.endpoints import Endpoint, dial
+from exop.remoting.transport.frames import FAULT, REPLY, BoundedChannel, DeadlineStream, FrameRefused, TooLate
+from exop.remoting.transport.limits import Budget, Limits
+from exop.remoting.transport.sockets import Peer
+from exop.safe_repr import clean
+
+if TYPE_CHECKING:
+    from exop.remoting.identity import Identity
+
+PROTOCOL = 2
+CONTROL, REVERSE, DATA = "control", "reverse", "data"
+KINDS: Final = (CONTROL, REVERSE, DATA)
+_SHOWN = 40
+"""Characters of the other side's release or name that are shown."""
+
+
+class Hello(msgspec.Struct, frozen=True, tag="hello"):
+    """The first message of a dialler.
+
+    Attributes:
+        name: The name of the dialling platform; empty for a command or program.
+        platform: The name that the platform at the address must have; empty for any name.
+        kind: The kind of the connection.
+        ticket: The ticket of a data connection.
+    """
+
+    protocol: int = PROTOCOL
+    exop: str = __version__
+    name: str = ""
+    platform: str = ""
+    kind: str = CONTROL
+    ticket: str = ""
+
+
+class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
+    """The platform accepts the peer: the name and process of the platform."""
+
+    name: str
+    pid: int
+    protocol: int = PROTOCOL
+    exop: str = __version__
+    kind: str = CONTROL
+
+
+class Declined(msgspec.Struct, frozen=True, tag="declined"):
+    """The platform declines the peer."""
+
+    problem: str
+    protocol: int = PROTOCOL
+    exop: str = ""
+
+
+class Refused(Exception):
+    """The greeting of the peer is no handshake, or of another protocol, or the peer is not accepted."""
+
+
+class Contact(NamedTuple):
+    """A dialled connection after the handshake."""
+
+    sock: socket.socket
+    channel: BoundedChannel
+    welcome: Welcome
+    peer: Peer
+
+
+class Tickets:
+    """Tickets for data connections: random, for one use, valid for a short time, each for one peer.
+
+    Args:
+        lifetime: The seconds for which a ticket is valid.
+        clock: Returns the time in seconds, as `time.monotonic`.
+    """
+
+    #: The tickets of one peer that are valid at a time; its oldest makes room, and never that of another peer.
+    MOST: Final = 8
+
+    def __init__(self, lifetime: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._lifetime = lifetime
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._issued: dict[str, tuple[str, float]] = {}
+
+    def issue(self, peer: str) -> str:
+        """Return a new ticket for the platform *peer*."""
+        ticket = os.urandom(24).hex()
+        with self._lock:
+            now = self._clock()
+            self._issued = {key: one for key, one in self._issued.items() if one[1] > now}
+            for old in [key for key, one in self._issued.items() if one[0] == peer][: 1 - self.MOST]:
+                del self._issued[old]
+            self._issued[ticket] = peer, now + self._lifetime
+        return ticket
+
+    def redeem(self, ticket: str, peer: str) -> bool:
+        """Whether the ticket was issued for *peer*, in time, and is used for the first time."""
+        with self._lock:
+            owner, end = self._issued.pop(ticket, ("", 0.0))
+        return bool(owner) and owner == peer and self._clock() < end
+
+
+def accept(channel: BoundedChannel, welcome: Welcome, objection: Callable[[Hello], str], deadline: float) -> Hello:
+    """The acceptor's side: receive the peer's greeting, and accept the peer unless there is an *objection*."""
+    try:
+        hello = decode_message(channel.receive_greeting(deadline), Hello)
+    except BadMessage:
+        raise Refused("no hello") from None
+    if hello.protocol != PROTOCOL:
+        channel.send_greeting(encode_message(Declined("another protocol", exop=__version__)), deadline)
+        theirs = f"exop {clean(hello.exop[:_SHOWN])} with protocol {hello.protocol}"
+        raise Refused(f"it is {theirs}, and this platform is exop {__version__} with protocol {PROTOCOL}")
+    if problem := objection(hello):
+        channel.send_greeting(encode_message(Declined(problem)), deadline)
+        raise Refused(problem)
+    channel.send_greeting(encode_message(msgspec.structs.replace(welcome, kind=hello.kind)), deadline)
+    return hello
+
+
+def meet(endpoint: Endpoint, hello: Hello, limits: Limits, deadline: float, identity: Identity | None) -> Contact:
+    """The dialler's side: connect to *endpoint*, identify the platform there, and be accepted.
+
+    Raises:
+        PeerUnreachable: no platform answers there in time, or (`ConnectionLost`) the connection ends.
+        PeerRefused: either side does not accept the other.
+        ProtocolMismatch: the platform there uses another protocol.
+    """
+    deadline = min(deadline, time.monotonic() + limits.greeting_time)
+    sock, peer = dial(endpoint, max(0.001, deadline - time.monotonic()), identity)
+    channel = calling_channel(sock, limits)
+    try:
+        wanted = endpoint.platform or hello.platform
+        welcome = greet(channel, endpoint.label, deadline, msgspec.structs.replace(hello, platform=wanted))
+        for name, source in ((wanted, "the one that is wanted"), (peer.name, "its certificate")):
+            if name and welcome.name != name:
+                shown = clean(welcome.name[:_SHOWN])
+                problem = f"it calls itself {shown!r}, and the name of {source} is {name!r}"
+                raise PeerRefused(address=endpoint.label, problem=problem)
+    except BaseException:
+        channel.close()
+        raise
+    return Contact(sock, channel, welcome, replace(peer, name=welcome.name))
+
+
+def calling_channel(sock: socket.socket, limits: Limits) -> BoundedChannel:
+    """The channel of a side that calls operations."""
+    budget = Budget(limits.frame, limits.small_frame)
+    return BoundedChannel(DeadlineStream(sock), limits, frozenset({REPLY, FAULT}), budget)
+
+
+def greet(channel: BoundedChannel, address: str, deadline: float, hello: Hello) -> Welcome:
+    """The dialler's side of the greeting."""
+    try:
+        answer = decode_message(_exchange(channel, deadline, hello), Welcome | Declined)  # type: ignore[arg-type]
+    except (BadMessage, FrameRefused):
+        raise _mismatch(address, "something else", "no known release") from None
+    except TooLate:
+        raise PeerUnreachable(address=address, problem="a process listens there, but does not answer") from None
+    except EOFError as problem:
+        if isinstance(alert := problem.__cause__, ssl.SSLError):
+            from exop.remoting.identity import explain
+
+            raise PeerRefused(address=address, problem=explain(alert)) from None
+        raise ConnectionLost(address=address, operation="hello", problem=str(problem)) from None
+    release = f"exop {clean(answer.exop[:_SHOWN])}" if answer.exop else "an unknown release"
+    if answer.protocol != PROTOCOL:
+        raise _mismatch(address, answer.protocol, release)
+    if isinstance(answer, Declined):
+        raise PeerRefused(address=address, problem=answer.problem)
+    if answer.kind != hello.kind:
+        raise PeerRefused(address=address, problem=f"its release, {release}, has no {hello.kind} connections")
+    return answer
+
+
+def _mismatch(address: str, theirs: object, release: str) -> ProtocolMismatch:
+    return ProtocolMismatch(
+        address=address, ours=PROTOCOL, theirs=theirs, release=release, our_release=f"exop {__version__}"
+    )
+
+
+def _exchange(channel: BoundedChannel, deadline: float, hello: Hello) -> bytes:
+    try:
+        channel.send_greeting(encode_message(hello), deadline)
+    except TooLate:
+        raise
+    except EOFError:
+        # It may have declined before it read anything; the answer can still be read then.
+        pass
+    return channel.receive_greeting(deadline)

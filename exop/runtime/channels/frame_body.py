@@ -1,0 +1,248 @@
+"""The bodies of frames: items, lists, record batches and control items as bytes, and back.
+
+The first byte of a body names its encoding. Plain values are encoded and decoded by msgspec. Items of one dataclass or
+named tuple are rows: the names of the class and its fields once, then the values. Everything else is encoded like the
+values of a checkpoint. A record batch is its schema, and one message of Arrow IPC with the columns by reference.
+
+The bytes come from a peer: only declared classes of loaded modules are found, and no code of a class is called.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from collections.abc import Callable, Hashable, Sequence
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias, cast
+
+import msgspec
+
+from exop.errors import StoredStateError
+from exop.model.items import Batch, EndOfStream, Punctuation
+from exop.model.types.description import is_named_tuple
+from exop.model.values import columns
+from exop.model.values.classes import Declared, class_named, filled, filled_tuple, name_of, named
+from exop.model.values.depth import DEPTH
+from exop.model.values.encoding import decode, encode
+from exop.runtime.channels.wire import COLUMNS, CONTROL, ITEMS, LIST, Buffer, Event, Frame
+from exop.runtime.dataflow.entry import Method
+
+#: The first byte of a body.
+GENERAL, SCALARS, BYTES, TABLES, ROWS, ARROW = (bytes([number]) for number in range(6))
+_HEADS: Final = (GENERAL, SCALARS, BYTES, TABLES, ROWS)
+#: The nesting depth of a body: a list around its items.
+_LEVELS: Final = DEPTH + 2
+#: The least number of bytes per dictionary for which the fast decoder is used; it does not count the memory.
+_SPARSE: Final = 8
+_Scalar: TypeAlias = bool | int | float | str | None
+_KINDS: Final = {type(None): SCALARS, bool: SCALARS, int: SCALARS, float: SCALARS, str: SCALARS, bytes: BYTES}
+#: The record batch begins at a multiple of these bytes: its columns refer to the body.
+_ALIGNED: Final = 64
+_SHORT: Final = struct.Struct(">H")
+_LONG: Final = struct.Struct(">I")
+_packed: Final = msgspec.msgpack.Encoder().encode
+_decoders: Final[dict[bytes, Callable[[Any], list[Any]]]] = {
+    SCALARS: msgspec.msgpack.Decoder(list[_Scalar]).decode,
+    BYTES: msgspec.msgpack.Decoder(list[bytes]).decode,
+    TABLES: msgspec.msgpack.Decoder(list[dict[str, _Scalar]]).decode,
+    ROWS: msgspec.msgpack.Decoder(list[list[_Scalar]]).decode,
+}
+_class_and_fields: Final = msgspec.msgpack.Decoder(tuple[str, list[str]]).decode
+_control: Final = msgspec.msgpack.Decoder(tuple[int | float, int | float | None] | None).decode
+
+
+def item_event(item: Any, at: float = 0.0) -> Event:
+    """Encode a single item.
+
+    Raises:
+        NotStorable: the item, or a part of it, is of a class that has no form as bytes.
+    """
+    kind = type(item)
+    head = _KINDS.get(kind)
+    if head is None:
+        row = _row(cast(Hashable, kind))
+        if row is not None:
+            return Event(1, ITEMS, row.head, encode(row.values(item)), at)
+        return Event(1, ITEMS, TABLES if kind is dict and _is_flat(item) else GENERAL, encode(item), at)
+    try:
+        return Event(1, ITEMS, head, _packed(item), at)
+    except (OverflowError, UnicodeEncodeError):  # an integer of more than 64 bits
+        return Event(1, ITEMS, GENERAL, encode(item), at)
+
+
+def batch_event(batch: Any, at: float = 0.0) -> Event:
+    """Encode a list of items; a record batch is encoded when it is sent.
+
+    Raises:
+        NotStorable: an item, or a part of it, is of a class that has no form as bytes.
+    """
+    if not isinstance(batch, list):
+        rows, plain = int(batch.num_rows), type(batch).__name__ == "RecordBatch"
+        if plain and not columns.has_dictionary(batch.schema):
+            return Event(rows, COLUMNS, ARROW, batch, at)
+        return Event(rows, COLUMNS, GENERAL, encode(batch), at)
+    kinds = set(map(type, batch))
+    heads = set(map(_KINDS.get, kinds))
+    head = heads.pop() if len(heads) == 1 else None
+    if head is not None:
+        try:
+            return Event(len(batch), LIST, head, _packed(batch), at)
+        except (OverflowError, UnicodeEncodeError):
+            head = None
+    kind = kinds.pop() if len(kinds) == 1 else None
+    if kind is not None and (row := _row(cast(Hashable, kind))) is not None:
+        return Event(len(batch), LIST, row.head, encode([*map(row.values, batch)], levels=_LEVELS), at)
+    flat = kind is dict and all(map(_is_flat, batch))
+    return Event(len(batch), LIST, TABLES if flat else GENERAL, encode([*batch], levels=_LEVELS), at)
+
+
+def control_event(mark: Punctuation | EndOfStream, at: float = 0.0) -> Event:
+    """Encode a control item."""
+    content = (mark.time, mark.idle) if isinstance(mark, Punctuation) else None
+    return Event(1, CONTROL, b"", _packed(content), at)
+
+
+def event_of(method: Method, payload: Any, at: float = 0.0) -> Event:
+    """Encode a payload that *method* of an entry takes; raises as `item_event`."""
+    if method == "push":
+        return item_event(payload, at)
+    return batch_event(payload, at) if method == "push_batch" else control_event(payload, at)
+
+
+def body_of(group: Sequence[Event]) -> list[Buffer]:
+    """Return the body of a frame: one event, or several single items with the same head."""
+    first = group[0]
+    if first.form == ITEMS:
+        number = len(group)
+        opening = bytes([0x90 + number]) if number < 16 else b"\xdd" + _LONG.pack(number)
+        return [first.head + opening, b"".join([event.data for event in group])]
+    if first.head == ARROW:
+        schema, parts = columns.message(first.data)
+        schema += bytes(-(len(schema) + 1 + _LONG.size) % _ALIGNED)
+        return [ARROW + _LONG.pack(len(schema)) + schema, *parts]
+    return [first.head, first.data]
+
+
+class BodyReader:
+    """Decodes the bodies of frames from a peer.
+
+    Args:
+        declared: The classes that the items may be of; `None` if the bytes are from this process.
+    """
+
+    def __init__(self, declared: Declared | None) -> None:
+        self._declared = declared
+        self._schemas: dict[bytes, Any] = {}
+
+    def read(self, frame: Frame) -> list[tuple[Method, Any]]:
+        """Return the payloads of a frame, each with the method that takes it.
+
+        Raises:
+            StoredStateError: a class is not declared, or not loaded.
+            ValueError: the body is malformed, or has another number of events than the frame.
+        """
+        body = frame.body[0] if len(frame.body) == 1 else b"".join(bytes(part) for part in frame.body)
+        try:
+            found = self._payloads(frame, body)
+        except (ValueError, StoredStateError):
+            raise
+        except Exception as problem:  # noqa: BLE001 (malformed bytes can raise anything)
+            raise ValueError(f"{type(problem).__name__}: {problem}"[:200]) from None
+        return found
+
+    def _payloads(self, frame: Frame, body: Buffer) -> list[tuple[Method, Any]]:
+        if frame.form == CONTROL:
+            content = _control(body)
+            mark = EndOfStream() if content is None else Punctuation(*content)
+            return [("control", mark)] if frame.events == 1 else _differs(frame, 1)
+        head = bytes(body[:1])
+        if frame.form == COLUMNS:
+            batch = self._columns(head, memoryview(body)[1:])
+            return [("push_batch", batch)] if batch.num_rows == frame.events else _differs(frame, batch.num_rows)
+        items = self._items(head, memoryview(body)[1:], frame.events)
+        if len(items) != frame.events:
+            _differs(frame, len(items))
+        return [("push_batch", Batch(items))] if frame.form == LIST else [("push", item) for item in items]
+
+    def _items(self, head: bytes, data: memoryview, events: int) -> list[Any]:
+        make = None
+        if head == ROWS:
+            size = _SHORT.unpack_from(data)[0]
+            make = self._maker(bytes(data[2 : 2 + size]))
+            data = data[2 + size :]
+        if (fast := _decoders.get(head)) is not None and (head in (SCALARS, BYTES) or len(data) >= _SPARSE * events):
+            try:
+                items = fast(data)
+            except msgspec.DecodeError:
+                items = self._decoded(data)
+        else:
+            items = self._decoded(data)
+        if type(items) is not list or head not in _HEADS:
+            raise ValueError("the items are no list in a known encoding")
+        return items if make is None else [make(row) for row in items]
+
+    def _decoded(self, data: memoryview) -> Any:
+        return decode(bytes(data), levels=_LEVELS, declared=self._declared)
+
+    def _maker(self, head: bytes) -> Callable[[list[Any]], Any]:
+        """Return the function that makes an item of a row."""
+        name, names = _class_and_fields(head)
+        if is_named_tuple(named(name)):
+            kind = class_named(name, "named tuple", is_named_tuple, self._declared)
+            return lambda row: filled_tuple(kind, dict(zip(names, row, strict=True)))
+        kind = class_named(name, "dataclass", dataclasses.is_dataclass, self._declared)
+        defaults = self._declared is None or self._declared.names(kind)
+        return lambda row: filled(kind, dict(zip(names, row, strict=True)), defaults=defaults)
+
+    def _columns(self, head: bytes, data: memoryview) -> Any:
+        if head == GENERAL:
+            found = self._decoded(data)
+            if not columns.is_columns(found):
+                raise ValueError("the columns are no record batch")
+            return found
+        size = _LONG.unpack_from(data)[0]
+        described = bytes(data[4 : 4 + size])
+        schema = self._schemas.get(described)
+        if schema is None:
+            schema = columns.read_schema(described)
+            self._schemas = {described: schema}
+        return columns.read_message(data[4 + size :], schema)
+
+
+class _Row(NamedTuple):
+    """How items of one class become rows."""
+
+    head: bytes
+    values: Callable[[Any], list[Any]]
+
+
+@lru_cache(maxsize=1024)
+def _row(kind: Hashable) -> _Row | None:
+    """Return how items of this class become rows; `None` if they are encoded otherwise."""
+    found: Any = kind
+    if is_named_tuple(found):
+        names, values = list(found._fields), list
+    elif dataclasses.is_dataclass(found) and found not in (Punctuation, EndOfStream):
+        names = [field.name for field in dataclasses.fields(found)]
+        if len(names) < 2:
+            return None
+        several = attrgetter(*names)
+        values = lambda item: list(several(item))  # type: ignore[assignment]  # noqa: E731
+    else:
+        return None
+    head = _packed((name_of(found), names))
+    return _Row(ROWS + _SHORT.pack(len(head)) + head, values) if len(head) < 2**16 else None
+
+
+def _is_flat(table: dict[Any, Any]) -> bool:
+    """Whether the fast decoder takes a dictionary: from text to plain values."""
+    return _TEXT.issuperset(map(type, table)) and _PLAIN.issuperset(map(type, table.values()))
+
+
+_TEXT: Final = frozenset({str})
+_PLAIN: Final = frozenset({type(None), bool, int, float, str})
+
+
+def _differs(frame: Frame, found: int) -> NoReturn:
+    raise ValueError(f"a frame of {frame.events} events has {found}")

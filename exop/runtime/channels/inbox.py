@@ -1,0 +1,282 @@
+"""`inbox`: the receiving half of a remote connector (paper §4.3): a queue that the thread of a connection fills."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from exop.errors import StoredStateError
+from exop.logs import logger
+from exop.model.items import EndOfStream
+from exop.model.meshes.partitions import PARTITIONS
+from exop.model.slets.ports import PortType
+from exop.runtime.channels.outbox import CONNECTED, DISCONNECTED, WAITING, Acknowledgement, Mode
+from exop.runtime.channels.queue import QueueChannel
+from exop.runtime.channels.renewal import attach, renew
+from exop.runtime.channels.wire import Frame, Progress, Wire
+from exop.runtime.dataflow.batches import cut
+from exop.runtime.dataflow.entry import Method, Packet, count_items, unpacked
+from exop.runtime.drivers.base import Driver
+
+#: The bytes of waiting events beyond which an inbox gives no credit.
+LARGEST: Final = 32 * 2**20
+#: The attributes of an inbox that belong to its epoch.
+_EVENTS: Final = (
+    *("epoch", "incarnation", "state", "_reason", "_next", "_done", "_captured", "_stable", "_granted", "_bytes"),
+    *("_reported", "_over", "_refused", "_extra"),
+)
+
+
+class Inbox(QueueChannel):
+    """Receives items from the outbox of the same `key` at `peer`, each once and in order.
+
+    The inbox gives credit for `capacity` items, which the outbox may send at once. It acknowledges an event when the
+    event was received (`ack="received"`), when the slets behind the inbox have processed it (`done`: the driver of the
+    inbox has come back to its safe point), or when a checkpoint contains it (`stable`).
+
+    Attributes:
+        incarnation: Identifies the content; an inbox that begins without the content of its predecessor has another.
+        state: `waiting` (for the first event), `connected` or `disconnected`.
+    """
+
+    kind: ClassVar[str] = "inbox"
+    reconfigurable: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        peer: str,
+        key: str,
+        epoch: int = 0,
+        ack: Acknowledgement = "done",
+        mode: Mode = "async",
+        capacity: int = 1024,
+        by: str | None = None,
+        partitions: int = PARTITIONS,
+    ) -> None:
+        super().__init__(name, capacity=capacity, by=by, partitions=partitions)
+        self.peer, self.key, self.epoch, self.ack, self.mode = peer, key, epoch, ack, mode
+        self.incarnation = uuid.uuid4().hex
+        self.state = WAITING
+        self._reason = ""
+        self._wire: Wire | None = None
+        self._detach: Callable[[], None] = lambda: None
+        self._turn = threading.Lock()
+        self._read: Callable[[Frame], list[tuple[Method, Any]]] = lambda frame: []
+        self._next = self._done = self._captured = self._stable = 0
+        self._granted = self._bytes = 0
+        self._reported = Progress("", 0, 0, 0)
+        self._durable = True
+        self._over = self._refused = False
+
+    def open(self) -> None:
+        """Find the wire to the peer; raise `UnknownName` if there is none."""
+        self._wire = self.wires[self.peer]
+
+    def reconfigure(self, settings: Mapping[str, Any], *, close: bool) -> Callable[[], None]:
+        """Take other limits; with another epoch, begin anew without events: these are delivered in another way."""
+        if settings["epoch"] == self.epoch:
+            return renew(self, Inbox(self.name, **settings), ())
+        waiting = [*self.entries]  # the worker keeps the object
+        back = renew(self, Inbox(self.name, **settings), _EVENTS)
+        self.entries.clear()
+
+        def undo() -> None:
+            self.entries.extend(waiting)
+            back()
+
+        return undo
+
+    def attach(self) -> None:
+        """Begin to receive."""
+        if self._wire is not None:
+            self._detach = attach(self, self._wire.receive_into)
+
+    def detach(self) -> None:
+        """Stop receiving."""
+        self._detach()
+        self._detach = lambda: None
+
+    def close(self) -> None:
+        """Stop receiving."""
+        self.detach()
+
+    def typed(self, types: Sequence[PortType]) -> None:
+        """Permit the classes that the ports, and the channel that the connector serves, declare."""
+        # Imported lazily: only remote connectors need the encoding.
+        from exop.model.values.classes import Declared
+        from exop.runtime.channels.frame_body import BodyReader
+
+        known = self.asked.type if hasattr(self, "asked") else None
+        self._read = BodyReader(Declared(*(one.items for one in (*types, known) if one is not None))).read
+
+    # Receiving: called by the threads of the wire.
+
+    def received(self, frame: Frame) -> None:
+        """Store the events of a frame that are new.
+
+        Raises:
+            ValueError: the frame is malformed, leaves out events, or is beyond the credit.
+        """
+        end = frame.first + frame.events
+        with self._turn:
+            self.state = CONNECTED
+            if end <= self._next or self._refused:
+                return
+            if frame.first > self._next or frame.first >= self._granted:
+                expected = f"expected is {self._next}, and the credit ends at {self._granted}"
+                raise ValueError(f"the frame begins with the event {frame.first}; {expected}")
+            try:
+                payloads = self._read(frame)
+            except StoredStateError as problem:
+                self._refuse(problem)
+                return
+            self._add(payloads, self._next - frame.first)
+            self._bytes += sum(len(part) for part in frame.body)
+            self._next = end
+            if self.left:
+                self.dropped += self.clear()
+        worker = self.worker
+        if worker is not None and worker.sleeping:
+            worker.wake()
+        if self.ack == "received" or self.left:
+            self._report(later=self._next - self._reported.done < self.capacity // 4)
+
+    def _add(self, payloads: list[tuple[Method, Any]], known: int) -> None:
+        """Append the payloads after the first *known* events."""
+        add = self.entries.append
+        for method, payload in payloads:
+            size = max(1, count_items(method, payload))
+            if known >= size:
+                known -= size
+            elif method == "push":
+                add(payload)
+            else:
+                rest, known = (cut(payload, known, size) if known else payload), 0
+                if method == "push_batch":
+                    self._lighten(1 - count_items(method, rest))
+                add(Packet(method, rest))
+
+    def _refuse(self, problem: StoredStateError) -> None:
+        """Accept nothing more: sent again, the item would be refused again."""
+        self._refused = True
+        self.trouble = f"{self.name} cannot take what {self.peer} sends: {problem}"
+        logger("exop.runtime").error("a connector refuses an item", channel=self.name, problem=str(problem))
+        self.alarm()
+
+    def progress(self) -> Progress:
+        """Return the report to send."""
+        with self._turn:
+            room = self.capacity - self.depth if self._bytes < LARGEST and not self._refused else 0
+            credit = self._next + max(0, room)
+            self._granted = max(self._granted, credit)
+            self._reported = Progress(self.incarnation, self._next, self._acknowledged, credit)
+            return self._reported
+
+    def disconnected(self, reason: str) -> None:
+        """Record that the peer cannot be reached, or refuses the connector."""
+        with self._turn:
+            self.state, self._reason = DISCONNECTED, reason
+
+    @property
+    def _acknowledged(self) -> int:
+        if self.ack == "received":
+            return self._next
+        return self._stable if self.ack == "stable" and self._durable else self._done
+
+    def _report(self, *, later: bool = False) -> None:
+        if self._wire is not None:
+            self._wire.wake(self.key, later=later and self.mode != "sync")
+
+    # Delivering: called by the driver that drains the inbox, at its safe point.
+
+    def drain(self, driver: Driver, most: int) -> int:
+        """Deliver up to *most* entries, each after a safe point."""
+        moved = super().drain(driver, most)
+        self._note_done()
+        return moved
+
+    def take(self, most: int) -> list[Any]:
+        """Remove entries with up to *most* items; those that were taken before are processed."""
+        self._note_done()
+        found = super().take(most)
+        self._over = self._over or any(isinstance(unpacked(one)[1], EndOfStream) for one in found[:1])
+        return found
+
+    def _note_done(self) -> None:
+        """Record what was processed, and report it if that is a quarter of the credit, or nothing waits."""
+        following = self._next  # before `depth`, to which a frame that arrives now adds first
+        self._done = done = following - self.depth
+        if not self.entries:
+            self._bytes = 0
+        reported = self._reported
+        # What was acknowledged when it was received gives no room before it is processed.
+        known = reported.credit - self.capacity if self.ack == "received" else reported.done
+        many = done - known >= self.capacity // 4
+        if many or (not self.entries and (reported.next, known) != (following, done)):
+            self._report(later=not many)
+
+    def _deliver_packet(self, driver: Driver, packet: Packet, *, probe: bool) -> None:
+        self._over = self._over or isinstance(packet.payload, EndOfStream)
+        super()._deliver_packet(driver, packet, probe=probe)
+
+    def leave(self) -> None:
+        """Drop the waiting items and all later ones, since the consumer has ended."""
+        super().leave()
+        self._note_done()
+
+    def kept_for(self, port: str) -> list[Any]:
+        """Return the end of the stream if it was delivered: no other producer sends it again."""
+        return [EndOfStream()] if self._over else []
+
+    def waiting(self) -> tuple[int, int, list[tuple[str, Any]]]:
+        """Return the numbers of the first event that was not taken and of the next one, and what waits if it was
+        acknowledged, as received or by a checkpoint; the driver of the inbox is parked.
+        """
+        with self._turn:
+            taken = self._next - self.depth
+            entries = super().capture()["entries"] if self.ack == "received" or self._stable > taken else []
+            return taken, self._next, entries
+
+    # Checkpoints.
+
+    def take_part(self, *, on: bool) -> None:
+        """Acknowledge what is done if no checkpoints are taken."""
+        self._durable = on
+
+    def capture(self) -> Mapping[str, Any]:
+        """Return the content, the incarnation, and the number of the next event."""
+        with self._turn:
+            self._captured = self._next
+            return {**super().capture(), "incarnation": self.incarnation, "next": self._next, "over": self._over}
+
+    def restore(self, held: Mapping[str, Any]) -> None:
+        """Continue after the captured events."""
+        with self._turn:
+            super().restore(held)
+            if "next" in held:
+                self.incarnation, self._next, self._over = held["incarnation"], held["next"], held["over"]
+                self._captured = self._stable = self._next
+                self._done = self._next - self.depth
+
+    def committed(self) -> None:
+        """Acknowledge the events that the checkpoint contains."""
+        self._stable = self._captured
+        if self.ack == "stable":
+            self._report()
+
+    def metrics(self) -> dict[str, int | float | str]:
+        """Return the metrics of a queue, the state, and the numbers of events received and acknowledged."""
+        return {
+            "peer": self.peer,
+            "state": f"{self.state} ({self._reason})" if self._reason and self.state != CONNECTED else self.state,
+            "mode": self.mode,
+            "ack": self.ack,
+            **super().metrics(),
+            "received": self._next,
+            "acknowledged": self._acknowledged,
+            "credit": max(0, self._granted - self._next),
+        }

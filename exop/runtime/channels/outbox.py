@@ -1,0 +1,499 @@
+"""`outbox`: the sending half of a remote connector (paper §4.3), which stores events until they are acknowledged."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
+
+from exop.errors import ConnectorLost, NotStorable, PlanError, StateError
+from exop.logs import logger
+from exop.model.items import EndOfStream, Punctuation
+from exop.runtime.channels.base import Outlet
+from exop.runtime.channels.log import wait_for_disk
+from exop.runtime.channels.queue import METHODS, Buffered
+from exop.runtime.channels.renewal import attach, renew
+from exop.runtime.channels.wire import ITEMS, Buffer, Event, Frame, Progress, Wire
+from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Method, count_items
+from exop.runtime.drivers.base import Driver
+
+if TYPE_CHECKING:
+    from exop.runtime.channels.spill import Spill
+
+Acknowledgement: TypeAlias = Literal["received", "done", "stable"]
+Mode: TypeAlias = Literal["sync", "async", "offline"]
+#: The states of a connector.
+WAITING, CONNECTED, DISCONNECTED, LOST = "waiting", "connected", "disconnected", "state lost"
+#: The least number of seconds between two items that their pushers send; the sender thread sends others, in batches.
+SEPARATE: Final = 0.0001
+#: The attributes of an outbox that belong to its epoch.
+_EVENTS: Final = (
+    *("epoch", "state", "_reason", "_unnumbered", "_kept", "_again", "_first", "_next", "_done", "_credit", "_skip"),
+    *("_extra", "_idle", "_inbox", "_restored", "_captured", "_covered"),
+)
+
+
+class Outbox(Buffered):
+    """Sends items to the inbox of the same `key` at `peer`, and stores them until they are acknowledged.
+
+    Items are encoded when they are pushed. They are numbered when they are first sent; after a lost connection, those
+    that the inbox has not received are sent again. `capacity` bounds the items that are not acknowledged; beyond it,
+    pushers wait. In the mode `sync`, a pusher also waits after each push until it is acknowledged. In the mode
+    `offline`, pushers do not wait: items beyond the capacity are stored on disk, and sent in order.
+
+    With `after_checkpoint`, an item is sent when a checkpoint of this platform contains it: several streams meet before
+    the outbox, and after a restart they may come in another order than before.
+
+    Attributes:
+        refuses_whole: An item that has no form as bytes is the failure of its producer.
+        state: `waiting` (for the first connection), `connected`, `disconnected` or `state lost`.
+    """
+
+    kind: ClassVar[str] = "outbox"
+    reconfigurable: ClassVar[bool] = True
+    refuses_whole: ClassVar[bool] = True
+    #: Nothing waits for a driver of this platform.
+    entries = ()
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        peer: str,
+        key: str,
+        epoch: int = 0,
+        ack: Acknowledgement = "done",
+        mode: Mode = "async",
+        capacity: int = 1024,
+        after_checkpoint: bool = False,
+    ) -> None:
+        super().__init__(name, capacity=capacity)
+        self.peer, self.key, self.epoch, self.ack, self.mode = peer, key, epoch, ack, mode
+        self.after_checkpoint = after_checkpoint
+        self.state = WAITING
+        self._reason = ""
+        self._wire: Wire | None = None
+        self._body_of: Callable[[Sequence[Event]], Sequence[Buffer]] = lambda group: ()
+        self._detach: Callable[[], None] = lambda: None
+        self._turn = threading.Lock()
+        self._entry = NOWHERE
+        self._unnumbered: deque[Event] = deque()
+        self._kept: deque[Event] = deque()  # numbered from `_first` on
+        self._again: deque[Event] = deque()  # the end of `_kept`, to be sent again
+        self._first = self._next = self._done = self._credit = self._skip = 0
+        self._captured = self._covered = 0  # the events before it are in a checkpoint
+        self._extra = 0  # items of lists beyond the first of each
+        self._idle = False
+        self._sent_at = 0.0  # the time of the last item that its pusher sent
+        self._inbox: str | None = None  # the incarnation of the inbox
+        self._restored = False
+        self._reported = Progress("", 0, 0, 0)
+        self._disk: Spill | None = None
+        self._spilling = threading.Lock()
+
+    def open(self) -> None:
+        """Find the wire to the peer; raise `UnknownName` if there is none."""
+        from exop.runtime.channels.frame_body import body_of
+
+        self._body_of = body_of
+        if self.mode == "offline":
+            from exop.runtime.channels.spill import Spill
+
+            self._disk = Spill(self.home)
+        self._wire = self.wires[self.peer]
+
+    def reconfigure(self, settings: Mapping[str, Any], *, close: bool) -> Callable[[], None]:
+        """Take other limits; with another epoch, begin anew without events: these are delivered in another way."""
+        anew = settings["epoch"] != self.epoch
+        if anew and self._disk is not None and self._disk.events:
+            raise PlanError(
+                f"{self.name!r} has {self._disk.events} items on disk for {self.peer}, and the change delivers them in "
+                f"another way; make it when {self.peer} has received them"
+            )
+        return renew(self, Outbox(self.name, **settings), ("after_checkpoint", *(_EVENTS if anew else ())))
+
+    def attach(self) -> None:
+        """Begin to send."""
+        if self._wire is not None:
+            self._detach = attach(self, self._wire.send_from)
+
+    def detach(self) -> None:
+        """Stop sending."""
+        self._detach()
+        self._detach = lambda: None
+
+    def close(self) -> None:
+        """Stop sending, and release the disk."""
+        self.detach()
+        if self._disk is not None:
+            self._disk.close()
+
+    # Pushing: called by the drivers of the producers.
+
+    def entry(self, outlets: Sequence[Outlet]) -> Entry:
+        """Return the entry that encodes and stores; an outbox has no consumers on its platform."""
+        # Imported lazily, here and below: only remote connectors need the encoding.
+        from exop.runtime.channels.frame_body import batch_event, control_event, item_event
+
+        add, clock = self._add, time.monotonic
+
+        def push(item: Any) -> None:
+            add(item_event(item, clock()), "push", item)
+
+        def push_batch(batch: Any) -> None:
+            event = batch_event(batch, clock())
+            if event.events:
+                add(event, "push_batch", batch)
+
+        def control(mark: Punctuation | EndOfStream) -> None:
+            add(control_event(mark, clock()), "control", mark, waits=isinstance(mark, Punctuation))
+
+        entry = self._entry = Entry(push, push_batch, control, store=self.store)
+        return entry
+
+    def _add(self, event: Event, method: Method, payload: Any, *, waits: bool = True) -> None:
+        if self._disk is not None:
+            try:
+                self._add_or_spill(self._disk, event)
+            except StateError as problem:
+                wait_for_disk(self, problem, InFlight(self._entry, method, payload))
+            return
+        if waits and (depth := self._in_memory) and depth + event.events > self.capacity:
+            self._wait_for_room(event.events)
+        self._append(event, here=event.form == ITEMS and event.at - self._sent_at > SEPARATE)
+        if self.mode == "sync":
+            self._wait_for_room()
+
+    def _append(self, event: Event, *, here: bool = False) -> None:
+        if event.events != 1:
+            self._grow(event.events - 1)
+        self._unnumbered.append(event)
+        if self._idle:
+            self._sent_at = event.at if here else self._sent_at
+            self._wake(here=here)
+
+    def _add_or_spill(self, spill: Spill, event: Event, *, waits: bool = True) -> None:
+        with self._spilling:
+            if not spill.events and self._in_memory < self.capacity:
+                self._append(event)
+                return
+            spill.append(event, waits=waits)
+        if self.state != LOST:
+            self.trouble = None
+        if self._idle:
+            self._wake()
+
+    def store(self, method: Method, payload: Any) -> None:
+        """Store an in-flight item without waiting for room."""
+        try:
+            event = _event(method, payload)
+            if self._disk is not None:
+                self._add_or_spill(self._disk, event, waits=False)
+            else:
+                self._append(event)
+        except NotStorable as problem:
+            self.dropped += count_items(method, payload)
+            logger("exop.runtime").error(
+                "an item cannot be sent; it is dropped", channel=self.name, problem=str(problem)
+            )
+
+    def _grow(self, items: int) -> None:
+        with self._lock:
+            self._extra += items
+
+    def _wake(self, *, here: bool = False) -> None:
+        self._idle = False
+        if self._wire is not None:
+            (self._wire.send_now if here else self._wire.wake)(self.key)
+
+    @property
+    def depth(self) -> int:
+        """The number of items and control items that are not acknowledged."""
+        return self._in_memory + (0 if self._disk is None else self._disk.events)
+
+    @property
+    def _in_memory(self) -> int:
+        return max(0, len(self._unnumbered) + len(self._kept) + self._extra)
+
+    def _has_room(self, size: int) -> bool:
+        depth = self.depth
+        return self.left or not depth or (self.mode != "sync" and depth + size <= self.capacity)
+
+    # Sending: called by the threads of the wire.
+
+    def frames(self, size: int) -> Sequence[Frame]:
+        """Return the next frames, of about *size* bytes, as far as there is credit."""
+        found: list[Frame] = []
+        with self._turn:
+            self._idle = False
+            while size > 0 and self.state == CONNECTED and (frame := self._frame(size)) is not None:
+                found.append(frame)
+                size -= sum(len(part) for part in frame.body)
+            known = bool(self._kept) and self._first < self._done
+            if known:  # made again after a restart, and acknowledged before it: the inbox reports them no more
+                self._drop(self._done)
+        if known:
+            self._let_in()
+        return found
+
+    def _frame(self, size: int) -> Frame | None:
+        while (event := self._peek()) is not None and self._next + event.events <= self._skip:
+            self._number()
+        first, limit = self._next, self._limit
+        if event is None or first >= limit:
+            return None
+        group = [self._number()]
+        if event.form == ITEMS:
+            size -= len(event.data)
+            while size > 0 and self._next < limit:
+                one = self._peek()
+                if one is None or one.form != ITEMS or one.head != event.head:
+                    break
+                size -= len(one.data)
+                group.append(self._number())
+        return Frame(first, self._next - first, event.form, self._body_of(group))
+
+    @property
+    def _limit(self) -> int:
+        """The number of the first event that is not to be sent yet."""
+        return min(self._credit, self._covered) if self.after_checkpoint else self._credit
+
+    def _peek(self) -> Event | None:
+        """Return the next event to send; without one, the next push wakes the wire."""
+        if self._again:
+            return self._again[0]
+        if not self._unnumbered and self._disk is not None:
+            self._refill(self._disk)
+        if not self._unnumbered:
+            self._idle = True
+            # Read again after `_idle` was set: from then on, a push wakes the wire.
+            if not self._unnumbered:
+                return None
+            self._idle = False
+        return self._unnumbered[0]
+
+    def _refill(self, spill: Spill) -> None:
+        """Take events from the disk, as far as there is room for them."""
+        with self._spilling:
+            try:
+                while spill.events and self._in_memory < self.capacity:
+                    found = spill.take(time.monotonic())
+                    self._grow(sum(event.events - 1 for event in found))
+                    self._unnumbered.extend(found)
+            except StateError as problem:
+                self.trouble = str(problem)
+
+    def _number(self) -> Event:
+        """Take the next event to send, which keeps its number from now on."""
+        if self._again:
+            event = self._again.popleft()
+        else:
+            event = self._unnumbered[0]
+            self._kept.append(event)  # before it is removed there, so that `depth` is never too small
+            self._unnumbered.popleft()
+        self._next += event.events
+        return event
+
+    def resumed(self, progress: Progress) -> None:
+        """Send again from `progress.next`, unless one half of the connector has lost its content."""
+        with self._turn:
+            ours = self._inbox is None and not self._restored and progress.next > 0
+            self._reported = progress
+            if ours or progress.next < self._first:
+                self._note_loss(progress, ours=ours)
+                return
+            if self.state == LOST:
+                self.trouble = None
+            self.state, self._reason, self._inbox = CONNECTED, "", progress.incarnation
+            self._skip = progress.next
+            self._credit = progress.credit
+            self._drop(progress.done)
+            self._again = deque(self._kept)
+            self._next = self._first
+            while self._again and self._next + self._again[0].events <= progress.next:
+                self._next += self._again.popleft().events
+        self._go_on()
+
+    def acknowledged(self, progress: Progress) -> None:
+        """Drop the events before `progress.done`."""
+        with self._turn:
+            self._reported = progress
+            if self.state == LOST:
+                return
+            self._credit = progress.credit
+            self._drop(progress.done)
+        self._go_on()
+
+    def accept_loss(self) -> None:
+        """Go on after the content of a half was lost, with the oldest event that is stored; what is lost stays lost.
+
+        Raises:
+            PlanError: nothing is lost.
+        """
+        with self._turn:
+            if self.state != LOST:
+                raise PlanError(f"the connector {self.key} has not lost its state: there is nothing to accept")
+            # The stored events get new numbers: those that the inbox expects.
+            self._first = self._done = self._reported.next
+            self._inbox, self.state, self.trouble = self._reported.incarnation, DISCONNECTED, None
+        self.resumed(self._reported)
+        self._wake()  # the wire has not asked since the loss, so a push would not wake it
+
+    def disconnected(self, reason: str) -> None:
+        """Send nothing until `resumed`."""
+        with self._turn:
+            if self.state != LOST:
+                self.state, self._reason = DISCONNECTED, reason
+
+    def _go_on(self) -> None:
+        self._let_in()
+        if not self.depth:
+            self.alarm()
+        waiting = self._again or self._unnumbered or (self._disk is not None and self._disk.events)
+        if waiting and self._next < self._limit and self._wire is not None:
+            self._wire.wake(self.key)
+
+    def _drop(self, done: int) -> None:
+        """Forget the events before a number, as far as they were sent."""
+        self._done = max(self._done, done)
+        while self._kept and self._first + self._kept[0].events <= self._done:
+            if len(self._again) == len(self._kept):
+                self._next += self._again.popleft().events
+            gone = self._kept.popleft()
+            self._first += gone.events
+            if gone.events != 1:
+                self._grow(1 - gone.events)
+
+    def _note_loss(self, progress: Progress, *, ours: bool) -> None:
+        self.state, self._reason = LOST, ""
+        who = "this platform" if ours else self.peer
+        lost = f"the events before {progress.next}" if ours else f"the events {progress.next} to {self._first - 1}"
+        channel = f"{self.application}.{self.name}"
+        self.trouble = str(ConnectorLost(connector=self.key, channel=channel, host=who, lost=lost))
+        logger("exop.runtime").error("a connector has lost its state", channel=self.name, problem=self.trouble)
+        self.alarm()
+
+    # What the wiring, changes and checkpoints ask.
+
+    @property
+    def cursor(self) -> int:
+        """The number of items and control items that were sent."""
+        return self._next
+
+    def drain(self, driver: Driver, most: int) -> int:
+        """Deliver nothing: the wire sends the events."""
+        return 0
+
+    def take(self, most: int) -> list[Any]:
+        """Return nothing: an outbox has no consumers on its platform."""
+        return []
+
+    def put_first(self, entries: list[tuple[str, Any]]) -> None:
+        """Insert entries before those that were never sent."""
+        events = [_event(METHODS[kind], payload) for kind, payload in entries]
+        self._grow(sum(event.events - 1 for event in events))
+        self._unnumbered.extendleft(reversed(events))
+        self._covered = min(self._covered, self._next)
+        self._wake()
+
+    def clear(self) -> int:
+        """Drop all events; return the number of their items and control items."""
+        with self._turn:
+            found = self.depth
+            for events in (self._unnumbered, self._kept, self._again):
+                events.clear()
+            self._first = self._next
+            self._extra, self._covered = 0, min(self._covered, self._next)
+        return found
+
+    @property
+    def unacknowledged(self) -> int:  # type: ignore[override]
+        """The number of events that the inbox has not acknowledged."""
+        return self.depth
+
+    def stored(self) -> tuple[int, list[Event]]:
+        """Return the number of the oldest stored event, and all stored events, also those on disk."""
+        with self._turn:
+            spilled = [] if self._disk is None else self._disk.read(0.0)
+            return self._first, [*self._kept, *self._unnumbered, *spilled]
+
+    def exchange(self, replace: Callable[[Any], Any]) -> None:
+        """Apply *replace* to every item that is stored."""
+        with self._turn:
+            for events in (self._kept, self._unnumbered):
+                for place, event in enumerate(list(events)):
+                    method, payload = _payload(event)
+                    if method != "control":
+                        events[place] = _event(method, replace(payload), event.at)
+            self._again = deque(list(self._kept)[len(self._kept) - len(self._again) :])
+
+    def capture(self) -> Mapping[str, Any]:
+        """Return the stored events, as they were encoded, and their numbers."""
+        with self._turn:
+            events = [event[:4] for event in (*self._kept, *self._unnumbered)]
+            spilled = {} if self._disk is None else {"spilled": self._disk.capture()}
+            self._captured = self._first + self.depth
+            return {"events": events, "first": self._first, "done": self._done, "inbox": self._inbox, **spilled}
+
+    def restore(self, held: Mapping[str, Any]) -> None:
+        """Restore the events and numbers; those that the inbox has already are not sent again."""
+        now = time.monotonic()
+        with self._turn:
+            self._kept = deque(Event(events, form, head, data, now) for events, form, head, data in held["events"])
+            self._first = self._next = held["first"]
+            self._next += sum(event.events for event in self._kept)
+            self._extra = sum(event.events - 1 for event in self._kept)
+            self._done, self._inbox, self._restored = held["done"], held["inbox"], True
+            if self._disk is not None and "spilled" in held:
+                self._disk.restore(held["spilled"])
+            self._captured = self._covered = self._first + self.depth
+
+    def take_part(self, *, on: bool) -> None:
+        """Record whether checkpoints count the events on disk."""
+        if self._disk is not None:
+            self._disk.take_part(on=on)
+
+    def sync(self) -> None:
+        """Force the events that the checkpoint counts to disk."""
+        if self._disk is not None:
+            self._disk.sync()
+
+    def committed(self) -> None:
+        """Drop the events on disk that no recovery needs; send those that are in the checkpoint."""
+        if self._disk is not None:
+            self._disk.committed()
+        self._covered = self._captured
+        if self.after_checkpoint:
+            self._go_on()
+
+    def metrics(self) -> dict[str, int | float | str]:
+        """Return the state, the numbers sent and acknowledged, the credit, and the lag in items and seconds."""
+        with self._turn:
+            oldest = next((event.at for events in (self._kept, self._unnumbered) for event in list(events)[:1]), None)
+            sent, done, credit = self._next, self._first, max(0, self._credit - self._next)
+        return {
+            "peer": self.peer,
+            "state": f"{self.state} ({self._reason})" if self._reason else self.state,
+            **{name: getattr(self, name) for name in ("mode", "ack", "depth", "capacity")},
+            "sent": sent,
+            "acknowledged": done,
+            "credit": credit,
+            "spilled": 0 if self._disk is None else self._disk.events,
+            "lag": self.depth,
+            "lag_s": 0.0 if oldest is None else round(time.monotonic() - oldest, 3),
+        }
+
+
+def _event(method: Method, payload: Any, at: float | None = None) -> Event:
+    from exop.runtime.channels.frame_body import event_of
+
+    return event_of(method, payload, time.monotonic() if at is None else at)
+
+
+def _payload(event: Event) -> tuple[Method, Any]:
+    from exop.runtime.channels.frame_body import BodyReader, body_of
+
+    (found,) = BodyReader(None).read(Frame(0, event.events, event.form, body_of([event])))
+    return found

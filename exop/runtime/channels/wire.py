@@ -1,0 +1,151 @@
+"""The data connection to a peer, as the two halves of a remote connector see it (paper §4.3).
+
+An *outbox* on the sending platform stores numbered events until they are acknowledged; an *inbox* on the receiving
+platform delivers them. Between them is a `Wire`, which may lose its connection at any time: after a reconnect, the
+inbox reports the number of the next event that it needs, and the outbox sends again from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+#: The forms of the body of a frame.
+ITEMS, LIST, COLUMNS, CONTROL = range(4)
+
+
+class Frame(NamedTuple):
+    """Consecutive events of one connector.
+
+    Attributes:
+        first: The number of the first event; items and control items are numbered together, from 0.
+        events: How many they are.
+        form: `ITEMS` (single items), `LIST` (one list pushed as a whole), `COLUMNS` (one record batch) or `CONTROL`.
+        body: The encoded events: several buffers when it is sent, one when it is received.
+    """
+
+    first: int
+    events: int
+    form: int
+    body: Sequence[Buffer]
+
+
+class Event(NamedTuple):
+    """One push into an outbox, encoded for frames.
+
+    Attributes:
+        events: The number of items; 1 for a control item.
+        form: The form of the frame.
+        head: The beginning of the body; single items with the same head are put into one frame.
+        data: The encoded items; a record batch itself.
+        at: The time of the push.
+    """
+
+    events: int
+    form: int
+    head: bytes
+    data: Any
+    at: float
+
+
+class Progress(NamedTuple):
+    """The report of an inbox to its outbox.
+
+    Attributes:
+        incarnation: Identifies the content of the inbox; another one means that the inbox has lost its content.
+        next: The number of the next event that it has not received.
+        done: All events before this number are acknowledged, at the level of the connector.
+        credit: The number of the first event that it does not accept yet.
+    """
+
+    incarnation: str
+    next: int
+    done: int
+    credit: int
+
+
+class Sender(Protocol):
+    """An outbox, as a wire calls it: `frames` in the sender thread, or in the thread that calls `Wire.send_now`; the
+    others in the receiver thread of the peer.
+    """
+
+    def frames(self, size: int) -> Sequence[Frame]:
+        """Return the next frames to send, of about *size* bytes; fewer if no more are due, or without credit."""
+        ...
+
+    def resumed(self, progress: Progress) -> None:
+        """Send again from `progress.next`: the first report after a connection."""
+        ...
+
+    def acknowledged(self, progress: Progress) -> None:
+        """Drop the events before `progress.done`, and wake the wire if the credit permits further ones."""
+        ...
+
+    def disconnected(self, reason: str) -> None:
+        """Send nothing until `resumed`. Also called when the peer refuses the connector, with its reason."""
+        ...
+
+
+class Receiver(Protocol):
+    """An inbox, as a wire calls it: `progress` in the sender thread, the others in the receiver thread of the peer.
+
+    None of the methods waits, or calls a slet.
+    """
+
+    def progress(self) -> Progress:
+        """Return the report to send."""
+        ...
+
+    def received(self, frame: Frame) -> None:
+        """Store the events of a frame that are new. The body is valid during the call only, except that of `COLUMNS`.
+
+        Raises:
+            ValueError: the frame cannot be decoded, or is beyond the credit; the connector is refused from then on, and
+                the connection serves the others.
+        """
+        ...
+
+    def disconnected(self, reason: str) -> None:
+        """Record that the peer cannot be reached, or refuses the connector."""
+        ...
+
+
+class Wire(Protocol):
+    """The data connection to one peer. It remains when the connection is lost, and reconnects by itself.
+
+    Each attached outbox and inbox has a key, and an epoch: a frame or report of another epoch is refused. The methods
+    can be called from any thread. Both attaching methods return the function that detaches.
+    """
+
+    @property
+    def peer(self) -> str:
+        """The name of the peer."""
+        ...
+
+    @property
+    def connected(self) -> bool:
+        """Whether the peer can be reached at the moment."""
+        ...
+
+    def send_from(self, key: str, epoch: int, sender: Sender) -> Callable[[], None]:
+        """Attach an outbox; it is resumed as soon as the inbox of the same key and epoch is attached at the peer."""
+        ...
+
+    def receive_into(self, key: str, epoch: int, receiver: Receiver) -> Callable[[], None]:
+        """Attach an inbox."""
+        ...
+
+    def wake(self, key: str, *, later: bool = False) -> None:
+        """Let the sender thread ask the outbox for frames, or the inbox for its progress; with *later*, in 5 ms."""
+        ...
+
+    def send_now(self, key: str) -> None:
+        """Send frames of the outbox in the calling thread, which holds no lock of the outbox; if that would make the
+        thread wait, the sender thread sends them.
+        """
+        ...
+
+
+#: The wires of a platform, by the name of the peer; looking up an unknown peer raises `UnknownName`.
+Wires: TypeAlias = Mapping[str, Wire]

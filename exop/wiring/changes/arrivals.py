@@ -1,0 +1,180 @@
+"""Nodes that move to another host: what leaves with a component, and how its successor there continues with it.
+
+The source hands over as plain data what a checkpoint would contain of the node, and the items that wait at its ports.
+The successor adopts the state before its ports are bound; the items follow at the commit, in front of all later ones.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, TypeAlias
+
+from exop.model.items import EndOfStream
+from exop.model.meshes.mesh import Node
+from exop.model.slets.memento import Memento
+from exop.model.slets.stored_memento import declared_by, dump_memento, load_memento
+from exop.model.values.depth import AROUND, DEPTH
+from exop.model.values.encoding import Part, decode, encode
+from exop.runtime.channels.queue import METHODS
+from exop.runtime.component import Component
+from exop.runtime.dataflow.entry import Call, InFlight, Method, placeholder
+from exop.runtime.dataflow.inlets import Inlets
+from exop.runtime.dataflow.metrics import capture_metrics
+from exop.runtime.deployment import Deployment
+from exop.runtime.durable.snapshot import capture_node, restore_node
+from exop.wiring.graph.region import Wiring
+from exop.wiring.graph.wiring_graph import channel_of_endpoint
+
+#: What waits in queues in front of the ports of a component, as `Buffered.capture` returns it.
+Queued: TypeAlias = Mapping[str, list[tuple[str, Any]]]
+
+
+def queued(deployment: Deployment, component: Component) -> Queued:
+    """Return what waits in the queues that were inserted in front of the ports of a component; before the cut."""
+    ends = {f"{component.node.name}.{port.name}": port.name for port in component.spec.inputs}
+    queues = ((ends.get(name.partition(" -> ")[2]), queue) for name, queue in deployment.inserted.items())
+    return {port: queue.capture()["entries"] for port, queue in queues if port is not None}
+
+
+def departed(deployment: Deployment, component: Component, waits: Queued) -> tuple[Memento | None, bytes]:
+    """Return the memento of a component that leaves, and all else that goes with it, encoded.
+
+    The drivers are parked, and the slet has emitted its buffered output. Nothing is taken away, so that the component
+    can go on if the change is aborted. *waits* is the result of `queued`.
+
+    Raises:
+        NotStorable: an item that goes with it cannot be encoded.
+    """
+    name = component.node.name
+    held: dict[str, Any] = {
+        **capture_node(component),
+        "merge": component.merge.capture(),
+        "figures": capture_metrics({name: component.metrics})[name],
+        "waiting": [
+            (port, work.method, work.payload)
+            for port in component.spec.ports
+            for work in deployment.inlets.at(f"{name}.{port}")
+        ],
+    }
+    for port, entries in waits.items():
+        if port in component.pulled:
+            held["pulled"][port]["earlier"] += entries
+        else:
+            held["waiting"] += [(port, METHODS[kind], payload) for kind, payload in entries]
+    return component.state, encode(held, levels=DEPTH + AROUND)
+
+
+def left_at(inlets: Inlets, channels: Collection[str]) -> dict[str, list[tuple[str, Method, Any]]]:
+    """Return what waits at the endpoints of each of these channels, in order, with the endpoint and the method.
+
+    The drivers are parked. Calls are left out: they send closed windows, which the next item sends.
+    """
+    found: dict[str, list[tuple[str, Method, Any]]] = {name: [] for name in channels}
+    for _, work in inlets.waiting():
+        endpoint = work.entry.endpoint
+        if (name := channel_of_endpoint(endpoint)) in found and not isinstance(work, Call):
+            found[name].append((endpoint, work.method, work.payload))
+    return found
+
+
+def landing(entries: Collection[str], waiting: Iterable[tuple[str, Method, Any]]) -> Iterator[InFlight]:
+    """Yield what has waited at the endpoints of a channel that has come here, for those that it has here.
+
+    Args:
+        entries: The endpoints here.
+        waiting: The result of `left_at` for this channel.
+    """
+    for endpoint, method, payload in waiting:
+        if endpoint in entries:
+            yield InFlight(placeholder(endpoint), method, payload)
+        elif not endpoint.startswith("window "):  # the port of a window may have been removed
+            yield InFlight(placeholder(f"channel {channel_of_endpoint(endpoint)}"), method, payload)
+
+
+def dumped(memento: Memento | None, place: str, parts: Mapping[int, Part] | None = None) -> bytes:
+    """Encode a memento that goes to another host; `b""` without one. For *parts* see `encode`."""
+    return b"" if memento is None else dump_memento(memento, place, parts)
+
+
+@dataclass
+class Arrival:
+    """A node that has come from another host: its stored memento, and the encoded rest.
+
+    Attributes:
+        parts: The parts of the state that have come before, by number.
+        foreign: The bytes come from another process, and may name only the classes that the slet declares.
+    """
+
+    node: Node
+    memento: bytes
+    rest: bytes
+    foreign: bool = True
+    parts: Mapping[int, Any] = field(default_factory=dict, repr=False)
+    _held: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def adopt(self, component: Component, place: str) -> None:
+        """Let the successor continue with the state and the progress; its ports are not bound yet.
+
+        Raises:
+            StoredStateError: the state cannot be read as the memento of this slet.
+            ComponentFailed: code of the slet that sets it did not return in time.
+        """
+        kind = self.node.slet.memento
+        if kind is not None and self.memento and not self.node.lose_state and self.node.memento is None:
+            declared = declared_by(kind) if self.foreign else None
+            component.adopt(load_memento(self.memento, kind, place, declared=declared, parts=self.parts))
+        self._held = decode(self.rest, levels=DEPTH + AROUND)
+        restore_node(component, self._held)
+
+    def connect(self, component: Component) -> None:
+        """Give the pulled ports the items that had been taken there, in front of all others; nothing can fail."""
+        for port, taken in self._held["pulled"].items():
+            if port in component.pulled:
+                component.pulled[port].restore(taken)
+
+    def work(self, component: Component) -> list[InFlight]:
+        """Return the items that have waited at the ports, and the end of an output that has ended."""
+        name = component.node.name
+        waiting: list[tuple[str, Method, Any]] = [*self._held["waiting"]]
+        if component.over:
+            waiting += [(port.name, "control", EndOfStream()) for port in component.spec.outputs]
+        to = component.to
+        return [
+            InFlight(to.get(port) or placeholder(f"{name}.{port}"), method, payload)
+            for port, method, payload in waiting
+        ]
+
+
+def waiting_after(
+    inlets: Inlets,
+    wiring: Wiring,
+    leaves: Callable[[str], bool],
+    unsent: Iterable[InFlight],
+    foreign: Iterable[InFlight],
+) -> list[tuple[str, Method, Any]]:
+    """Return the items that wait after a change, in the order of each driver, with their endpoints and methods.
+
+    Args:
+        inlets: The items that wait before it, when all drivers are parked and the new connections are bound.
+        wiring: The new connections.
+        leaves: Whether what waits at an endpoint leaves for another host.
+        unsent: The output that the old slets have not sent.
+        foreign: The items that come from other hosts: `Inlets.post_in_order` inserts them.
+    """
+    found: dict[Any, list[tuple[str, Method, Any]]] = {}
+
+    def add(work: Iterable[InFlight]) -> Iterator[Any]:
+        for one in work:
+            for endpoint in inlets.destinations(one) if not isinstance(one, Call) else ():
+                runner = inlets.runner(endpoint)
+                found.setdefault(runner, []).append((endpoint, one.method, one.payload))
+                yield runner
+
+    here = [one for _, one in inlets.waiting() if not leaves(one.entry.endpoint)]
+    deque(add([*here, *unsent]), maxlen=0)
+    for runner in {*add(foreign)}:
+        found[runner].sort(key=lambda work: wiring.depth(work[0]), reverse=True)
+    return [*chain(*found.values())]

@@ -1,0 +1,163 @@
+"""`exop peers`, `connect`, `discover`: the links of a running platform, as text and as JSON."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from exop import Application, Platform
+from exop.cli import main
+from exop.cli.commands.hosting import peers_text
+from tests.cli.shell import answer_of, facts
+from tests.rig import PATIENCE
+
+CONNECTOR = {
+    "connector": "app/numbers/a>b",
+    "direction": "out",
+    "events": 1200,
+    "lag": 5,
+    "credit": 1024,
+    "state": "connected",
+}
+
+
+@pytest.fixture
+def near() -> Iterator[Platform]:
+    """A running platform `near`, and another one that listens."""
+    with Platform(name="far", control=False, listen="inproc:far"), Platform(name="near", control=True) as platform:
+        yield platform
+
+
+@pytest.fixture
+def spread(near: Platform, tmp_path: Path) -> None:
+    """An application on both platforms, which has ended."""
+    near.remoting.connect("inproc:far")
+    app = Application("spread")
+    numbers = app.add("numbers", "stock:count_up", to=5)
+    app.add(
+        "sink",
+        "stock:write_lines",
+        item=app.on("far").add("pass", "stock:pass_on", item=numbers),
+        path=tmp_path / "out",
+    )
+    near.apply(app.build())
+    assert near.wait("spread", PATIENCE)
+
+
+@pytest.mark.usefixtures("near")
+def test_a_platform_without_peers_says_how_to_link_it(capsys):
+    """The list of no peers names the command that makes one."""
+    assert main(["peers"]) == 0
+    assert "exop connect URI" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("near")
+def test_a_platform_is_linked_and_lists_its_peer(capsys):
+    """`connect` links the running platform; `peers` then shows the peer with its address."""
+    assert main(["connect", "inproc:far", "far"]) == 0
+    assert "near is linked with far" in capsys.readouterr().out
+    assert main(["peers", "--json"]) == 0
+    (peer,) = json.loads(capsys.readouterr().out)
+    assert (peer["peer"], peer["address"], peer["state"]) == ("far", "inproc:far", "connected")
+
+
+@pytest.mark.usefixtures("near")
+def test_a_platform_of_another_name_is_not_linked(capsys):
+    """The command fails with the name that the platform has."""
+    assert main(["connect", "inproc:far", "other"]) == 2
+    assert "'far', not 'other'" in capsys.readouterr().err
+
+
+def test_the_connectors_of_a_peer_are_listed_with_credits_and_lag():
+    """Each connector has a line with its counts."""
+    peer = {"peer": "b", "state": "connected", "address": "tls://b:7700", "role": "operate", "round_trip_ms": 0.41234}
+    text = peers_text([{**peer, "connectors": [CONNECTOR]}])
+    assert [line.split() for line in text.splitlines()] == [
+        ["peer", "state", "address", "role", "round", "trip"],
+        ["b", "connected", "tls://b:7700", "operate", "0.412", "ms"],
+        [],
+        ["peer", "connector", "direction", "events", "lag", "credit", "state"],
+        ["b", "app/numbers/a>b", "out", "1,200", "5", "1,024", "connected"],
+    ]
+
+
+@pytest.mark.usefixtures("spread")
+def test_the_connectors_of_an_application_are_in_top_with_credit_and_lag():
+    """Each host has a table of its nodes, and one of its connectors."""
+    sections = facts("top", "--once", "--every", "0.05")["applications"]
+    assert [(one["application"], one["host"]) for one in sections] == [("spread", "far"), ("spread", "near")]
+    (out, back) = sections[1]["connectors"]
+    assert (out["channel"], out["peer"], out["lag"], out["credit"] > 0) == ("numbers.to.far", "far", 0, True)
+    assert back["channel"] == "pass.from.far"
+    shown = answer_of("top", "--once", "--every", "0.05")
+    assert "spread on far" in shown
+    assert "connector       peer  state      lag  lag s  credit" in shown
+
+
+@pytest.mark.usefixtures("spread")
+def test_the_metrics_of_connectors_are_those_of_their_channels():
+    """Text, JSON and the format of Prometheus have them, of all hosts."""
+    assert "pass.to.near" in answer_of("metrics")
+    channels = facts("metrics")["spread"]["channels"]
+    assert {"numbers.to.far", "numbers.from.near", "pass.to.near", "pass.from.far"} < set(channels)
+    labels = 'application="spread",channel="numbers.to.far",kind="outbox"'
+    lines = answer_of("metrics", "--prometheus").splitlines()
+    assert f"exop_channel_lag{{{labels}}} 0" in lines
+    assert any(line.startswith(f"exop_channel_credit{{{labels}}}") for line in lines)
+
+
+def test_a_plan_is_resolved_only_in_doubt(near: Platform, capsys):
+    """`resolve` needs a decision, and a plan in doubt."""
+    assert main(["resolve", "app"]) == 2
+    assert main(["resolve", "app", "--abort"]) == 2
+    assert "no plan of 'app' is in doubt on the platform 'near'" in capsys.readouterr().err
+
+
+def test_the_home_is_adopted_from_a_host(near: Platform, capsys):
+    """`adopt` makes the platform the home of an application of which it runs a part."""
+    with Platform(name="home", control=False, listen="inproc:home") as home:
+        near.remoting.connect("inproc:home")
+        app = Application("spread")
+        numbers = app.on("near").add("numbers", "stock:count_up")
+        app.add("pass", "stock:pass_on", item=numbers)
+        home.apply(app.build())
+    assert main(["adopt", "spread"]) == 0
+    assert "near is its home now, revision 2" in capsys.readouterr().out
+    assert "pass" in near.deployment("spread").components
+    assert main(["adopt", "spread"]) == 2
+    assert "is the home of spread" in capsys.readouterr().err
+
+
+@pytest.fixture
+def two_parts(near: Platform) -> Platform:
+    """Two applications with nodes on `far`, one of which has its source there."""
+    near.remoting.connect("inproc:far")
+    for name in ("one", "two"):
+        app = Application(name)
+        place = app if name == "one" else app.on("far")
+        numbers = place.add("numbers", "stock:count_up")
+        app.on("far").add("passed", "stock:pass_on", item=numbers)
+        near.apply(app.build())
+    return near
+
+
+@pytest.mark.usefixtures("two_parts")
+def test_a_host_is_drained(near: Platform) -> None:
+    """Everything that runs there moves to the home, in one change per application."""
+    found = facts("drain", "far", "--on", "near")
+    assert [(one["application"], one["moved"]) for one in found] == [
+        ("one", ["passed"]),
+        ("two", ["numbers", "passed"]),
+    ]
+    assert all(near.mesh(name).node("passed").host == "near" for name in ("one", "two"))
+    assert facts("drain", "far", "--on", "near") == []
+
+
+@pytest.mark.usefixtures("two_parts")
+def test_what_a_drained_host_keeps_is_named(near: Platform, capsys: pytest.CaptureFixture[str]) -> None:
+    """An unknown platform is no place to move to: each application stays where it is, and the exit code is 1."""
+    assert main(["drain", "far", "--to", "nowhere", "--on", "near"]) == 1
+    assert "nowhere" in capsys.readouterr().err
+    assert near.mesh("one").node("passed").host == "far"
+    assert main(["drain", "near", "--on", "near"]) == 2

@@ -1,0 +1,101 @@
+"""An application whose home is gone for good gets another home."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import pytest
+
+from exop import Application
+from exop.errors import PeerUnreachable, PlanError, UnknownName
+from exop.model.meshes.mesh import Mesh
+from exop.stock.slets import count_up
+from tests.hosts.hosts_rig import SEEN, Network, at_rest, check, check_too, collect, goes_on, hosts, rows, total
+from tests.rig import eventually
+
+
+def without_home() -> Mesh:
+    """Numbers on b, checked on c; the home collects."""
+    app = Application("app")
+    source = app.on("b").add("numbers", count_up, start=1)
+    checked = app.on("c").add("check", check, item=source)
+    app.add("collect", collect, item=checked)
+    return app.build()
+
+
+def test_another_host_becomes_the_home():
+    """The connectors between the others go on; what ran at the former home begins anew at the new one."""
+    with hosts("a", "b", "c") as (a, b, c):
+        a.apply(without_home())
+        eventually(lambda: len(SEEN.get("all", ())) > 100)
+        a.close()
+        seen = len(SEEN["all"])
+        before = total(c).number
+        assert b.adopt("app") == 2
+        assert b.mesh("app").revision == 2
+        assert sorted(b.mesh("app").nodes) == ["check", "collect", "numbers"]
+        eventually(lambda: len(SEEN["all"]) > seen + 100)
+        assert total(c).number > before
+        goes_on(c)
+        b.apply(b.mesh("app").replace("check", check_too))
+        goes_on(c)
+        assert c.status("app")["home"] == "b"
+        with pytest.raises(PlanError, match="changed at its home, the platform 'b'"):
+            c.apply(c.mesh("app").suspend("check"))
+
+
+def test_another_host_adopts_an_application_with_a_table():
+    """The setting `key` of a table is no key of a connector."""
+    with hosts("a", "b", "c") as (a, b, _):
+        app = Application("app")
+        app.on("b").add("rows", rows, out=app.on("b").channel("table", "table", key="n"))
+        app.on("c").add("collect", collect, item=app.on("c").add("others", count_up, start=1))
+        a.apply(app.build())
+        a.close()
+        assert b.adopt("app") == 2
+        assert b.mesh("app").channels["table"].host == "b"
+
+
+def test_a_home_that_answers_stays_the_home():
+    """An application is adopted only if its home does not answer: two homes would both change it."""
+    with hosts("a", "b", "c") as (a, b, _):
+        a.apply(without_home())
+        with pytest.raises(PlanError, match="the home of the application, a, answers"):
+            b.adopt("app")
+        assert b.status("app")["home"] == "a"
+
+
+def test_the_former_home_returns(monkeypatch: pytest.MonkeyPatch):
+    """Its plans are refused, since another home leads the application now."""
+
+    def away(application: str) -> NoReturn:
+        raise PeerUnreachable(address="a", problem="the network is cut")
+
+    with hosts("a", "b", "c") as (a, b, c):
+        network = Network(a, b, c)
+        whole = a.apply(without_home())
+        eventually(lambda: len(SEEN.get("all", ())) > 100)
+        network.away.add("a")
+        with monkeypatch.context() as cut:
+            cut.setattr(a._hosts, "fragment", away)
+            b.adopt("app")
+        network.away.clear()
+        with pytest.raises(PlanError, match="c: .*another plan was committed since this one was made"):
+            a.apply(whole.replace("check", check_too), timeout=2.0)
+        at_rest(b, c)
+        goes_on(c)
+
+
+def test_an_adoption_needs_all_other_hosts():
+    """A host that cannot be reached, or that runs no part of the application, is named; nothing has changed."""
+    with hosts("a", "b", "c") as (a, b, c):
+        a.apply(without_home())
+        goes_on(c)
+        c.close()
+        with pytest.raises(PlanError, match="c cannot be reached, and runs a part"):
+            b.adopt("app")
+        with pytest.raises(PlanError, match="'a'. is the home of app"):
+            a.adopt("app")
+        with pytest.raises(UnknownName, match="has no fragment 'other'"):
+            b.adopt("other")
+        assert b.status("app")["home"] == "a"

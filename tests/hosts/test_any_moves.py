@@ -1,0 +1,100 @@
+"""Any nodes and channels move between any hosts, in any order: no item is lost, doubled or reordered."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from itertools import count
+
+import pytest
+
+from exop import Application
+from exop.errors import PlanError
+from exop.hosts.moves.transfer import Moves
+from exop.model.meshes.fragments import Placement
+from exop.model.meshes.mesh import Mesh
+from tests.change.tools import endless, grows, plain, summing, whole
+from tests.hosts.moving import APP, Hosts, hosts
+from tests.hosts.test_moves import spread
+
+#: The changes of one campaign.
+CHANGES = 10
+#: The channel that moves together with the slet behind it.
+WINDOWS = "windows"
+
+
+def two_ways(there: Hosts, chance: random.Random) -> Mesh:
+    """One source, whose items go two ways to two sinks, one of them past windows, through channels of any kinds."""
+    app = Application(APP)
+    first, left, right = (
+        app.channel(name, chance.choice(("direct", "queue")), connector={"mode": chance.choice(("async", "sync"))})
+        for name in ("first", "left", "right")
+    )
+    windows = app.channel(WINDOWS, "window", count=chance.randint(1, 10))
+    app.add("source", endless, out=first)
+    app.add("sums", summing, x=first, out=left)
+    app.add("passes", plain, x=first, out=windows)
+    app.add("spread", spread, x=windows, out=right)
+    app.add("sink", there.sink, x=left)
+    app.add("sink_too", there.sink_too, x=right)
+    return app.build()
+
+
+def moved(mesh: Mesh, chance: random.Random) -> Mesh:
+    """The mesh with some of its nodes and queues at other hosts."""
+    queues = [name for name, channel in mesh.channels.items() if channel.kind != "direct"]
+    for name in chance.sample([*mesh.nodes, *queues], chance.randint(1, 3)):
+        there = (mesh.nodes.get(name) or mesh.channels[name]).host or "h1"
+        to = chance.choice([host for host in ("h1", "h2", "h3") if host != there])
+        for one in ("spread", WINDOWS) if name in ("spread", WINDOWS) else (name,):
+            mesh = mesh.move(one, to=to)
+    return mesh
+
+
+def is_possible(before: Mesh, after: Mesh) -> bool:
+    """Whether no two hosts would have to wait for each other."""
+    try:
+        Moves(Placement(before, "h1"), Placement(after, "h1"))
+    except PlanError:
+        return False
+    return True
+
+
+def campaign(seed: int) -> None:
+    """Make changes, after each of which both sinks go on."""
+    chance = random.Random(seed)
+    with hosts("h1", "h2", "h3", slets=(spread,)) as there:
+        there.home.apply(two_ways(there, chance))
+        for _ in range(CHANGES):
+            grows(there.seen, 30)
+            grows(there.seen_too, 30)
+            before = there.home.mesh(APP)
+            if is_possible(before, after := moved(before, chance)):
+                there.home.apply(after)
+        grows(there.seen)
+        grows(there.seen_too)
+        whole([*there.seen])
+        whole([*there.seen_too])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_moves(seed: int):
+    """Both sinks see each number once and in order."""
+    campaign(seed)
+
+
+@pytest.mark.skipif("EXOP_STRESS" not in os.environ, reason="a long campaign: EXOP_STRESS=SECONDS[:SEED]")
+@pytest.mark.timeout(0)
+def test_any_moves_for_long():
+    """The same with as many seeds as the time allows."""
+    seconds, _, first = os.environ["EXOP_STRESS"].partition(":")
+    until = time.monotonic() + float(seconds)
+    for seed in count(int(first or 0)):
+        if time.monotonic() > until:
+            break
+        try:
+            campaign(seed)
+        except BaseException as problem:
+            problem.add_note(f"EXOP_STRESS=1:{seed}")
+            raise

@@ -1,0 +1,151 @@
+"""For any mesh on any hosts: nothing is lost, doubled or reordered, and every stream ends, as on one platform."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from exop import Platform, hookimpl
+from exop.errors import ComponentFailed, ExopError, LifecycleError, UnknownName
+from exop.hooks import Plugins
+from exop.model.meshes.checks import successors
+from exop.model.meshes.mesh import Mesh
+from exop.runtime.lifecycle import State
+from exop.runtime.supervision import failure_policy as failure
+from tests.mesh.random_mesh import RandomMesh, verdict
+from tests.rig import PATIENCE, threads_leave
+
+HOSTS = ("a", "b", "c")
+
+
+class Offered:
+    """The slets of one mesh after the other, as a plugin offers them to all platforms."""
+
+    def __init__(self) -> None:
+        self.slets: list[Any] = []
+
+    @hookimpl
+    def register_slets(self) -> list[Any]:
+        """Those of the present mesh."""
+        return self.slets
+
+
+OFFERED = Offered()
+
+
+@pytest.fixture(scope="module")
+def platforms() -> Iterator[list[Platform]]:
+    """Three platforms for all meshes, each linked with the others."""
+    with threads_leave(), ExitStack() as stack:
+        found: list[Platform] = []
+        for name in HOSTS:
+            plugins = Plugins()
+            plugins.register("any", OFFERED)
+            one = stack.enter_context(Platform(name=name, control=False, plugins=plugins, listen=f"inproc:any-{name}"))
+            for other in found:
+                one.remoting.connect(f"inproc:any-{other.name}")
+            found.append(one)
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tries again at once."""
+    monkeypatch.setattr(failure, "BACK_OFF", 0.0005)
+
+
+def in_cycle(mesh: Mesh) -> set[str]:
+    """The nodes of the cycle of a mesh, if it has one."""
+    edges = successors(mesh, lambda channel: True)
+
+    def reached(start: str) -> set[str]:
+        found, left = set[str](), [start]
+        while left:
+            fresh = edges[left.pop()] - found
+            found |= fresh
+            left += fresh
+        return found
+
+    return {name for name in edges if name in reached(name)}
+
+
+def placed(made: RandomMesh, chance: random.Random) -> Mesh:
+    """Place every node and channel on one of the hosts.
+
+    A window from which a slet evicts is at its slet. A cycle is at home: it would not end by itself over several hosts.
+    """
+    mesh = made.mesh
+    nodes = {name: replace(node, host=chance.choice((None, *HOSTS))) for name, node in mesh.nodes.items()}
+    channels = {name: replace(one, host=chance.choice((None, None, *HOSTS))) for name, one in mesh.channels.items()}
+    for name in (name for name, channel in mesh.channels.items() if channel.kind == "window"):
+        channels[name] = replace(channels[name], host="b")
+        nodes |= {node.name: replace(nodes[node.name], host="b") for node, _ in mesh.consumers(name)}
+    for name in in_cycle(mesh):
+        nodes[name] = replace(nodes[name], host=None)
+        channels |= {to: replace(channels[to], host=None) for to in mesh.nodes[name].ports.values()}
+    return mesh.edited(nodes, channels)
+
+
+def offer(platforms: list[Platform], mesh: Mesh) -> None:
+    """Register the slets of a mesh on all platforms, each under the name of its node."""
+    OFFERED.slets = [replace(node.slet.declared(), name=name) for name, node in mesh.nodes.items()]
+    for one in platforms:
+        one.catalog.slets = {}
+        one.catalog.gather()
+
+
+def run(platforms: list[Platform], name: str, chance: random.Random) -> list[str]:
+    """Run one mesh to its end over the hosts; return what went wrong."""
+    home, made = platforms[0], RandomMesh(name, chance)
+    mesh = placed(made, chance)
+    offer(platforms, mesh)
+    home.apply(mesh)
+    try:
+        heal(platforms, name)
+        return verdict(made)
+    finally:
+        assert home.remove(name, timeout=PATIENCE), "threads have not left"
+
+
+def heal(platforms: list[Platform], name: str) -> None:
+    """Resume suspended slets on all hosts until the application has finished."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            if platforms[0].wait(name, timeout=0.05):
+                return
+        except ComponentFailed as failed:
+            if failed.phase != "running":
+                raise
+        assert time.monotonic() < deadline, "it does not come to its end"
+        for one in platforms:
+            try:
+                components = one.deployment(name).components
+            except UnknownName:
+                continue
+            for node, component in components.items():
+                if component.status in (State.FAILED, State.SUSPENDED):
+                    try:
+                        one.resume(name, node)
+                    except (LifecycleError, ExopError):
+                        continue
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(
+    max_examples=int(os.environ.get("EXOP_STRESS", "1")) * 10,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+def test_any_mesh_on_any_hosts(platforms: list[Platform], seed: int) -> None:
+    """Each station has taken exactly what was sent to it, in order, wherever it runs."""
+    assert run(platforms, f"any-{seed}", random.Random(seed)) == []

@@ -1,0 +1,68 @@
+"""Operations on one node, asked of the home: the platform that runs the node carries them out."""
+
+from __future__ import annotations
+
+import pytest
+
+from exop import Application
+from exop.errors import ComponentFailed, LifecycleError, PeerUnreachable, UnknownName
+from tests.hosts.hosts_rig import SEEN, Last, check, collect, hosts, numbers
+from tests.rig import PATIENCE, eventually
+
+
+def test_the_state_of_a_node_on_another_host():
+    """Its memento, and the cost of a move, are those that the other platform has."""
+    with hosts("a", "b") as (a, b):
+        app = Application("app")
+        app.on("b").add("check", check, item=app.add("numbers", numbers, upto=7))
+        a.apply(app.build())
+        a.wait("app", PATIENCE)
+        found = a.memento("app", "check")
+        assert isinstance(found, Last)
+        assert found.number == 7
+        assert a.move_cost("app", "check")["cut"] == b.move_cost("app", "check")["cut"] > 0
+        assert a.export_memento("app", "check")[0] == "json"
+        with pytest.raises(UnknownName, match="has no node 'chekc'"):
+            a.memento("app", "chekc")
+
+
+def test_a_failed_node_on_another_host_is_seen_and_resumed():
+    """The item that it keeps is listed and exported at the home, and tried again by the other platform."""
+    with hosts("a", "b") as (a, _):
+        app = Application("app")
+        app.on("b").add("collect", collect, item=app.add("numbers", numbers, upto=2), into="broken")
+        SEEN["broken"] = None  # type: ignore[assignment]
+        a.apply(app.build())
+        with pytest.raises(ComponentFailed):
+            a.wait("app", PATIENCE)
+        assert "'NoneType' object has no attribute 'append'" in a.failed_items("app", "collect")["kept"]["error"]
+        SEEN["broken"] = []
+        a.resume("app", "collect")
+        eventually(lambda: SEEN["broken"] == [1, 2], "it is tried again")
+        a.remove("app")
+
+
+def test_a_suspended_node_on_another_host_is_resumed_by_a_change():
+    """The mesh at the home says that it is suspended, so the home changes it; a node that runs refuses."""
+    with hosts("a", "b") as (a, _):
+        app = Application("app")
+        app.on("b").add("collect", collect, item=app.add("numbers", numbers, upto=3))
+        mesh = a.apply(app.build().suspend("collect"))
+        assert mesh.node("collect").suspended
+        a.resume("app", "collect")
+        assert not a.mesh("app").node("collect").suspended
+        assert a.wait("app", PATIENCE)
+        assert SEEN["all"] == [1, 2, 3]
+        with pytest.raises(LifecycleError):
+            a.resume("app", "collect")
+
+
+def test_a_host_that_is_lost_is_named():
+    """The error names the platform that runs the node; nothing waits for it."""
+    with hosts("a", "b") as (a, b):
+        app = Application("app")
+        app.on("b").add("check", check, item=app.add("numbers", numbers, upto=7))
+        a.apply(app.build())
+        b.close()
+        with pytest.raises(PeerUnreachable, match="b"):
+            a.memento("app", "check")

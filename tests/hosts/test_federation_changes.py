@@ -1,0 +1,191 @@
+"""Changes of applications that span hosts: all hosts change, or none does."""
+
+from __future__ import annotations
+
+import _thread
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from exop.errors import PlanError, StaleMesh
+from exop.hosts.protocol.messages import Decision, Proceed
+from exop.runtime.pause import Pause
+from tests.hosts.hosts_rig import HANG, Network, at_rest, check_too, counting, goes_on, hangs, hosts, refuses, total
+from tests.rig import PATIENCE, eventually
+
+
+def test_only_hosts_whose_fragment_differs_take_part(monkeypatch: pytest.MonkeyPatch):
+    """A platform that a change does not touch parks no driver."""
+    paused: list[Any] = []
+    begin = Pause.begin
+    monkeypatch.setattr(Pause, "begin", lambda self: (paused.append(self.deployment), begin(self))[1])
+    with hosts("a", "b", "c") as (a, b, c):
+        a.apply(counting("b", also=["c"]))
+        goes_on(c, "check-c")
+        paused.clear()
+        made = a.apply(a.mesh("app").replace("check", check_too))
+        assert made.revision == a.mesh("app").revision == 2
+        assert paused == [b.deployment("app")]
+        assert b.deployment("app").components["check"].spec.name == "check_too"
+        goes_on(b)
+        goes_on(c, "check-c")
+
+
+def test_several_hosts_change_together():
+    """Each host has its new slet with the state of the old one; the messages may come twice."""
+    with hosts("a", "b", "c") as (a, b, c):
+        Network(a, b, c).twice = True
+        a.apply(counting("b", also=["c"]))
+        goes_on(b)
+        a.apply(a.mesh("app").replace("check", check_too).replace("check-c", check_too))
+        for one, node in ((b, "check"), (c, "check-c")):
+            assert one.deployment("app").components[node].spec.name == "check_too"
+            goes_on(one, node)
+        at_rest(a, b, c)
+        facts = [(one["what"], one["from"], one["to"], one["hosts"]) for one in a.history("app")]
+        assert facts == [("deploy", 0, 1, ["a", "b", "c"]), ("change", 1, 2, ["b", "c"])]
+        assert [(one["steps"], one["who"]) for one in b.history("app")][1:] == [(["replace check"], "platform a")]
+
+
+def test_a_refusal_in_prepare_leaves_all_as_it_was():
+    """The slet of one host does not open: the error names the host and the step, and the others run on."""
+    with hosts("a", "b", "c") as (a, b, c):
+        before = a.apply(counting("b", also=["c"]))
+        edited = before.replace("check", check_too).replace("check-c", refuses, lose_state=True)
+        with pytest.raises(PlanError, match=r"c: prepare: .*no room.*nothing was changed on any host"):
+            a.apply(edited)
+        assert a.mesh("app") == before
+        assert b.deployment("app").components["check"].spec.name == "check"
+        at_rest(a, b, c)
+        goes_on(b)
+        goes_on(c, "check-c")
+
+
+def test_a_first_deployment_that_is_refused_leaves_nothing():
+    """The hosts that have opened their fragments discard them."""
+    with hosts("a", "b", "c") as (a, b, c):
+        mesh = counting("b", also=["c"]).replace("check-c", refuses)
+        with pytest.raises(PlanError, match="c: prepare"):
+            a.apply(mesh)
+        for one in (a, b, c):
+            eventually(lambda one=one: one.applications() == [], f"{one.name} without applications")
+            assert one.registry.find("Slet", "(application=app)") == []
+        a.apply(counting("b", also=["c"]))
+        goes_on(c, "check-c")
+
+
+def test_a_user_step_that_hangs_meets_the_deadline():
+    """The hold has one deadline for all hosts; afterwards the streams go on, and other changes can be made."""
+    with hosts("a", "b", "c") as (a, b, c):
+        before = a.apply(counting("b", also=["c"]).replace("check-c", hangs))
+        goes_on(b)
+        HANG.clear()
+        eventually(lambda: total(c, "check-c").number > 0)
+        with pytest.raises(PlanError, match=r"no answer to .* from .*c within 0\.5 s"):
+            a.apply(before.replace("check", check_too).replace("check-c", check_too), timeout=0.5)
+        at_rest(a, b)
+        assert b.deployment("app").components["check"].spec.name == "check"
+        HANG.set()
+        at_rest(a, b, c)
+        goes_on(b)
+        goes_on(c, "check-c")
+        a.apply(before.replace("check-c", check_too), timeout=PATIENCE)
+        goes_on(c, "check-c")
+
+
+def test_two_changes_at_once_take_turns():
+    """One of two edits of the same revision is made; the other one is stale."""
+    with hosts("a", "b") as (a, b), ThreadPoolExecutor(2) as pool:
+        before = a.apply(counting("b"))
+        edits = [before.replace("check", check_too), before.suspend("check")]
+        found = [one.exception(PATIENCE) for one in [pool.submit(a.apply, edit) for edit in edits]]
+        assert sorted(type(one).__name__ for one in found) == ["NoneType", "StaleMesh"]
+        assert a.mesh("app").revision == 2
+        at_rest(a, b)
+
+
+def test_a_change_is_made_at_the_home():
+    """Another host refuses it, and names the home."""
+    with hosts("a", "b") as (a, b):
+        a.apply(counting("b"))
+        for work in (lambda: b.apply(b.mesh("app").suspend("check")), lambda: b.remove("app")):
+            with pytest.raises(PlanError, match="changed at its home, the platform 'a'"):
+                work()
+        assert b.status("app")["home"] == "a"
+        assert sorted(a.status("app")["hosts"]) == ["a", "b"]
+        with pytest.raises(StaleMesh):
+            a.apply(counting("b").at(7))
+
+
+def test_a_partition_before_the_vote_aborts():
+    """One pair is cut while both see the third: the plan ends at its deadline, on all hosts."""
+    with hosts("a", "b", "c") as (a, b, c):
+        network = Network(a, b, c)
+        before = a.apply(counting("b", also=["c"]))
+        goes_on(b)
+
+        def watch(source: str, to: str, message: Any) -> None:
+            if isinstance(message, Proceed) and message.step == "hold":
+                network.cut.add(frozenset("ac"))
+
+        network.watch = watch
+        with pytest.raises(PlanError, match="no answer to hold from .*c within 1 s"):
+            a.apply(before.replace("check", check_too).replace("check-c", check_too), timeout=1.0)
+        network.cut.clear()
+        network.watch = lambda *_: None
+        at_rest(a, b, c)
+        assert b.deployment("app").components["check"].spec.name == "check"
+        assert c.deployment("app").components["check-c"].spec.name == "check"
+        goes_on(b)
+        goes_on(c, "check-c")
+
+
+def test_a_partition_after_the_vote_commits_when_it_heals():
+    """The member that does not hear the decision is in doubt, and held; it asks another member that knows it."""
+    with hosts("a", "b", "c") as (a, b, c):
+        network, lost = Network(a, b, c), threading.Event()
+        before = a.apply(counting("b", also=["c"]))
+
+        def watch(source: str, to: str, message: Any) -> None:
+            if isinstance(message, Decision) and source == "a" and to == "c":
+                network.cut.update((frozenset("ac"), frozenset("bc")))
+                lost.set()
+
+        network.watch = watch
+        made = a.apply(before.replace("check", check_too).replace("check-c", check_too), timeout=4.0)
+        assert made.revision == 2
+        assert lost.wait(PATIENCE)
+        assert c.status("app")["state"] == "in doubt"
+        with pytest.raises(PlanError, match="not settled"):
+            a.apply(made.suspend("check-c"), timeout=0.5)
+        network.watch = lambda *_: None
+        network.cut.discard(frozenset("bc"))
+        at_rest(a, b, c)
+        assert c.deployment("app").components["check-c"].spec.name == "check_too"
+        goes_on(b)
+        goes_on(c, "check-c")
+
+
+def test_an_interrupt_aborts_the_change():
+    """Ctrl-C during a change that is not decided: it is undone on all hosts."""
+    with hosts("a", "b") as (a, b):
+        before = a.apply(counting("b"))
+        goes_on(b)
+
+        def watch(source: str, to: str, message: Any) -> None:
+            if isinstance(message, Proceed) and message.step == "cut":
+                network.cut.add(frozenset("ab"))
+                _thread.interrupt_main()
+
+        network = Network(a, b)
+        network.watch = watch
+        with pytest.raises(KeyboardInterrupt):
+            a.apply(before.replace("check", check_too), timeout=PATIENCE)
+        network.watch = lambda *_: None
+        network.cut.clear()
+        assert a.mesh("app") == before
+        at_rest(a, b)
+        assert b.deployment("app").components["check"].spec.name == "check"
+        goes_on(b)

@@ -1,0 +1,197 @@
+"""Applications that span hosts, over their life: lost messages, failures, restarts of all hosts, removal."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exop import Application
+from exop.cli.peers import Found
+from exop.cli.status_text import attention_lines
+from exop.cli.view import Rates
+from exop.errors import ComponentFailed, MessageTooLarge, PeerUnreachable, PlanError
+from exop.model.meshes.mesh import Mesh
+from exop.stock.slets import count_up
+from tests.hosts.hosts_rig import (
+    SEEN,
+    Network,
+    at_rest,
+    check,
+    check_too,
+    collect,
+    counting,
+    fails,
+    goes_on,
+    hosts,
+    numbers,
+    platform,
+    scale,
+    total,
+)
+from tests.rig import PATIENCE, eventually
+
+
+def test_each_message_is_lost_once():
+    """Messages are repeated until they are answered: the change is made on all hosts, once."""
+    with hosts("a", "b", "c") as (a, b, c):
+        for one in (a, b, c):
+            one._hosts.exchange.resend = 0.05
+        network, seen = Network(a, b, c), set[tuple[str, ...]]()
+
+        def lose(source: str, to: str, message: Any) -> None:
+            key = source, to, type(message).__name__, str(getattr(message, "step", ""))
+            network.cut = set() if key in seen else {frozenset((source, to))}
+            seen.add(key)
+
+        network.watch = lose
+        a.apply(counting("b", also=["c"]), timeout=PATIENCE)
+        goes_on(b)
+        a.apply(a.mesh("app").replace("check", check_too).replace("check-c", check_too), timeout=PATIENCE)
+        at_rest(a, b, c)
+        for one, node in ((b, "check"), (c, "check-c")):
+            assert one.deployment("app").components[node].spec.name == "check_too"
+            goes_on(one, node)
+
+
+def test_a_failure_on_another_host_is_raised_by_wait():
+    """The home names the node that is suspended on an item, and the application ends when it is repaired."""
+    with hosts("a", "b") as (a, b):
+        app = Application("app")
+        failing = app.on("b").add("fails", fails, item=app.add("numbers", numbers, upto=10))
+        app.add("collect", collect, item=failing)
+        made = a.apply(app.build())
+        with pytest.raises(ComponentFailed, match="fails.*not 5"):
+            a.wait("app", PATIENCE)
+        assert a.status("app")["state"] == "suspended"
+        assert a.status("app")["hosts"]["b"]["state"] == "suspended"
+        a.apply(made.replace("fails", check, lose_state=True))
+        eventually(lambda: a.status("app")["state"] == "finished")
+        assert a.wait("app", PATIENCE)
+        assert b.wait("app", PATIENCE)
+        assert SEEN["all"] == list(range(1, 11))
+
+
+def test_all_hosts_restart(tmp_path: Path):
+    """A durable application goes on from its checkpoints, whole, and can be changed."""
+    with hosts("a", "b", state=tmp_path) as (a, b):
+        a.apply(counting("b", every=0.1))
+        goes_on(b)
+        a.apply(a.mesh("app").replace("check", check_too))
+        a.checkpoint("app")
+    with ExitStack() as stack:
+        a, b = (stack.enter_context(platform(name, state=tmp_path / name)) for name in "ab")
+        b.remoting.connect("inproc:a")
+        assert a.mesh("app").revision == 2
+        assert sorted(a.mesh("app").nodes) == ["check", "numbers"]
+        goes_on(b)
+        a.apply(a.mesh("app").replace("check", check))
+        goes_on(b)
+        assert a.remove("app", PATIENCE)
+        assert a.applications() == b.applications() == []
+
+
+def test_a_host_that_is_away_removes_its_fragment_later():
+    """The home repeats the removal until the host confirms it; a new application of this name waits for that."""
+    with hosts("a", "b", "c") as (a, b, c):
+        network = Network(a, b, c)
+        a.apply(counting("b", also=["c"]))
+        goes_on(c, "check-c")
+        network.away.add("c")
+        assert not a.remove("app", 0.5)
+        assert b.applications() == a.applications() == []
+        assert c.applications() == ["app"]
+        with pytest.raises(PlanError, match="c has not removed the former app yet"):
+            a.apply(counting("b", also=["c"]))
+        network.away.clear()
+        eventually(lambda: c.applications() == [], "c without applications")
+        eventually(lambda: not a._hosts.homes["app"].leaving)
+        a.apply(counting("b", also=["c"]))
+        goes_on(c, "check-c")
+
+
+def test_a_host_returns_without_its_fragment():
+    """A change that concerns it is refused with the cure, the status says so, and the cure helps."""
+    with hosts("b", "a") as (b, a):
+        mesh = a.apply(counting("b"))
+        goes_on(b)
+        b.close()
+        assert a.remoting.peers["b"].wait_until(connected=False, timeout=PATIENCE)
+        with pytest.raises(PlanError, match="b cannot be reached at the moment: .*; nothing was changed"):
+            a.apply(mesh.move("check", to="a"))
+        with pytest.raises(PeerUnreachable) as told:
+            a.remoting.peers["b"].call("platform")
+        assert str(told.value).count("no platform answers") == 1
+        status = a.status("app")
+        assert (status["state"], "opening" in status) == ("unreachable", False)
+        with platform("b") as b:
+            assert a.remoting.peers["b"].wait_until(connected=True, timeout=PATIENCE)
+            assert a.status("app")["state"] == a.metrics("app")["state"] == "fragment lost"
+            assert any("exop accept app" in line for line in Rates().sections(a.status("app"))[0].notes)
+            with pytest.raises(PlanError, match="app.check is on b: b has returned without its fragment"):
+                Found(a, "app", "check").node_status()
+            assert any("exop accept app" in line for line in attention_lines(a.status("app")))
+            for change in (mesh.move("check", to="a"), mesh.suspend("check")):
+                with pytest.raises(PlanError, match="b has returned without its fragment of app; .*`exop accept app`"):
+                    a.plan(change)
+            assert a.remove("app", PATIENCE)
+            a.apply(counting("b"))
+            goes_on(b)
+
+
+def test_all_nodes_of_a_host_are_removed():
+    """A fragment that has become empty is removed; the rest goes on, and a node can be placed there again."""
+    with hosts("a", "b", "c") as (a, b, c):
+        whole = a.apply(counting("b", also=["c"]))
+        goes_on(c, "check-c")
+        a.apply(whole.remove("check-c"))
+        eventually(lambda: c.applications() == [], "c without applications")
+        goes_on(b)
+        assert sorted(a.status("app")["hosts"]) == ["a", "b"]
+        edited = a.mesh("app").add(
+            whole.node("check-c"), *(whole.channels[to] for to in whole.node("check-c").ports.values())
+        )
+        a.apply(edited)
+        eventually(lambda: total(c, "check-c").number > 0)
+        assert total(c, "check-c").wrong == 1  # it begins in the middle of the stream
+        goes_on(b)
+
+
+def test_an_update_at_a_point_in_the_stream_remains():
+    """Settings that have taken effect on another host are not reverted by later changes of that host."""
+    with hosts("a", "b") as (a, b):
+        app = Application("app")
+        scaled = app.on("b").add("scale", scale, item=app.add("numbers", count_up, start=1))
+        app.add("collect", collect, item=scaled)
+        a.apply(app.build().configure("scale", when="item == 100", by=-1))
+        eventually(lambda: SEEN.get("all") and SEEN["all"][-1] < 0, "the settings")
+        for edit in (Mesh.suspend, Mesh.resume, Mesh.suspend, Mesh.resume):
+            a.apply(edit(a.mesh("app"), "scale"))
+        seen = len(SEEN["all"])
+        eventually(lambda: len(SEEN["all"]) > seen + 1000)
+        signs = [item > 0 for item in SEEN["all"]]
+        assert signs == sorted(signs, reverse=True), "the settings were reverted"
+        assert [abs(item) for item in SEEN["all"][:1000]] == list(range(1, 1001))
+        assert b.deployment("app").components["scale"].node.settings["by"] == -1
+
+
+def test_a_host_that_cannot_take_its_part_is_named_at_once(monkeypatch: pytest.MonkeyPatch):
+    """A change that a host refuses to receive, or with a host that is away, does not wait for the deadline."""
+    with hosts("a", "b") as (a, b):
+        made = a.apply(counting("b"))
+        goes_on(b)
+
+        def refused(*_: Any) -> None:
+            raise MessageTooLarge(what="the request", size=2, limit=1, cure="send less")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(a._hosts, "call", refused)
+            with pytest.raises(PlanError, match="b: .*the request"):
+                a.apply(made.suspend("check"))
+        b.close()
+        eventually(lambda: not a.remoting.peers["b"].connected)
+        with pytest.raises(PlanError, match="b cannot be reached at the moment"):
+            a.apply(made.suspend("check"))
+        assert a.mesh("app") == made

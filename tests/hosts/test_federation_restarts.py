@@ -1,0 +1,251 @@
+"""Platforms that die in the middle of a change over several hosts, and return: all hosts change, or none does."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+
+from exop import Application, Platform
+from exop.errors import StateError
+from exop.hosts.protocol.messages import Remove
+from exop.stock.slets import count_up
+from tests.hosts.hosts_rig import (
+    GATES,
+    SEEN,
+    Death,
+    Network,
+    at_rest,
+    check,
+    check_too,
+    collect,
+    counting,
+    goes_on,
+    hosts,
+    opened,
+    platform,
+)
+from tests.rig import PATIENCE, eventually
+
+#: The node that is changed on each host.
+NODES = {"b": "check", "c": "check-c", "a": "check-a"}
+
+
+class Hosts:
+    """Three platforms that run a durable application; one dies in a change of two slets, and returns."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.folder, self.stack = folder, stack
+        self.all = {one.name: one for one in stack.enter_context(hosts("a", "b", "c", state=folder))}
+        self.network = Network(*self.all.values())
+        self.all["a"].apply(counting("b", also=["c", "a"], every=0.1))
+        for name, node in NODES.items():
+            goes_on(self.all[name], node)
+
+    def change_while(self, name: str, record: str, *, after: bool) -> None:
+        """Change both slets, while one platform dies at a record."""
+        death = Death(self.all[name], self.network, record, after=after)
+        home = self.all["a"]
+        edited = home.mesh("app")
+        for node in NODES.values():
+            edited = edited.replace(node, check_too)
+        with ThreadPoolExecutor(1) as pool:
+            outcome = pool.submit(home.apply, edited, timeout=2.0)
+            assert death.dead.wait(PATIENCE)
+            outcome.exception(PATIENCE)
+        self.all[name].close()
+
+    def back(self, name: str) -> None:
+        """Start the platform again, which connects with the others."""
+        self.join(self.stack.enter_context(platform(name, state=self.folder / name)))
+
+    def join(self, one: Platform) -> None:
+        """Connect a platform that has been started again with the others."""
+        name = one.name
+        self.all[name] = one
+        self.network.away.discard(name)
+        self.network.join(one)
+        for other in self.all.values():
+            if other is not one and name not in other.remoting.peers:
+                one.remoting.connect(f"inproc:{other.name}")
+            elif other is not one:
+                other.remoting.connect(f"inproc:{name}")
+
+    def runs(self, name: str, node: str, slet: str) -> bool:
+        """Whether a node has this slet on a platform."""
+        found = self.all[name]._applications.deployed.get("app")
+        return found is not None and node in found.components and found.components[node].spec.name == slet
+
+    def end_with(self, slet: str) -> None:
+        """Wait until all plans are settled; every host has this slet, and items flow."""
+        eventually(lambda: all(one.status("app")["state"] == "running" for one in self.all.values()), "running")
+        at_rest(*self.all.values())
+        assert self.all["a"].mesh("app").node("check").slet.name == slet
+        for name, node in NODES.items():
+            eventually(partial(self.runs, name, node, slet), f"{slet} on {name}")
+            goes_on(self.all[name], node)
+
+
+@pytest.fixture
+def three(tmp_path: Path):
+    """Three platforms on which an application runs."""
+    with ExitStack() as stack:
+        yield Hosts(tmp_path, stack)
+
+
+def test_the_home_dies_before_the_record(three: Hosts):
+    """Without the record there is no commit: the members in doubt learn it when the home is back."""
+    three.change_while("a", "Committed", after=False)
+    for name in "bc":
+        assert three.all[name].status("app")["state"] == "in doubt"
+    three.back("a")
+    three.end_with("check")
+
+
+def test_the_home_dies_after_the_record(three: Hosts):
+    """The record is the commit: the home announces it when it is back."""
+    three.change_while("a", "Committed", after=True)
+    for name in "bc":
+        assert three.all[name].status("app")["state"] == "in doubt"
+    three.back("a")
+    three.end_with("check_too")
+
+
+def test_a_member_dies_after_its_yes(three: Hosts):
+    """It returns in doubt, does not run, and then makes the change that was decided."""
+    three.change_while("b", "Prepared", after=True)
+    three.back("b")
+    three.end_with("check")
+
+
+def test_a_member_dies_before_it_has_recorded_the_decision(three: Hosts):
+    """Its yes counts: it makes the change when it is back."""
+    three.change_while("b", "Settled", after=False)
+    three.back("b")
+    three.end_with("check_too")
+
+
+def test_a_member_dies_before_it_has_carried_out_the_decision(three: Hosts):
+    """A recorded commit is carried out at the start."""
+    three.change_while("b", "Settled", after=True)
+    three.back("b")
+    three.end_with("check_too")
+
+
+@pytest.mark.parametrize("record", ["Prepared", "Settled"])
+def test_an_application_is_removed_while_a_member_is_away_in_doubt(three: Hosts, record: str):
+    """Its fragment is removed when the plan is settled there, whichever message of the home comes first."""
+    three.change_while("b", record, after=record == "Prepared")
+    three.all["a"].remove("app", 0.1)
+    one = three.stack.enter_context(platform("b", state=three.folder / "b"))
+    assert one.status("app")["state"] == "in doubt"
+    noticed = threading.Event()
+    one._hosts.exchange.receive("app", Remove("a", 1.0))
+    one._hosts.exchange.do(noticed.set)
+    assert noticed.wait(PATIENCE)
+    for thread in [*threading.enumerate()]:
+        if thread.name == "exop remove app":
+            thread.join(PATIENCE)
+    three.join(one)
+    leaving = three.all["a"]._hosts.homes["app"].leaving
+    eventually(lambda: not leaving, "removed everywhere")
+    eventually(lambda: not one._hosts.exchange.machines["app"].member.plan, "settled on b")
+    participant = one._hosts.exchange.machines["app"].participant
+    assert participant is not None
+    participant.join(PATIENCE)
+    assert not one._hosts.names(inactive=True)
+    assert not one._applications.store.applications()
+
+
+def test_a_fragment_that_cannot_be_forgotten_is_removed_later(three: Hosts):
+    """Its host does not report it as removed, so that the home asks again."""
+    store = three.all["b"]._applications.store
+    store.set_active = Mock(side_effect=[StateError("no room"), None])
+    three.all["a"].remove("app", 0.1)
+    leaving = three.all["a"]._hosts.homes["app"].leaving
+    eventually(lambda: not leaving, "removed everywhere")
+    assert store.set_active.call_count == 2
+    assert not three.all["b"]._hosts.names(inactive=True)
+    assert "app" not in three.all["b"]._hosts.here.known
+
+
+def test_a_member_dies_while_it_is_adopted(three: Hosts, monkeypatch: pytest.MonkeyPatch):
+    """Its fragment, which the former home did not serve, stays as it is; it knows the new home when it is back."""
+    monkeypatch.setattr("exop.hosts.federation.ADOPTING", 1.0)
+    app = Application("app")
+    app.durable(every=0.1)
+    app.on("c").add("check", check, item=app.on("b").add("numbers", count_up, start=1))
+    three.all["a"].remove("app")
+    three.all["a"].apply(app.build())
+    goes_on(three.all["c"])
+    three.network.away.add("a")
+    three.all.pop("a").close()
+    home = three.all["b"]
+    death = Death(three.all["c"], three.network, "Settled", after=True)
+    home._hosts.adopt("app")
+    assert death.dead.wait(PATIENCE)
+    three.all["c"].close()
+    three.back("c")
+    eventually(lambda: home._hosts.exchange.machines["app"].home.due is None, "settled")
+    eventually(partial(three.runs, "c", "check", "check"))
+    assert three.all["c"]._hosts.here.known["app"].home == "b"
+    home.apply(home.mesh("app").replace("check", check_too))
+    goes_on(three.all["c"])
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_an_operator_resolves(three: Hosts, commit: bool):
+    """If the home does not return, the members in doubt do what an operator decides."""
+    three.change_while("a", "Committed", after=False)
+    for name in "bc":
+        three.all[name].resolve("app", commit=commit)
+    for name, node in (("b", "check"), ("c", "check-c")):
+        one = three.all[name]
+        eventually(lambda one=one: one.status("app")["state"] == "running", f"{name} runs")
+        eventually(partial(three.runs, name, node, "check_too" if commit else "check"))
+        at_rest(one)
+
+
+def test_streams_meet_in_another_order_after_a_restart(tmp_path: Path):
+    """None of their items has been sent before a checkpoint contained them, so that none is taken for another."""
+    tags = {"x": [*range(1, 11)], "y": [*range(101, 111)]}
+    with hosts("b", "a", state=tmp_path) as (b, a):
+        network = Network(a, b)
+        app = Application("app")
+        app.durable(every=PATIENCE)
+        items = app.channel("items", "queue")
+        for tag in tags:
+            app.add(tag, opened, tag=tag, out=items)
+        app.on("b").add("collect", collect, item=items)
+        GATES["x"].set()
+        GATES["y"].clear()
+        a.apply(app.build())
+        channels = a.deployment("app").channels
+        eventually(lambda: channels["items.to.b"].depth == 10, "the items of x wait")
+        assert SEEN == {}
+        refuse = StateError("the platform is dead")
+        a._applications.store.checkpoints.write = Mock(side_effect=refuse)  # type: ignore[union-attr,method-assign]
+        network.away.add("a")
+        a.close()
+        GATES["x"].clear()
+        GATES["y"].set()
+        with platform("a", state=tmp_path / "a") as a:
+            network.away.clear()
+            network.join(a)
+            a.remoting.connect("inproc:b")
+            channels = a.deployment("app").channels
+            eventually(lambda: channels["items.to.b"].depth == 10, "the items of y wait")
+            a.checkpoint("app")
+            eventually(lambda: SEEN.get("all") == tags["y"], "y is there")
+            GATES["x"].set()
+
+            def all_there() -> bool:
+                a.checkpoint("app")
+                return SEEN["all"] == tags["y"] + tags["x"]
+
+            eventually(all_there, "x is there")

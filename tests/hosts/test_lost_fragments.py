@@ -1,0 +1,125 @@
+"""Hosts that return without their fragment, or without its state: an operator lets the application go on."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from exop import Application, Platform
+from exop.cli.commands.hosting import peers_text
+from exop.errors import PlanError
+from exop.hosts import home
+from exop.model.meshes.mesh import Mesh
+from exop.stock.slets import count_up
+from tests.hosts.hosts_rig import at_rest, check, check_too, platform, total
+from tests.rig import PATIENCE, eventually
+
+
+def there_and_back() -> Mesh:
+    """Numbers of the home, checked on b, and again at home."""
+    app = Application("app")
+    app.add("back", check, item=app.on("b").add("check", check, item=app.add("numbers", count_up, start=1)))
+    return app.build()
+
+
+class Hosts:
+    """Two platforms, of which b is started again; with a folder, both have a state directory."""
+
+    def __init__(self, stack: ExitStack, folder: Path | None) -> None:
+        self._stack, self._folder = stack, folder
+        self.b = self._started("b")
+        self.a = self._started("a")
+        self.a.remoting.connect("inproc:b")
+        self.a.apply(there_and_back())
+        eventually(lambda: total(self.a, "back").number > 1000)
+
+    def _started(self, name: str) -> Platform:
+        given = {} if self._folder is None else {"state": self._folder / name}
+        return self._stack.enter_context(platform(name, **given))
+
+    def restart(self) -> None:
+        """Stop b as a crash does, and start it again."""
+        self.b.close()
+        self.b = self._started("b")
+        assert self.a.remoting.peers["b"].wait_until(connected=True, timeout=PATIENCE)
+
+    def goes_on(self) -> None:
+        """Items pass both hosts; each slet has noticed one gap."""
+        seen = total(self.a, "back").number
+        eventually(lambda: total(self.a, "back").number > seen + 3000, "items")
+        assert total(self.b).wrong <= 1
+        assert total(self.a, "back").wrong <= 1
+        at_rest(self.a, self.b)
+
+
+def test_a_fragment_begins_anew_on_a_host_that_has_lost_it():
+    """The state of the other hosts is kept, and so are the items that were not processed."""
+    with ExitStack() as stack:
+        hosts = Hosts(stack, None)
+        hosts.restart()
+        problem = hosts.a.status("app")["hosts"]["b"]["problem"]
+        assert "`exop accept app` at the home lets the fragment begin anew" in problem
+        seen = total(hosts.a, "back").number
+        assert hosts.a.accept_loss("app") == ["b", "numbers.to.b", "check.to.a"]
+        hosts.goes_on()
+        assert hosts.a.history("app")[-1]["what"] == "accept"
+        assert total(hosts.a, "back").number > seen
+        assert hosts.a.status("app")["state"] == "running"
+        with pytest.raises(PlanError, match="no connector of app has lost anything"):
+            hosts.a.accept_loss("app")
+        with pytest.raises(PlanError, match="'b' is not the home of an application 'app'"):
+            hosts.b.accept_loss("app")
+
+
+def test_a_change_of_a_host_that_is_away_is_refused_before_its_plan_is_shown(monkeypatch: pytest.MonkeyPatch):
+    """The refusal names the host; a change of the other hosts can be planned."""
+    monkeypatch.setattr(home, "CONNECTING", 0.1)
+    with ExitStack() as stack:
+        hosts = Hosts(stack, None)
+        hosts.b.close()
+        assert hosts.a.remoting.peers["b"].wait_until(connected=False, timeout=PATIENCE)
+        mesh = hosts.a.mesh("app")
+        with pytest.raises(PlanError, match="b cannot be reached at the moment"):
+            hosts.a.plan(mesh.move("check", to="a"))
+        assert hosts.a.plan(mesh.replace("back", check_too))
+        hosts.b = stack.enter_context(platform("b"))
+
+
+def test_a_home_that_has_lost_its_state_is_replaced():
+    """It cannot deploy anew what another host still runs: the refusal tells that the host can adopt the application."""
+    with ExitStack() as stack:
+        hosts = Hosts(stack, None)
+        hosts.a.close()
+        hosts.a = stack.enter_context(platform("a"))
+        hosts.a.remoting.connect("inproc:b")
+        assert hosts.b.remoting.peers["a"].wait_until(connected=True, timeout=PATIENCE)
+        with pytest.raises(PlanError, match="`exop adopt app --on b` makes b the home"):
+            hosts.a.apply(there_and_back())
+        assert hosts.b.adopt("app") == 2
+        seen = total(hosts.b).number
+        eventually(lambda: total(hosts.b).number != seen, "items of the new source")
+        assert hosts.b.status("app")["state"] == "running"
+
+
+def test_connectors_that_have_lost_their_state(tmp_path: Path):
+    """An application that is not durable begins anew at a restart: `exop peers` tells it, with the cure."""
+    with ExitStack() as stack:
+        hosts = Hosts(stack, tmp_path)
+        hosts.restart()
+
+        def lost(one: Platform) -> dict[str, str]:
+            return {
+                row["connector"]: row["problem"]
+                for peer in one.remoting.status()
+                for row in peer["connectors"]
+                if row["state"] == "state lost"
+            }
+
+        eventually(lambda: "app/numbers/a>b" in lost(hosts.a), "the loss of the one connector")
+        eventually(lambda: "app/check/b>a" in lost(hosts.b), "the loss of the other one")
+        assert "by `exop accept app.numbers.to.b` where the outbox is" in peers_text(hosts.a.remoting.status())
+        assert hosts.a.accept_loss("app") == ["numbers.to.b", "check.to.a"]
+        assert lost(hosts.a) == lost(hosts.b) == {}
+        hosts.goes_on()

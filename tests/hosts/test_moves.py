@@ -1,0 +1,371 @@
+"""Nodes and channels move between hosts while items flow: none is lost, doubled or reordered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import pytest
+
+from exop import Application, OutputPort, Slet, input_port, slet
+from exop.errors import PlanError
+from exop.hosts.moves.handing import Handing
+from exop.runtime.dataflow.entry import InFlight, placeholder
+from tests.change.tools import Sum, endless, grows, plain, summing, suspended, whole
+from tests.hosts.moving import APP, Hosts, hosts
+from tests.rig import eventually, parked
+
+
+def begin(there: Hosts, *slets, **kinds: str) -> None:
+    """Run a line of slets at the home."""
+    there.home.apply(there.line(*slets, **kinds))
+    grows(there.seen)
+
+
+@pytest.mark.parametrize("kinds", [{}, {"a": "queue"}, {"b": "queue"}], ids=["direct", "queue before", "queue behind"])
+@pytest.mark.parametrize(("node", "places"), [("b", "21"), ("b", "231"), ("a", "21"), ("sink", "231")])
+def test_a_node_moves_and_comes_back(node: str, places: str, kinds: dict[str, str]):
+    """A slet with state, a source and a sink, with a queue in front of it or behind it, or none."""
+    with hosts("h1", "h2", "h3") as there:
+        begin(there, endless, summing, **kinds)
+        for place in places:
+            there.move(f"h{place}", node)
+            grows(there.seen)
+        with parked(there.home.deployment(APP)):
+            so_far = there.component("h1", "b").state
+        assert so_far.total == so_far.count * (so_far.count + 1) // 2
+        whole([*there.seen])
+
+
+def test_the_pause_of_a_change_is_that_of_the_host_that_stops_longest():
+    """The status and the history of the home have it; a first deployment has paused nothing."""
+    with hosts("h1", "h2") as there:
+        there.home.apply(there.line(endless, summing, summing).move("a", to="h2").move("b", to="h2"))
+        grows(there.seen)
+        assert there.home.status(APP)["last_change"] is None
+        there.move("h1", "b")
+        status = there.home.status(APP)
+        longest = max(one["last_change"]["paused_ms"] for one in status["hosts"].values())
+        assert status["last_change"] == {"revision": 2, "paused_ms": longest}
+        deployed, changed = there.home.history(APP)[-2:]
+        assert "paused_ms" not in deployed
+        assert changed["paused_ms"] == longest
+
+
+@pytest.mark.parametrize("names", ["abc", ["a", "b", "c", "sink"]], ids=["some", "all"])
+def test_several_nodes_move_at_once(names: Sequence[str]):
+    """All of them go to another host and back in one change each; the host that has nothing left forgets it."""
+    with hosts("h1", "h2", "h3") as there:
+        begin(there, endless, plain, summing)
+        for place in ("h2", "h3", "h1"):
+            there.move(place, *names)
+            grows(there.seen)
+        assert there.platforms["h2"].applications() == []
+        whole([*there.seen])
+
+
+def test_a_queue_moves_with_its_content():
+    """The consumer at the other host gets what was on its way first, then the content of the queue."""
+    with hosts("h1", "h2") as there:
+        begin(there, endless, summing, b="queue")
+        there.move("h2", "sink")
+        grows(there.seen)
+        for place in ("h2", "h1", "h2"):
+            there.move(place, "bs")
+            grows(there.seen)
+        there.move("h1", "sink", "bs")
+        grows(there.seen)
+        whole([*there.seen])
+
+
+def test_a_failed_slet_moves_with_its_item():
+    """The slet there tries the item again, on which it was suspended here."""
+    bad = [True]
+
+    @slet
+    def careful(x: int, so_far: Sum) -> int:
+        if x == 50 and bad:
+            raise ValueError("not now")
+        so_far.count += 1
+        return x
+
+    with hosts("h1", "h2", slets=(careful,)) as there:
+        there.home.apply(there.line(endless, careful))
+        suspended(there.home, APP, "b")
+        bad.clear()
+        there.move("h2", "b")
+        grows(there.seen)
+        whole([*there.seen])
+
+
+class Refuses(Slet):
+    """Fails where it opens, on every host but the first."""
+
+    opened: ClassVar[list[int]] = []
+    so_far: Sum
+
+    def __enter__(self) -> Refuses:
+        self.opened.append(1)
+        if len(self.opened) > 1:
+            raise ValueError("not here")
+        return self
+
+    @input_port
+    def x(self, item: int) -> int:
+        """Count."""
+        self.so_far.count += 1
+        return item
+
+
+def test_a_target_that_refuses_leaves_the_slet_where_it_was():
+    """The error names the host and the reason; the stream has not stopped."""
+    Refuses.opened.clear()
+    with hosts("h1", "h2", slets=(Refuses,)) as there:
+        begin(there, endless, Refuses)
+        with pytest.raises(PlanError, match=r"h2: .*not here"):
+            there.move("h2", "b")
+        grows(there.seen)
+        eventually(lambda: there.platforms["h2"].applications() == [], "h2 without applications")
+        whole([*there.seen])
+
+
+def test_a_target_does_not_wait_for_a_source_that_refuses():
+    """The source refuses another part of the change, and copies no state ahead: the next change is soon possible."""
+    Refuses.opened.clear()
+    Refuses.opened.append(1)
+    with hosts("h1", "h2", slets=(Refuses,)) as there:
+        begin(there, endless, summing)
+        refused = there.home.mesh(APP).move("b", to="h2").replace("sink", Refuses)
+        with pytest.raises(PlanError, match="not here"):
+            there.home.apply(refused, timeout=1e3)
+
+        def moved() -> bool:
+            try:
+                there.move("h2", "b")
+            except PlanError as problem:
+                if "not settled" not in str(problem):
+                    raise
+                return False
+            return True
+
+        eventually(moved, "the refused plan is settled")
+        grows(there.seen)
+        whole([*there.seen])
+
+
+@pytest.mark.parametrize("side", ["target", "source"])
+def test_a_failure_in_the_cut_leaves_the_slet_where_it_was(side: str, monkeypatch: pytest.MonkeyPatch):
+    """Whether the source cannot hand over or the target cannot take over: both are as before; the next move is made."""
+    name = "take_over" if side == "target" else "hand_over"
+    original = getattr(Handing, name)
+
+    def fails(self: Handing, handed: dict[str, Any]) -> Any:
+        if self.host == ("h2" if side == "target" else "h1"):
+            raise PlanError("it breaks here")
+        return original(self, handed)
+
+    with hosts("h1", "h2") as there:
+        begin(there, endless, summing)
+        monkeypatch.setattr(Handing, name, fails)
+        with pytest.raises(PlanError, match="it breaks here"):
+            there.move("h2", "b")
+        grows(there.seen)
+        monkeypatch.undo()
+        there.move("h2", "b")
+        grows(there.seen)
+        whole([*there.seen])
+
+
+def test_a_target_that_dies_in_the_middle_leaves_the_slet_where_it_was(monkeypatch: pytest.MonkeyPatch):
+    """The target is gone before it has taken over: at the deadline the source goes on with its slet, whole."""
+    with hosts("h1", "h2") as there:
+        begin(there, endless, summing)
+        handed_over = Handing.hand_over
+
+        def dies(self: Handing, handed: dict[str, Any]) -> Any:
+            found = handed_over(self, handed)
+            if self.host == "h1":
+                there.platforms["h2"].remoting.close()
+            return found
+
+        monkeypatch.setattr(Handing, "hand_over", dies)
+        with pytest.raises(PlanError, match="h2"):
+            there.home.apply(there.home.mesh(APP).move("b", to="h2"), timeout=3.0)
+        grows(there.seen)
+        with parked(there.home.deployment(APP)):
+            so_far = there.component("h1", "b").state
+        assert so_far.total == so_far.count * (so_far.count + 1) // 2
+        whole([*there.seen])
+
+
+@slet
+def spread(x: list[int], so_far: Sum) -> Iterator[int]:
+    """Pass on the items of windows that follow each other."""
+    so_far.count += len(x)
+    yield from x
+
+
+def test_a_slet_moves_together_with_its_windows():
+    """The open windows go along; a slet that would leave them behind is refused, and told what else has to move."""
+    with hosts("h1", "h2", slets=(spread,)) as there:
+        app = Application(APP)
+        window = app.channel("as", "window", count=7)
+        app.add("a", endless, out=window)
+        app.add("sink", there.sink, x=app.add("b", spread, x=window))
+        there.home.apply(app.build())
+        grows(there.seen)
+        with pytest.raises(PlanError, match=r"b\.x and its windows .* mesh\.move\('as', to='h2'\)"):
+            there.move("h2", "b")
+        for host in ("h2", "h1"):
+            there.move(host, "b", "as")
+            grows(there.seen)
+        whole([*there.seen])
+
+
+def test_what_waits_in_front_of_windows_moves_along():
+    """What a move has delivered at the windows, and the slet behind them has not taken, goes along in the next one."""
+    with hosts("h1", "h2", "h3", slets=(spread,)) as there:
+        app = Application(APP)
+        window = app.channel("as", "window", count=7, host="h2")
+        app.add("a", endless, out=window)
+        app.add("sink", there.sink, x=app.on("h2").add("b", spread, x=window))
+        there.home.apply(app.build())
+        grows(there.seen)
+        there.apply(lambda mesh: mesh.suspend("b"))
+        inbox = there.platforms["h2"].deployment(APP).channels["as.from.h1"]
+        eventually(lambda: inbox.depth > 100, "items wait")
+        there.move("h3", "b", "as")
+        inlets = there.platforms["h3"].deployment(APP).inlets
+        assert len(inlets.at("into as")) > 90
+        there.move("h2", "b", "as")
+        there.apply(lambda mesh: mesh.resume("b"))
+        grows(there.seen, 2000)
+        whole([*there.seen])
+
+
+@slet
+def keyed(x: int) -> tuple[int, int]:
+    """Put a key in front of a number."""
+    return x % 7, x
+
+
+@slet
+def member(x: tuple[int, int], so_far: Sum) -> tuple[int, int]:
+    """Pass on."""
+    so_far.count += 1
+    return x
+
+
+@pytest.mark.parametrize("kind", ["direct", "queue"])
+def test_a_group_moves(kind: str):
+    """The members share out what has waited in front of them, as they share all else."""
+    with hosts("h1", "h2", "h3", slets=(keyed, member)) as there:
+        app = Application(APP)
+        shared, out = app.channel("as", kind, by="0"), app.channel("bs", "queue")
+        app.add("k", keyed, x=app.add("a", endless), out=shared)
+        for name in ("b", "c"):
+            app.on("h2").add(name, member, group="g", x=shared, out=out)
+        app.add("sink", there.sink, x=out)
+        there.home.apply(app.build())
+        grows(there.seen)
+        there.apply(lambda mesh: mesh.suspend("b").suspend("c"))
+        inbox = there.platforms["h2"].deployment(APP).channels["as.from.h1"]
+        eventually(lambda: inbox.depth > 100, "items wait")
+        there.move("h3", "b", "c")
+        there.apply(lambda mesh: mesh.resume("b").resume("c"))
+        grows(there.seen, 2000)
+        seen = [*there.seen]
+        for key in range(7):
+            numbers = [number for one, number in seen if one == key]
+            assert numbers == [*range(key or 7, numbers[-1] + 1, 7)]
+
+
+def test_a_group_does_not_leave_the_rest_of_a_batch_behind():
+    """A batch that has not reached all members that share it waits for a resume: the move is refused until then."""
+    with hosts("h1", "h2", "h3", slets=(keyed, member)) as there:
+        app = Application(APP)
+        shared, out = app.channel("as", by="0"), app.channel("bs", "queue")
+        app.add("k", keyed, x=app.add("a", endless), out=shared)
+        for name in ("b", "c"):
+            app.on("h2").add(name, member, group="g", x=shared, out=out)
+        app.add("sink", there.sink, x=out)
+        there.home.apply(app.build())
+        there.apply(lambda mesh: mesh.suspend("b").suspend("c"))
+        batch = [(key, -1) for key in range(7)]
+        inlets = there.platforms["h2"].deployment(APP).inlets
+        inlets.post([InFlight(placeholder("into as.from.h1"), "push_batch", batch)])
+        with pytest.raises(PlanError, match="a part of a batch waits"):
+            there.move("h3", "b", "c")
+        there.apply(lambda mesh: mesh.resume("b").resume("c"))
+        grows(there.seen)
+        there.move("h3", "b", "c")
+        grows(there.seen)
+        assert sorted(one for one in there.seen if one[1] == -1) == batch
+
+
+def test_a_durable_application_moves(tmp_path: Path):
+    """What is on its way is kept until a checkpoint of the receiver contains it; a move delivers it once, too."""
+    with hosts("h1", "h2", state=tmp_path) as there:
+        there.home.apply(there.line(endless, summing, a="queue", durable=0.2))
+        for host in ("h2", "h1", "h2"):
+            grows(there.seen)
+            there.move(host, "b")
+        grows(there.seen)
+        whole([*there.seen])
+
+
+def test_items_that_wait_behind_a_connector_and_are_in_a_checkpoint_move(tmp_path: Path):
+    """The sender has forgotten them, since a checkpoint of the receiver contains them: they come from there."""
+    with hosts("h1", "h2", state=tmp_path) as there:
+        there.home.apply(there.line(endless, summing, a="queue", durable=60.0))
+        there.move("h2", "b")
+        grows(there.seen)
+        there.apply(lambda mesh: mesh.suspend("b"))
+        inbox = there.platforms["h2"].deployment(APP).channels["as.from.h1"]
+        eventually(lambda: inbox.depth > 100, "items wait")
+        there.home.checkpoint(APP)
+        outbox = there.home.deployment(APP).channels["as.to.h2"]
+        eventually(lambda: outbox.stored()[0] > inbox.waiting()[0], "the sender has forgotten them")
+        there.move("h1", "b")
+        there.apply(lambda mesh: mesh.resume("b"))
+        grows(there.seen)
+        whole([*there.seen])
+
+
+class Hoard(Slet):
+    """Keeps items until it is told to emit them."""
+
+    out: OutputPort[int]
+
+    def __enter__(self) -> Self:
+        self.waiting: list[int] = []
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Nothing is open."""
+
+    @input_port
+    def x(self, x: int) -> None:
+        """Keep."""
+        self.waiting.append(x)
+
+    def flush(self) -> None:
+        """Emit."""
+        self.waiting, waiting = [], self.waiting
+        for one in waiting:
+            self.out.push(one)
+
+
+@pytest.mark.parametrize("kind", ["direct", "queue"])
+def test_buffered_output_leaves_before_its_slet(kind: str):
+    """The slet emits it in the cut, by its old connections, also if its items then go on at another host."""
+    with hosts("h1", "h2", slets=(Hoard,)) as there:
+        there.home.apply(there.line(endless, Hoard, b=kind))
+        for source, target in (("h1", "h2"), ("h2", "h1"), ("h1", "h2")):
+            hoard = there.component(source, "b").instance
+            eventually(lambda hoard=hoard: len(hoard.waiting) > 10, "items wait")
+            so_far = len(there.seen)
+            there.move(target, "b")
+            eventually(lambda so_far=so_far: len(there.seen) > so_far, "they have been emitted")
+        whole([*there.seen])

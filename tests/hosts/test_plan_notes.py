@@ -1,0 +1,114 @@
+"""What a plan over several hosts says of each of them, before anything has happened."""
+
+from __future__ import annotations
+
+import pytest
+
+from exop import Application
+from exop.hosts.plan_notes import cycles_over_hosts, notes_by_host
+from exop.model.meshes.fragments import Placement
+from exop.model.meshes.mesh import Mesh
+from exop.wiring.changes.move_cost import MoveCost
+from tests.hosts.hosts_rig import check, collect, double, hosts, numbers
+
+
+def spanning() -> Mesh:
+    """Numbers on a, doubled on b, checked and collected on a; others on c."""
+    app = Application("app")
+    twice = app.on("b").add("double", double, item=app.add("numbers", numbers, upto=10_000_000))
+    app.add("collect", collect, item=app.add("check", check, item=twice), into="first")
+    far = app.on("c")
+    far.add("far", collect, item=far.add("beyond", numbers), into="second")
+    return app.build()
+
+
+def notes(before: Mesh, after: Mesh) -> list[str]:
+    """The notes of a change at home `a`, where every state has 1204 bytes."""
+    cost = MoveCost(ahead=0, cut=1204, seconds=0.02, whole="")
+    return [*notes_by_host(Placement(before, "a"), Placement(after, "a"), lambda host, node: cost)]
+
+
+def test_a_cycle_over_hosts_is_named():
+    """Once, with its hosts and the cure; a cycle on one host is not."""
+    app = Application("app")
+    again = app.channel("again", "queue")
+    source = app.add("numbers", numbers, out=again)
+    twice = app.on("b").add("double", double, item=source)
+    app.add("check", check, item=twice, out=again)
+    app.add("collect", collect, item=twice)
+    mesh = app.build()
+    (note,) = cycles_over_hosts(Placement(mesh, "a"))
+    assert note.startswith("the cycle double → check → double is on several hosts (a, b): ")
+    assert note.endswith('connector={"mode": "offline"}')
+    assert [*cycles_over_hosts(Placement(mesh.move("double", to="a"), "a"))] == []
+    assert [*cycles_over_hosts(Placement(spanning(), "a"))] == []
+
+
+def test_a_move_is_told_at_both_hosts():
+    """With the bytes that travel, the connectors that come and go, and the hosts that have nothing to do."""
+    assert notes(spanning(), spanning().move("check", to="b")) == [
+        "on a (home):",
+        "    check leaves for b, with its state: 1,204 bytes in the cut; its stream stops for about 20 ms",
+        "    rewire collect: item: check → check.from.b",
+        "    connect the channel check from b",
+        "    disconnect the channel double from b",
+        "on b:",
+        "    check arrives from a",
+        "    connect the channel check to a",
+        "    disconnect the channel double to a",
+        "not touched: c",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cost", "expected"),
+    [
+        (
+            MoveCost(ahead=104_000_000, cut=0, seconds=0.0612, whole=""),
+            "104 MB ahead; its stream stops for about 60 ms",
+        ),
+        (
+            MoveCost(ahead=1_500_000_000, cut=70_000, seconds=0.04, whole="rows"),
+            "1.5 GB ahead and 70 KB in the cut; its stream stops for about 40 ms",
+        ),
+        (
+            MoveCost(ahead=0, cut=100_000_000, seconds=1.31, whole="rows"),
+            "100 MB in the cut; its stream stops for about 1.3 s: the field 'rows' is one piece",
+        ),
+        ("b is away", "of unknown size (b is away)"),
+    ],
+)
+def test_the_plan_tells_how_long_a_stream_stops(cost: MoveCost | str, expected: str):
+    """With the bytes that travel while it runs and while it stops, and the reason for a long stop."""
+    before = spanning()
+    found = [*notes_by_host(Placement(before, "a"), Placement(before.move("check", to="b"), "a"), lambda *_: cost)]
+    assert f"    check leaves for b, with its state: {expected}" in found
+
+
+def test_a_change_on_one_host_touches_no_other():
+    """A slet without memento travels without state; a replacement stays where it is."""
+    before = spanning()
+    assert notes(before, before.replace("far", collect, into="third"))[-1] == "not touched: a, b"
+    assert "    double leaves for a; it keeps no state" in notes(before, before.move("double", to=None))
+
+
+def test_the_channel_and_its_content_are_told():
+    """A channel with content is named; a direct one has nothing that travels."""
+    app = Application("kept")
+    app.add("collect", collect, item=app.add("numbers", numbers, out=app.channel("queue", "queue")))
+    found = notes(app.build(), app.build().move("queue", to="b"))
+    assert "    the channel queue leaves for b, with its content" in found
+    assert "    the channel queue arrives from a" in found
+
+
+def test_the_plan_of_a_running_application_knows_the_sizes():
+    """The hosts are asked when the plan is shown; nothing is changed."""
+    with hosts("a", "b", "c") as (a, *_):
+        mesh = a.apply(spanning())
+        text = str(a.plan(mesh.move("check", to="b")))
+        assert "  move check: home → b\n" in text
+        assert "check leaves for b, with its state: " in text
+        assert " bytes in the cut; its stream stops for about " in text
+        assert "  not touched: c" in text
+        assert a.mesh("app") == mesh
+        a.remove("app")

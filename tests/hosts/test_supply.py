@@ -1,0 +1,74 @@
+"""The code that a host lacks: a bundle travels there, and anything else is refused in the plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from exop import Application, Platform
+from exop.errors import BundleError, PlanError
+from exop.model.meshes.mesh import Mesh
+from tests.bundle.folders import speeds, started, states
+from tests.hosts.hosts_rig import SEEN, collect, hosts, numbers
+from tests.rig import PATIENCE
+
+
+def summing(a: Platform, tmp_path: Path) -> Mesh:
+    """Numbers on a, added up on b by a slet of a bundle that only a has, collected on a."""
+    started(a, speeds(tmp_path))
+    app = Application("app")
+    source = app.add("numbers", numbers, upto=4)
+    app.add("collect", collect, item=app.on("b").add("sum", a.slets()["speeds@1.0.0:add_up"], number=source))
+    return app.build()
+
+
+def test_a_bundle_that_the_host_lacks_travels_along(tmp_path: Path):
+    """It is installed and started before the host opens its slets; one that is there already is not sent again."""
+    with hosts("a", "b") as (a, b):
+        mesh = summing(a, tmp_path)
+        a.apply(mesh)
+        assert states(b) == {"speeds@1.0.0": "started"}
+        assert a.wait("app", PATIENCE)
+        assert SEEN["all"] == [1, 3, 6, 10]
+        a.remove("app")
+
+
+def test_the_plan_names_the_bundle_that_travels(tmp_path: Path):
+    """Nothing is sent before the change is made."""
+    with hosts("a", "b") as (a, b):
+        mesh = a.apply(summing(a, tmp_path).move("sum", to=None))
+        plan = a.plan(mesh.move("sum", to="b"))
+        assert "the bundle speeds@1.0.0 travels to b, which lacks speeds@1.0.0:add_up" in str(plan)
+        assert states(b) == {}
+        a.remove("app")
+
+
+def test_a_host_that_takes_no_bundle_refuses_the_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The error names the host, the bundle and the cure, and nothing runs anywhere."""
+    with hosts("a", "b") as (a, b):
+        mesh = summing(a, tmp_path)
+
+        def refuse(archive: bytes, name: str) -> None:
+            raise BundleError(bundle=name, problem="is not permitted", cure="ask its admin")
+
+        monkeypatch.setattr(b.bundles, "install_archive", refuse)
+        with pytest.raises(
+            PlanError, match=r"b lacks the bundle speeds@1.0.0, and does not take it from a: .*permitted"
+        ):
+            a.apply(mesh)
+        assert a.applications() == b.applications() == []
+
+
+def test_code_in_no_bundle_is_refused_in_the_plan():
+    """A plugin does not travel: the plan names the slet, the host and what to install there."""
+    with hosts("a", "b") as (a, b):
+        app = Application("app")
+        app.add("collect", collect, item=app.add("numbers", numbers, upto=4))
+        mesh = a.apply(app.build())
+        b.catalog.slets = {name: one for name, one in b.catalog.slets.items() if not name.endswith(":collect")}
+        with pytest.raises(
+            PlanError, match=r"app: on b, the code of test:collect is not here; install the plugin test"
+        ):
+            a.plan(mesh.move("collect", to="b"))
+        a.remove("app")

@@ -1,0 +1,105 @@
+"""What each host hands over and takes over in a change of the whole mesh, before anything happens."""
+
+from __future__ import annotations
+
+import pytest
+
+from exop import Application
+from exop.errors import PlanError
+from exop.hosts.moves.transfer import Moves, Rest, Transfer
+from exop.model.meshes.fragments import Placement
+from exop.model.meshes.mesh import Mesh
+from tests.change.tools import endless, plain, summing, writing
+
+
+def mesh(**hosts: str) -> Mesh:
+    """Make source -> (direct) -> first and second -> (queue) -> sink, at these hosts; home is `a`."""
+    app = Application("app")
+    numbers = app.add("source", endless)
+    both = app.channel("both", "queue")
+    app.add("first", summing, x=numbers, out=both)
+    app.add("second", plain, x=numbers, out=both)
+    app.add("sink", writing([]), x=both)
+    made = app.build()
+    for name, host in hosts.items():
+        made = made.move(name, to=host)
+    return made
+
+
+def moves(before: Mesh, after: Mesh) -> Moves:
+    """The moves between two meshes whose home is `a`."""
+    return Moves(Placement(before, "a"), Placement(after, "a"))
+
+
+def found(before: Mesh, after: Mesh) -> dict[str, Transfer]:
+    """The transfers between two meshes whose home is `a`."""
+    return moves(before, after).hosts
+
+
+def test_a_change_without_a_move_hands_over_nothing():
+    """A host takes part in no transfer because of other edits."""
+    there = mesh(first="b")
+    assert found(there, there.suspend("first")) == {}
+
+
+def test_a_node_moves_from_its_host_to_another_one():
+    """Its new host is cut after its old one; the connectors are new, so nothing is in them."""
+    assert found(mesh(), mesh(first="b")) == {
+        "a": Transfer(departing={"first": "b"}),
+        "b": Transfer(arriving={"first": "a"}, wave=1),
+    }
+
+
+def test_the_events_on_the_way_to_a_node_that_comes_home_go_to_its_port():
+    """The host that has the channel delivers what the former host has not processed."""
+    back = found(mesh(first="b"), mesh())
+    rests = {rest.outbox: rest for rest in back["a"].rests}
+    assert rests["source.to.b"] == Rest("a", "b", "source.to.b", "source.from.a", ports=("first.x",))
+    assert rests["both.to.a"] == Rest("b", "a", "both.to.a", "both.from.b", channel="both")
+    assert back["b"].received == {"source.from.a": ["a"]}
+    assert back["b"].sent == {"both.to.a": ["a"]}
+    assert (back["b"].wave, back["a"].wave) == (0, 1)
+
+
+def test_the_events_on_the_way_to_a_node_that_moves_on_go_directly_to_its_port():
+    """From `b` to `c`: what `a` has sent and `b` has not processed is in front of what the new connector brings."""
+    on = found(mesh(first="b"), mesh(first="c"))
+    assert [(rest.outbox, rest.ports) for rest in on["c"].rests] == [("source.to.b", ("first.x",))]
+    assert [(rest.outbox, rest.channel) for rest in on["a"].rests] == [("both.to.a", "both")]
+    assert on["b"].wave < on["a"].wave < on["c"].wave
+
+
+def test_a_port_that_leaves_a_shared_connector_takes_its_events_along():
+    """The connector goes on for the other port, and what it has on its way is delivered to this one, too."""
+    home = moves(mesh(first="b", second="b"), mesh(second="b"))
+    assert home.renewed == {"app/both/b>a"}  # another producer stays there, and this one pushes directly now
+    rests = {rest.outbox: rest for rest in home.hosts["a"].rests}
+    assert rests["source.to.b"].ports == ("first.x",)
+
+
+def test_a_connector_begins_anew_when_a_port_joins():
+    """What is on its way is delivered to the ports that were there, and the port that joins has it already."""
+    joins = moves(mesh(second="b"), mesh(first="b", second="b"))
+    assert joins.renewed == {"app/source/a>b"}
+    assert [rest.ports for rest in joins.hosts["b"].rests] == [("second.x",)]
+
+
+def test_a_port_that_moves_from_one_connector_to_another_one_gets_its_rest_directly():
+    """What is on the way to `b` is for the port that moves alone."""
+    on = moves(mesh(first="b", second="c"), mesh(first="c", second="c"))
+    assert "app/source/a>c" in on.renewed
+    assert {(rest.target, *rest.ports) for rest in on.hosts["c"].rests} == {("b", "first.x"), ("c", "second.x")}
+
+
+def test_a_queue_moves_with_its_content_behind_what_is_on_the_way():
+    """The consumer there gets the rest of the connector first, then the content."""
+    moved = found(mesh(sink="b"), mesh(sink="b", both="b"))
+    assert moved["a"].contents == {"both": "b"}
+    assert moved["b"].restored == {"both": "a"}
+    assert moved["b"].rests == [Rest("a", "b", "both.to.b", "both.from.a", ports=("sink.x",))]
+
+
+def test_hosts_that_would_wait_for_each_other_are_refused():
+    """A move in each direction at once has no order of the cuts."""
+    with pytest.raises(PlanError, match="a and b would both hand over"):
+        found(mesh(first="b"), mesh(second="b"))

@@ -1,0 +1,381 @@
+"""The sending half of a remote connector: numbers, credit, what it stores until it is acknowledged."""
+
+import pyarrow as pa
+import pytest
+
+from exop import Batch, EndOfStream, Punctuation
+from exop.errors import NotStorable, PlanError, UnknownName
+from exop.model.slets.ports import PortType
+from exop.runtime.channels.outbox import CONNECTED, LOST, SEPARATE, Outbox
+from exop.runtime.channels.wire import Progress
+from tests.rig import eventually
+from tests.runtime.channels.wires import PairedWires, inbox, outbox, payloads
+from tests.runtime.rig import Log, driven, finished, joined
+
+
+@pytest.fixture
+def wires():
+    """A connection that a test moves."""
+    return PairedWires()
+
+
+def pair(wires, **settings):
+    """Both halves, the way in, and what arrives when the worker is asked."""
+    sender, receiver = outbox(wires, **settings), inbox(wires, **settings)
+    receiver.typed([PortType()])
+    log = Log()
+    joined(receiver, log)
+    return sender, receiver, sender.entry(()), log
+
+
+def delivered(receiver, log):
+    """Deliver what waits in the inbox, as its worker does."""
+    worker = receiver.worker or _worker(receiver)
+    while receiver.entries:
+        receiver.drain(worker, 64)
+    receiver.drain(worker, 64)
+    return log.seen
+
+
+def _worker(receiver):
+    from exop.runtime.drivers.worker import Worker
+
+    worker = Worker("test")
+    worker.serve((receiver,))
+    return worker
+
+
+def test_what_is_pushed_arrives_once_in_order_and_in_its_form(wires):
+    """Items, lists, record batches, punctuations and the end keep their order, and lists stay whole."""
+    sender, receiver, entry, log = pair(wires)
+    entry.push(1)
+    entry.push({"n": 2})
+    entry.push_batch([3, 4])
+    entry.control(Punctuation(4))
+    entry.push_batch(pa.record_batch({"n": [5, 6]}))
+    entry.push_batch(Batch([]))
+    entry.control(EndOfStream())
+    wires.pump()
+    assert delivered(receiver, log) == [1, {"n": 2}, 3, 4, Punctuation(4), {"n": 5}, {"n": 6}, EndOfStream()]
+    assert log.calls == ["push", "push", "push_batch", "control", "push_batch", "control"]
+    wires.pump()
+    assert (sender.depth, sender.metrics()["acknowledged"]) == (0, 8)
+
+
+def test_single_items_share_a_frame_and_lists_have_their_own(wires):
+    """Consecutive items of one kind travel together, up to the size that the wire asks for."""
+    _, receiver, entry, log = pair(wires)
+    for number in range(100):
+        entry.push(number)
+    entry.push_batch([100, 101])
+    wires.pump()
+    assert [frame.events for frame in wires.frames] == [100, 2]
+    assert delivered(receiver, log) == list(range(102))
+
+
+def test_nothing_is_sent_beyond_the_credit(wires):
+    """The inbox accepts as many as it has room for; the others wait in the outbox until it has delivered."""
+    sender, receiver, entry, log = pair(wires, capacity=4)
+    for number in range(4):
+        entry.push(number)
+    wires.pump()
+    receiver._done = 4  # acknowledged by an inbox that still holds them
+    wires.pump(1)
+    for number in range(4, 8):
+        entry.push(number)
+    wires.pump()
+    assert (receiver.depth, sender.cursor) == (4, 4)
+    assert delivered(receiver, log) == [0, 1, 2, 3]
+    wires.pump()
+    assert delivered(receiver, log) == list(range(8))
+
+
+def test_a_full_outbox_keeps_its_pusher_waiting_until_items_are_acknowledged(wires):
+    """The capacity counts what is not acknowledged, sent or not."""
+    sender, receiver, entry, log = pair(wires, capacity=3)
+    driver = driven(lambda _: [entry.push(number) for number in range(5)])
+    eventually(lambda: driver.waits_at is sender)
+    wires.pump()
+    assert driver.waits_at is sender
+    assert delivered(receiver, log) == [0, 1, 2]
+    wires.pump()
+    finished(driver)
+    wires.pump()
+    assert delivered(receiver, log) == [0, 1, 2, 3, 4]
+
+
+def test_a_synchronous_pusher_waits_for_each_acknowledgement(wires):
+    """In the mode `sync`, the next item is pushed when the slet behind the connector has returned."""
+    sender, receiver, entry, log = pair(wires, mode="sync")
+    driver = driven(lambda _: [entry.push(number) for number in range(3)])
+    for number in range(3):
+        eventually(lambda: sender.depth == 1 and driver.waits_at is sender)
+        wires.pump()
+        assert delivered(receiver, log) == list(range(number + 1))
+        wires.pump()
+    finished(driver)
+
+
+@pytest.mark.parametrize("ack", ["received", "done"])
+def test_events_are_sent_again_after_a_lost_connection(wires, ack):
+    """What was sent and not received is sent again; what was received twice is dropped by its number."""
+    sender, receiver, entry, log = pair(wires, ack=ack)
+    entry.push(0)
+    wires.pump()
+    entry.push(1)
+    entry.push_batch([2, 3])
+    sent = sender.frames(1000)
+    assert [frame.first for frame in sent] == [1, 2]
+    wires.lose()
+    assert not sender.frames(1000)
+    wires.heal()
+    entry.push(4)
+    wires.pump()
+    assert delivered(receiver, log) == [0, 1, 2, 3, 4]
+    wires.pump()
+    assert sender.depth == 0
+
+
+def test_an_inbox_that_returns_without_its_content_is_shown_as_lost(wires):
+    """Events that were acknowledged are gone on both sides: the connector waits, and its trouble says so."""
+    sender, receiver, entry, log = pair(wires)
+    entry.push(0)
+    wires.pump()
+    delivered(receiver, log)
+    wires.pump()
+    assert sender.depth == 0
+    receiver.close()
+    inbox(wires)
+    entry.push(1)
+    wires.pump()
+    assert sender.metrics()["state"] == LOST
+    assert "app/c/a>b has lost its state: b has returned without the events 0 to 0" in sender.trouble
+    assert sender.depth == 1
+
+
+def test_an_inbox_that_returns_with_its_content_goes_on(wires):
+    """With the captured number, the outbox sends what followed."""
+    sender, receiver, entry, log = pair(wires, ack="stable")
+    entry.push(0)
+    wires.pump()
+    held = receiver.capture()
+    receiver.committed()
+    entry.push(1)
+    wires.pump()
+    assert sender.metrics()["acknowledged"] == 1
+    receiver.close()
+    wires.lose()
+    other = inbox(wires, ack="stable")
+    other.restore(held)
+    other.typed([PortType()])
+    log = Log()
+    joined(other, log)
+    wires.heal()
+    wires.pump()
+    assert sender.state == CONNECTED
+    assert delivered(other, log) == [0, 1]
+
+
+def test_an_outbox_that_returns_empty_is_shown_as_lost(wires):
+    """New events would have the numbers of old ones, and the inbox would drop them."""
+    sender, receiver, entry, log = pair(wires)
+    entry.push(0)
+    wires.pump()
+    delivered(receiver, log)
+    sender.close()
+    other = outbox(wires)
+    other.entry(()).push("new")
+    wires.pump()
+    assert other.state == LOST
+    assert "this platform has returned without the events before 1" in other.trouble
+    assert delivered(receiver, log) == [0]
+
+
+@pytest.mark.parametrize("ack", ["received", "done"])
+def test_an_inbox_that_was_full_reports_its_credit(wires, ack):
+    """At each level: also if all that it has received is acknowledged, since nothing more comes without credit."""
+    _, receiver, entry, log = pair(wires, ack=ack, capacity=4)
+    for item in range(4):
+        entry.push(item)
+    wires.pump()
+    assert (receiver.depth, receiver.progress().credit) == (4, 4)
+    wires.woken.clear()
+    assert delivered(receiver, log) == [0, 1, 2, 3]
+    assert receiver.key in wires.woken
+    assert receiver.progress().credit == 8
+
+
+def test_an_operator_accepts_what_an_inbox_has_lost(wires):
+    """The outbox goes on with the oldest event that it stores."""
+    sender, receiver, entry, log = pair(wires)
+    with pytest.raises(PlanError, match="there is nothing to accept"):
+        sender.accept_loss()
+    entry.push_batch([0, 1])
+    wires.pump()
+    delivered(receiver, log)
+    wires.pump()
+    receiver.close()
+    other, fresh = inbox(wires), Log()
+    other.typed([PortType()])
+    joined(other, fresh)
+    entry.push(2)
+    wires.pump()
+    assert sender.state == LOST
+    sender.accept_loss()
+    entry.push(3)
+    wires.pump()
+    assert delivered(other, fresh) == [2, 3]
+    wires.pump()
+    assert (sender.trouble, sender.depth) == (None, 0)
+
+
+def test_an_operator_accepts_what_an_outbox_has_lost(wires):
+    """New events get numbers behind those that the inbox has received; the wire is asked to take them."""
+    sender, receiver, entry, log = pair(wires)
+    entry.push_batch([0, 1])
+    wires.pump()
+    sender.close()
+    other = outbox(wires)
+    wires.pump()
+    assert other.state == LOST
+    wires.woken.clear()
+    other.accept_loss()
+    assert wires.woken == [other.key]
+    other.entry(()).push("new")
+    wires.lose()
+    wires.heal()
+    wires.pump()
+    assert delivered(receiver, log) == [0, 1, "new"]
+    wires.pump()
+    assert other.depth == 0
+
+
+def test_an_outbox_that_returns_with_its_content_goes_on(wires):
+    """It numbers as before: events that the inbox has already are not sent again."""
+    sender, receiver, entry, log = pair(wires)
+    entry.push_batch([0, 1])
+    held = sender.capture()
+    entry.push(2)
+    wires.pump()
+    assert delivered(receiver, log) == [0, 1, 2]
+    sender.close()
+    other = outbox(wires)
+    other.restore(held)
+    entry = other.entry(())
+    for number in (2, 3):  # the source sends again what followed the checkpoint
+        entry.push(number)
+    wires.pump()
+    assert delivered(receiver, log) == [0, 1, 2, 3]
+    wires.pump()
+    assert other.depth == 0
+
+
+def test_items_are_sent_when_a_checkpoint_contains_them(wires):
+    """With `after_checkpoint`: when it is committed. After a restart, the inbox has none that is pushed again."""
+    sender, receiver, entry, log = pair(wires)
+    sender.after_checkpoint = True
+    entry.push_batch([0, 1])
+    held = sender.capture()
+    entry.push(2)
+    wires.pump()
+    assert delivered(receiver, log) == []  # the checkpoint may still fail
+    sender.committed()
+    wires.pump()
+    assert delivered(receiver, log) == [0, 1]
+    sender.close()
+    other = outbox(wires, after_checkpoint=True)
+    other.restore(held)
+    entry = other.entry(())
+    entry.push(3)  # other items than before the restart, since streams meet in another order
+    wires.pump()
+    other.capture()
+    other.committed()
+    wires.pump()
+    assert delivered(receiver, log) == [0, 1, 3]
+
+
+def test_what_is_not_acknowledged_can_be_taken_out_from_any_number(wires):
+    """A change hands over the payloads from the number on that the consuming host has processed."""
+    sender, _, entry, _ = pair(wires)
+    entry.push_batch([0, 1, 2])
+    entry.push(3)
+    entry.control(Punctuation(3))
+    assert payloads(sender) == [("push_batch", [0, 1, 2]), ("push", 3), ("control", Punctuation(3))]
+    assert payloads(sender, 2) == [("push_batch", [2]), ("push", 3), ("control", Punctuation(3))]
+    assert payloads(sender, 4) == [("control", Punctuation(3))]
+
+
+def test_a_connector_of_another_epoch_is_not_resumed(wires):
+    """Frames of another epoch reach no inbox."""
+    sender, receiver = outbox(wires, epoch=1), inbox(wires, epoch=2)
+    sender.entry(()).push(0)
+    wires.pump()
+    assert sender.metrics()["state"] == "disconnected (another epoch)"
+    assert not receiver.entries
+
+
+def test_an_item_without_a_form_as_bytes_is_refused_when_it_is_pushed(wires):
+    """The producer fails at that item; nothing of a batch that contains one is stored."""
+    sender = outbox(wires)
+    entry = sender.entry(())
+    with pytest.raises(NotStorable):
+        entry.push(object())
+    with pytest.raises(NotStorable):
+        entry.push_batch([1, object()])
+    assert sender.depth == 0
+
+
+def test_a_peer_that_the_platform_does_not_know_is_refused():
+    """Without a wire to the peer, the channel does not open."""
+
+    class Unknown(dict):
+        def __missing__(self, name):
+            raise UnknownName(place="the platform 'a'", kind="peer", name=name, known=self)
+
+    sender = Outbox("c.to.b", peer="b", key="k")
+    sender.wires = Unknown()
+    with pytest.raises(UnknownName, match="peer 'b'"):
+        sender.open()
+
+
+def test_a_report_that_claims_too_much_drops_nothing_that_was_not_sent(wires):
+    """A peer harms only itself."""
+    sender = outbox(wires)
+    entry = sender.entry(())
+    entry.push(0)
+    sender.acknowledged(Progress("x", 10, 10, 20))
+    assert sender.depth == 1
+
+
+def test_classes_change_their_version_where_they_wait(wires):
+    """An exchange reaches every item, sent or not."""
+    sender, receiver, entry, log = pair(wires)
+    entry.push(1)
+    sender.resumed(receiver.progress())
+    sender.frames(100)
+    entry.push_batch([2, 3])
+    sender.exchange(lambda one: [10 * each for each in one] if isinstance(one, list) else 10 * one)
+    assert payloads(sender) == [("push", 10), ("push_batch", [20, 30])]
+    wires.lose()
+    wires.heal()
+    wires.pump()
+    assert delivered(receiver, log) == [10, 20, 30]
+
+
+def test_a_separate_item_is_sent_by_its_pusher_and_others_by_the_sender_thread(wires, monkeypatch):
+    """An item that follows shortly after such a one, and a list, wake the sender thread, which sends in batches."""
+    clock = [1000.0]
+    monkeypatch.setattr("exop.runtime.channels.outbox.time.monotonic", lambda: clock[0])
+    _, _, entry, _ = pair(wires)
+    for pause, push, item, here in (
+        (1.0, entry.push, 1, True),
+        (SEPARATE / 2, entry.push, 2, False),
+        (SEPARATE, entry.push, 3, True),
+        (1.0, entry.push_batch, [4, 5], False),
+    ):
+        wires.pump()  # everything is sent: the next push wakes the wire
+        wires.sent_now.clear()
+        wires.woken.clear()
+        clock[0] += pause
+        push(item)
+        assert (len(wires.woken), bool(wires.sent_now)) == (1, here)
