@@ -1,0 +1,200 @@
+"""`EngineSlet`: runs one query on an `Engine` as a slet."""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from math import inf
+from typing import Any, ClassVar, Final, Self
+
+from exop.engine.engine import Engine, EngineState
+from exop.errors import QueryError, QueryInterrupted, StoredStateError
+from exop.model.items import EndOfStream, Punctuation
+from exop.model.slets.slet import Slet, spec_of
+from exop.runtime.supervision.watchdog import SAMPLER
+from exop.safe_repr import error_text
+
+#: Seconds from one interrupt of a call to the next.
+_AGAIN: Final = 1.0
+
+
+class EngineSlet(Slet):
+    """The base of slets that run one query on an engine that is called.
+
+    A subclass makes the engine, and declares its input ports. Each of them passes everything to `take`, also the
+    control items:
+
+        @input_port
+        def rows(self, rows: Batch[Row] | Punctuation | EndOfStream) -> Iterator[Batch[Row] | Punctuation]:
+            return self.take("rows", rows)
+
+    The platform converts items to the form of the port once, at the channel. A batch is processed as a whole or not at
+    all, so the policy for failed items applies to batches. Punctuations leave after the results that they complete.
+
+    Attributes:
+        query: The text of the query.
+        time_limit: The maximum number of seconds for one call of the engine, which is then interrupted; 0: no limit.
+        engine: The open engine.
+    """
+
+    query: str
+    time_limit: float = 60.0
+    state: EngineState
+    reopens: ClassVar[bool] = True
+    #: A call of an engine costs far more than a row: a queue passes all rows that wait, up to this number.
+    gathers: ClassVar[int] = 10_000
+
+    @abstractmethod
+    def make_engine(self) -> Engine:
+        """Return a new engine for the settings of this slet, which is not open yet."""
+
+    def __enter__(self) -> Self:
+        self._turn, self._began, self._due, self._interrupted = threading.Lock(), 0.0, inf, False
+        self._changed, self._calls, self._busy, self._rows = False, 0, 0.0, 0
+        self._ports = tuple(getattr(self, "inputs", ())) or tuple(port.name for port in spec_of(type(self)).inputs)
+        engine = self._opened()
+        try:
+            self._restore(engine, self.state)
+        except BaseException:
+            engine.close()
+            raise
+        self.engine = engine
+        SAMPLER.add(self._check_limit)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        engine = self.__dict__.pop("engine", None)
+        if engine is not None:
+            engine.close()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Restore the engine from a memento that the platform assigns while the slet is open."""
+        if name == "state" and "engine" in self.__dict__:
+            self._restore(self.engine, value)
+            self._changed = False
+        super().__setattr__(name, value)
+
+    @classmethod
+    def deep_check(cls, settings: Mapping[str, Any], inputs: Mapping[str, Any]) -> Callable[[], None]:
+        """Let the engine check the query without data; return the function that closes the engine.
+
+        Raises:
+            QueryError: the query is invalid.
+        """
+        return cls(state=EngineState(), **settings)._opened().close
+
+    def take(self, port: str, payload: Any) -> Iterator[Any]:
+        """Process a batch or a control item that arrives at *port*; return the results.
+
+        Raises:
+            QueryError: the engine raises an exception, which is the cause of this error.
+            QueryInterrupted: the call took longer than `time_limit`.
+        """
+        if isinstance(payload, (Punctuation, EndOfStream)):
+            return iter(self._reached(port, payload))
+        results = self._called(port, lambda: self.engine.push(port, payload))
+        self._rows += len(payload) if isinstance(payload, list) else payload.num_rows
+        return iter(results)
+
+    def flush(self) -> None:
+        """Take a snapshot of the engine into the memento. Called while nothing arrives, before the memento is read."""
+        if self._changed:
+            state, engine = self.state, self.engine
+            state.snapshot = b"".join(self._called("", lambda: [engine.snapshot()]))
+            state.engine, state.version = engine.name, engine.version
+            self._changed = False
+
+    def metrics(self) -> dict[str, int | float | str]:
+        """Return the number of calls of the engine, their duration, the number of rows, and the engine's metrics."""
+        own = {"engine_calls": self._calls, "engine_ms": round(self._busy * 1000, 1), "engine_rows": self._rows}
+        return {**own, **self.engine.metrics()}
+
+    def _reached(self, port: str, mark: Punctuation | EndOfStream) -> list[Any]:
+        """Advance the engine to the earliest time of all inputs, if that has become later."""
+        times, before = self.state.times, self._complete()
+        known = times.get(port, -inf)
+        times[port] = max(known, mark.time) if isinstance(mark, Punctuation) else inf
+        now = self._complete()
+        if now <= before:
+            return []
+        try:
+            results = self._called(port, lambda: self.engine.advance(now))
+        except BaseException:
+            times[port] = known  # the control item will arrive again
+            raise
+        return results if now == inf else [*results, Punctuation(now, getattr(mark, "idle", None))]
+
+    def _complete(self) -> float:
+        return min((self.state.times.get(port, -inf) for port in self._ports), default=-inf)
+
+    def _opened(self) -> Engine:
+        """Return a new engine with the query."""
+        engine = self.make_engine()
+        try:
+            engine.compile(self.query)
+        except Exception as error:
+            engine.close()
+            raise self._error("", error) from error
+        return engine
+
+    def _restore(self, engine: Engine, state: EngineState) -> None:
+        """Let *engine* continue with the snapshot in a memento, if there is one."""
+        if not state.engine:
+            return
+        if state.engine != engine.name or state.version > engine.version:
+            held, known = f"{state.engine}, version {state.version}", f"{engine.name}, up to version {engine.version}"
+            cure = "use the engine that wrote it, or start without state (`exop replace --lose-state`)"
+            problem = f"it is a snapshot of {held}; this engine reads those of {known}"
+            raise StoredStateError(what=f"the state of {spec_of(type(self)).name}", problem=problem, cure=cure)
+        try:
+            engine.restore(state.snapshot, state.version)
+        except Exception as error:
+            raise self._error("", error) from error
+
+    def _called(self, port: str, call: Callable[[], Iterable[Any]]) -> list[Any]:
+        """Return all results of a call of the engine, which `_check_limit` interrupts if it takes too long."""
+        began = time.monotonic()
+        with self._turn:
+            self._began, self._due = began, began + (self.time_limit or inf)
+        try:
+            results = list(call())
+            self._changed = True
+            return results
+        except Exception as error:
+            raised = self._error(port, error)
+            if port:
+                with suppress(QueryError):  # the platform stores the memento with the failed item
+                    self.flush()
+            raise raised from error
+        finally:
+            with self._turn:
+                self._began, self._interrupted = 0.0, False
+            self._calls += 1
+            self._busy += time.monotonic() - began
+
+    def _error(self, port: str, error: Exception) -> QueryError:
+        """Return the error for an exception of the engine, with the slet, the port, the query and the position."""
+        facts = {"slet": spec_of(type(self)).name, "port": port, "query": self.query}
+        if getattr(self, "_interrupted", False):
+            return QueryInterrupted(**facts, limit=self.time_limit)
+        if isinstance(error, QueryError):
+            return QueryError(**{**error.facts, **facts})
+        return QueryError(**facts, problem=error_text(error))
+
+    def _check_limit(self) -> bool:
+        """Interrupt a call that exceeds its limit, in another thread; return whether the slet is open."""
+        if "engine" not in self.__dict__:
+            return False
+        if self._began and time.monotonic() >= self._due:
+            self._due += _AGAIN  # an engine that was between two statements may have missed it
+            threading.Thread(target=self._interrupt, args=(self._began,), name="exop interrupt", daemon=True).start()
+        return True
+
+    def _interrupt(self, began: float) -> None:
+        with self._turn:
+            if self._began == began:
+                self._interrupted = True
+                self.engine.interrupt()

@@ -1,0 +1,276 @@
+"""`DuckDb`: one query on a DuckDB of its own, in memory and locked down."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from functools import lru_cache
+from math import inf, nextafter
+from typing import Any, Final
+
+import duckdb
+import pyarrow as pa
+
+from exop.engine import Engine
+from exop.errors import QueryError, SettingError
+
+from .queries import WINDOW, declared, parsed, position
+
+#: The units of an event time, per second.
+UNITS: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+_LOCKED: Final = {
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+}
+#: The view of the batch that arrives, and the prefix of tables with rows of windows that are not complete.
+_ARRIVING: Final = "_exop_arriving"
+_WAITING: Final = "_exop_waiting_"
+
+
+def connected(memory: str, threads: int) -> Any:
+    """Open a database in memory, which reads no files, loads no extensions, and cannot be configured."""
+    base = duckdb.connect(":memory:", config={**_LOCKED, "memory_limit": memory, "threads": str(threads)})
+    base.execute("SET lock_configuration = true")
+    return base
+
+
+@lru_cache(maxsize=128)
+def schema_of(columns: str, setting: str) -> pa.Schema:
+    """Read `"time bigint, speed double"`.
+
+    Raises:
+        SettingError: it is no list of columns.
+    """
+    base = connected("64MB", 1)
+    try:
+        tables = declared(f"CREATE TABLE read ({columns})")
+        base.execute(tables[0])
+        return base.sql("SELECT * FROM read").to_arrow_table().schema
+    except (QueryError, duckdb.Error) as error:
+        problem = str(error).splitlines()[0]
+        raise SettingError(place="", setting=setting, problem=f"{columns!r} is no list of columns: {problem}") from None
+    finally:
+        base.close()
+
+
+class DuckDb(Engine):
+    """Answers a query over each batch or, with an event time, over the rows that punctuations complete."""
+
+    name = "duckdb"
+
+    def __init__(
+        self,
+        inputs: Mapping[str, str],
+        out: pa.Schema,
+        event_time: Mapping[str, str],
+        tables: str,
+        dialect: str,
+        memory: str,
+        threads: int,
+    ) -> None:
+        self._inputs, self._out, self._times = inputs, out, {port: text.split() for port, text in event_time.items()}
+        self._tables, self._dialect = tables, dialect
+        self._base = connected(memory, threads)
+        self._late, self._complete = 0, -inf
+
+    def compile(self, query: str) -> None:
+        """Create the tables, and analyse the query without running it."""
+        self._query = query
+        try:
+            for statement in declared(self._tables):
+                self._base.execute(statement)
+        except duckdb.Error as error:
+            raise QueryError(problem=f"the setting `tables`: {error}") from error
+        found = parsed(query, self._dialect)
+        self._statements, self._seconds = found.statements, found.seconds
+        self._changes = len(found.statements) > 1 or not found.selects
+        if self._seconds and not self._times:
+            raise QueryError(problem="a window needs the setting `event_time`", position=max(0, query.find("window")))
+        for port, columns in self._inputs.items():
+            if self._times:
+                self._base.execute(f"CREATE TABLE {_quoted(_WAITING + port)} ({columns})")
+                self._show(port, "true")
+            else:
+                self._base.register(port, schema_of(columns, "columns").empty_table())
+        with self._reported():
+            for statement in self._statements[:-1]:
+                self._base.execute(f"EXPLAIN {statement}")
+            self._base.execute(f"{'DESCRIBE' if found.selects else 'EXPLAIN'} {self._statements[-1]}")
+            if found.selects:
+                self._check_columns({name: kind for name, kind, *_ in self._base.fetchall()})
+
+    def push(self, port: str, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        """Answer the query over the batch or, with an event time, store the rows that are not late."""
+        if self._times:
+            self._store(port, batch)
+            return []
+        self._base.register(port, pa.table(batch))
+        try:
+            with self._reported(), self._transaction() if self._changes else nullcontext():
+                return self._answer()
+        finally:
+            if len(self._inputs) > 1:
+                self._base.register(port, batch.schema.empty_table())
+
+    def _store(self, port: str, batch: pa.RecordBatch) -> None:
+        names = ", ".join(map(_quoted, batch.schema.names))
+        self._base.register(_ARRIVING, pa.table(batch))
+        try:
+            with self._reported(), self._transaction():
+                rows = f"SELECT {names} FROM {_ARRIVING} WHERE NOT {self._until(port)} <= {self._bound}"
+                self._base.execute(f"INSERT INTO {_quoted(_WAITING + port)} ({names}) {rows}")
+                stored = self._base.fetchone()[0]
+        finally:
+            self._base.unregister(_ARRIVING)
+        self._late += batch.num_rows - stored
+
+    def advance(self, time: float) -> list[pa.RecordBatch]:
+        """Answer the query over the rows that are complete, and drop them."""
+        before, self._complete = self._complete, time
+        if not self._times:
+            return []
+        try:
+            with self._reported(), self._transaction():
+                for port in self._inputs:
+                    self._show(port, f"{self._until(port)} <= {self._bound}")
+                results = self._answer()
+                for port in self._inputs:
+                    self._base.execute(
+                        f"DELETE FROM {_quoted(_WAITING + port)} WHERE {self._until(port)} <= {self._bound}"
+                    )
+                return results
+        except BaseException:
+            self._complete = before
+            raise
+
+    def snapshot(self) -> bytes:
+        """Return all tables in Arrow's format, and the time, behind a line that describes them."""
+        parts = {name: self._base.sql(f"SELECT * FROM {_quoted(name)}").to_arrow_table() for name in self._all()}
+        written = {name: _written(table) for name, table in parts.items()}
+        time = None if self._complete == -inf else str(self._complete)
+        head = {"time": time, "late": self._late, "tables": {name: len(part) for name, part in written.items()}}
+        return b"".join([json.dumps(head).encode(), b"\n", *written.values()])
+
+    def restore(self, state: bytes, version: int) -> None:
+        """Fill the tables; those of the snapshot have to be those of this query."""
+        line, _, rest = state.partition(b"\n")
+        head = json.loads(line)
+        found = {}
+        for name, size in head["tables"].items():
+            found[name], rest = pa.ipc.open_stream(rest[:size]).read_all(), rest[size:]
+        known = {name: self._base.sql(f"SELECT * FROM {_quoted(name)}").to_arrow_table().schema for name in self._all()}
+        for name, table in found.items():
+            if name not in known or not table.schema.equals(known[name]):
+                shown, columns = name.removeprefix(_WAITING), ", ".join(map(_column, table.schema))
+                problem = f"the state has a table {shown} ({columns}), and the query has none like that"
+                raise QueryError(problem=f"{problem}; start without state (`exop replace --lose-state`)")
+        with self._transaction():
+            for name in known:
+                self._base.execute(f"DELETE FROM {_quoted(name)}")
+                if name in found:
+                    self._base.register(_ARRIVING, found[name])
+                    self._base.execute(f"INSERT INTO {_quoted(name)} SELECT * FROM {_ARRIVING}")
+                    self._base.unregister(_ARRIVING)
+        self._late, self._complete = head["late"], -inf if head["time"] is None else float(head["time"])
+
+    def interrupt(self) -> None:
+        """Interrupt the statement in progress."""
+        self._base.interrupt()
+
+    def close(self) -> None:
+        """Close the database."""
+        self._base.close()
+
+    def metrics(self) -> dict[str, int | float | str]:
+        """Return the number of late rows, which were dropped."""
+        return {"late_rows": self._late}
+
+    def _answer(self) -> list[pa.RecordBatch]:
+        """Run all statements, and return the results of the last one in the declared columns."""
+        for statement in self._statements[:-1]:
+            self._base.execute(statement)
+        table = self._base.sql(self._statements[-1]).to_arrow_table()
+        self._check_columns({field.name: field.type for field in table.schema})
+        result = table.select(self._out.names).cast(self._out)
+        return [batch for batch in result.combine_chunks().to_batches() if batch.num_rows]
+
+    def _check_columns(self, found: Mapping[str, Any]) -> None:
+        if sorted(found) != sorted(self._out.names):
+            columns = ", ".join(f"{name} {kind}" for name, kind in found.items())
+            problem = f"it returns the columns {columns}, not those of `out_columns` ({', '.join(self._out.names)})"
+            raise QueryError(problem=problem)
+
+    def _show(self, port: str, condition: str) -> None:
+        """Make the view that the query reads: rows of the input, with the columns `event` and window."""
+        columns = ["*"]
+        if port in self._times:
+            columns.append(f"{self._event(port)} AS event")
+        if self._seconds:
+            length = f"to_microseconds({round(self._seconds * 1_000_000)})"
+            start = f"time_bucket({length}, {self._event(port)}, TIMESTAMP '1970-01-01')"
+            columns.append(f"{{'start': {start}, 'end': {start} + {length}}} AS {WINDOW}")
+        rows = f"SELECT {', '.join(columns)} FROM {_quoted(_WAITING + port)} WHERE {condition}"
+        self._base.execute(f"CREATE OR REPLACE VIEW {_quoted(port)} AS {rows}")
+
+    def _event(self, port: str) -> str:
+        """Return the expression for the event time of a row, as a timestamp."""
+        column, unit = self._times[port]
+        return f"make_timestamp(CAST({_quoted(column)} * (1000000.0 / {UNITS[unit]}) AS BIGINT))"
+
+    def _until(self, port: str) -> str:
+        """Return the expression for the time at which a row is complete, in the unit of the stream."""
+        column, unit = self._times[port]
+        length = self._seconds * UNITS[unit]
+        value = f"CAST({_quoted(column)} AS DOUBLE)"
+        return f"(floor({value} / {length!r}) * {length!r} + {length!r})" if length else value
+
+    @property
+    def _bound(self) -> str:
+        """The time up to which rows are complete: the end of a window is not part of it."""
+        bound = nextafter(self._complete, inf) if self._seconds else self._complete
+        return f"CAST('{bound}' AS DOUBLE)"
+
+    def _all(self) -> list[str]:
+        """The names of all tables."""
+        found = self._base.execute("SELECT table_name FROM duckdb_tables() ORDER BY 1").fetchall()
+        return [name for (name,) in found]
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._base.execute("BEGIN")
+        try:
+            yield
+        except BaseException:
+            try:
+                self._base.execute("ROLLBACK")
+            except duckdb.InterruptException:  # the interrupt came between two statements
+                self._base.execute("ROLLBACK")
+            raise
+        self._base.execute("COMMIT")
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        """Turn errors of DuckDB and Arrow into the first line of their message, with the position in the query."""
+        try:
+            yield
+        except (duckdb.Error, pa.ArrowException) as error:
+            problem = str(error).split("\n\nLINE")[0].split("\n")[0]
+            raise QueryError(problem=problem, position=position(self._query, problem)) from error
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _column(field: pa.Field) -> str:
+    return f"{field.name} {field.type}"
+
+
+def _written(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]

@@ -1,0 +1,227 @@
+"""`duckdb:sql`: windows, state in tables, dialects, errors, and the lock-down."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pytest
+from exop_duckdb import DuckDbSql
+
+from exop import Punctuation
+from exop.errors import QueryError, SettingError
+from exop.model.slets.slet import spec_of
+from exop.testing import feed
+from exop.testing import open as open_slet
+from exop.testing.engine_suite import EngineSuite
+
+ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1::BIGINT UNION ALL SELECT x + 1 FROM n) SELECT max(x) AS number FROM n"
+READINGS = {"columns": "time bigint, sensor int, value double", "event_time": "time s"}
+UNORDERED = """
+SELECT unix_seconds(window.end) AS until, sensor, avg(value) AS mean
+FROM rows GROUP BY window(event, '10 seconds'), sensor
+"""
+MEANS = f"{UNORDERED} ORDER BY until, sensor"
+
+
+class TestWindow(EngineSuite):
+    """With an event time: rows wait in the database for their punctuation."""
+
+    slet = DuckDbSql
+    settings: ClassVar[dict[str, Any]] = {
+        "query": "SELECT number FROM rows ORDER BY number",
+        "columns": "number bigint",
+        "out_columns": "number bigint",
+        "event_time": "number s",
+    }
+    wrong: ClassVar[dict[str, Any]] = {"query": "SELECT numbr FROM rows"}
+    position = 7
+    endless: ClassVar[dict[str, Any]] = {"query": ENDLESS}
+
+    def row(self, number: int) -> Any:
+        """Rows have columns."""
+        return {"number": number}
+
+    def number(self, result: Any) -> int:
+        """So have results."""
+        return int(result["number"])
+
+
+class TestBatch(TestWindow):
+    """Without an event time: the query is answered for each batch."""
+
+    settings: ClassVar[dict[str, Any]] = {**TestWindow.settings, "event_time": ""}
+
+
+class TestState(TestWindow):
+    """A query that counts in a table: its state is handed over."""
+
+    settings: ClassVar[dict[str, Any]] = {
+        **TestBatch.settings,
+        "tables": "CREATE TABLE seen (one int PRIMARY KEY, before bigint, n bigint)",
+        "query": """
+            INSERT INTO seen VALUES (1, 0, 0) ON CONFLICT DO NOTHING;
+            UPDATE seen SET before = n, n = n + (SELECT count(*) FROM rows);
+            SELECT before + row_number() OVER (ORDER BY number) AS number FROM rows, seen ORDER BY number
+        """,
+    }
+
+
+def rows(found: list[Any]) -> list[Any]:
+    """Results as rows, and control items."""
+    return [row for one in found for row in (one.to_pylist() if isinstance(one, pa.RecordBatch) else [one])]
+
+
+def readings(*values: tuple[int, int, float]) -> pa.RecordBatch:
+    """A batch."""
+    schema = pa.schema([("time", pa.int64()), ("sensor", pa.int32()), ("value", pa.float64())])
+    return pa.RecordBatch.from_pylist([dict(zip(schema.names, one, strict=True)) for one in values], schema)
+
+
+def test_the_windows_of_spark_close_at_punctuations():
+    """A window leaves when a punctuation reaches its end, and not before; late rows are counted and dropped."""
+    given = [
+        readings((1, 7, 10.0), (9, 7, 20.0), (12, 7, 5.0)),
+        Punctuation(9),
+        Punctuation.before(10),
+        readings((3, 7, 99.0), (19, 8, 1.0)),
+        Punctuation(20),
+    ]
+    settings = {**READINGS, "query": MEANS, "dialect": "spark", "out_columns": "until bigint, sensor int, mean double"}
+    with open_slet(DuckDbSql, **settings) as slet:
+        found = [one for batch in given for one in slet.rows(batch)]
+        late = slet.metrics()["late_rows"]
+    assert rows(found) == [
+        Punctuation(9),
+        {"until": 10, "sensor": 7, "mean": 15.0},
+        Punctuation.before(10),
+        {"until": 20, "sensor": 7, "mean": 5.0},
+        {"until": 20, "sensor": 8, "mean": 1.0},
+        Punctuation(20),
+    ]
+    assert late == 1
+
+
+def test_the_end_of_the_stream_closes_all_windows():
+    """The rows that wait are answered at that point."""
+    settings = {**READINGS, "query": MEANS, "dialect": "spark", "out_columns": "until bigint, sensor int, mean double"}
+    assert rows(feed(DuckDbSql, [readings((1, 7, 10.0))], **settings)) == [{"until": 10, "sensor": 7, "mean": 10.0}]
+
+
+REFUSED = [
+    "COPY rows TO '/tmp/stolen'",
+    "ATTACH '/tmp/stolen.db'",
+    "INSTALL httpfs",
+    "SET memory_limit = '100GB'",
+    "CREATE TABLE more (a int)",
+    "DROP TABLE rows",
+    "SELECT * FROM read_csv('/etc/passwd')",
+    "SELECT * FROM '/etc/passwd'",
+    "SELECT content AS number FROM read_text('/etc/passwd')",
+    "SELECT * FROM local_of_the_host",
+    "SELECT getenv('HOME') AS number",
+]
+
+
+@pytest.mark.parametrize("query", REFUSED)
+def test_a_query_reaches_nothing_outside(query):
+    """Neither files, nor settings, nor extensions, nor objects of the process; it is refused when the slet opens."""
+    local_of_the_host = pa.table({"number": [1]})
+    with pytest.raises(QueryError):
+        feed(DuckDbSql, [], query=query, columns="number bigint", out_columns="number bigint")
+    assert local_of_the_host.num_rows == 1
+
+
+def test_memory_is_limited():
+    """The query fails, and the process lives."""
+    big = "SELECT len(list(range)) AS number FROM range(100_000_000)"
+    settings = {"columns": "number bigint", "out_columns": "number bigint", "memory": "32MB"}
+    with pytest.raises(QueryError, match="Out of Memory"):
+        feed(DuckDbSql, [pa.RecordBatch.from_pylist([{"number": 1}])], query=big, **settings)
+
+
+WRONG = [
+    ("SELECT numbr FROM rows", "", 7, 'column "numbr" not found'),
+    ("SELECT number\nFROM rws", "", 19, "rws does not exist"),
+    ("SELECT number FRM rows WHERE (", "", 18, "Invalid expression"),
+    ("SELECT 1 AS other", "", None, "it returns the columns other INTEGER, not those of `out_columns` .number."),
+    ("DROP TABLE rows", "", 0, "DROP is not allowed"),
+    ("SELECT number FROM rows", "CREATE VIEW a AS SELECT 1", 0, "CREATE TABLE only"),
+    ("SELECT window.start FROM rows GROUP BY window(event, '10 seconds')", "", 7, "needs the setting `event_time`"),
+]
+
+
+@pytest.mark.parametrize(("query", "tables", "position", "problem"), WRONG)
+def test_a_mistake_is_shown_where_it_is(query, tables, position, problem):
+    """The position is that in the text as it was given."""
+    with pytest.raises(QueryError, match=problem) as caught:
+        feed(DuckDbSql, [], query=query, tables=tables, columns="number bigint", out_columns="number bigint")
+    assert caught.value.position == position
+
+
+def test_a_state_with_other_tables_is_refused():
+    """The table and its columns are named."""
+    counting = TestState.settings
+    with open_slet(DuckDbSql, **counting) as slet:
+        slet.rows(pa.RecordBatch.from_pylist([{"number": 1}]))
+        slet.flush()
+        state = slet.state
+    with pytest.raises(QueryError, match=r"the state has a table seen \(one int32, before int64, n int64\)"):
+        feed(DuckDbSql, [], **TestBatch.settings, state=state)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("columns", "a int); DROP TABLE x; --"),
+        ("out_columns", "a nonsense"),
+        ("event_time", "a s"),
+        ("event_time", "number h"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused(setting, value):
+    """When the node is added, with the name of the setting."""
+    with pytest.raises(SettingError) as caught:
+        feed(DuckDbSql, [], **{**TestBatch.settings, setting: value})
+    assert caught.value.setting == setting
+
+
+README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_example_of_the_readme_runs(capsys):
+    """It prints what it says."""
+    program, printed = re.findall(r"```(?:python|text)\n(.*?)```", README, re.DOTALL)[:2]
+    exec(program, {"__name__": "readme"})
+    assert capsys.readouterr().out == printed
+
+
+def test_every_setting_is_explained():
+    """In the README."""
+    for setting in DuckDbSql.__slet__.settings:
+        assert f"`{setting}`" in README, setting
+
+
+def test_one_query_text_is_accepted_by_spark_and_here():
+    """The same settings make a slet of either plugin, with the same columns."""
+    spark = pytest.importorskip("exop_spark.sql")
+    settings = {**READINGS, "query": MEANS, "out_columns": "until bigint, sensor int, mean double"}
+    here = spec_of(DuckDbSql).asked("here", {**settings, "dialect": "spark"})
+    there = spark.sql.asked("there", settings)
+    assert [port.type.schema for port in here.outputs] == [port.type.schema for port in there.outputs]
+    assert [port.type.schema for port in here.inputs] == [port.type.schema for port in there.inputs]
+
+
+@pytest.mark.spark
+def test_one_query_text_has_the_same_results_on_spark_and_here():
+    """Windows, their ends, and averages."""
+    spark = pytest.importorskip("exop_spark.sql")
+    settings = {**READINGS, "query": UNORDERED, "out_columns": "until bigint, sensor int, mean double"}
+    given = [readings((1, 7, 10.0), (9, 7, 20.0), (12, 7, 5.0)), Punctuation(15), readings((19, 8, 1.0))]
+    here = rows(feed(DuckDbSql, given, **settings, dialect="spark"))
+    there = rows(feed(spark.sql, given, **settings))
+    results = [sorted(map(repr, (row for row in found if isinstance(row, dict)))) for found in (here, there)]
+    assert results[0] == results[1]
+    assert len(results[0]) == 3

@@ -1,0 +1,134 @@
+"""`Reader`: the consumer of one source; it reads the partitions that it is given, and joins no group."""
+
+from __future__ import annotations
+
+from functools import partial
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import KafkaError as Failure
+
+from exop import Batch
+
+from .errors import KafkaError, TopicMissing
+from .link import ANSWER, Link
+from .source import Record
+
+if TYPE_CHECKING:
+    from .source import ReadKafka
+
+#: Seconds for which the source waits for the first record of a batch; between two waits it can be parked.
+PAUSE: Final = 0.1
+_TIME, _PARTITION, _OFFSET = itemgetter(1), itemgetter(3), itemgetter(4)
+
+
+class Reader:
+    """The consumer of a source, with the settings of the slet."""
+
+    def __init__(self, slet: ReadKafka) -> None:
+        self._slet = slet
+        self.link = Link("kafka:read", slet.topic, slet.brokers)
+        own = {
+            "group.id": "exop",  # required by the client; no group is joined, and nothing is committed
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "error",
+            "enable.partition.eof": not slet.follow,
+            "queued.max.messages.kbytes": slet.prefetch,
+            "fetch.error.backoff.ms": 200,
+        }
+        self._consumer: Any = self.link.opened(Consumer, self.link.options(own, slet.client))
+        try:
+            self._owned = self._find_owned()
+        except BaseException:
+            self._consumer.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._consumer.close()
+
+    def wait(self) -> None:
+        """Wait for a moment for a broker."""
+        self._consumer.poll(PAUSE)
+
+    def lag(self, offsets: dict[int, int]) -> dict[int, int]:
+        """Return the number of records behind each offset, according to the ends that the client has last seen."""
+        found = {}
+        for partition, offset in offsets.items():
+            ends = self._consumer.get_watermark_offsets(TopicPartition(self._slet.topic, partition), cached=True)
+            found[partition] = max(0, ends[1] - offset) if ends is not None else 0
+        return found
+
+    def _find_owned(self) -> list[int] | None:
+        """Return the partitions to read; `None` while no broker answers."""
+        there = self.link.partitions(self._consumer, ANSWER)
+        if there is None:
+            return None
+        if strange := [one for one in self._slet.partitions if one not in there]:
+            problem = f"the topic has no partition {', '.join(map(str, strange))}; it has {len(there)}, from 0 on"
+            raise self.link.error(TopicMissing, problem, "correct `partitions`, or add partitions to the topic")
+        return self._slet.partitions or there
+
+    def assigned(self, known: dict[int, int]) -> set[int] | None:
+        """Begin to read at the *known* offsets, to which those of other partitions are added.
+
+        Return the partitions, or `None` if no broker answers.
+        """
+        self._owned = self._owned if self._owned is not None else self._find_owned()
+        if self._owned is None:
+            return None
+        begin = dict[int, int]()
+        for partition in self._owned:
+            ends = None
+            if partition not in known or not self._slet.follow:
+                ends = self.link.ends(self._consumer, partition, ANSWER)
+                if ends is None:
+                    return None
+                begin[partition] = ends[self._slet.start == "newest"]
+        known |= {partition: offset for partition, offset in begin.items() if partition not in known}
+        self._consumer.assign([TopicPartition(self._slet.topic, one, known[one]) for one in self._owned])
+        return set(self._owned)
+
+    def taken(self, left: set[int]) -> tuple[Batch[Record], dict[int, int], KafkaError | None]:
+        """Return the next records, the offsets behind them, and the error that follows.
+
+        The partitions that have been read to their end are removed from *left*.
+        """
+        first = self._consumer.poll(PAUSE)
+        found: list[Message] = [] if first is None else [first, *self._consumer.consume(self._slet.lot - 1, 0)]
+        problem = None
+        if any(map(Message.error, found)):
+            for one in found:
+                if (failure := one.error()) is not None:
+                    problem = self._failed(one, failure, left) or problem
+            found = [one for one in found if one.error() is None]
+        batch = _records(found)
+        last = dict(zip(map(_PARTITION, batch), map(_OFFSET, batch), strict=True))
+        return batch, {partition: offset + 1 for partition, offset in last.items()}, problem
+
+    def _failed(self, message: Message, failure: Failure, left: set[int]) -> KafkaError | None:
+        """Return the error for a failure that does not pass by itself."""
+        partition = message.partition()
+        if failure.code() == Failure._PARTITION_EOF:
+            left.discard(-1 if partition is None else partition)
+            return None
+        try:
+            self.link.check(failure, f"partition {partition}")
+        except KafkaError as problem:
+            return problem
+        return None
+
+
+def _records(messages: list[Message]) -> Batch[Record]:
+    """Return the records of messages; column by column, without a call of Python for each."""
+    columns = (
+        map(Message.key, messages),
+        map(Message.value, messages),
+        map(_TIME, map(Message.timestamp, messages)),
+        map(Message.partition, messages),
+        map(Message.offset, messages),
+        [() if one is None else tuple(one) for one in map(Message.headers, messages)],
+    )
+    return Batch(map(partial(tuple.__new__, Record), zip(*columns, strict=True)))

@@ -1,0 +1,127 @@
+"""The channel kind `kafka` passes items on, and writes each to its topic; the partitions of both are the same."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import pytest
+from exop_kafka import KafkaChannel
+
+from exop import Application, EndOfStream, Platform, Punctuation
+from exop.errors import ExopError, MeshError, StateError
+from exop.model.meshes.partitions import partition_of
+from exop.plugin import Entry, Outlet
+from tests.rig import collector, eventually
+
+
+@dataclass
+class Car:
+    """An item with a key."""
+
+    xway: int
+    speed: int
+
+
+@pytest.fixture
+def opened(cluster):
+    """Make a channel to the topic `numbers`, and the list of what it passes on."""
+    made = []
+
+    def make(**given):
+        channel = KafkaChannel("cars", **{"topic": "numbers", "brokers": cluster.brokers, **given})
+        channel.open()
+        made.append(channel)
+        passed: list = []
+        entry = Entry(passed.append, passed.extend, passed.append)
+        return channel, channel.entry([Outlet("test", entry)]), passed
+
+    yield make
+    for channel in made:
+        channel.close()
+
+
+def test_the_partition_of_a_key_is_the_same_in_the_topic(cluster, opened):
+    """As `partition_of` says, for single items and batches; in order."""
+    channel, entry, passed = opened(by="xway", partitions=4)
+    cars = [Car(n % 13, n) for n in range(200)]
+    for car in cars[:50]:
+        entry.push(car)
+    entry.push_batch(cars[50:])
+    entry.control(Punctuation(1))
+    entry.control(EndOfStream())
+    channel.sync()
+    assert passed == [*cars, Punctuation(1), EndOfStream()]
+    for partition, records in enumerate(cluster.records("numbers", 4)):
+        wanted = [car for car in cars if partition_of(car.xway, 4) == partition]
+        assert [json.loads(value) for _, value in records] == [vars(car) for car in wanted]
+        assert [key for key, _ in records] == [b"%d" % car.xway for car in wanted]
+
+
+def test_another_number_of_partitions_is_refused(cluster):
+    """The error says which one to give."""
+    channel = KafkaChannel("cars", topic="numbers", brokers=cluster.brokers, by="xway", partitions=8)
+    with pytest.raises(MeshError, match="'numbers' has 4; give partitions=4"):
+        channel.open()
+
+
+@pytest.mark.parametrize("given", [{"by": "xway"}, {"partitions": 4}])
+def test_a_field_needs_a_number_of_partitions(given):
+    """And the other way round."""
+    with pytest.raises(MeshError, match="give both, or neither"):
+        KafkaChannel("cars", topic="numbers", brokers="x", **given)
+
+
+def test_spark_reads_the_topic_itself(opened):
+    """The reference has the options of Spark's Kafka source; other engines get none."""
+    channel, _, _ = opened()
+    brokers = channel._brokers
+    reference = {"format": "kafka", "kafka.bootstrap.servers": brokers, "subscribe": "numbers"}
+    assert channel.native("spark") == reference
+    assert channel.native("duckdb") is None
+
+
+def test_a_full_client_takes_nothing_twice(cluster, opened):
+    """A batch that does not fit is continued behind what the client has taken."""
+    channel, entry, passed = opened(topic="single", client={"queue.buffering.max.messages": "10"})
+    entry.push("first")
+    channel.sync()
+    cluster.down()
+    batch = [f"{n}" for n in range(25)]
+    with pytest.raises(StateError, match="cars: "):
+        entry.push_batch(batch)
+    assert passed == ["first"]
+    cluster.up()
+
+    def again():
+        try:
+            entry.push_batch(batch)
+        except StateError:
+            return False
+        return True
+
+    eventually(again)
+    eventually(lambda: not channel.metrics()["unacknowledged"])
+    assert passed == ["first", *batch]
+    assert cluster.records("single", 1) == [[(None, one.encode()) for one in ("first", *batch)]]
+
+
+def test_an_application_waits_for_the_brokers(cluster):
+    """Its source waits at the channel, the status says why, and then everything goes on."""
+    seen: list[int] = []
+    app = Application("written")
+    few = {"queue.buffering.max.messages": "10"}
+    numbers = app.channel("numbers", "kafka", topic="single", brokers=cluster.brokers, client=few)
+    app.add("count", "stock:count_up", to=100, out=numbers)
+    app.add("collect", collector(seen), item=numbers)
+    cluster.down()
+    with Platform() as platform:
+        platform.apply(app.build())
+        channel = platform.deployment("written").channels["numbers"]
+        eventually(lambda: channel.trouble)
+        with pytest.raises(ExopError, match="no broker of"):
+            platform.wait("written", 0)
+        cluster.up()
+        eventually(lambda: seen == [*range(100)])
+        eventually(lambda: not channel.metrics()["unacknowledged"])
+    assert cluster.records("single", 1) == [[(None, b"%d" % n) for n in range(100)]]

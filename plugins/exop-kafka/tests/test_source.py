@@ -1,0 +1,142 @@
+"""The source reads every record once, in order per partition, from the offsets in its memento."""
+
+from __future__ import annotations
+
+import json
+
+from exop_kafka import Offsets, ReadKafka, Record
+from exop_kafka.link import Link
+
+from exop import Application, Platform, slet
+from exop.testing import check_source, feed
+from exop.testing import open as opened
+from tests.rig import eventually
+
+
+def values(records):
+    """The numbers of the records by partition, as they arrived."""
+    found = {}
+    for one in records:
+        partition, number = one.value.split()
+        assert int(partition) == one.partition
+        found.setdefault(one.partition, []).append(int(number))
+    return found
+
+
+def test_every_record_once_and_in_order_per_partition(cluster, numbered):
+    """All partitions, to the end that they had."""
+    numbered(2500)
+    found = feed(ReadKafka, topic="numbers", brokers=cluster.brokers, follow=False)
+    assert values(found) == {partition: list(range(2500)) for partition in range(4)}
+    assert [one.offset for one in found if one.partition == 1] == list(range(2500))
+
+
+def test_two_sources_share_the_partitions(cluster, numbered):
+    """Each reads its own; together they read all of them once."""
+    numbered(300)
+    given = {"topic": "numbers", "brokers": cluster.brokers, "follow": False}
+    one, other = feed(ReadKafka, partitions=[0, 2], **given), feed(ReadKafka, partitions=[1, 3], **given)
+    assert values(one) == {0: list(range(300)), 2: list(range(300))}
+    assert values(other) == {1: list(range(300)), 3: list(range(300))}
+
+
+def test_it_continues_at_every_cut(cluster):
+    """A source that begins with the memento after any batch gives the rest, and nothing else."""
+    cluster.fill("single", 0, [b"%d" % n for n in range(60)])
+    taken = []
+    with opened(ReadKafka, topic="single", brokers=cluster.brokers, lot=7, follow=False) as source:
+        for batch in source:
+            taken += batch or []
+            following = Offsets(next=dict(source.offsets.next))
+            rest = feed(ReadKafka, topic="single", brokers=cluster.brokers, follow=False, offsets=following)
+            assert [int(one.value) for one in (*taken, *rest)] == list(range(60))
+
+
+def test_the_check_of_sources_finds_no_wrong_cut(cluster):
+    """The position is updated before a batch is yielded."""
+    cluster.fill("single", 0, [b"%d" % n for n in range(5)])
+    given = {"topic": "single", "brokers": cluster.brokers, "lot": 1, "follow": False}
+    found = [one for batch in check_source(ReadKafka, **given) if batch for one in batch]
+    assert [int(one.value) for one in found] == list(range(5))
+
+
+def test_binary_keys_headers_and_times(cluster):
+    """They arrive as bytes, as they were written."""
+    key, headers = b"\x00\xff", [("a", b"\x01\x00"), ("a", None)]
+    cluster.fill("single", 0, [b"\xfe"], key=key, headers=headers, timestamp=1_700_000_000_123)
+    cluster.fill("single", 0, [None])
+    first, second = feed(ReadKafka, topic="single", brokers=cluster.brokers, follow=False)
+    assert first == Record(key, b"\xfe", 1_700_000_000_123, 0, 0, tuple(headers))
+    assert (second.key, second.value, second.headers) == (None, None, ())
+
+
+def test_the_newest_records_alone(cluster):
+    """Those that are there when it first begins are not read; the memento says so from then on."""
+    cluster.fill("single", 0, [b"old"])
+    with opened(ReadKafka, topic="single", brokers=cluster.brokers, start="newest") as source:
+        records = iter(source)
+        assert next(records) is None
+        assert source.offsets.next == {0: 1}
+        cluster.fill("single", 0, [b"new"])
+        assert [one.value for one in next(batch for batch in records if batch)] == [b"new"]
+
+
+def test_the_lag_counts_what_is_not_read(cluster):
+    """In all, and by partition."""
+    cluster.fill("single", 0, [b"%d" % n for n in range(50)])
+    with opened(ReadKafka, topic="single", brokers=cluster.brokers, lot=20) as source:
+        batch = next(batch for batch in source if batch)
+        assert source.metrics() == {"lag": 50 - len(batch), "lag.0": 50 - len(batch)}
+
+
+def test_times_of_records_are_event_time(cluster):
+    """One source and one watermark for each partition; behind the point where they meet nothing is late."""
+    for partition in range(4):
+        for n in range(20):
+            cluster.fill("numbers", partition, [b"x"], timestamp=1_000 + n * 10 + partition)
+    late, seen = [], []
+
+    @slet
+    def collect(record: Record) -> None:
+        seen.append(record.time)
+
+    @slet
+    def too_late(record: Record) -> None:
+        late.append(record)
+
+    app = Application("timed")
+    merged = app.channel("merged")
+    for partition in range(4):
+        given = {"topic": "numbers", "brokers": cluster.brokers, "partitions": [partition], "follow": False}
+        read = app.add(f"read{partition}", ReadKafka, **given)
+        app.add(f"timed{partition}", "stock:watermark", item=read, time="time", out=merged)
+        app.add(f"late{partition}", too_late, record=app.output(f"timed{partition}", "late"))
+    app.add("collect", collect, record=merged)
+    with Platform() as platform:
+        app.run(platform)
+    assert sorted(seen) == sorted(1_000 + n * 10 + p for p in range(4) for n in range(20))
+    assert late == []
+
+
+def test_the_client_reads_ahead_within_bounds(cluster, monkeypatch):
+    """While the application takes little, the client keeps `prefetch`, and at most one more fetch (1 MiB)."""
+    kept, seen = [], Link._seen
+
+    def noted(link, text):
+        seen(link, text)
+        kept.append(json.loads(text)["topics"]["single"]["partitions"]["0"]["fetchq_size"])
+
+    monkeypatch.setattr(Link, "_seen", noted)
+    cluster.fill("single", 0, [b"x" * 10_000] * 450)
+    given = {"topic": "single", "brokers": cluster.brokers, "lot": 1, "prefetch": 256}
+    with opened(ReadKafka, **given, client={"statistics.interval.ms": "20"}) as source:
+        records = iter(source)
+        eventually(lambda: next(records) and any(kept))
+        assert max(kept) < 256 * 1024 + 2**20 < 450 * 10_000
+
+
+def test_no_records_end_at_once(cluster):
+    """Also when some partitions are empty."""
+    assert feed(ReadKafka, topic="numbers", brokers=cluster.brokers, follow=False) == []
+    cluster.fill("numbers", 2, [b"2 0"])
+    assert len(feed(ReadKafka, topic="numbers", brokers=cluster.brokers, follow=False)) == 1

@@ -1,0 +1,183 @@
+"""`EngineSlet`: what belongs to the platform rather than to the engine."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from math import inf
+from typing import Any
+
+import pytest
+
+from exop import Batch, EndOfStream, Punctuation, input_port
+from exop.engine import Engine, EngineSlet, EngineState
+from exop.errors import QueryError, QueryInterrupted, StoredStateError
+from exop.testing import open as open_slet
+
+
+class Recorder(Engine):
+    """Returns what is called, and fails at a word."""
+
+    name = "recorder"
+    version = 2
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+        self.stopped = threading.Event()
+        self.closed = 0
+
+    def compile(self, query: str) -> None:
+        """Refuse `wrong`."""
+        if query == "wrong":
+            raise ValueError("no such query")
+
+    def push(self, port: str, batch: list[Any]) -> list[Any]:
+        """Return the port and the items."""
+        if batch == ["hang"]:
+            assert self.stopped.wait(60)
+            raise RuntimeError("stopped")
+        if batch == ["fail"]:
+            raise QueryError(problem="bad item", position=2)
+        return [[(port, *batch)]]
+
+    def advance(self, time: float) -> list[Any]:
+        """Return the time."""
+        if time == 13:
+            raise RuntimeError("13")
+        return [[time]]
+
+    def snapshot(self) -> bytes:
+        """The number of snapshots."""
+        self.calls.append("snapshot")
+        return b"state"
+
+    def restore(self, state: bytes, version: int) -> None:
+        """Refuse a state that is not that of a recorder."""
+        if state != b"state":
+            raise ValueError("not mine")
+        self.calls.append(("restore", version))
+
+    def interrupt(self) -> None:
+        """Stop."""
+        self.stopped.set()
+
+    def close(self) -> None:
+        """Count."""
+        self.closed += 1
+
+
+class Two(EngineSlet):
+    """A query with two inputs."""
+
+    def make_engine(self) -> Engine:
+        """Keep it, to look at it after it is closed."""
+        self.made = Recorder()
+        return self.made
+
+    @input_port
+    def left(self, item: Batch[Any] | Punctuation | EndOfStream) -> Iterator[Batch[Any] | Punctuation]:
+        """One input."""
+        return self.take("left", item)
+
+    @input_port
+    def right(self, item: Batch[Any] | Punctuation | EndOfStream) -> Iterator[Batch[Any] | Punctuation]:
+        """The other one."""
+        return self.take("right", item)
+
+
+def test_the_earliest_time_of_all_inputs_counts():
+    """The engine advances, and a punctuation leaves behind the results, when the last input has come that far."""
+    with open_slet(Two, query="q") as slet:
+        assert [*slet.left(Punctuation(5))] == []
+        assert [*slet.right([1, 2])] == [[("right", 1, 2)]]
+        assert [*slet.right(Punctuation(3))] == [[3], Punctuation(3)]
+        assert [*slet.right(Punctuation(3))] == []
+        assert [*slet.right(EndOfStream())] == [[5], Punctuation(5)]
+        assert [*slet.left(EndOfStream())] == [[inf]]
+
+
+def test_a_time_at_which_the_engine_fails_comes_again():
+    """The control item is repeated by the policy, and is as new as it was."""
+    with open_slet(Two, query="q") as slet:
+        assert [*slet.left(Punctuation(13))] == []
+        for _ in range(2):
+            with pytest.raises(QueryError, match=r"two\.right: RuntimeError: 13\n  q"):
+                slet.right(Punctuation(13))
+        assert slet.state.times == {"left": 13, "right": -inf}
+
+
+def test_an_error_names_slet_port_query_and_position():
+    """The facts that the engine gives are kept; the cause is its own exception."""
+    with open_slet(Two, query="q item") as slet, pytest.raises(QueryError) as caught:
+        slet.left(["fail"])
+    facts = {"slet": "two", "port": "left", "query": "q item", "position": 2, "problem": "bad item"}
+    assert caught.value.facts == facts
+    assert isinstance(caught.value.__cause__, QueryError)
+
+
+def test_a_refused_query_closes_the_engine():
+    """Also in a deep check, which leaves an accepted one open until it is told."""
+    slet = Two(query="wrong", state=EngineState())
+    with pytest.raises(QueryError, match="two: ValueError: no such query"):
+        slet.__enter__()
+    assert slet.made.closed == 1
+    with pytest.raises(QueryError, match="no such query"):
+        Two.deep_check({"query": "wrong"}, {})
+    Two.deep_check({"query": "q"}, {})()
+
+
+def test_a_call_that_takes_too_long_is_interrupted():
+    """The next call is not."""
+    with open_slet(Two, query="q", time_limit=0.05) as slet:
+        with pytest.raises(QueryInterrupted, match=r"two\.left: interrupted after 0\.05 s"):
+            slet.left(["hang"])
+        assert [*slet.left(["go on"])] == [[("left", "go on")]]
+
+
+def test_the_memento_of_a_failed_item_is_that_before_the_item():
+    """The platform stores it with the item, so that the failure can be reproduced."""
+    with open_slet(Two, query="q") as slet:
+        slet.left([1])
+        with pytest.raises(QueryError, match="bad item"):
+            slet.left(["fail"])
+        assert slet.state.snapshot == b"state"
+
+
+def test_a_snapshot_is_taken_only_after_a_change():
+    """A checkpoint of an idle query costs nothing; the memento has the format."""
+    with open_slet(Two, query="q") as slet:
+        slet.flush()
+        assert slet.state == EngineState()
+        slet.left([1])
+        slet.flush()
+        slet.flush()
+        assert slet.made.calls == ["snapshot"]
+        assert (slet.state.engine, slet.state.version, slet.state.snapshot) == ("recorder", 2, b"state")
+
+
+def test_a_state_that_is_assigned_while_the_slet_is_open_is_restored():
+    """So the platform hands it over: the successor was opened before."""
+    with open_slet(Two, query="q") as slet:
+        slet.state = EngineState(engine="recorder", version=1, snapshot=b"state")
+        assert slet.made.calls == [("restore", 1)]
+
+
+@pytest.mark.parametrize(("engine", "version"), [("another", 1), ("recorder", 3)])
+def test_the_state_of_another_engine_or_a_newer_one_is_refused(engine, version):
+    """Both formats are named; the engine is closed, and is not asked."""
+    state = EngineState(engine=engine, version=version, snapshot=b"x")
+    slet = Two(query="q", state=state)
+    told = f"it is a snapshot of {engine}, version {version}; this engine reads those of recorder, up to version 2"
+    with pytest.raises(StoredStateError, match=told):
+        slet.__enter__()
+    assert slet.made.closed == 1
+    with pytest.raises(QueryError, match="not mine"):
+        Two(query="q", state=EngineState(engine="recorder", version=1, snapshot=b"x")).__enter__()
+
+
+def test_metrics_count_calls_and_rows():
+    """Beside those of the engine."""
+    with open_slet(Two, query="q") as slet:
+        slet.left([1, 2])
+        found = slet.metrics()
+    assert (found["engine_calls"], found["engine_rows"]) == (1, 2)
