@@ -28,8 +28,10 @@
     + RequirementMissing        requirements of a bundle are missing
     + BundleInUse               a bundle cannot be stopped or uninstalled, because it is used
     + BundleBroken              the code of a bundle could not be loaded
-  x QueryError                an engine refuses or cannot run a query
-    + QueryInterrupted          a call of an engine took too long
+  x EngineError               an engine, or its connection with the platform, has failed
+    + FeedClosed                the query that reads a feed has stopped
+    + QueryError                an engine refuses or cannot run a query
+      - QueryInterrupted          a call of an engine took too long
   x RegistryError
     + FilterSyntaxError         a filter is invalid
     + ServiceGone               a service was unregistered
@@ -275,7 +277,17 @@ class BundleBroken(BundleError):
     template = "{file}:{line}: the code of the bundle {bundle} could not be loaded: {problem}; correct that line"
 
 
-class QueryError(ExopError):
+class EngineError(ExopError):
+    """An engine, or its connection with the platform, has failed."""
+
+
+class FeedClosed(EngineError):
+    """The feed of port `port` was closed during a push or a read."""
+
+    template = "the feed of port {port!r} is closed: its query has stopped"
+
+
+class QueryError(EngineError):
     """An engine refuses or cannot run a query: `slet`, `port`, `query`, `position` (from 0; or `None`), `problem`."""
 
     defaults: ClassVar[Mapping[str, Any]] = {"slet": "", "port": "", "query": "", "position": None}

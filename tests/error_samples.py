@@ -139,6 +139,8 @@ SAMPLES: Final[dict[str, tuple[dict[str, Any], str]]] = {
         {"plugin": "spark", "problem": "ImportError: no module named pyspark"},
         "the plugin 'spark' could not be loaded: ImportError: no module named pyspark",
     ),
+    "EngineError": ({"text": "no"}, "no"),
+    "FeedClosed": ({"port": "rows"}, "the feed of port 'rows' is closed: its query has stopped"),
     "QueryError": (
         {"slet": "sql", "port": "rows", "query": "SELECT x\nFROM b", "position": 14, "problem": "no such table: b"},
         "sql.rows: no such table: b\n  SELECT x\n  FROM b\n       ^",

@@ -29,7 +29,7 @@ CONFINED = {
     "cyclopts": ("cli",),
     "msgpack": ("remoting", "model/values"),
     "msgspec": ("remoting", "hosts", "model/types/conversion.py", "runtime/channels/frame_body.py"),
-    "numpy": ("model/values/columns.py", "model/meshes/partitions.py", "stock/event_time.py"),
+    "numpy": ("model/values/columns.py", "model/meshes/partitions.py", "stock/event_time.py", "engine/feed.py"),
     "packaging": ("bundle",),
     "pluggy": ("hooks",),
     "pyarrow": (
@@ -37,6 +37,7 @@ CONFINED = {
         "model/values/columns.py",
         "model/meshes/partitions.py",
         "stock/sinks.py",
+        "engine/feed.py",
     ),
     "pyspark": (),
     "rich": ("cli",),

@@ -11,19 +11,20 @@ from typing import TYPE_CHECKING, Any
 from exop import hookimpl
 
 if TYPE_CHECKING:
-    from .event_time import EventTime
+    from exop.engine.event_time import EventTime
+
     from .factory import query
     from .java import find_java
     from .plan import Input, Punctuate
     from .slets import SparkSlet
 
 _HOMES = {
-    "EventTime": "event_time",
-    "Input": "plan",
-    "Punctuate": "plan",
-    "SparkSlet": "slets",
-    "find_java": "java",
-    "query": "factory",
+    "EventTime": "exop.engine.event_time",
+    "Input": ".plan",
+    "Punctuate": ".plan",
+    "SparkSlet": ".slets",
+    "find_java": ".java",
+    "query": ".factory",
 }
 
 __all__ = ["EventTime", "Input", "Punctuate", "SparkSlet", "find_java", "query", "register_slets"]
@@ -40,4 +41,4 @@ def register_slets() -> list[Any]:
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    return getattr(import_module(_HOMES[name], __name__), name)

@@ -6,9 +6,8 @@ from typing import Final
 
 import pyarrow as pa
 
+from exop.engine.event_time import EventTime
 from exop.errors import SettingError
-
-from .event_time import EventTime
 
 _KINDS: Final = {
     "boolean": pa.bool_(),

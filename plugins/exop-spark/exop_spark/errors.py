@@ -1,11 +1,10 @@
 """The errors of exop-spark.
 
-* ExopError
+* EngineError (of `exop.errors`, as `FeedClosed`)
   x SparkError            anything between ExoP and Spark
     + JavaMissing           no Java that Spark can run on; says what to install
     + MasterRefused         a master that this process cannot or will not use
     + EngineLost            the Java process that carried the queries is gone
-    + FeedClosed            the feed of a query was closed during a push or a read
     + QueryError            one query: `slet`, `port`, `query`, `position`, `condition`, `detail`
       . QueryRefused          Spark's analysis said no when the slet was opened
       . OutputMismatch        the query's columns are not those that the slet declares
@@ -17,10 +16,10 @@ from __future__ import annotations
 from textwrap import indent
 from typing import Any, ClassVar
 
-from exop.errors import ExopError
+from exop.errors import EngineError
 
 
-class SparkError(ExopError):
+class SparkError(EngineError):
     """Anything that goes wrong between ExoP and Spark."""
 
 
@@ -46,12 +45,6 @@ class EngineLost(SparkError):
         "{slet}: the Java process that runs Spark is gone ({detail}), and with it what its queries had not put out; "
         "open the application again"
     )
-
-
-class FeedClosed(SparkError):
-    """The feed of port `port` was closed during a push or a read."""
-
-    template = "the feed of port {port!r} is closed: its query has stopped"
 
 
 class QueryError(SparkError):

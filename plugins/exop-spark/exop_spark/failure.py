@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-from .errors import EngineLost, QueryError, QueryFailed, SparkError
+from exop.errors import EngineError
+
+from .errors import EngineLost, QueryError, QueryFailed
 
 _CONDITION: Final = re.compile(r"\[([A-Z][A-Z0-9_]{3,}(?:\.[A-Z0-9_]+)*)\]")
 #: As Spark's analysis and its parser write a position; they count columns from 0.
@@ -49,9 +51,9 @@ def explained(
     query: str,
     ports: Iterable[str] = (),
     lost: bool = False,
-) -> SparkError:
+) -> EngineError:
     """Return what *error* means to the owner of the slet; an error of ours is returned as it is."""
-    if isinstance(error, SparkError):
+    if isinstance(error, EngineError):
         return error
     text = str(error)
     if lost:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from .feed import ROW, Feed
+from exop.engine.feed import ROW, Feed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from .event_time import EventTime
-from .pace import Pace
+from exop.engine.event_time import EventTime
+from exop.engine.pace import Pace
+
 from .samples import made_up
 
 #: SQL text over the input ports, or a function from their DataFrames (by name) to one.

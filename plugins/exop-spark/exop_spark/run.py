@@ -11,18 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from exop import EndOfStream, OutputPort, Punctuation, Tie
+from exop.engine.feed import Feed
+from exop.engine.pace import Gate
+from exop.engine.place import Place
+from exop.engine.standing import Standing
+from exop.errors import EngineError
 from exop.model.slets.tie import Leaving
 
 from .carried import carry
 from .errors import OutputMismatch, QueryError, QueryFailed, QueryRefused, SparkError
 from .failure import explained, is_suspicious
-from .feed import Feed
 from .frames import conform, differences, input_frame
-from .pace import Gate
-from .place import Place
 from .plan import Input, Plan
 from .progress import Progress
-from .standing import Standing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -180,7 +181,7 @@ class Run:
                 return
             self.say_complete()
 
-    def refuse(self, error: SparkError) -> None:
+    def refuse(self, error: EngineError) -> None:
         """Take nothing more: the query has failed."""
         for feed in self.feeds.values():
             feed.retire(error)
@@ -315,7 +316,7 @@ class Run:
         self.progress.watermark = moment = self.plan.times[0].of_watermark(milliseconds)
         return moment
 
-    def _explained(self, error: BaseException, kind: type[QueryError] = QueryFailed) -> SparkError:
+    def _explained(self, error: BaseException, kind: type[QueryError] = QueryFailed) -> EngineError:
         """Return the error that ended the query: that of a delivery takes precedence over Spark's account of it."""
         lost = not self._engine.alive or (is_suspicious(error) and not self._engine.answers())
         if not lost and self._error is not None:

@@ -12,9 +12,11 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
+from exop.engine.feed import Feed
+from exop.errors import EngineError
+
 from . import wire
 from .errors import SparkError
-from .feed import Feed
 
 _log = logging.getLogger(__name__)
 
@@ -87,7 +89,7 @@ class FeedServer:
             if feed is None:
                 raise SparkError(f"there is no feed {request.get('feed')!r} any more")
             header, payload = _serve(feed, request)
-        except SparkError as error:
+        except EngineError as error:
             header, payload = {"error": str(error)}, b""
         wire.send(connection, header, payload)
 

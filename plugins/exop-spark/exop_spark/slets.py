@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from exop import EndOfStream, OutputPort, Punctuation, Slet, Tie
-from exop.errors import PlanError
+from exop.engine.pace import Pace
+from exop.engine.standing import Standing
+from exop.errors import EngineError, PlanError
 
 from .carried import other_inputs
 from .errors import SparkError
-from .pace import Pace
 from .plan import Input, Mode, Plan, Punctuate, Query
 from .session import Lease, lease
 from .settings import DEFAULT_MASTER
-from .standing import Standing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -252,7 +252,7 @@ class SparkSlet(Slet):
             for port in plan.inputs:
                 run.end(port, close_windows=True)
             run.drain()
-        except SparkError as error:
+        except EngineError as error:
             error.add_note("while it was warmed up with made-up rows: give its inputs a sample=, or set warm_up=0")
             raise
         finally:
@@ -274,7 +274,7 @@ class SparkSlet(Slet):
         assert self._run is not None
         try:
             self._run.drain()
-        except SparkError as error:
+        except EngineError as error:
             # The watching thread reports what ended the query.
             _log.debug("%s: not drained: %s", self.title, error)
 
@@ -283,7 +283,7 @@ class SparkSlet(Slet):
         assert self._run is not None
         try:
             self._run.wait()
-        except SparkError as error:
+        except EngineError as error:
             # Later pushes get the same error, and keep the item.
             self._run.refuse(error)
             if not (self._closing or self._run.halted):

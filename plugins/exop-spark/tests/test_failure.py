@@ -1,8 +1,10 @@
 """Errors that Spark raises, and the errors of ExoP that they are turned into."""
 
 import pytest
-from exop_spark.errors import EngineLost, FeedClosed, QueryFailed, QueryRefused
+from exop_spark.errors import EngineLost, QueryFailed, QueryRefused
 from exop_spark.failure import condition_of, explained, is_suspicious
+
+from exop.errors import FeedClosed
 
 FACTS = {"slet": "double", "query": "SELECT a / b AS c FROM rows"}
 STREAM = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure:

@@ -5,11 +5,12 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 from exop_spark import wire
-from exop_spark.feed import Feed
-from exop_spark.pace import Gate, Pace
 from exop_spark.server import FeedServer
 from exop_spark.source import FeedReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from exop.engine.feed import Feed
+from exop.engine.pace import Gate, Pace
 
 COLUMNS = pa.schema([pa.field("time", pa.int32())])
 

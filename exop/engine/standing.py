@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .place import BEGINNING, Place
+from exop.engine.place import BEGINNING, Place
 
 Places = Mapping[str, Place]
 

@@ -13,12 +13,11 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from exop.engine.event_time import EventTime
+from exop.engine.pace import Gate
+from exop.engine.place import BEGINNING, Place
+from exop.errors import EngineError, FeedClosed
 from exop.runtime.log.memory import MemoryLog
-
-from .errors import FeedClosed, SparkError
-from .event_time import EventTime
-from .pace import Gate
-from .place import BEGINNING, Place
 
 #: The column that numbers the rows; -1 marks a row that only moves the watermark.
 ROW: Final = "_row"
@@ -81,7 +80,7 @@ class Feed:
         self._over = False
         self._told: float | None = None
         self._ended = False
-        self._retired: SparkError | None = None
+        self._retired: EngineError | None = None
         gate.feeds.append(self)
 
     # The platform's end.
@@ -91,11 +90,11 @@ class Feed:
 
         Raises:
             FeedClosed: the query has stopped, or stops while the caller is waiting.
-            SparkError: the batch is not of the port's columns, or what ended the query.
+            EngineError: the batch is not of the port's columns, or what ended the query.
         """
         if batch.schema.names != self._columns.names or batch.schema.types != self._columns.types:
             wanted, found = _described(self._columns), _described(batch.schema)
-            raise SparkError(f"port {self.port!r} takes {wanted}; what came has {found}")
+            raise EngineError(f"port {self.port!r} takes {wanted}; what came has {found}")
         with self._lock:
             while self._end - self._committed >= self.capacity and not self._retired and not give_up():
                 self._lock.wait(_GLANCE)
@@ -157,7 +156,7 @@ class Feed:
             self._ended = True
             self._lock.notify_all()
 
-    def retire(self, error: SparkError | None = None) -> None:
+    def retire(self, error: EngineError | None = None) -> None:
         """Offer Spark nothing more, take nothing more (raising *error*), and wake whoever waits.
 
         What is being read can still be read.
@@ -186,12 +185,12 @@ class Feed:
         """Return the rows from *start* up to *end* as one Arrow stream.
 
         Raises:
-            SparkError: the range is not (or no longer) in the log.
+            EngineError: the range is not (or no longer) in the log.
         """
         with self._lock:
             if start < self._log.start or end > self._end:
                 held = f"rows {self._log.start} to {self._end}"
-                raise SparkError(f"the feed of port {self.port!r} holds {held}, not {start} to {end}")
+                raise EngineError(f"the feed of port {self.port!r} holds {held}, not {start} to {end}")
             parts = self._log.read(start, end)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, self.schema) as stream:

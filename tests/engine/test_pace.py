@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from exop_spark.pace import Gate, Pace
+from exop.engine.pace import Gate, Pace
 
 
 @dataclass

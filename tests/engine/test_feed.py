@@ -4,10 +4,11 @@ import threading
 
 import pyarrow as pa
 import pytest
-from exop_spark.errors import FeedClosed, SparkError
-from exop_spark.event_time import EventTime
-from exop_spark.feed import ROW, Feed
-from exop_spark.pace import Gate, Pace
+
+from exop.engine.event_time import EventTime
+from exop.engine.feed import ROW, Feed
+from exop.engine.pace import Gate, Pace
+from exop.errors import EngineError, FeedClosed
 
 COLUMNS = pa.schema([pa.field("time", pa.int32(), nullable=False), pa.field("value", pa.int32())])
 
@@ -67,7 +68,7 @@ def test_committed_rows_are_forgotten():
     feed.push(rows(3))
     feed.commit(2)
     assert [row["time"] for row in read(feed, 2, 3)] == [3]
-    with pytest.raises(SparkError, match="holds rows 2 to 3, not 0 to 1"):
+    with pytest.raises(EngineError, match="holds rows 2 to 3, not 0 to 1"):
         feed.read(0, 1)
 
 
@@ -98,9 +99,9 @@ def test_a_pusher_that_is_wanted_elsewhere_does_not_wait():
 def test_a_retired_feed_refuses_with_what_ended_its_query():
     """A push after the query has failed raises the failure; after it was closed, that it is closed."""
     failed, closed = feed_with(), feed_with()
-    failed.retire(SparkError("divided by zero"))
+    failed.retire(EngineError("divided by zero"))
     closed.retire()
-    with pytest.raises(SparkError, match="divided by zero"):
+    with pytest.raises(EngineError, match="divided by zero"):
         give(failed, rows(1))
     with pytest.raises(FeedClosed, match="'rows' is closed"):
         give(closed, rows(1))
@@ -117,7 +118,7 @@ def test_a_retired_feed_offers_nothing_more_but_can_be_read():
 
 def test_other_columns_are_refused():
     """A batch with other columns is refused, and the error names both sets of columns."""
-    with pytest.raises(SparkError, match="takes time int32, value int32; what came has x int64"):
+    with pytest.raises(EngineError, match="takes time int32, value int32; what came has x int64"):
         give(feed_with(), pa.RecordBatch.from_pydict({"x": [1]}))
 
 
