@@ -217,27 +217,30 @@ def test_streams_meet_in_another_order_after_a_restart(tmp_path: Path):
     with hosts("b", "a", state=tmp_path) as (b, a):
         network = Network(a, b)
         app = Application("app")
-        app.durable(every=PATIENCE)
+        app.durable(every=3600)
         items = app.channel("items", "queue")
         for tag in tags:
             app.add(tag, opened, tag=tag, out=items)
         app.on("b").add("collect", collect, item=items)
-        GATES["x"].set()
+        GATES["x"].clear()
         GATES["y"].clear()
         a.apply(app.build())
+        a.checkpoint("app")
+        refuse = StateError("the platform is dead")
+        a._applications.store.checkpoints.write = Mock(side_effect=refuse)  # type: ignore[union-attr,method-assign]
+        GATES["x"].set()
         channels = a.deployment("app").channels
         eventually(lambda: channels["items.to.b"].depth == 10, "the items of x wait")
         assert SEEN == {}
-        refuse = StateError("the platform is dead")
-        a._applications.store.checkpoints.write = Mock(side_effect=refuse)  # type: ignore[union-attr,method-assign]
         network.away.add("a")
         a.close()
         GATES["x"].clear()
-        GATES["y"].set()
         with platform("a", state=tmp_path / "a") as a:
             network.away.clear()
             network.join(a)
             a.remoting.connect("inproc:b")
+            a.checkpoint("app")
+            GATES["y"].set()
             channels = a.deployment("app").channels
             eventually(lambda: channels["items.to.b"].depth == 10, "the items of y wait")
             a.checkpoint("app")
