@@ -161,13 +161,13 @@ class StillOpening(PlanError):
 
 
 class MementoError(PlanError):
-    """The new slet cannot take over the state: `node`, `old`, `new`, `problem`."""
+    """The new slet cannot take over the state: `node`, `old`, `new`, `problem`, `cure`."""
 
     template = (
-        "{node}: the state {old} cannot be handed over to {new}: {problem}; give the new memento a "
-        "`@classmethod def upgrade(cls, old)`, or replace {node} with lose_state=True "
+        "{node}: the state {old} cannot be handed over to {new}: {problem}; {cure}replace {node} with lose_state=True "
         "(`exop replace --lose-state`), so that it starts empty"
     )
+    defaults: ClassVar[Mapping[str, Any]] = {"cure": "give the new memento a `@classmethod def upgrade(cls, old)`, or "}
 
 
 class NotRebuildable(PlanError):

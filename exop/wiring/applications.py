@@ -11,6 +11,7 @@ from exop.errors import ExopError, StateError
 from exop.logs import logger
 from exop.model.meshes.checks import check, check_durable, resolved
 from exop.model.meshes.mesh import Mesh
+from exop.model.slets.handover import tried
 from exop.runtime.catalog import Catalog
 from exop.runtime.component_manager import ComponentManager
 from exop.runtime.deployment import Deployment
@@ -18,7 +19,7 @@ from exop.runtime.lifecycle import Event, refused
 from exop.wiring.changes.channels import check_channels
 from exop.wiring.changes.conditional_updates import caught_up, pending_again
 from exop.wiring.changes.executor import Changes, finished
-from exop.wiring.changes.plan import Plan, make_plan, remarks_on
+from exop.wiring.changes.plan import Plan, Step, make_plan, remarks_on
 from exop.wiring.changes.rebuild import check_rebuilds
 from exop.wiring.controller import WiringController
 from exop.wiring.deployments import LEAVING, Deployments
@@ -48,6 +49,7 @@ class Applications(Deployments):
         check_durable(mesh, has_state=True, nodes=None if now.durable is None else plan.changes.nodes)
         self.check_hosts((*plan.changes.nodes, *plan.changes.channels))
         check_rebuilds(plan, running)
+        plan = dataclasses.replace(plan, steps=tuple(_tried(step, running) for step in plan.steps))
         remarks = remarks_on(running, self._manager.kinds, self._manager.user.opened)
         told = tuple(self.changes.shadows.notes(plan))
 
@@ -217,3 +219,10 @@ class Applications(Deployments):
         with ExitStack() as all_of_them:  # all are closed, also if one is interrupted
             for deployment in reversed(deployments):
                 all_of_them.callback(self.undeploy, deployment, LEAVING)
+
+
+def _tried(step: Step, running: Deployment) -> Step:
+    """Let an engine try on a copy whether it can take over the internal state of the running component."""
+    if step.state is None or step.after is None or step.node not in running.components:
+        return step
+    return dataclasses.replace(step, state=tried(step.state, step.after, running.components[step.node].instance))

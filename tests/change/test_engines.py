@@ -10,7 +10,7 @@ import pytest
 
 from bench.durable_app.engine import Doubled, Engine, Summed, doubled_here
 from exop import Application, Memento, Platform, Punctuation, Slet, input_port, slet
-from exop.errors import ComponentFailed, MementoError, PlanError
+from exop.errors import ComponentFailed, MementoError, PlanError, StateError
 from exop.runtime.lifecycle import State
 from tests.rig import eventually
 
@@ -216,6 +216,26 @@ def test_a_state_that_nobody_can_take_over_is_not_lost_silently():
         platform.apply(mesh.replace("engine", doubled_here, lose_state=True))
         WORLD.limit = 7
         ends(platform, [1, 3, 6, 10, 15, 12, 14])
+
+
+def test_an_engine_tries_beforehand_whether_it_can_take_over(monkeypatch):
+    """On a copy, when the change is planned: what it found stands in the plan, or refuses the change."""
+    WORLD.limit = 5
+    with Platform() as platform:
+        mesh = platform.apply(app(Summed).build())
+        eventually(lambda: len(WORLD.seen) == 5)
+        monkeypatch.setattr(Summed, "try_inherit", lambda old, after: f"tried with {after.settings['most']}")
+        text = str(platform.plan(mesh.configure("engine", most=7)))
+        assert "the state inside summed is taken over by summed (tried with 7)\n" in text
+
+        def refuse(predecessor: Any, after: Any) -> str:
+            raise StateError(f"{predecessor.most} is another schema than {after.settings['most']}")
+
+        monkeypatch.setattr(Summed, "try_inherit", refuse)
+        with pytest.raises(MementoError, match=r"summed: 40 is another schema than 7; replace engine with lose_state"):
+            platform.plan(mesh.configure("engine", most=7))
+        WORLD.limit = 7
+        ends(platform, [1, 3, 6, 10, 15, 21, 28])
 
 
 def test_an_engine_that_cannot_take_over_leaves_everything_as_it_was(monkeypatch):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from exop.errors import MementoError, NotStorable, PlanError
+from exop.errors import ExopError, MementoError, NotStorable, PlanError
 from exop.model.meshes.mesh import Node
 from exop.model.slets.memento import Memento, upgraded
-from exop.model.slets.slet import Slet
+from exop.model.slets.slet import Slet, spec_of
 from exop.model.types.description import type_of
 from exop.model.types.evolution import changes
 from exop.model.values.classes import Mover, NoVersion, name_of, new_version, same_class
@@ -160,9 +160,26 @@ def _inside(before: Node, after: Node, new: type[Memento] | None) -> HandOver:
     asked = getattr(after.slet.factory, "inherits", None)
     problem = asked(before, after) if callable(asked) else "its engine keeps it, and the platform cannot read it there"
     if problem:
-        raise MementoError(node=before.name, old=before.slet.name, new=after.slet.name, problem=problem)
+        raise MementoError(node=before.name, old=before.slet.name, new=after.slet.name, problem=problem, cure="")
     text = f"the state inside {before.slet.name} is taken over by {after.slet.name}"
     return HandOver(text, lambda _: new() if new else None, inside=True)
+
+
+def tried(way: HandOver, after: Node, predecessor: Any) -> HandOver:
+    """Let the slet of *after* try on a copy to take over the state that is inside *predecessor*, which runs.
+
+    Raises:
+        MementoError: it cannot.
+    """
+    attempt = getattr(after.slet.factory, "try_inherit", None)
+    if not way.inside or attempt is None:
+        return way
+    try:
+        found = attempt(predecessor, after)
+    except ExopError as problem:
+        old = spec_of(type(predecessor)).name
+        raise MementoError(node=after.name, old=old, new=after.slet.name, problem=str(problem), cure="") from problem
+    return replace(way, text=f"{way.text} ({found})") if found else way
 
 
 def check_movable(before: Node, after: Node) -> None:

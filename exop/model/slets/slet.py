@@ -162,6 +162,15 @@ class Slet:
         """
         return "its engine keeps it, and the platform cannot read it there"
 
+    @classmethod
+    def try_inherit(cls, predecessor: Any, after: Any) -> str:
+        """Try on a copy whether the node *after* can take over the internal state of the slet *predecessor*, which
+        continues to run. Called when a change is planned, after `inherits`.
+
+        Return what the plan says about it; an `ExopError` refuses the change.
+        """
+        return ""
+
     def metrics(self) -> dict[str, int | float | str]:
         """Return metrics of the slet, which are shown beside those of the platform."""
         return {}

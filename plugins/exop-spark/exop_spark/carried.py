@@ -12,7 +12,7 @@ from .errors import SparkError
 from .plan import Input
 
 #: Where Spark notes the offsets of each micro-batch, and that it is committed.
-_OFFSETS, _COMMITS = "offsets", "commits"
+OFFSETS, COMMITS = "offsets", "commits"
 
 
 def other_inputs(before: Mapping[str, Input], after: Mapping[str, Input]) -> str | None:
@@ -32,16 +32,24 @@ def carry(source: Path, place: Path, batch: int) -> None:
     Raises:
         SparkError: Spark has not committed that batch.
     """
-    if batch >= 0 and not (source / _COMMITS / str(batch)).exists():
+    if batch >= 0 and not (source / COMMITS / str(batch)).exists():
         raise SparkError(
             f"the micro-batch {batch} was put out, and Spark has not committed it: it did not come to rest"
         )
     shutil.copytree(source, place, dirs_exist_ok=True)
-    # Two queries of one name would be one for Spark, which stops the first when the second starts.
+    renamed(place)
+    without_later(place, batch)
+
+
+def renamed(place: Path) -> None:
+    """Give a copied checkpoint an identity of its own: Spark stops a query when another one of its identity starts."""
     (place / ".metadata.crc").unlink(missing_ok=True)
     (place / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
-    # What was begun after that batch is done anew, by the successor.
-    for folder in (_OFFSETS, _COMMITS):
+
+
+def without_later(place: Path, batch: int) -> None:
+    """Remove what was begun after *batch*: whoever goes on with the checkpoint does it anew."""
+    for folder in (OFFSETS, COMMITS):
         for one in (place / folder).glob("*"):
             if one.name.isdecimal() and int(one.name) > batch:
                 one.unlink()

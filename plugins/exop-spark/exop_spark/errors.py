@@ -5,6 +5,7 @@
     + JavaMissing           no Java that Spark can run on; says what to install
     + MasterRefused         a master that this process cannot or will not use
     + EngineLost            the Java process that carried the queries is gone
+    + StateRefused          Spark cannot go on with the state of another query
     + QueryError            one query: `slet`, `port`, `query`, `position`, `condition`, `detail`
       . QueryRefused          Spark's analysis said no when the slet was opened
       . OutputMismatch        the query's columns are not those that the slet declares
@@ -45,6 +46,12 @@ class EngineLost(SparkError):
         "{slet}: the Java process that runs Spark is gone ({detail}), and with it what its queries had not put out; "
         "open the application again"
     )
+
+
+class StateRefused(SparkError):
+    """Spark, on a copy as of micro-batch `batch`, cannot go on with the state: `condition` (Spark's name), `detail`."""
+
+    template = "Spark refuses it, tried on a copy as of micro-batch {batch} [{condition}]: {detail}"
 
 
 class QueryError(SparkError):

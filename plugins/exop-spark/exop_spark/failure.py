@@ -33,7 +33,7 @@ def detail_of(text: str, condition: str) -> str:
     _, _, after = text.partition(f"[{condition}]") if condition else ("", "", text)
     if "PySparkException" in text or "Traceback (most recent call last)" in text:
         after = _python_error(text) or after
-    sentence = re.split(r"SQLSTATE: |\n\s*at |\n\n|;\n|== SQL", after.strip(), maxsplit=1)[0]
+    sentence = re.split(r"SQLSTATE: |\n\s*at |\n\n|;\n|== SQL|If you want to force", after.strip(), maxsplit=1)[0]
     return " ".join(sentence.split())[:_MOST]
 
 

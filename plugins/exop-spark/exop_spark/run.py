@@ -108,6 +108,11 @@ class Run:
         finally:
             self.stop()
 
+    @property
+    def active(self) -> bool:
+        """Tell whether the query runs."""
+        return self._query is not None and self._engine.alive and bool(self._query.isActive)
+
     def ready(self) -> None:
         """Return when Spark has asked for rows.
 

@@ -60,6 +60,8 @@ class SparkSlet(Slet):
     reopens: typing.ClassVar[bool] = True
     #: Rounds of the warm-up; 0: none.
     warm_up: int = 3
+    #: When the query is to go on with the state of a running one: try that on a copy while the change is planned.
+    dry_run: bool = True
     #: At the end of the stream let all windows close, as if time went on for ever.
     close_windows: bool = True
     #: A directory that all hosts of a cluster share; only wanted with a `spark://` master.
@@ -143,6 +145,11 @@ class SparkSlet(Slet):
         if before.settings["mode"] != after.settings["mode"]:
             return f"its mode is {after.settings['mode']!r}, the state is of one in mode {before.settings['mode']!r}"
         return other_inputs(other.ports, cls.ports)
+
+    @classmethod
+    def try_inherit(cls, predecessor: Any, after: Any) -> str:
+        """Let Spark try the query of the node *after* on a copy of the state of *predecessor*, which goes on."""
+        return tried(predecessor, cls(out=Nowhere(), **after.private_settings()))
 
     def inherit(self, predecessor: SparkSlet) -> None:
         """Go on with a copy of Spark's checkpoint, at the offsets of then; returns when Spark has computed with it.
@@ -301,6 +308,17 @@ class SparkSlet(Slet):
 
     def _thread(self, task: str, target: Callable[[], None]) -> None:
         threading.Thread(target=target, name=f"exop-spark {self.title} {task}", daemon=True).start()
+
+
+def tried(predecessor: Any, successor: SparkSlet) -> str:
+    """Return what the plan of a change says about the state of a running slet that a new one is to go on with.
+
+    Raises:
+        QueryError: Spark cannot go on with it.
+    """
+    from .dry_run import dry_run
+
+    return dry_run(predecessor, successor) if successor.dry_run else "not tried on a copy, since dry_run is off"
 
 
 class Nowhere(OutputPort[Any]):

@@ -112,6 +112,7 @@ def _specification() -> SletSpec:
         Setting("mode", str, "append"),
         Setting("master", str, "local[*]"),
         Setting("warm_up", int, 3),
+        Setting("dry_run", bool, True),
         Setting("close_windows", bool, True),
     ]
     arriving = PortType(form="columns", punctuation=True, end=True)
@@ -148,9 +149,17 @@ def _deep_check(settings: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
     return make(out=Nowhere(), tie=Tie(), **settings).analysed()
 
 
+def _try_inherit(predecessor: Any, after: Any) -> str:
+    """Let Spark try the query on a copy of the state of a running one; see `SparkSlet.try_inherit`."""
+    from .slets import Nowhere, tried
+
+    return tried(predecessor, make(out=Nowhere(), tie=Tie(), **after.private_settings()))
+
+
 make.specialised = _specialised  # type: ignore[attr-defined]
 make.deep_check = _deep_check  # type: ignore[attr-defined]
 make.reopens = True  # type: ignore[attr-defined]
 make.keeps_own_state = _keeps_own_state  # type: ignore[attr-defined]
 make.inherits = _inherits  # type: ignore[attr-defined]
+make.try_inherit = _try_inherit  # type: ignore[attr-defined]
 sql: Final = _specification()

@@ -146,7 +146,7 @@ def test_windows_go_on_in_a_query_with_another_setting_and_another_text():
         mesh = platform.apply(app(sums).build())
         WORLD.wait_for(lambda: len(WORLD.seen) == 1)
         plan = platform.plan(mesh.configure("query", trigger=0.01))
-        assert "the state inside sums is taken over by sums" in str(plan)
+        assert "sums is taken over by sums (tried on a copy as of micro-batch" in str(plan)
         mesh = plan.apply()
         WORLD.limit = 33
         WORLD.wait_for(lambda: len(WORLD.seen) == 3)
@@ -157,17 +157,23 @@ def test_windows_go_on_in_a_query_with_another_setting_and_another_text():
     assert sorted(WORLD.seen) == summed(47)
 
 
-def test_a_state_of_another_schema_is_refused_and_the_old_query_goes_on():
-    """Spark compares the schemas before the cut; told so, the successor begins with none."""
+def test_a_state_of_another_schema_is_refused_in_the_plan():
+    """Spark compares the schemas on a copy of the live checkpoint; nothing stops, and nothing is left behind."""
     WORLD.limit = 15
     other = WINDOWS.replace("sum(value)", "avg(value)")
     with Platform() as platform:
         mesh = platform.apply(app(sums).build())
         WORLD.wait_for(lambda: len(WORLD.seen) == 1)
+        slet = platform.deployment("a").components["query"].instance
+        before = list(slet._run.directory.parent.iterdir())
         with pytest.raises(MementoError, match="its engine keeps it"):
             platform.plan(mesh.replace("query", native))
+        with pytest.raises(MementoError, match=r"STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE"):
+            platform.plan(mesh.configure("query", query=other))
         with pytest.raises(ComponentFailed, match=r"cannot go on with the state inside sums"):
-            platform.apply(mesh.configure("query", query=other))
+            platform.apply(mesh.configure("query", query=other, dry_run=False))
+        assert list(slet._run.directory.parent.iterdir()) == before
+        assert slet is platform.deployment("a").components["query"].instance
         WORLD.limit = 33
         WORLD.over = True
         assert platform.wait("a", 60)

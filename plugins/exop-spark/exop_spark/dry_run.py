@@ -1,0 +1,154 @@
+"""A successor tried on a copy of a running query's checkpoint: Spark says beforehand whether it can go on with it."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from exop import Tie
+from exop.engine.feed import Feed
+from exop.engine.standing import Standing
+
+from .carried import COMMITS, renamed, without_later
+from .errors import QueryFailed, SparkError, StateRefused
+from .plan import Input, Plan
+from .run import Run
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from .session import Engine
+    from .slets import SparkSlet
+
+#: Longest wait for the micro-batch, in seconds.
+_PATIENCE: Final = 60.0
+_GLANCE: Final = 0.1
+#: How often a copy is begun again because Spark removed a file meanwhile.
+_ATTEMPTS: Final = 5
+
+
+def dry_run(predecessor: SparkSlet, successor: SparkSlet) -> str:
+    """Run one micro-batch without rows on a copy of the state of *predecessor*, which goes on; return what it showed.
+
+    Spark compares the schemas of the states when something is computed. Nothing leaves, and the copy is removed.
+
+    Raises:
+        QueryRefused: Spark refuses the query of *successor*.
+        StateRefused: Spark refuses to go on with this state.
+    """
+    run = predecessor._run
+    if run is None or run.directory is None or not run.active:
+        return "not tried on a copy: the old query does not run"
+    begin = time.monotonic()
+    place = run._engine.checkpoint(run.plan.checkpoints)
+    try:
+        batch = copy_of_live(run.directory, place)
+        if batch is None:
+            return "not tried on a copy: no micro-batch has been committed yet"
+        _attempt(successor.plan(), run._engine, place)
+    except QueryFailed as error:
+        raise StateRefused(batch=batch, condition=error.condition, detail=error.detail.rstrip(".")) from error
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    took = (time.monotonic() - begin) * 1000
+    return f"tried on a copy as of micro-batch {batch}: Spark can go on with it; {took:.0f} ms"
+
+
+def copy_of_live(source: Path, place: Path) -> int | None:
+    """Copy the checkpoint of a query that runs to *place*, as of the last batch that it has committed.
+
+    Returns:
+        The number of that batch; `None` if there is none.
+
+    Raises:
+        SparkError: Spark removes files faster than they are copied.
+    """
+    for _ in range(_ATTEMPTS):
+        committed = [int(one.name) for one in (source / COMMITS).glob("*") if one.name.isdecimal()]
+        if not committed:
+            return None
+        try:
+            # What is being written has another name until it is complete.
+            shutil.copytree(source, place, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*.tmp*", "*.tmp"))
+        except (FileNotFoundError, shutil.Error):
+            shutil.rmtree(place, ignore_errors=True)
+            continue
+        batch = max(committed)
+        renamed(place)
+        without_later(place, batch)
+        return batch
+    raise SparkError(f"the checkpoint {source} changes faster than it can be copied")
+
+
+def _attempt(plan: Plan, engine: Engine, place: Path) -> None:
+    """Let the query of *plan* compute one micro-batch without rows, with its checkpoint in *place*."""
+    trial = _Trial(plan, engine, Tie(), _nowhere(), Standing())
+    try:
+        trial.start(place)
+        trial.wait_computed()
+    finally:
+        trial.stop()
+
+
+def _nowhere() -> Any:
+    from .slets import Nowhere
+
+    return Nowhere()
+
+
+class _Trial(Run):
+    """A query whose inputs advance by one offset, without a row, whose output is discarded."""
+
+    def wait_computed(self) -> None:
+        """Return when a micro-batch has been committed.
+
+        Raises:
+            QueryFailed: it failed, or takes too long.
+        """
+        deadline = time.monotonic() + _PATIENCE
+        while not any(feed.committed.wait(_GLANCE) for feed in self._trials):
+            self.check()
+            if time.monotonic() > deadline:
+                raise QueryFailed(**self.plan.facts(), condition="", detail=f"no batch within {_PATIENCE:.0f} s")
+
+    def _feed(self, port: str, one: Input) -> Feed:
+        feed = _EmptyFeed(port, one.columns, self._gate, event_time=one.time)
+        self._trials = [*getattr(self, "_trials", ()), feed]
+        return feed
+
+    def _put_out(self, frame: DataFrame, batch: int) -> None:
+        frame.toArrow()
+
+
+class _EmptyFeed(Feed):
+    """Offers one offset more than has been read, and no row for it."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._first: int | None = None
+        self.committed = threading.Event()
+
+    def latest(self, start: int, limit: int | None, timeout: float) -> int:
+        """Return the next offset once; from then on nothing comes until the query is stopped."""
+        if self._first is None:
+            self._first = start
+        elif start > self._first:
+            self.committed.set()
+            with self._lock:
+                self._lock.wait_for(lambda: self.retired, timeout)
+        return self._first + 1
+
+    def read(self, start: int, end: int) -> pa.Buffer:
+        """Return no rows."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self.schema):
+            pass
+        return sink.getvalue()
+
+    def commit(self, offset: int) -> None:
+        """Nothing is kept."""
