@@ -165,13 +165,9 @@ class Fragments:
         """Return the last plan that was carried out here, if what it has made of the fragment is all written."""
         store, known = self.running.store, self.known.get(application, Known(""))
         for one in entries:
-            if (
-                store is not None
-                and isinstance(one, Prepared)
-                and one.stores is not None
-                and "checkpoint" in one.stores
-            ):
-                written = store.checkpoints.revision(application) >= one.stores["known"]["base"]
+            restart = one.restart if isinstance(one, Prepared) else None
+            if store is not None and restart is not None and restart.checkpoint is not None:
+                written = store.checkpoints.revision(application) >= restart.known["base"]
                 return known.plan if written else ""
         return known.plan
 

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from exop.errors import PlanError
 from exop.hosts.fragment import Fragments, Known, Work, lost_fragment
 from exop.hosts.moves.transfer import Transfer
-from exop.hosts.protocol.messages import Did, Do
+from exop.hosts.protocol.messages import Did, Do, Restart
 from exop.hosts.protocol.participant import Participant
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.nodes import NOTHING
 from exop.runtime.conditional_updates import AppliedUpdate
+from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.history import CALLER
@@ -30,7 +31,7 @@ from exop.wiring.shadow.follower import Standby
 if TYPE_CHECKING:
     from exop.hosts.moves.handing import Handing
     from exop.hosts.moves.pairs import Pairs
-    from exop.runtime.durable.checkpointer import Candidate, Checkpointer
+    from exop.runtime.durable.checkpointer import Checkpointer, Unwritten
 
 
 class FragmentChange(Participant):
@@ -57,7 +58,7 @@ class FragmentChange(Participant):
         self._pairs: Pairs | None = None
         self._applied: list[AppliedUpdate] = []
         self._taker: Checkpointer | None = None
-        self._candidate: Candidate | None = None
+        self._checkpoint: Unwritten | None = None
 
     def give(self, do: Do) -> None:
         """Do a step after those given before; an abort ends the trials that are in progress."""
@@ -98,14 +99,14 @@ class FragmentChange(Participant):
         if store is None:
             return handed
         if change is None:  # the fragment stays as it is, and gets another home
-            self.stores = {"topology": None, "began": self._began, "known": self._known(0).stored()}
+            self.restart = Restart(self._known(0).stored(), began=self._began)
             return handed
-        known = self._known(change.target.revision)
-        self.stores = {"topology": change.target.to_toml(), "began": self._began, "known": known.stored()}
-        if self._taker is not None and change.target.nodes:
+        checkpoint, target = None, change.target
+        if self._taker is not None and target.nodes:
             self._here.running.checkpoints.tell(change.deployment)
-            self._candidate = self._taker.candidate(change.target, change.in_flight())
-            self.stores["checkpoint"] = store.checkpoints.changes(self._candidate.snapshot, anew=self._began)
+            self._checkpoint = self._taker.prepare(target, change.in_flight())
+            checkpoint = store.checkpoints.changes(self._checkpoint.snapshot, anew=self._began)
+        self.restart = Restart(self._known(target.revision).stored(), target.to_toml(), self._began, checkpoint)
         return handed
 
     def _reserve_checkpoint(self, turn: ExitStack) -> None:
@@ -200,44 +201,34 @@ class FragmentChange(Participant):
         handing = self._handing
         if handing is not None:
             handing.close()
-        self._end(turn, made=made)
-        if handing is not None and made:
+        if not made:
+            self._undo(turn)
+            return
+        self._settle(turn)
+        if handing is not None:
             handing.release()
 
-    def _end(self, turn: ExitStack, *, made: bool) -> None:
+    def _undo(self, turn: ExitStack) -> None:
+        """Release what was opened for the change, which is aborted."""
+        if self._pairs is not None:
+            self._pairs.close()
+        turn.close()
+        if self._began:
+            self._here.drop(self.application)
+        elif self.application not in self._here.known:
+            self._here.running.fragments.discard(self.application)
+
+    def _settle(self, turn: ExitStack) -> None:
+        """Run and store the fragment as the change has made it; remove it if it is empty."""
         running, name, change = self._here.running, self.application, self.change
-        if not made:
-            if self._pairs is not None:
-                self._pairs.close()
-            turn.close()
-            if self._began:
-                self._here.drop(name)
-            elif name not in self._here.known:
-                running.fragments.discard(name)
-            return
         deployment = running.deployed.get(name)
         running.fragments.add(name)
         if deployment is not None:
             deployment.is_fragment = True
-        super()._finish(turn, made=made)
+        super()._finish(turn, made=True)
         failpoint("plan-carried-out")
-        if deployment is not None and self._began and running.store is not None:
-            running.store.checkpoints.discard(name)
-            running.store.save(deployment.mesh, active=True)
-        if change is not None:
-            running.changes.made(change, is_part=self.plan.rpartition("@")[2] == self._here.name)
-            if self._pairs is not None:
-                self._pairs.keep(change)
-                self._pairs.close()
-        if self._taker is not None and self._candidate is not None:
-            with suppress(*CHECKPOINT_ERRORS):  # the log and the status show it; a restart has the candidate
-                self._taker.adopt(self._candidate)
-        known = self._here.known.get(name)
-        base = change.target.revision if change is not None else 0
-        if deployment is not None and known is not None:
-            since = known.base if change is not None else base
-            self._applied += [one for one in deployment.update_log.applied if since < one.revision < base]
-        known, is_empty = self._known(base), deployment is not None and not deployment.mesh.nodes
+        self._write(deployment)
+        known, is_empty = self._learned(deployment), deployment is not None and not deployment.mesh.nodes
         paused = change.pause.seconds if change is not None else 0.0
         if not is_empty:
             self._settled(name, known, False, paused)
@@ -250,6 +241,30 @@ class FragmentChange(Participant):
         if is_empty:
             self._settled(name, known, True, paused)
 
+    def _write(self, deployment: Deployment | None) -> None:
+        """Store the fragment, the entry of its change and its checkpoint, and keep what the change keeps."""
+        running, name, change = self._here.running, self.application, self.change
+        if deployment is not None and self._began and running.store is not None:
+            running.store.checkpoints.discard(name)
+            running.store.save(deployment.mesh, active=True)
+        if change is not None:
+            running.changes.made(change, is_part=self.plan.rpartition("@")[2] == self._here.name)
+            if self._pairs is not None:
+                self._pairs.keep(change)
+                self._pairs.close()
+        if self._taker is not None and self._checkpoint is not None:
+            with suppress(*CHECKPOINT_ERRORS):  # the log and the status show it; a restart has it from the vote
+                self._taker.write(self._checkpoint)
+
+    def _learned(self, deployment: Deployment | None) -> Known:
+        """Return what the host knows of the application from now on."""
+        change, known = self.change, self._here.known.get(self.application)
+        base = change.target.revision if change is not None else 0
+        if deployment is not None and known is not None:
+            since = known.base if change is not None else base
+            self._applied += [one for one in deployment.update_log.applied if since < one.revision < base]
+        return self._known(base)
+
 
 class RestoredChange(FragmentChange):
     """The participant of a plan after a restart: the fragment is not started until the outcome is known.
@@ -259,31 +274,29 @@ class RestoredChange(FragmentChange):
 
     def _do(self, do: Do, turn: ExitStack) -> Any:
         if do.step == "restore":
-            self.stores = do.stores
+            self.restart = do.restart
             return
-        if do.step == "commit" and self.stores is not None:
-            self._promote(**self.stores)
+        if do.step == "commit" and self.restart is not None:
+            self._store(self.restart)
         self._here.restart(self.application)
 
-    def _promote(
-        self, topology: str | None, began: bool, known: dict[str, Any], checkpoint: dict[str, Any] | None = None
-    ) -> None:
+    def _store(self, restart: Restart) -> None:
         """Store what the change has made of the fragment."""
         name, running, store = self.application, self._here.running, self._here.running.store
         assert store is not None
-        settled = Known(**known | {"whole": tuple(known["whole"])})
-        if topology is None:
-            self._settled(name, settled, began, 0.0)
+        settled = Known(**restart.known | {"whole": tuple(restart.known["whole"])})
+        if restart.topology is None:
+            self._settled(name, settled, restart.began, 0.0)
             return
-        mesh = Mesh.from_toml(topology, self._here.catalog.slets).at(settled.base)
+        mesh = Mesh.from_toml(restart.topology, self._here.catalog.slets).at(settled.base)
         if not mesh.nodes:
             store.forget(name)
         else:
-            if began:
+            if restart.began:
                 store.checkpoints.discard(name)
             store.save(mesh, active=True)
-            if checkpoint is not None:
-                store.checkpoints.promote(mesh.name, mesh.revision, topology, checkpoint)
+            if restart.checkpoint is not None:
+                store.checkpoints.promote(mesh.name, mesh.revision, restart.topology, restart.checkpoint)
             running.fragments.add(name)
         self._settled(name, settled, not mesh.nodes, 0.0)
 

@@ -182,7 +182,7 @@ class Exchange:
         settled, prepared = entries[-1], next((one for one in reversed(entries) if isinstance(one, Prepared)), None)
         if isinstance(settled, Settled) and settled.commit and settled.plan != made and prepared is not None:
             proposal = prepared.proposal
-            restore = Do(proposal.plan, "restore", proposal.change, prepared.handed, prepared.stores)
+            restore = Do(proposal.plan, "restore", proposal.change, prepared.handed, prepared.restart)
             self.held.add(application)
             self._mail.put(partial(self._act, application, machine, [restore, replace(restore, step="commit")]))
 

@@ -166,7 +166,7 @@ class Member:
             return []
         proposal, handed = prepared.proposal, prepared.handed
         self._part = _Part(proposal, "cut", now, now, done=True, handed=handed)
-        return [Do(proposal.plan, "restore", proposal.change, handed, prepared.stores), *self.timeout(now)]
+        return [Do(proposal.plan, "restore", proposal.change, handed, prepared.restart), *self.timeout(now)]
 
     def resolve(self, plan: str, *, commit: bool) -> list[Action]:
         """Settle a plan in doubt as an operator decides, if its home is gone for good."""
@@ -228,7 +228,7 @@ class Member:
         if report.problem:
             return self._give_up(part, report.problem)
         part.done, part.handed, part.ask_at = True, report.handed, now + self.resend
-        record = [Record(Prepared(part.proposal, part.handed, report.stores))] if part.in_doubt else []
+        record = [Record(Prepared(part.proposal, part.handed, report.restart))] if part.in_doubt else []
         return [*record, *self._ready(part)]
 
     def _ready(self, part: _Part) -> list[Action]:

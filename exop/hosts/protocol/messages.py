@@ -123,19 +123,36 @@ class Remove:
     timeout: float
 
 
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """The content of a host's state directory after the plan, for a start after its vote if the plan is committed.
+
+    Attributes:
+        known: What the host knows of the application after the plan.
+        topology: The fragment after the plan as a topology file; `None` if it stays as it is.
+        began: Whether the host had no fragment before the plan.
+        checkpoint: The parts of the checkpoint of the cut that differ from the last checkpoint, if one was taken.
+    """
+
+    known: dict[str, Any]
+    topology: str | None = None
+    began: bool = False
+    checkpoint: dict[str, Any] | None = None
+
+
 # --- from the caller of a state machine
 @dataclass(frozen=True, slots=True)
 class Did:
     """The participant has finished a step: with a problem if it failed, else with the data that it hands over.
 
-    A cut also reports what a restart *stores* and begins with, if the plan is committed.
+    In an application with a state directory, a cut also reports what a *restart* begins with.
     """
 
     plan: str
     step: ParticipantStep
     handed: Any = None
     problem: str = ""
-    stores: Any = None
+    restart: Restart | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +191,7 @@ class Prepared:
 
     proposal: Propose
     handed: Any = None
-    stores: Any = None
+    restart: Restart | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +231,7 @@ class Do:
     step: ParticipantStep
     change: Any = None
     handed: Any = None
-    stores: Any = None
+    restart: Restart | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from exop.errors import PlanError
-from exop.hosts.protocol.messages import Did, Do
+from exop.hosts.protocol.messages import Did, Do, Restart
 from exop.runtime.supervision.interrupts import delegated, held
 from exop.safe_repr import error_text
 from exop.wiring.changes.change import Change
@@ -27,7 +27,7 @@ class Participant(threading.Thread):
         change: The change, once it is known.
         error: The first error of a step, or of closing the old slets.
         undone: The reason given to the change when it is undone, which notes its problems there.
-        stores: After the cut, what a restart begins with if the plan is committed.
+        restart: After the cut, what a restart of the platform begins with if the plan is committed.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Participant(threading.Thread):
         self.given: SimpleQueue[Do | None] = SimpleQueue()
         self.error: BaseException | None = None
         self.undone = PlanError("the changes are not made together")
-        self.stores: Any = None
+        self.restart: Restart | None = None
         self._changes = changes
         self._report = report
 
@@ -66,7 +66,7 @@ class Participant(threading.Thread):
                     handed = self._do(do, turn)
                 except BaseException as error:  # noqa: BLE001 (the caller of the plan gets it, or its text)
                     problem = f"{step}: {self._failed(error)}"
-                self._report(Did(self.plan, step, handed, problem, self.stores if step == "cut" else None))
+                self._report(Did(self.plan, step, handed, problem, self.restart if step == "cut" else None))
             try:
                 self._finish(turn, made=step == "commit")
             except BaseException as error:  # noqa: BLE001 (the change is made or undone)

@@ -157,28 +157,28 @@ class Placement:
         That is where several ports push into one channel, or a slet has several input ports, or one that it pulls: how
         many items wait there, and what a channel that is read contains, depends on the time.
         """
-        host, seen = connector.source, set[str]()
-        ends = [one for one in self.mesh.producers(connector.channel) if self.of(one[0]) == host]
-        channel = None if connector.inward else connector.channel
-        while len(ends) + (self._others(channel, host) if channel is not None else 0) == 1:
-            if not ends:
-                return False  # all items come from one other host, numbered
-            node = ends[0][0]
-            inputs = [*node.inputs().items()]
-            if not inputs or node.name in seen:
-                return bool(inputs)
-            seen.add(node.name)
-            (port, channel), *more = inputs
-            if more or node.slet.ports[port].pulled:
-                return True
-            if self.channels[channel] != host:
-                return False
-            ends = [one for one in self.mesh.producers(channel) if self.of(one[0]) == host]
-        return True
+        return self._meet(connector.channel, connector.source, frozenset(), others=not connector.inward)
 
-    def _others(self, channel: str, host: str) -> int:
-        """Return the number of other hosts that push into a channel of this host."""
-        return len({self.of(node) for node, _ in self.mesh.producers(channel)} - {host})
+    def _meet(self, channel: str, host: str, passed: frozenset[str], *, others: bool = True) -> bool:
+        """Whether streams meet on a host before or in a channel, into which the *others* push there, too.
+
+        *passed* are the slets behind it.
+        """
+        ends = self.mesh.producers(channel)
+        here = [node for node, _ in ends if self.of(node) == host]
+        hosts = {self.of(node) for node, _ in ends} - {host} if others else ()
+        if len(here) + len(hosts) != 1:
+            return True
+        if not here:
+            return False  # all items come from one other host, numbered
+        node = here[0]
+        inputs = [*node.inputs().items()]
+        if not inputs:
+            return False  # a source
+        port, before = inputs[0]
+        if len(inputs) > 1 or node.name in passed or node.slet.ports[port].pulled:
+            return True
+        return self.channels[before] == host and self._meet(before, host, passed | {node.name})
 
     @cached_property
     def punctuated(self) -> frozenset[str]:

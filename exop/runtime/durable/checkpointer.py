@@ -66,7 +66,7 @@ class Figures:
 
 
 @dataclasses.dataclass(frozen=True)
-class Candidate:
+class Unwritten:
     """A checkpoint that is not written yet.
 
     Attributes:
@@ -119,11 +119,11 @@ class Checkpointer:
 
     @contextmanager
     def reserved(self) -> Iterator[None]:
-        """Let only the caller take checkpoints during the block, by `candidate` and `adopt`."""
+        """Let only the caller take checkpoints during the block, by `prepare` and `write`."""
         with self._alone(PATIENCE):
             yield
 
-    def candidate(self, mesh: Mesh, work: Iterable[tuple[str, Method, Any]]) -> Candidate:
+    def prepare(self, mesh: Mesh, work: Iterable[tuple[str, Method, Any]]) -> Unwritten:
         """Capture the application as it will be when a change is committed, which has parked all drivers.
 
         Args:
@@ -134,9 +134,9 @@ class Checkpointer:
             self._check_drivers(self._deployment.drivers())
             return self._taken(partial(self._prepared, mesh=mesh, work=work))
 
-    def adopt(self, candidate: Candidate) -> None:
-        """Write a candidate as the last checkpoint, since the change is committed."""
-        begun = self._written(candidate)
+    def write(self, unwritten: Unwritten) -> None:
+        """Write a prepared checkpoint as the last one, since the change is committed."""
+        begun = self._written(unwritten)
         with self._noted(failed=False):
             self._committed(begun, PATIENCE)
         self._note(None)
@@ -161,7 +161,7 @@ class Checkpointer:
                 self._committed(begun, committing)
             self._note(None)
 
-    def _taken(self, captured: Callable[[int], Snapshot]) -> Candidate:
+    def _taken(self, captured: Callable[[int], Snapshot]) -> Unwritten:
         """Capture the application; all output that belongs to the checkpoint is on the disk then."""
         retired = list(self._deployment.retired)
         number = self._number = self._number or self._checkpoints.number(self._deployment.name) + 1
@@ -169,9 +169,9 @@ class Checkpointer:
         snapshot = captured(number)
         failpoint("checkpoint-released")
         self._sync()
-        return Candidate(number, snapshot, retired)
+        return Unwritten(number, snapshot, retired)
 
-    def _written(self, taken: Candidate) -> list[Component]:
+    def _written(self, taken: Unwritten) -> list[Component]:
         """Write a checkpoint and start to commit it; return the slets that emit output at the commit."""
         deployment, figures, snapshot = self._deployment, self.figures, taken.snapshot
         with self._noted():
@@ -275,7 +275,7 @@ class Checkpointer:
     def _prepared(
         self, number: int, mesh: Mesh | None = None, work: Iterable[tuple[str, Method, Any]] | None = None
     ) -> Snapshot:
-        """Prepare and capture, while the stream is paused; *mesh* and *work* as for `candidate`."""
+        """Prepare and capture, while the stream is paused; *mesh* and *work* as for `prepare`."""
         deployment, known = self._deployment, self._owners
         self._call("prepare_checkpoint", number)
         name = deployment.name
