@@ -4,6 +4,7 @@
   x SparkError            anything between ExoP and Spark
     + JavaMissing           no Java that Spark can run on; says what to install
     + MasterRefused         a master that this process cannot or will not use
+    + ClusterError          a cluster on this machine could not be started, or is not there
     + EngineLost            the Java process that carried the queries is gone
     + StateRefused          Spark cannot go on with the state of another query
     + QueryError            one query: `slet`, `port`, `query`, `position`, `condition`, `detail`
@@ -37,6 +38,12 @@ class MasterRefused(SparkError):
     """A master that this process cannot or will not use: `master`, `problem`, `cure`."""
 
     template = "the Spark master {master!r} cannot be used here: {problem}; {cure}"
+
+
+class ClusterError(SparkError):
+    """A cluster on this machine could not be started, or is not there: `name`, `problem`, `cure`."""
+
+    template = "the Spark cluster {name!r}: {problem}; {cure}"
 
 
 class EngineLost(SparkError):

@@ -24,18 +24,19 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 #: The script started in place of `java`. Without SPARK_HOME the workers import the installed pyspark; with it they
-#: would import a zipped one, which every process compiles anew (0.5 s of CPU each).
+#: would import a zipped one, which every process compiles anew (0.5 s of CPU each). The launcher, and a worker of a
+#: cluster, which runs the launcher, find Spark by it.
 _WRAPPER: Final = """#!/bin/sh
-launcher=no
+keep=no
 for argument do
   shift
   case "$argument" in
-    org.apache.spark.launcher.Main) launcher=yes ;;
+    org.apache.spark.launcher.Main|org.apache.spark.deploy.worker.Worker) keep=yes ;;
     {unknown}) continue ;;
   esac
   set -- "$@" "$argument"
 done
-[ $launcher = yes ] || unset SPARK_HOME
+[ $keep = yes ] || unset SPARK_HOME
 exec "{java}" "$@"
 """
 #: An argument of Spark's launcher that a Java without this module does not take, and that Spark can do without.
@@ -92,19 +93,19 @@ def _gateway(options: dict[str, str]) -> Any:
     atexit.register(scratch.close)
     options = options | settings.java_options(scratch.path)
     configuration = SparkConf(loadDefaults=False).setAll(list(options.items()))
-    with (scratch.path / settings.LOG).open("ab") as log, _environment(JAVA_HOME=str(_home(java, scratch.path))):
+    with (scratch.path / settings.LOG).open("ab") as log, _environment(JAVA_HOME=str(java_home(java, scratch.path))):
         try:
             return launch_gateway(configuration, {"stderr": log, "stdout": log})  # type: ignore[no-untyped-call]
         except Exception as error:
             raise SparkError(f"the Java process of Spark did not start: {last_words(scratch.path)}") from error
 
 
-def _home(java: Java, directory: Path) -> Path:
+def java_home(java: Java, directory: Path) -> Path:
     """Return a Java home for Spark's launcher: one whose `java` mends the launcher's arguments and environment."""
     if os.name == "nt":  # pragma: no cover - the wrapper is a shell script
         return java.home
     wrapper = directory / "java" / "bin" / "java"
-    wrapper.parent.mkdir(parents=True)
+    wrapper.parent.mkdir(parents=True, exist_ok=True)
     wrapper.write_text(_WRAPPER.format(java=java.executable, unknown="none" if java.has_vectors else _VECTORS))
     wrapper.chmod(wrapper.stat().st_mode | stat.S_IXUSR)
     return wrapper.parent.parent

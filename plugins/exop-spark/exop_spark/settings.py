@@ -50,6 +50,12 @@ def check_master(master: str) -> None:
     )
 
 
+def is_on_loopback(master: str) -> bool:
+    """Whether nothing of the cluster is outside this machine, so that nobody outside needs to reach the driver."""
+    hosts = ("127.0.0.1", "localhost", "[::1]")
+    return master.startswith("local") or master.partition("://")[2].startswith(tuple(f"{one}:" for one in hosts))
+
+
 def java_options(directory: Path) -> dict[str, str]:
     """Return the options of the Java process; it writes its log in *directory*, and nothing to the terminal."""
     logging = directory / "log4j2.properties"
@@ -60,6 +66,12 @@ def java_options(directory: Path) -> dict[str, str]:
         "spark.driver.memory": os.environ.get("EXOP_SPARK_MEMORY", MEMORY),
         "spark.driver.extraJavaOptions": " ".join(java),
     }
+
+
+def connect_server_options(port: int, directory: Path) -> dict[str, str]:
+    """Return the options of a Connect server at *port* of the loopback; *directory* is for its scratch files."""
+    own = {"spark.connect.grpc.binding.port": str(port), "spark.connect.grpc.binding.address": "127.0.0.1"}
+    return spark_options("local", directory) | own
 
 
 def spark_options(master: str, directory: Path) -> dict[str, str]:
@@ -86,6 +98,6 @@ def spark_options(master: str, directory: Path) -> dict[str, str]:
         # Values that do not fit are errors, never silently other values.
         "spark.sql.ansi.enabled": "true",
     }
-    if master.startswith("local"):
+    if is_on_loopback(master):
         options |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     return options

@@ -1,0 +1,357 @@
+"""A standalone Spark cluster on the loopback: started, looked at, made larger and ended.
+
+Its processes are found again by the file `cluster.json` in a directory of the user's own. Who talks to them has to
+know the secret in that file; a platform of the same user reads it there (`secrets_of`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import socket
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from exop.remoting.transport.rundir import private_directory
+
+from ..errors import ClusterError
+from ..java import find_java
+from ..settings import JAVA_OPTIONS, connect_server_options
+from .process import Daemon, free_port, last_words, mark, start, stop, wait_for
+
+DEFAULT_NAME: Final = "default"
+_FILE: Final = "cluster.json"
+_LOOPBACK: Final = "127.0.0.1"
+_MASTER: Final = "org.apache.spark.deploy.master.Master"
+_WORKER: Final = "org.apache.spark.deploy.worker.Worker"
+_CONNECT: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
+#: Longest time until a process is ready, in seconds.
+_START: Final = 90.0
+#: Heap of a master, of a worker itself (executors have their own), and of a Connect server, which plans queries.
+_MEMORY: Final = {"master": "256m", "worker": "256m", "connect": "1g"}
+_LOGGING: Final = """rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+
+
+@dataclass(frozen=True)
+class Worker:
+    """What one worker offers: *cores* to each of *shares* applications, and the memory for their executors."""
+
+    cores: int = 1
+    memory: str = "2g"
+    shares: int = 1
+
+
+@dataclass(frozen=True)
+class Status:
+    """What runs of a cluster.
+
+    Attributes:
+        master: Its URL, `spark://…`; empty when no cluster runs.
+        connect: The URL of its Connect server, `sc://…`; empty when it has none.
+        workers: The number of workers that are registered.
+        cores: The number of cores that they offer, and how many are used.
+        lost: The roles of processes that were started and run no longer.
+    """
+
+    name: str
+    master: str = ""
+    connect: str = ""
+    workers: int = 0
+    cores: int = 0
+    cores_used: int = 0
+    processes: tuple[Daemon, ...] = ()
+    lost: tuple[str, ...] = ()
+    directory: str = ""
+
+    def facts(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+
+class Cluster:
+    """The cluster called *name* of this user, running or not."""
+
+    def __init__(self, name: str = DEFAULT_NAME) -> None:
+        if not name.replace("-", "").replace("_", "").isalnum():
+            raise ClusterError(name=name, problem="it is no name", cure="use letters, digits, - and _")
+        self.name = name
+        self.directory = private_directory(_root() / name)
+        self._offer = Worker()
+        self._secret = ""
+        self._web = ""
+        self._daemons: list[Daemon] = []
+
+    def up(self, workers: int, offer: Worker, *, connect: bool = False) -> Status:
+        """Start a master and *workers* workers, or what is missing of them, and with *connect* a Connect server.
+
+        Raises:
+            JavaMissing: no Java.
+            ClusterError: a process did not start.
+        """
+        with self._changed(), self._undone_on_failure():
+            if not self._alive("master"):
+                self._down()
+                self._prepared(Worker(offer.cores, offer.memory, 2) if connect else offer)
+                self._start_master()
+            self._forget_lost()
+            for _ in range(workers - sum(map(_is_worker, self._daemons))):
+                self._start_worker()
+            self._registered()
+            if connect and not self._alive("connect"):
+                self._start_connect()
+        return self.status()
+
+    def add_worker(self) -> Status:
+        """Start one worker more, like the others.
+
+        Raises:
+            ClusterError: no cluster runs, or the worker did not start.
+        """
+        with self._changed(), self._undone_on_failure():
+            if not self._alive("master"):
+                raise ClusterError(
+                    name=self.name, problem="it does not run", cure="start it: exop-spark cluster up --workers 2"
+                )
+            self._forget_lost()
+            self._start_worker()
+            self._registered()
+        return self.status()
+
+    def down(self) -> Status:
+        """End all processes and remove their files; the state before. Not an error when nothing runs."""
+        before = self.status()
+        with self._changed():
+            self._down()
+        return before
+
+    def status(self) -> Status:
+        """What runs."""
+        self._read()
+        alive = [one for one in self._daemons if one.alive(self.directory)]
+        roles = {one.role: one for one in alive}
+        lost = tuple(one.role for one in self._daemons if one.role not in roles)
+        master = roles["master"].url if "master" in roles else ""
+        ready = self._workers().values() if master else ()
+        return Status(
+            self.name,
+            master,
+            roles["connect"].url if "connect" in roles else "",
+            len(ready),
+            sum(one["cores"] for one in ready),
+            sum(one["coresused"] for one in ready),
+            tuple(alive),
+            lost,
+            str(self.directory),
+        )
+
+    def secret(self, url: str) -> str:
+        """The secret of this cluster if *url* is its master or its Connect server, else nothing."""
+        self._read()
+        return self._secret if any(one.url == url for one in self._daemons) else ""
+
+    def _prepared(self, offer: Worker) -> None:
+        """Write the settings of a new cluster."""
+        self._offer, self._secret, self._daemons = offer, secrets.token_hex(32), []
+        settings = self.directory / "conf"
+        settings.mkdir(exist_ok=True)
+        lines = {"spark.authenticate": "true", "spark.authenticate.secret": self._secret}
+        (settings / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in lines.items()))
+        (settings / "log4j2.properties").write_text(_LOGGING)
+
+    def _start_master(self) -> None:
+        port, web = free_port(), free_port()
+        self._web = f"http://{_LOOPBACK}:{web}"
+        arguments = ["--host", _LOOPBACK, "--port", str(port), "--webui-port", str(web)]
+        self._start("master", _MASTER, arguments, f"spark://{_LOOPBACK}:{port}")
+        self._await("master", lambda: bool(self._asked()))
+
+    def _start_worker(self) -> None:
+        number = 1 + max((int(one.role.partition("-")[2]) for one in self._daemons if _is_worker(one)), default=0)
+        role, port, web = f"worker-{number}", free_port(), free_port()
+        cores = self._offer.cores * self._offer.shares
+        arguments = ["--host", _LOOPBACK, "--port", str(port), "--webui-port", str(web), "--cores", str(cores)]
+        arguments += ["--memory", self._offer.memory, "--work-dir", str(self.directory / "work")]
+        self._start(role, _WORKER, [*arguments, self._url("master")], f"{_LOOPBACK}:{port}")
+
+    def _start_connect(self) -> None:
+        port = free_port()
+        options = connect_server_options(port, self.directory) | {
+            "spark.master": self._url("master"),
+            "spark.cores.max": str(self._offer.cores * sum(map(_is_worker, self._daemons))),
+            "spark.connect.authenticate.token": self._secret,
+        }
+        settings = self.directory / "connect.conf"
+        defaults = (self.directory / "conf" / "spark-defaults.conf").read_text()
+        settings.write_text(defaults + "".join(f"{name} {value}\n" for name, value in options.items()))
+        self._start("connect", _CONNECT, ["--properties-file", str(settings)], f"sc://localhost:{port}")
+        self._await("connect", lambda: _listens(port))
+
+    def _start(self, role: str, main: str, arguments: list[str], url: str) -> None:
+        from pyspark.find_spark_home import _find_spark_home
+
+        from ..launch import java_home
+
+        home = Path(_find_spark_home())
+        script = ["spark-class", main] if role != "connect" else ["spark-submit", "--class", main]
+        options = os.environ.get("EXOP_SPARK_JAVA_OPTIONS", JAVA_OPTIONS)
+        environment = _without_spark(os.environ) | {
+            "JAVA_HOME": str(java_home(find_java(), self.directory)),
+            "JDK_JAVA_OPTIONS": options,
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_HOME": str(home),
+            "SPARK_CONF_DIR": str(self.directory / "conf"),
+            "SPARK_LOCAL_IP": _LOOPBACK,
+            "SPARK_LOCAL_DIRS": str(self.directory / "scratch"),
+            "SPARK_DAEMON_MEMORY": _MEMORY[role.partition("-")[0]],
+            # A port that was taken meanwhile is an error, not a reason to listen at another one.
+            "SPARK_DAEMON_JAVA_OPTS": f"{mark(self.directory, role)} -Dspark.port.maxRetries=0",
+            "SPARK_SUBMIT_OPTS": mark(self.directory, role),
+        }
+        command = ["bash", str(home / "bin" / script[0]), *script[1:], *arguments]
+        log = self.directory / f"{role}.log"
+        log.unlink(missing_ok=True)
+        self._daemons.append(start(role, command, url=url, environment=environment, directory=self.directory, log=log))
+        self._write()
+
+    def _registered(self) -> None:
+        """Return when the master knows all workers."""
+        for one in filter(_is_worker, self._daemons):
+            self._await(one.role, lambda url=one.url: url in self._workers())
+
+    def _workers(self) -> dict[str, dict[str, Any]]:
+        """The workers that the master knows, by their addresses."""
+        found = self._asked().get("workers", [])
+        return {f"{one['host']}:{one['port']}": one for one in found if one["state"] == "ALIVE"}
+
+    def _await(self, role: str, condition: Any) -> None:
+        daemon = next(one for one in self._daemons if one.role == role)
+        # The script that starts Java does not have the mark: it is alive until it has left the table of processes.
+        if wait_for(lambda: condition() or not _exists(daemon.pid), _START) and condition():
+            return
+        problem = f"its {role} did not start ({last_words(daemon.log)})"
+        raise ClusterError(name=self.name, problem=problem, cure=f"see {daemon.log}")
+
+    def _asked(self) -> dict[str, Any]:
+        """What the master says of itself; nothing while it does not answer."""
+        try:
+            # No proxy of the environment has a say in the loopback.
+            opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+            with opener.open(f"{self._web}/json/", timeout=10) as answer:
+                found: dict[str, Any] = json.load(answer)
+                return found
+        except (OSError, ValueError):
+            return {}
+
+    def _alive(self, role: str) -> bool:
+        return any(one.role == role and one.alive(self.directory) for one in self._daemons)
+
+    def _url(self, role: str) -> str:
+        return next(one.url for one in self._daemons if one.role == role)
+
+    def _forget_lost(self) -> None:
+        """Forget the processes that have ended, and end what they may have left."""
+        lost = [one for one in self._daemons if not one.alive(self.directory)]
+        self._daemons = [one for one in self._daemons if one not in lost]
+
+    def _down(self) -> None:
+        """End all processes, and remove their files."""
+        stop(self._daemons, self.directory)
+        self._daemons = []
+        for one in self.directory.iterdir():
+            if one.name != "lock":
+                shutil.rmtree(one) if one.is_dir() else one.unlink()
+
+    @contextmanager
+    def _undone_on_failure(self) -> Iterator[None]:
+        """End what was started, when something of it does not start; the logs stay."""
+        before = list(self._daemons)
+        try:
+            yield
+        except BaseException:
+            stop([one for one in self._daemons if one not in before], self.directory)
+            self._daemons = [one for one in self._daemons if one in before]
+            self._write()
+            raise
+
+    @contextmanager
+    def _changed(self) -> Iterator[None]:
+        """Let one process at a time change the cluster."""
+        import fcntl
+
+        with (self.directory / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._read()
+            yield
+
+    def _read(self) -> None:
+        path = self.directory / _FILE
+        try:
+            found = json.loads(path.read_text())
+        except FileNotFoundError:
+            self._daemons = []
+            return
+        self._secret, self._web = found["secret"], found["web"]
+        self._offer = Worker(**found["offer"])
+        self._daemons = [Daemon(**one) for one in found["processes"]]
+
+    def _write(self) -> None:
+        facts = {"secret": self._secret, "web": self._web, "offer": asdict(self._offer)}
+        text = json.dumps(facts | {"processes": [asdict(one) for one in self._daemons]}, indent=1)
+        written = self.directory / f"{_FILE}.new"
+        written.write_text(text)
+        written.replace(self.directory / _FILE)
+
+
+def secret_of(url: str) -> str:
+    """The secret of the cluster of this user that has *url*; nothing for all others."""
+    root = _root()
+    for path in root.glob(f"*/{_FILE}"):
+        found = Cluster(path.parent.name).secret(url)
+        if found:
+            return found
+    return ""
+
+
+def _root() -> Path:
+    owner = private_directory(Path(os.environ.get("TMPDIR") or tempfile.gettempdir()) / f"exop-{os.geteuid()}")
+    return private_directory(owner / "spark")
+
+
+def _without_spark(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment without what would set up another Spark."""
+    return {name: value for name, value in environment.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+
+
+def _is_worker(one: Daemon) -> bool:
+    return one.role.startswith("worker-")
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection((_LOOPBACK, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

