@@ -38,6 +38,7 @@ CONFINED = {
         "model/meshes/partitions.py",
         "stock/sinks.py",
         "engine/feed.py",
+        "engine/pull_slet.py",
     ),
     "pyspark": (),
     "rich": ("cli",),

@@ -12,16 +12,17 @@ from exop import hookimpl
 
 if TYPE_CHECKING:
     from exop.engine.event_time import EventTime
+    from exop.engine.pull import Punctuate
 
     from .factory import query
     from .java import find_java
-    from .plan import Input, Punctuate
+    from .plan import Input
     from .slets import SparkSlet
 
 _HOMES = {
     "EventTime": "exop.engine.event_time",
     "Input": ".plan",
-    "Punctuate": ".plan",
+    "Punctuate": "exop.engine.pull",
     "SparkSlet": ".slets",
     "find_java": ".java",
     "query": ".factory",

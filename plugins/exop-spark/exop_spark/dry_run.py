@@ -5,24 +5,22 @@ from __future__ import annotations
 import shutil
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from exop import Tie
 from exop.engine.feed import Feed
-from exop.engine.standing import Standing
+from exop.engine.pace import Gate, Pace
 
 from .carried import COMMITS, renamed, without_later
 from .errors import QueryFailed, SparkError, StateRefused
-from .plan import Input, Plan
-from .run import Run
+from .plan import Plan
+from .run import FOLDER, Run
+from .session import lease
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from .session import Engine
     from .slets import SparkSlet
 
 #: Longest wait for the micro-batch, in seconds.
@@ -41,16 +39,16 @@ def dry_run(predecessor: SparkSlet, successor: SparkSlet) -> str:
         QueryRefused: Spark refuses the query of *successor*.
         StateRefused: Spark refuses to go on with this state.
     """
-    run = predecessor._run
-    if run is None or run.directory is None or not run.active:
+    run = predecessor.engine
+    if not isinstance(run, Run) or run.directory is None or not run.active:
         return "not tried on a copy: the old query does not run"
     begin = time.monotonic()
     place = run._engine.checkpoint(run.plan.checkpoints)
     try:
-        batch = copy_of_live(run.directory, place)
+        batch = copy_of_live(run.directory, place / FOLDER)
         if batch is None:
             return "not tried on a copy: no micro-batch has been committed yet"
-        _attempt(successor.plan(), run._engine, place)
+        _attempt(successor.plan(), successor.master, place)
     except QueryFailed as error:
         raise StateRefused(batch=batch, condition=error.condition, detail=error.detail.rstrip(".")) from error
     finally:
@@ -85,44 +83,27 @@ def copy_of_live(source: Path, place: Path) -> int | None:
     raise SparkError(f"the checkpoint {source} changes faster than it can be copied")
 
 
-def _attempt(plan: Plan, engine: Engine, place: Path) -> None:
+def _attempt(plan: Plan, master: str, place: Path) -> None:
     """Let the query of *plan* compute one micro-batch without rows, with its checkpoint in *place*."""
-    trial = _Trial(plan, engine, Tie(), _nowhere(), Standing())
+    gate = Gate(Pace())
+    feeds = {port: _EmptyFeed(port, one.columns, gate, event_time=one.time) for port, one in plan.inputs.items()}
+    trial = Run(plan, lease(master))
     try:
-        trial.start(place)
-        trial.wait_computed()
-    finally:
-        trial.stop()
-
-
-def _nowhere() -> Any:
-    from .slets import Nowhere
-
-    return Nowhere()
-
-
-class _Trial(Run):
-    """A query whose inputs advance by one offset, without a row, whose output is discarded."""
-
-    def wait_computed(self) -> None:
-        """Return when a micro-batch has been committed.
-
-        Raises:
-            QueryFailed: it failed, or takes too long.
-        """
+        trial.compile(plan.query, feeds)
+        trial.start(_drop, place)
         deadline = time.monotonic() + _PATIENCE
-        while not any(feed.committed.wait(_GLANCE) for feed in self._trials):
-            self.check()
+        while not any(feed.committed.wait(_GLANCE) for feed in feeds.values()):
+            trial.check()
             if time.monotonic() > deadline:
-                raise QueryFailed(**self.plan.facts(), condition="", detail=f"no batch within {_PATIENCE:.0f} s")
+                raise QueryFailed(**plan.facts(), condition="", detail=f"no batch within {_PATIENCE:.0f} s")
+    finally:
+        for feed in feeds.values():
+            feed.retire()
+        trial.close()
 
-    def _feed(self, port: str, one: Input) -> Feed:
-        feed = _EmptyFeed(port, one.columns, self._gate, event_time=one.time)
-        self._trials = [*getattr(self, "_trials", ()), feed]
-        return feed
 
-    def _put_out(self, frame: DataFrame, batch: int) -> None:
-        frame.toArrow()
+def _drop(batch: int, results: Iterable[Any], watermark: float | None = None) -> None:
+    """Nothing of a trial leaves."""
 
 
 class _EmptyFeed(Feed):

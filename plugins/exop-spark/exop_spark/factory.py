@@ -12,9 +12,10 @@ from typing import Annotated, Any
 import pyarrow as pa
 
 from exop import EndOfStream, OutputPort, Punctuation, input_port
+from exop.engine.pull import Punctuate
 from exop.errors import SletError, UnknownName
 
-from .plan import Input, Punctuate, Query
+from .plan import Input, Query
 from .slets import SparkSlet
 
 
@@ -52,11 +53,12 @@ def query(
     punctuate = punctuate or _usual(ports)
     _check(name, ports, punctuate, settings)
     annotations: dict[str, Any] = {"out": OutputPort[Annotated[pa.RecordBatch, out] | Punctuation]}
-    body: dict[str, Any] = {"title": name, "ports": ports, "columns": out, "function": text}
-    body["punctuation"] = punctuate
+    body: dict[str, Any] = {"ports": ports, "columns": out, "punctuation": punctuate}
+    body["times"] = {port: one.time for port, one in ports.items() if one.time is not None}
     body["keeps_own_state"] = any(one.time is not None or one.numbered for one in ports.values())
+    body["query"] = text if isinstance(text, str) else staticmethod(text)
     if isinstance(text, str):
-        annotations["query"], body["query"] = str, text
+        annotations["query"] = str
     hints = typing.get_type_hints(SparkSlet)
     for setting, value in settings.items():
         annotations[setting], body[setting] = hints[setting], value

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from exop.engine.event_time import MICROSECONDS, EventTime
 from exop.engine.feed import ROW, Feed
 
 if TYPE_CHECKING:
@@ -26,11 +27,17 @@ def input_frame(
     frame = session.readStream.format("exop").schema(from_arrow_schema(feed.schema)).options(**options).load()
     time = feed.event_time
     if time is not None:
-        frame = frame.withColumn(time.alias, expr(time.expression)).withWatermark(time.alias, delay)
+        frame = frame.withColumn(time.alias, expr(timestamp(time))).withWatermark(time.alias, delay)
         # Markers move the watermark and are dropped after it. The condition names the event time (times zero): the
         # optimizer would push one without it below the watermark, and the markers would move nothing.
         frame = frame.where(expr(f"{ROW} >= unix_micros({time.alias}) * 0"))
     return frame if numbered else frame.drop(ROW)
+
+
+def timestamp(time: EventTime) -> str:
+    """Return the SQL expression that makes a timestamp of the column of an event time."""
+    name = "`" + time.column.replace("`", "``") + "`"
+    return f"timestamp_micros(CAST({name} * {MICROSECONDS[time.unit]}L AS BIGINT))"
 
 
 def differences(found: pa.Schema, declared: pa.Schema) -> list[str]:

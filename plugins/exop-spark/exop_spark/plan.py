@@ -1,23 +1,20 @@
-"""What a Spark slet is to run, as a value: the query, its inputs, its output, its pace."""
+"""What a Spark slet is to run, as a value: the query, its inputs, its output."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import pyarrow as pa
 
 from exop.engine.event_time import EventTime
-from exop.engine.pace import Pace
 
 from .samples import made_up
 
 #: SQL text over the input ports, or a function from their DataFrames (by name) to one.
 Query = str | Callable[..., Any]
 Mode = Literal["append", "update", "complete"]
-#: From a time of the input, or a watermark, to the time through which the output is complete (`None`: to none yet).
-Complete = Callable[[float], float | None]
 
 
 @dataclass(frozen=True)
@@ -44,23 +41,6 @@ class Input:
 
 
 @dataclass(frozen=True)
-class Punctuate:
-    """How punctuations leave.
-
-    `by="input"`: what the inputs had completed when a micro-batch took its rows is complete when the batch has been
-    put out. Right for every query whose results leave in the batch of their rows. `by="watermark"`: the watermark of
-    a batch tells, since windows wait for it.
-
-    Args:
-        by: which of the two.
-        complete: from there to the output's own time; the same by default.
-    """
-
-    by: Literal["input", "watermark"] = "input"
-    complete: Complete = field(default=lambda time: time)
-
-
-@dataclass(frozen=True)
 class Plan:
     """Everything that a run needs to know."""
 
@@ -68,12 +48,10 @@ class Plan:
     query: Query
     inputs: Mapping[str, Input]
     out: pa.Schema
-    punctuate: Punctuate
     mode: Mode = "append"
     watermark: str = "0 seconds"
-    pace: Pace = field(default_factory=Pace)
-    capacity: int = 500_000
     checkpoints: str = ""
+    by_watermark: bool = False
 
     @property
     def text(self) -> str:

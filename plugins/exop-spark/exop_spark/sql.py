@@ -144,14 +144,16 @@ def _inherits(before: Any, after: Any) -> str | None:
 
 def _deep_check(settings: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
     """Let Spark analyse the query; see `SparkSlet.deep_check`."""
-    from .slets import Nowhere
+    from exop.engine.pull_slet import Nowhere
 
-    return make(out=Nowhere(), tie=Tie(), **settings).analysed()
+    return make(out=Nowhere(), tie=Tie(), **settings).compiled().close
 
 
 def _try_inherit(predecessor: Any, after: Any) -> str:
     """Let Spark try the query on a copy of the state of a running one; see `SparkSlet.try_inherit`."""
-    from .slets import Nowhere, tried
+    from exop.engine.pull_slet import Nowhere
+
+    from .slets import tried
 
     return tried(predecessor, make(out=Nowhere(), tie=Tie(), **after.private_settings()))
 

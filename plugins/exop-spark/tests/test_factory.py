@@ -10,6 +10,7 @@ import pytest
 from exop_spark import EventTime, Input, Punctuate, query
 from exop_spark.columns import schema_of, time_of
 from exop_spark.errors import MasterRefused
+from exop_spark.frames import timestamp
 from exop_spark.samples import ROWS, made_up
 from exop_spark.settings import check_master
 
@@ -164,10 +165,9 @@ def test_text_that_is_no_event_time_is_told(text):
 
 
 def test_event_time_knows_its_units():
-    """Spark's milliseconds are given in the unit of the column; time ends where the column does."""
+    """A timestamp is made of the column in its unit; time ends where the column does."""
     minutes = EventTime("m", "minute")
-    assert minutes.of_watermark(120_000) == 2
-    assert minutes.expression == "timestamp_micros(CAST(`m` * 60000000L AS BIGINT))"
+    assert timestamp(minutes) == "timestamp_micros(CAST(`m` * 60000000L AS BIGINT))"
     assert EventTime("s").never(32) == 2**31 - 1
     assert EventTime("s").never() == 253_402_300_799
 

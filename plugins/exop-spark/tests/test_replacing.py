@@ -165,14 +165,14 @@ def test_a_state_of_another_schema_is_refused_in_the_plan():
         mesh = platform.apply(app(sums).build())
         WORLD.wait_for(lambda: len(WORLD.seen) == 1)
         slet = platform.deployment("a").components["query"].instance
-        before = list(slet._run.directory.parent.iterdir())
+        before = list(slet.engine.directory.parent.iterdir())
         with pytest.raises(MementoError, match="its engine keeps it"):
             platform.plan(mesh.replace("query", native))
         with pytest.raises(MementoError, match=r"STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE"):
             platform.plan(mesh.configure("query", query=other))
         with pytest.raises(ComponentFailed, match=r"cannot go on with the state inside sums"):
             platform.apply(mesh.configure("query", query=other, dry_run=False))
-        assert list(slet._run.directory.parent.iterdir()) == before
+        assert list(slet.engine.directory.parent.iterdir()) == before
         assert slet is platform.deployment("a").components["query"].instance
         WORLD.limit = 33
         WORLD.over = True

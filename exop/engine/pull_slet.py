@@ -1,0 +1,387 @@
+"""`PullSlet`: runs one query on a `PullEngine` as a slet."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+
+import pyarrow as pa
+
+from exop.engine.event_time import EventTime
+from exop.engine.feed import Feed
+from exop.engine.pace import Gate, Pace
+from exop.engine.progress import InputPosition, QueryProgress
+from exop.engine.pull import PullEngine, Punctuate
+from exop.errors import EngineError, PlanError, QueryError
+from exop.model.items import EndOfStream, Punctuation
+from exop.model.slets.ports import OutputPort
+from exop.model.slets.slet import Slet, spec_of
+from exop.model.slets.tie import Leaving, Tie
+from exop.safe_repr import error_text
+
+_log = logging.getLogger(__name__)
+#: The file with the order in which the inputs have ended.
+_ENDED: Final = "ended"
+#: The maximum time until an engine reads for the first time, and the interval of checks, in seconds.
+_START, _GLANCE = 120.0, 0.2
+
+
+class PullSlet(Slet):
+    """The base of slets that run one query on an engine that pulls its input.
+
+    A subclass has the class keyword `own_driver=True`, declares the output port `out`, makes the engine, and declares
+    its input ports, with record batches. Each of them passes everything to `take`, also the control items:
+
+        @input_port
+        def rows(self, rows: Rows | Punctuation | EndOfStream) -> None:
+            self.take("rows", rows)
+
+    Events and results are numbered by the tie, and the progress of the query is stored with each batch. The settings
+    determine when a batch begins.
+
+    Attributes:
+        trigger: The least number of seconds between the beginnings of two batches.
+        boundary: A punctuation that reaches the next multiple of this time begins a batch at once; 0: none does.
+        enough: The number of waiting rows that begins a batch at once.
+        max_rows: The maximum number of rows of one input in one batch.
+        capacity: The number of rows of one input that are not committed, at which the input waits.
+        close_windows: At the end of the stream, close all windows, as if time went on.
+        query: The query: a text, which a subclass may declare as a setting, or what the engine takes instead.
+        times: The event times of the inputs that have one.
+        punctuation: The rule by which punctuations leave.
+    """
+
+    trigger: float = 0.0
+    boundary: float = 0.0
+    enough: int = 50_000
+    max_rows: int = 200_000
+    capacity: int = 500_000
+    close_windows: bool = True
+    tie: Tie = field(default_factory=Tie)
+    reopens: ClassVar[bool] = True
+    query: ClassVar[Any] = ""
+    times: ClassVar[Mapping[str, EventTime]] = {}
+    punctuation: ClassVar[Punctuate] = Punctuate()
+
+    if TYPE_CHECKING:
+        #: Declared with its columns by the subclass.
+        out: OutputPort[Any]
+
+    @abstractmethod
+    def make_engine(self) -> PullEngine:
+        """Return a new engine for the settings of this slet, which is not open yet."""
+
+    def __enter__(self) -> Self:
+        """Check the query, and start it; with a predecessor, `inherit` does this."""
+        self._ended, self._saying = list[str](), threading.Lock()
+        self._closing = self._halted = self._started = False
+        self._failure: EngineError | None = None
+        self.engine: PullEngine | None = None
+        try:
+            if self.tie.inherits is None:
+                self._begin(QueryProgress.load(self.tie.committed.note))
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._closing = True
+        if self.engine is not None:
+            for feed in self.feeds.values():
+                feed.retire()
+            self._gate.release()
+            self.engine.close()
+
+    @classmethod
+    def deep_check(cls, settings: Mapping[str, Any], inputs: Mapping[str, Any]) -> Callable[[], None]:
+        """Let the engine check the query without data; return the function that closes the engine.
+
+        Raises:
+            EngineError: the query is invalid.
+        """
+        return cls(out=Nowhere(), **settings).compiled().close
+
+    def compiled(self, progress: QueryProgress | None = None) -> PullEngine:
+        """Return a new engine that has checked the query, with feeds at this progress."""
+        self._progress = progress or QueryProgress()
+        self._gate = Gate(Pace(self.trigger, self.boundary or None, self.enough, self.max_rows))
+        self.feeds = {port.name: self._feed(port.name, port.type.schema) for port in spec_of(type(self)).inputs}
+        engine = self.make_engine()
+        try:
+            with self._reported():
+                engine.compile(self.query, self.feeds)
+        except BaseException:
+            engine.close()
+            raise
+        return engine
+
+    def ready(self) -> None:
+        """Return when the engine has asked for rows: a batch can begin at once.
+
+        Raises:
+            EngineError: the engine has failed, or does not begin.
+        """
+        waited = 0.0
+        while self.engine is not None and not self._gate.wait_polled(_GLANCE):
+            self._check()
+            waited += _GLANCE
+            if waited > _START:
+                raise self._error(TimeoutError(f"it did not begin within {_START:.0f} s"))
+
+    def quiesce(self) -> None:
+        """Return when the results of all events are sent, as far as this is possible while more may arrive."""
+        if self.engine is not None:
+            self._settle()
+            if self.punctuation.by == "input":
+                self._say_complete()
+
+    def inherit(self, predecessor: PullSlet) -> None:
+        """Continue with a copy of the engine's state; return when the engine has computed with it.
+
+        Raises:
+            EngineError: the engine cannot continue with this state.
+        """
+        if predecessor.engine is None:
+            raise EngineError(f"{self._name}: the predecessor has never run")
+        progress = predecessor._progress.handed_over()
+        self.tie.put_out(None, [], {}, progress.dump())
+        self._begin(progress, predecessor.engine)
+        self.ready()
+        self._settle()
+
+    def metrics(self) -> dict[str, int | float | str]:
+        """Return the metrics of the engine, and the number of rows whose results are not sent."""
+        engine: PullEngine | None = getattr(self, "engine", None)
+        return {} if engine is None else engine.metrics() | {"lag": sum(feed.lag for feed in self.feeds.values())}
+
+    def take(self, port: str, payload: pa.RecordBatch | Punctuation | EndOfStream) -> None:
+        """Append what arrives at *port* to its feed; wait for room, unless the driver must reach its safe point.
+
+        Raises:
+            EngineError: the query has failed.
+        """
+        feed = self.feeds[port]
+        if isinstance(payload, pa.RecordBatch):
+            feed.admit(payload, self.tie.hurried)
+        else:
+            feed.check_open()
+        fresh = self.tie.take(port, payload)
+        if fresh is not None:
+            self._give(port, fresh)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse to change the settings of an open slet, which the engine has compiled."""
+        running = self.__dict__.get("engine") is not None and not self._closing
+        spec = type(self).__slet__
+        if running and spec is not None and name in spec.settings and value != getattr(self, name):
+            raise PlanError(
+                f"{self._name}: {name!r} is compiled into the query that runs; replace the slet to change it"
+            )
+        super().__setattr__(name, value)
+
+    @property
+    def _name(self) -> str:
+        return spec_of(type(self)).name
+
+    def _feed(self, port: str, columns: pa.Schema) -> Feed:
+        """Return a feed that begins where the last batch does, which the engine may compute again."""
+        return Feed(
+            port,
+            columns,
+            self._gate,
+            event_time=self.times.get(port),
+            capacity=self.capacity,
+            begin=self._progress.begins(port),
+            tells=self.punctuation.by == "input",
+            committed=lambda: self.tie.forget(port, self._progress.begins(port).event),
+        )
+
+    def _begin(self, progress: QueryProgress, predecessor: PullEngine | None = None) -> None:
+        place = self.tie.directory
+        if place is not None and (place / _ENDED).exists():
+            self._ended = json.loads((place / _ENDED).read_text())
+        engine = self.compiled(progress)
+        self.engine = engine
+        for port, feed in self.feeds.items():
+            if progress.probes:
+                feed.probe()
+            for _, payload in self.tie.events(port, progress.begins(port).event):
+                self._give(port, payload)
+            feed.resume(progress.ends(port))
+        with self._reported():
+            engine.start(self._emit, place, predecessor, progress.batch)
+        self._thread("watch", self._watch)
+        if self.punctuation.by == "input":
+            self._thread("tell", self._tell)
+        self._started = True
+        if len(self._ended) == len(self.feeds) and not progress.over:
+            self._thread("drain", self._drain)
+
+    def _give(self, port: str, payload: Any) -> None:
+        if isinstance(payload, Punctuation):
+            self.feeds[port].punctuate(payload.time)
+        elif isinstance(payload, EndOfStream):
+            self._end(port)
+        else:
+            self.feeds[port].push(payload)
+
+    def _end(self, port: str) -> None:
+        if port not in self._ended:  # otherwise it had ended before a crash, and the order is known
+            self._ended.append(port)
+            if self.tie.directory is not None:
+                (self.tie.directory / _ENDED).write_text(json.dumps(self._ended))
+        last = self._ended.index(port) == len(self.feeds) - 1
+        # An input that ends before the others keeps no window open; what the last one closes is a setting.
+        self.feeds[port].end(close_windows=self.close_windows or not last)
+        if last and self._started:
+            self._thread("drain", self._drain)
+
+    def _settle(self) -> None:
+        """Wait until the results of all rows in the feeds are sent."""
+        assert self.engine is not None
+        self._gate.release()  # some engines know that nothing is left when a poll has brought nothing
+        try:
+            with self._reported():
+                self.engine.settle()
+            feeds = self.feeds.values()
+            self._gate.wait_until(lambda: all(not feed.lag or feed.retired for feed in feeds))
+        finally:
+            self._gate.hold()
+        self._check()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _drain(self) -> None:
+        """All inputs have ended: send the remaining results, then the end."""
+        with suppress(EngineError):  # the watching thread reports what has ended the query
+            self._settle()
+            if self.punctuation.by == "input":
+                self._say_complete()
+            with self._saying:
+                for feed in self.feeds.values():
+                    feed.put_out(over=True)
+                end = replace(self._progress, end=self._reached(), over=True)
+                self._put([(self.out, EndOfStream())], end)
+
+    def _watch(self) -> None:
+        """Wait for the end of the query; an end that was not requested is a failure of this slet."""
+        assert self.engine is not None
+        try:
+            self.engine.wait()
+        except Exception as error:  # noqa: BLE001 - whatever an engine raises has ended its query
+            self._failure = found = self._error(error)
+            found.__cause__ = error.__cause__ if found is error else error
+            for feed in self.feeds.values():
+                feed.retire(found)  # later pushes raise the same error, and keep the item
+            if not (self._closing or self._halted):
+                self.out.fail(found)
+
+    def _tell(self) -> None:
+        """Send the punctuations for which no batch follows, until the query is closed or halted."""
+        feeds = self.feeds.values()
+        try:
+            while True:
+                self._gate.wait_until(lambda: any(feed.untold or feed.retired for feed in feeds))
+                if any(feed.retired for feed in feeds):
+                    return
+                self._say_complete()
+        except Exception as error:  # noqa: BLE001 - an error of a slet downstream is shown as one of this slet
+            self.out.fail(error)
+        except BaseException:  # noqa: BLE001 - the platform ends a driver in this way
+            _log.debug("%s: halted", self._name)
+
+    def _emit(self, batch: int, results: Iterable[Any], watermark: float | None = None) -> None:
+        """Send the results of a batch, unless they were sent before, and the punctuation that follows from it."""
+        leaving: list[Leaving] = [(self.out, one) for one in results]
+        if batch <= self._progress.batch:
+            return
+        try:
+            with self._saying:
+                for feed in self.feeds.values():
+                    feed.put_out()
+                news = self._news(watermark)
+                said = news[0][1].time if news else self._progress.said
+                self._put(leaving + news, self._progress.after(batch, self._reached(), said), batch)
+        except Exception:
+            raise
+        except BaseException as halted:
+            self._halted = True
+            raise EngineError("the platform has halted this driver") from halted
+
+    def _say_complete(self) -> None:
+        """Send the punctuation that is due between two batches."""
+        with self._saying:
+            news = self._news(None)
+            said = news[0][1].time if news else self._progress.said
+            progress = replace(self._progress, end=self._reached(), said=said, over=False)
+            if progress != self._progress:
+                self._put(news, progress)
+
+    def _news(self, watermark: float | None) -> list[Leaving]:
+        """Return the punctuation that is due."""
+        by_input = self.punctuation.by == "input"
+        moment = _least([*self.feeds.values()]) if by_input else watermark
+        # The end of the stream says more than a time after every window.
+        ended = moment is not None and any(moment >= feed.never for feed in self.feeds.values())
+        complete = None if moment is None or ended else self.punctuation.complete(moment)
+        if complete is None or (self._progress.said is not None and complete <= self._progress.said):
+            return []
+        return [(self.out, Punctuation(complete))]
+
+    def _put(self, leaving: list[Leaving], progress: QueryProgress, batch: int | None = None) -> None:
+        if self.tie.put_out(batch, leaving, progress.inputs, progress.dump()):
+            self._progress = progress
+
+    def _reached(self) -> dict[str, InputPosition]:
+        return {port: feed.reached() for port, feed in self.feeds.items()}
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - whatever an engine raises is reported
+            found = self._error(error)
+            raise found from (error.__cause__ if found is error else error)
+
+    def _error(self, error: Exception) -> EngineError:
+        """Return the error for an exception of the engine, with the slet, the only port, and the query."""
+        port = next(iter(self.feeds)) if len(self.feeds) == 1 else ""
+        facts = {"slet": self._name, "port": port, "query": str(self.query)}
+        if type(error) is QueryError:
+            return QueryError(**{**error.facts, **facts})
+        return error if isinstance(error, EngineError) else QueryError(**facts, problem=error_text(error))
+
+    def _thread(self, task: str, target: Callable[[], None]) -> None:
+        threading.Thread(target=target, name=f"exop {self._name} {task}", daemon=True).start()
+
+
+class Nowhere(OutputPort[Any]):
+    """A port that drops everything."""
+
+    def push(self, item: Any) -> None:
+        """Drop it."""
+
+    def push_batch(self, batch: Any) -> None:
+        """Drop it."""
+
+    def end(self) -> None:
+        """Drop it."""
+
+    def fail(self, error: BaseException) -> None:
+        """Drop it."""
+
+
+def _least(feeds: list[Feed]) -> float | None:
+    """Return the time up to which all inputs are complete; none while one is silent. Ended inputs hold nothing back."""
+    through = [feed.complete() for feed in feeds if not feed.finished] or [feed.complete() for feed in feeds]
+    known = [one for one in through if one is not None]
+    return min(known) if len(known) == len(through) else None
