@@ -11,6 +11,7 @@ from exop.model.slets.ports import OutputPort, PortType
 from exop.model.slets.slet import Slet, input_port, slet, spec_of
 from exop.model.slets.spec import SletSpec
 from exop.safe_repr import error_text
+from exop.stock.aggregate import Aggregate
 from exop.stock.event_time import Join, Watermark
 from exop.stock.sinks import WriteLines, WriteParquet, WriteSqlite
 from exop.stock.sources import count_up, read_csv, read_lines, read_log
@@ -90,6 +91,7 @@ STOCK = (
     Split,
     Join,
     Watermark,
+    Aggregate,
     WriteLines,
     WriteSqlite,
     WriteParquet,

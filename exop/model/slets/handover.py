@@ -86,6 +86,8 @@ def _way(before: Node, after: Node) -> HandOver:
         return HandOver("no state", lambda _: new() if new else None)
     if new is None:
         raise MementoError(node=before.name, old=old.__name__, new=after.slet.name, problem="it keeps no state")
+    if problem := getattr(after.slet.factory, "restores", _always)(before, after):
+        raise MementoError(node=before.name, old=before.slet.name, new=after.slet.name, problem=problem)
     if new is old:
         return HandOver(f"the state ({old.__name__}) by reference", lambda memento: memento)
     upgrade = getattr(new, "upgrade", None)
@@ -116,6 +118,10 @@ def _way(before: Node, after: Node) -> HandOver:
 
 def _refused(node: str, old: type, new: type, problem: str) -> MementoError:
     return MementoError(node=node, old=old.__name__, new=new.__name__, problem=problem)
+
+
+def _always(before: Node, after: Node) -> None:
+    """A slet without a `restores` continues with every memento of its class."""
 
 
 def field_changes(before: Node, after: Node) -> Iterator[str]:

@@ -171,6 +171,14 @@ class Slet:
         """
         return ""
 
+    @classmethod
+    def restores(cls, before: Any, after: Any) -> str | None:
+        """Return the reason why the node *after* cannot continue with the memento of the node *before*, or `None`.
+
+        *after* is a node of this class, and keeps a memento. Called when a change is planned.
+        """
+        return None
+
     def metrics(self) -> dict[str, int | float | str]:
         """Return metrics of the slet, which are shown beside those of the platform."""
         return {}

@@ -6,12 +6,13 @@ from typing import Any
 
 from exop import hookimpl
 
+from .aggregate import DuckDbAggregate
 from .slets import DuckDbSql
 
-__all__ = ["DuckDbSql", "register_slets"]
+__all__ = ["DuckDbAggregate", "DuckDbSql", "register_slets"]
 
 
 @hookimpl
 def register_slets() -> list[Any]:
-    """Offer the slet `duckdb:sql`."""
-    return [DuckDbSql]
+    """Offer the slets `duckdb:sql` and `duckdb:aggregate`."""
+    return [DuckDbSql, DuckDbAggregate]

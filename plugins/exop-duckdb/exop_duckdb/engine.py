@@ -56,6 +56,21 @@ def schema_of(columns: str, setting: str) -> pa.Schema:
         base.close()
 
 
+@contextmanager
+def transaction(base: Any) -> Iterator[None]:
+    """Make the statements of a block one transaction."""
+    base.execute("BEGIN")
+    try:
+        yield
+    except BaseException:
+        try:
+            base.execute("ROLLBACK")
+        except duckdb.InterruptException:  # the interrupt came between two statements
+            base.execute("ROLLBACK")
+        raise
+    base.execute("COMMIT")
+
+
 class DuckDb(Engine):
     """Answers a query over each batch or, with an event time, over the rows that punctuations complete."""
 
@@ -91,7 +106,7 @@ class DuckDb(Engine):
             raise QueryError(problem="a window needs the setting `event_time`", position=max(0, query.find("window")))
         for port, columns in self._inputs.items():
             if self._times:
-                self._base.execute(f"CREATE TABLE {_quoted(_WAITING + port)} ({columns})")
+                self._base.execute(f"CREATE TABLE {quoted(_WAITING + port)} ({columns})")
                 self._show(port, "true")
             else:
                 self._base.register(port, schema_of(columns, "columns").empty_table())
@@ -109,19 +124,19 @@ class DuckDb(Engine):
             return []
         self._base.register(port, pa.table(batch))
         try:
-            with self._reported(), self._transaction() if self._changes else nullcontext():
+            with self._reported(), transaction(self._base) if self._changes else nullcontext():
                 return self._answer()
         finally:
             if len(self._inputs) > 1:
                 self._base.register(port, batch.schema.empty_table())
 
     def _store(self, port: str, batch: pa.RecordBatch) -> None:
-        names = ", ".join(map(_quoted, batch.schema.names))
+        names = ", ".join(map(quoted, batch.schema.names))
         self._base.register(_ARRIVING, pa.table(batch))
         try:
-            with self._reported(), self._transaction():
+            with self._reported(), transaction(self._base):
                 rows = f"SELECT {names} FROM {_ARRIVING} WHERE NOT {self._until(port)} <= {self._bound}"
-                self._base.execute(f"INSERT INTO {_quoted(_WAITING + port)} ({names}) {rows}")
+                self._base.execute(f"INSERT INTO {quoted(_WAITING + port)} ({names}) {rows}")
                 stored = self._base.fetchone()[0]
         finally:
             self._base.unregister(_ARRIVING)
@@ -133,13 +148,13 @@ class DuckDb(Engine):
         if not self._times:
             return []
         try:
-            with self._reported(), self._transaction():
+            with self._reported(), transaction(self._base):
                 for port in self._inputs:
                     self._show(port, f"{self._until(port)} <= {self._bound}")
                 results = self._answer()
                 for port in self._inputs:
                     self._base.execute(
-                        f"DELETE FROM {_quoted(_WAITING + port)} WHERE {self._until(port)} <= {self._bound}"
+                        f"DELETE FROM {quoted(_WAITING + port)} WHERE {self._until(port)} <= {self._bound}"
                     )
                 return results
         except BaseException:
@@ -148,7 +163,7 @@ class DuckDb(Engine):
 
     def snapshot(self) -> bytes:
         """Return all tables in Arrow's format, and the time, behind a line that describes them."""
-        parts = {name: self._base.sql(f"SELECT * FROM {_quoted(name)}").to_arrow_table() for name in self._all()}
+        parts = {name: self._base.sql(f"SELECT * FROM {quoted(name)}").to_arrow_table() for name in self._all()}
         written = {name: _written(table) for name, table in parts.items()}
         time = None if self._complete == -inf else str(self._complete)
         head = {"time": time, "late": self._late, "tables": {name: len(part) for name, part in written.items()}}
@@ -161,18 +176,18 @@ class DuckDb(Engine):
         found = {}
         for name, size in head["tables"].items():
             found[name], rest = pa.ipc.open_stream(rest[:size]).read_all(), rest[size:]
-        known = {name: self._base.sql(f"SELECT * FROM {_quoted(name)}").to_arrow_table().schema for name in self._all()}
+        known = {name: self._base.sql(f"SELECT * FROM {quoted(name)}").to_arrow_table().schema for name in self._all()}
         for name, table in found.items():
             if name not in known or not table.schema.equals(known[name]):
                 shown, columns = name.removeprefix(_WAITING), ", ".join(map(_column, table.schema))
                 problem = f"the state has a table {shown} ({columns}), and the query has none like that"
                 raise QueryError(problem=f"{problem}; start without state (`exop replace --lose-state`)")
-        with self._transaction():
+        with transaction(self._base):
             for name in known:
-                self._base.execute(f"DELETE FROM {_quoted(name)}")
+                self._base.execute(f"DELETE FROM {quoted(name)}")
                 if name in found:
                     self._base.register(_ARRIVING, found[name])
-                    self._base.execute(f"INSERT INTO {_quoted(name)} SELECT * FROM {_ARRIVING}")
+                    self._base.execute(f"INSERT INTO {quoted(name)} SELECT * FROM {_ARRIVING}")
                     self._base.unregister(_ARRIVING)
         self._late, self._complete = head["late"], -inf if head["time"] is None else float(head["time"])
 
@@ -212,19 +227,19 @@ class DuckDb(Engine):
             length = f"to_microseconds({round(self._seconds * 1_000_000)})"
             start = f"time_bucket({length}, {self._event(port)}, TIMESTAMP '1970-01-01')"
             columns.append(f"{{'start': {start}, 'end': {start} + {length}}} AS {WINDOW}")
-        rows = f"SELECT {', '.join(columns)} FROM {_quoted(_WAITING + port)} WHERE {condition}"
-        self._base.execute(f"CREATE OR REPLACE VIEW {_quoted(port)} AS {rows}")
+        rows = f"SELECT {', '.join(columns)} FROM {quoted(_WAITING + port)} WHERE {condition}"
+        self._base.execute(f"CREATE OR REPLACE VIEW {quoted(port)} AS {rows}")
 
     def _event(self, port: str) -> str:
         """Return the expression for the event time of a row, as a timestamp."""
         column, unit = self._times[port]
-        return f"make_timestamp(CAST({_quoted(column)} * (1000000.0 / {UNITS[unit]}) AS BIGINT))"
+        return f"make_timestamp(CAST({quoted(column)} * (1000000.0 / {UNITS[unit]}) AS BIGINT))"
 
     def _until(self, port: str) -> str:
         """Return the expression for the time at which a row is complete, in the unit of the stream."""
         column, unit = self._times[port]
         length = self._seconds * UNITS[unit]
-        value = f"CAST({_quoted(column)} AS DOUBLE)"
+        value = f"CAST({quoted(column)} AS DOUBLE)"
         return f"(floor({value} / {length!r}) * {length!r} + {length!r})" if length else value
 
     @property
@@ -239,19 +254,6 @@ class DuckDb(Engine):
         return [name for (name,) in found]
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._base.execute("BEGIN")
-        try:
-            yield
-        except BaseException:
-            try:
-                self._base.execute("ROLLBACK")
-            except duckdb.InterruptException:  # the interrupt came between two statements
-                self._base.execute("ROLLBACK")
-            raise
-        self._base.execute("COMMIT")
-
-    @contextmanager
     def _reported(self) -> Iterator[None]:
         """Turn errors of DuckDB and Arrow into the first line of their message, with the position in the query."""
         try:
@@ -261,7 +263,8 @@ class DuckDb(Engine):
             raise QueryError(problem=problem, position=position(self._query, problem)) from error
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """Return a name as SQL has it."""
     return '"' + name.replace('"', '""') + '"'
 
 

@@ -66,7 +66,8 @@ def _kind(
         SettingError: the columns, an event time or a name cannot be.
     """
     # The engine's libraries are loaded with the first node that needs them.
-    from .columns import schema_of, time_of
+    from exop.engine.columns import schema_of, time_of
+
     from .factory import query as make_query
     from .plan import Input
 

@@ -8,13 +8,13 @@ from typing import Annotated
 import pyarrow as pa
 import pytest
 from exop_spark import EventTime, Input, Punctuate, query
-from exop_spark.columns import schema_of, time_of
 from exop_spark.errors import MasterRefused
 from exop_spark.frames import timestamp
 from exop_spark.samples import ROWS, made_up
 from exop_spark.settings import check_master
 
 from exop import Application, Slet
+from exop.engine.columns import schema_of, time_of
 from exop.errors import ExopError, SettingError
 from exop.model.meshes.mesh import Node
 from exop.model.slets.slet import spec_of

@@ -4,9 +4,9 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
-from exop_spark.columns import schema_of
 from exop_spark.slets import SparkSlet
 
+from exop.engine.columns import schema_of
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.slet import spec_of
 from exop.runtime.catalog import known_slets

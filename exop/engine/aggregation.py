@@ -1,0 +1,267 @@
+"""`Aggregation`: a keyed aggregate as a declaration, and the form of its state that all engines read and write."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import floor, inf, nextafter
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from exop.engine.columns import schema_of
+from exop.errors import QueryError, SettingError
+
+#: The name and the version of the form, for `Engine.name` and `Engine.version`.
+FORM: Final = "aggregate"
+VERSION: Final = 1
+#: The column of the state with the number of the window: its end, in units of `slide`; 0 if there are no windows.
+WINDOW: Final = "window:"
+#: The column of the state with the number of rows.
+ROWS: Final = "n:"
+#: No window has these numbers.
+FIRST: Final = -(1 << 62)
+LAST: Final = 1 << 62
+_CALL: Final = re.compile(r"\s*(count|sum|avg|min|max)\s*\(\s*(\*|\w+)?\s*\)\s*", re.IGNORECASE)
+_LAYOUT: Final = b"exop"
+
+
+class Accumulator(NamedTuple):
+    """A column of the state: what is accumulated (`n`, `sum`, `min`, `max`) of which column; `n` of none: all rows."""
+
+    kind: str
+    column: str
+    type: pa.DataType
+
+    @property
+    def name(self) -> str:
+        """The name of the column."""
+        return f"{self.kind}:{self.column}"
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """A keyed aggregate over windows, or over the whole stream if `window` is 0.
+
+    The window number `i` contains the times from `i * slide - window` up to, and without, `i * slide`. Whole times are
+    compared exactly, in any unit.
+
+    Attributes:
+        columns: The columns that arrive.
+        keys: The columns by which the rows are grouped.
+        values: By the name of a column of the output: the function, and its column (`""`: all rows).
+        time: The column with the time of a row.
+        window, slide: The length of a window, and the distance of two windows, in the unit of the time.
+    """
+
+    columns: pa.Schema
+    keys: tuple[str, ...]
+    values: Mapping[str, tuple[str, str]]
+    time: str
+    window: float
+    slide: float
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Aggregation:
+        """Return the aggregation that the settings of a slet declare.
+
+        Raises:
+            SettingError: a setting is invalid.
+        """
+        columns, keys, time = schema_of(settings["columns"]), tuple(settings["keys"]), settings["time"]
+        for setting, names in (("keys", keys), ("time", (time,) if time else ())):
+            for name in names:
+                _check(name in columns.names, setting, f"there is no column {name!r}; {_known(columns)}")
+        for name in keys:
+            exact = not pa.types.is_floating(columns.field(name).type)
+            _check(exact, "keys", f"{name!r} is a floating-point number, which is not exact; group by something else")
+        values = {name: _call(name, text, columns) for name, text in settings["values"].items()}
+        _check(bool(values), "values", 'there is none; write for example {"cars": "count(*)", "speed": "avg(spd)"}')
+        made = cls(columns, keys, values, time, *_lengths(settings, columns))
+        names = made.out.names
+        twice = next((name for name in names if names.count(name) > 1), "")
+        _check(not twice, "values", f"the output would have two columns {twice!r}; give the value another name")
+        return made
+
+    @cached_property
+    def accumulators(self) -> tuple[Accumulator, ...]:
+        """The columns of the state behind the window and the keys; the first is the number of rows."""
+        found = {ROWS: Accumulator("n", "", pa.int64())}
+        for function, column in self.values.values():
+            for kind in {"count": ("n",), "avg": ("n", "sum")}.get(function, (function,)):
+                one = Accumulator(kind, column, self._accumulated(kind, column))
+                found.setdefault(one.name, one)
+        return tuple(found.values())
+
+    @cached_property
+    def state(self) -> pa.Schema:
+        """The columns of the state: the window, the keys, and the accumulators."""
+        keys = [self.columns.field(name).with_nullable(True) for name in self.keys]
+        return pa.schema([(WINDOW, pa.int64()), *keys, *((one.name, one.type) for one in self.accumulators)])
+
+    @cached_property
+    def out(self) -> pa.Schema:
+        """The columns of the output: the end of the window under the name of the time, the keys, and the values."""
+        times = [self.columns.field(self.time).with_nullable(True)] if self.window else []
+        keys = [self.columns.field(name).with_nullable(True) for name in self.keys]
+        return pa.schema([*times, *keys, *((name, self._type(*one)) for name, one in self.values.items())])
+
+    @property
+    def exact(self) -> bool:
+        """Whether the times are integers."""
+        return bool(self.time) and pa.types.is_integer(self.columns.field(self.time).type)
+
+    @property
+    def windows(self) -> int:
+        """The number of windows that a row belongs to."""
+        return round(self.window / self.slide) if self.window else 1
+
+    def complete(self, time: float) -> int:
+        """Return the number of the last window that is complete if the stream is complete up to *time*."""
+        if not self.window or abs(time) == inf:
+            return LAST if time == inf else FIRST
+        if self.exact:
+            return int((floor(time) + 1) // self.slide)
+        return floor(nextafter(time, inf) / self.slide)
+
+    def check_times(self, batch: pa.RecordBatch) -> None:
+        """Raise `ValueError` if a row has no time."""
+        if batch.column(self.time).null_count:
+            raise ValueError(f"the column {self.time!r} has a row without a time")
+
+    def results(self, groups: pa.Table) -> list[pa.RecordBatch]:
+        """Return the output for groups of the state, in the order of windows and keys."""
+        if not groups.num_rows:
+            return []
+        groups = groups.sort_by([(name, "ascending") for name in (WINDOW, *self.keys)])
+        columns = [groups.column(name) for name in self.keys]
+        columns += [self._value(groups, *one) for one in self.values.values()]
+        if self.window:
+            columns.insert(0, pc.multiply(groups.column(WINDOW), int(self.slide) if self.exact else self.slide))
+        table = pa.table([one.cast(field.type) for one, field in zip(columns, self.out, strict=True)], schema=self.out)
+        return table.combine_chunks().to_batches()  # type: ignore[no-any-return]
+
+    def write(self, groups: pa.Table, complete: int, late: int) -> bytes:
+        """Return the state in the form that all engines read: an Arrow stream, whose metadata describe the groups.
+
+        Args:
+            groups: The groups of the windows that are not complete, each of them once.
+            complete: The number of the last complete window.
+            late: The number of rows that were dropped because they were late.
+        """
+        head = {"layout": self.layout(), "complete": complete, "late": late}
+        table = groups.select(self.state.names).cast(self.state)
+        table = table.replace_schema_metadata({_LAYOUT: json.dumps(head).encode()})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+    def read(self, state: bytes) -> tuple[pa.Table, int, int]:
+        """Return the groups, the number of the last complete window, and the number of late rows; see `write`.
+
+        Raises:
+            QueryError: the state is that of another aggregation.
+        """
+        table = pa.ipc.open_stream(state).read_all()
+        head = json.loads(table.schema.metadata[_LAYOUT])
+        if problem := self.lacks(head["layout"]):
+            raise QueryError(problem=f"{problem}; start without state (`exop replace --lose-state`)")
+        return table.select(self.state.names).replace_schema_metadata(None), head["complete"], head["late"]
+
+    def layout(self) -> dict[str, Any]:
+        """Return what must agree with the state of another engine, as plain data."""
+        windows = "none"
+        if self.window:
+            windows = f"{self.window:g} every {self.slide:g} of {self.time} {self.columns.field(self.time).type}"
+        keys = {name: str(self.columns.field(name).type) for name in self.keys}
+        return {
+            "windows": windows,
+            "keys": keys,
+            "accumulators": {one.name: str(one.type) for one in self.accumulators},
+        }
+
+    def lacks(self, held: Mapping[str, Any]) -> str | None:
+        """Return why this aggregation cannot continue with a state of the layout *held*, or `None`."""
+        own = self.layout()
+        if own["windows"] != held["windows"]:
+            return f"its windows are {own['windows']}, those of the state {held['windows']}"
+        if own["keys"] != held["keys"]:
+            return f"its keys are {_listed(own['keys'])}, those of the state {_listed(held['keys'])}"
+        missing = {name: kind for name, kind in own["accumulators"].items() if held["accumulators"].get(name) != kind}
+        if missing:
+            return f"the state has no {_listed(missing)}; it has {_listed(held['accumulators'])}"
+        return None
+
+    def _accumulated(self, kind: str, column: str) -> pa.DataType:
+        if kind == "n":
+            return pa.int64()
+        carried = self.columns.field(column).type
+        if kind == "sum":
+            return pa.int64() if pa.types.is_integer(carried) else pa.float64()
+        return carried
+
+    def _type(self, function: str, column: str) -> pa.DataType:
+        return (
+            pa.float64() if function == "avg" else self._accumulated("n" if function == "count" else function, column)
+        )
+
+    def _value(self, groups: pa.Table, function: str, column: str) -> Any:
+        if function != "avg":
+            return groups.column(f"{'n' if function == 'count' else function}:{column}")
+        total, number = (groups.column(f"{kind}:{column}").cast(pa.float64(), safe=False) for kind in ("sum", "n"))
+        return pc.divide(total, number)
+
+
+def _lengths(settings: Mapping[str, Any], columns: pa.Schema) -> tuple[float, float]:
+    """Check the windows; return their length, and the distance of two windows."""
+    time, window, slide = settings["time"], settings["window"], settings["slide"]
+    _check(0 <= window < inf, "window", f"it is {window:g}, and must be 0 (no windows) or more")
+    if not window:
+        _check(not slide, "slide", "there are no windows; give `window`, too")
+        return 0, 0
+    slide = slide or window
+    _check(bool(time), "time", "windows need the column with the time of a row")
+    kind = columns.field(time).type
+    whole, floating = pa.types.is_integer(kind), pa.types.is_floating(kind)
+    _check(whole or floating, "time", f"{time!r} is {kind}, and must be a number")
+    _check(0 < slide <= window and not window % slide, "slide", f"{window:g} is no multiple of {slide:g}")
+    _check(floating or not (window % 1 or slide % 1), "window", f"{time!r} is {kind}: windows must be whole numbers")
+    return (int(window), int(slide)) if whole else (window, slide)
+
+
+def _call(name: str, text: str, columns: pa.Schema) -> tuple[str, str]:
+    """Read `avg(spd)`."""
+    found = _CALL.fullmatch(text)
+    if found is None:
+        raise _wrong("values", f"{text!r} is not count(*), count(x), sum(x), avg(x), min(x) or max(x)")
+    function, column = found[1].lower(), (found[2] or "*")
+    if function == "count" and column == "*":
+        return function, ""
+    _check(column in columns.names, "values", f"{name}: there is no column {column!r}; {_known(columns)}")
+    kind = columns.field(column).type
+    number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    fits = number or function == "count" or (function in ("min", "max") and pa.types.is_string(kind))
+    _check(fits, "values", f"{name}: {function} does not take {column!r}, which is {kind}")
+    return function, column
+
+
+def _known(columns: pa.Schema) -> str:
+    return f"there are {', '.join(columns.names)}"
+
+
+def _listed(columns: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns.items()) or "none"
+
+
+def _check(holds: bool, setting: str, problem: str) -> None:
+    if not holds:
+        raise _wrong(setting, problem)
+
+
+def _wrong(setting: str, problem: str) -> SettingError:
+    return SettingError(place="", setting=setting, problem=problem)

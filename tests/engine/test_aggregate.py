@@ -1,0 +1,264 @@
+"""Keyed aggregates: every engine gives the same output, and continues with the state of another one."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from importlib.util import find_spec
+from math import inf
+from typing import Annotated, Any, ClassVar
+
+import pyarrow as pa
+import pytest
+
+from exop import Application, EndOfStream, Memento, Platform, Punctuation
+from exop.engine import EngineState
+from exop.errors import MementoError, SettingError
+from exop.hooks import Plugins
+from exop.model.slets.slet import slet
+from exop.model.slets.stored_memento import dump_memento, load_memento
+from exop.stock.aggregate import Aggregate
+from exop.testing import feed
+from exop.testing import open as open_slet
+from tests.rig import eventually
+
+SETTINGS: dict[str, Any] = {
+    "columns": "time bigint, road int, spd int, name string",
+    "keys": ["road", "name"],
+    "values": {
+        "cars": "count(*)",
+        "n": "count(spd)",
+        "s": "sum(spd)",
+        "m": "avg(spd)",
+        "a": "min(spd)",
+        "z": "max(name)",
+    },
+    "time": "time",
+    "window": 10,
+}
+ROWS = pa.schema([("time", pa.int64()), ("road", pa.int32()), ("spd", pa.int32()), ("name", pa.string())])
+KINDS: list[Any] = [Aggregate]
+if find_spec("exop_duckdb") and find_spec("sqlglot"):
+    from exop_duckdb import DuckDbAggregate
+
+    KINDS.append(DuckDbAggregate)
+
+
+def batch(rows: list[tuple[Any, ...]], schema: pa.Schema = ROWS) -> pa.RecordBatch:
+    """A record batch."""
+    return pa.RecordBatch.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
+
+
+def stream(seed: int, length: int = 25) -> list[Any]:
+    """Batches with missing values and late rows, and punctuations between them."""
+    chance, now, found = random.Random(seed), -25, list[Any]()
+    for _ in range(length):
+        if chance.random() < 0.5:
+            now += chance.randrange(12)
+            found.append(Punctuation(now if chance.random() < 0.5 else now + 0.999))
+        rows = [
+            (
+                now + chance.randrange(-5, 25),
+                chance.choice([1, 2, None]),
+                chance.choice([None, 7, -3, 100]),
+                chance.choice(["a", "b", None]),
+            )
+            for _ in range(chance.randrange(20))
+        ]
+        found.append(batch(rows))
+    return [*found, EndOfStream()]
+
+
+def expected(items: list[Any], window: int = 10, slide: int = 10) -> list[Any]:
+    """Return the rows that the definition of the aggregate gives, computed one by one."""
+    groups: dict[tuple[Any, ...], list[tuple[Any, Any]]] = {}
+    complete, found = -inf, list[Any]()
+    for item in items:
+        if isinstance(item, pa.RecordBatch):
+            for row in item.to_pylist():
+                first = row["time"] // slide * slide + slide
+                for end in range(first, first + window, slide):
+                    if end > complete:
+                        groups.setdefault((end, row["road"], row["name"]), []).append((row["spd"], row["name"]))
+            continue
+        complete = max(complete, item.time // 1 + 1) if isinstance(item, Punctuation) else inf
+        done = [key for key in groups if key[0] <= complete]
+        for key in sorted(done, key=lambda key: [(one is None, one) for one in key]):
+            rows = groups.pop(key)
+            spds = [spd for spd, _ in rows if spd is not None]
+            names = [name for _, name in rows if name is not None]
+            values = (sum(spds), sum(spds) / len(spds), min(spds)) if spds else (None, None, None)
+            found.append((*key, len(rows), len(spds), *values, max(names, default=None)))
+    return found
+
+
+def rows(found: list[Any]) -> list[tuple[Any, ...]]:
+    """The rows of the results."""
+    return [tuple(row.values()) for one in found if isinstance(one, pa.RecordBatch) for row in one.to_pylist()]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("window", "slide"), [(10, 0), (20, 5)])
+def test_the_results_are_those_of_the_definition(kind: Any, window: int, slide: int):
+    """Windows that slide, keys and values that are missing, times before 0, late rows; all in one order."""
+    items = stream(window)
+    found = feed(kind, items, **{**SETTINGS, "window": window, "slide": slide})
+    assert rows(found) == expected(items, window, slide or window)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_windows_the_new_values_of_the_groups_in_a_batch_are_emitted(kind: Any):
+    """In the order of the keys; groups that are not in the batch are not emitted again."""
+    settings = {"columns": "k string, v double", "keys": ["k"], "values": {"n": "count(*)", "m": "avg(v)"}}
+    schema = pa.schema([("k", pa.string()), ("v", pa.float64())])
+    data = [[("b", 1.5), ("a", None), ("b", 2.5)], [("a", 4.0), (None, 1.0)], [], [(None, 3.0)]]
+    assert rows(feed(kind, [batch(one, schema) for one in data], **settings)) == [
+        ("a", 1, None), ("b", 2, 2.0), ("a", 2, 4.0), (None, 1, 1.0), (None, 2, 2.0),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_window_ends_where_nothing_older_follows(kind: Any):
+    """Also with floating-point times, and without keys."""
+    settings = {"columns": "t double, v float", "values": {"z": "max(v)", "s": "sum(v)"}, "time": "t", "window": 0.5}
+    schema = pa.schema([("t", pa.float64()), ("v", pa.float32())])
+    first, second = batch([(0.1, 1.5), (0.5, 2.0)], schema), batch([(0.4, 0.25)], schema)
+    assert rows(feed(kind, [first, Punctuation.before(0.5), second], **settings)) == [(0.5, 1.5, 1.5), (1.0, 2.0, 2.0)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_partial_results_are_merged(kind: Any, monkeypatch: pytest.MonkeyPatch):
+    """The state grows with the number of groups, not of batches."""
+    monkeypatch.setattr(f"{kind.__module__.rpartition('.')[0]}.groups._FEW".replace("stock", "engine"), 20)
+    items = stream(3)
+    assert rows(feed(kind, items, **SETTINGS)) == expected(items)
+
+
+def run(kind: Any, items: list[Any], state: EngineState | None = None, **settings: Any) -> tuple[Any, EngineState]:
+    """Return the results of a slet for these items, and its state; a state that it begins with has been stored."""
+    given = {"state": load_memento(dump_memento(state, ""), EngineState, "")} if state is not None else {}
+    with open_slet(kind, **settings, **given) as instance:
+        found = [one for item in items for one in instance.rows(item)]
+        instance.flush()
+        return rows(found), instance.state
+
+
+@pytest.mark.parametrize(("before", "after"), [*zip(KINDS, reversed(KINDS), strict=True)])
+@pytest.mark.parametrize("windows", [{}, {"window": 20, "slide": 5}, {"window": 0}])
+def test_an_engine_continues_with_the_state_of_another(before: Any, after: Any, windows: dict[str, int]):
+    """In the middle of the stream; what was emitted is not emitted again, and late rows stay late."""
+    items, settings = stream(7), SETTINGS | windows
+    whole, _ = run(Aggregate, items, **settings)
+    first, state = run(before, items[:17], **settings)
+    rest, _ = run(after, items[17:], state, **settings)
+    assert len(first) > 0 < len(rest)
+    assert first + rest == whole
+
+
+def test_a_successor_takes_the_accumulators_that_it_needs():
+    """Whatever the order of its keys and values; what it does not need is dropped."""
+    items = stream(7)
+    fewer = SETTINGS | {"values": {"a": "min(spd)", "cars": "count(*)"}, "keys": ["name", "road"]}
+    _, state = run(Aggregate, items[:17], **SETTINGS)
+    rest, _ = run(Aggregate, items[17:], state, **fewer)
+    same, _ = run(Aggregate, items[17:], state, **SETTINGS)
+    picked = [(time, name, road, a, cars) for time, road, name, cars, _, _, _, a, _ in same]
+    assert sorted(map(str, rest)) == sorted(map(str, picked)) != []
+
+
+class Position(Memento):
+    """How far the source has come."""
+
+    time: int = 0
+
+
+class World:
+    """What the test and its slets share."""
+
+    over = False
+    seen: ClassVar[list[Any]] = []
+
+
+def second(time: int) -> pa.RecordBatch:
+    """The rows of a second; some are late, or early."""
+    return batch([(time - time % 7 + n, n % 3, time % 10, "a") for n in range(8)])
+
+
+@slet
+def source(position: Position) -> Iterator[Annotated[pa.RecordBatch, ROWS] | Punctuation | None]:
+    """A batch and a punctuation for each second, without a pause."""
+    while not World.over:
+        position.time += 1
+        yield second(position.time)
+        yield Punctuation(position.time)
+
+
+@slet(effects=False)
+def see(row: dict[str, Any]) -> None:
+    """Note what comes."""
+    World.seen.append(tuple(row.values()))
+
+
+def app(kind: Any = Aggregate, **settings: Any) -> Application:
+    """A source, an aggregate, a sink."""
+    made = Application("a")
+    made.add("see", see, row=made.add("count", kind, rows=made.add("source", source), **{**SETTINGS, **settings}))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"window": 20}, "its windows are 20 every 20 of time int64, those of the state 10 every 10 of time int64"),
+        ({"keys": ["road"]}, "its keys are road int32, those of the state road int32, name string"),
+        ({"values": {"s": "sum(road)"}}, "the state has no sum:road int64; it has n: int64, n:spd int64, sum:spd"),
+    ],
+)
+def test_another_aggregate_is_refused_in_the_plan(changed: dict[str, Any], problem: str):
+    """With the difference, before anything stops; without the state it may begin anew."""
+    World.over = True
+    with Platform(plugins=Plugins()) as platform:
+        mesh = platform.apply(app().build())
+        with pytest.raises(MementoError, match=re.escape(problem)):
+            platform.plan(mesh.configure("count", **changed))
+        assert "is lost, as requested" in str(
+            platform.plan(mesh.replace("count", Aggregate, lose_state=True, **changed))
+        )
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "problem"),
+    [
+        ("keys", ["rod"], "there is no column 'rod'; there are time, road, spd, name"),
+        ("keys", ["time"], "the output would have two columns 'time'"),
+        ("values", {}, "there is none; write for example"),
+        ("values", {"x": "median(spd)"}, "'median(spd)' is not count(*), count(x), sum(x)"),
+        ("values", {"x": "sum(name)"}, "x: sum does not take 'name', which is string"),
+        ("time", "name", "'name' is string, and must be a number"),
+        ("time", "", "windows need the column with the time of a row"),
+        ("slide", 3.0, "10 is no multiple of 3"),
+        ("window", 2.5, "windows must be whole numbers"),
+        ("window", -1.0, "it is -1, and must be 0"),
+    ],
+)
+def test_a_wrong_setting_is_refused_with_what_is_known(setting: str, value: Any, problem: str):
+    """Before the slet is made."""
+    with pytest.raises(SettingError, match=re.escape(problem)):
+        app(**{setting: value})
+
+
+def test_engines_replace_one_another_while_the_stream_runs():
+    """Nothing is lost, doubled or in another order."""
+    World.over, World.seen = False, []
+    with Platform(plugins=Plugins()) as platform:
+        mesh = platform.apply(app().build())
+        for kind in [*KINDS[1:], *KINDS]:
+            before = len(World.seen)
+            eventually(lambda before=before: len(World.seen) > before + 10)
+            mesh = platform.apply(mesh.replace("count", kind))
+        World.over = True
+        assert platform.wait("a", 60)
+        last = platform.deployment("a").components["source"].state.time
+    items = [one for time in range(1, last + 1) for one in (second(time), Punctuation(time))]
+    assert World.seen == expected([*items, EndOfStream()])
