@@ -111,6 +111,7 @@ class Summed(Engine, own_driver=True, name="summed"):
     """Put out the sum of all numbers until now, which is inside of the engine."""
 
     keeps_own_state: ClassVar[bool] = True
+    packs: ClassVar[bool] = True
     reopens: ClassVar[bool] = True
 
     def work(self, event: int, state: dict[str, int]) -> int:
@@ -124,9 +125,13 @@ class Summed(Engine, own_driver=True, name="summed"):
         same = before.slet.factory is after.slet.factory
         return None if same else f"{before.slet.name} sums otherwise"
 
-    def inherit(self, predecessor: Summed) -> None:
+    def pack(self) -> bytes:
+        """Return the sum."""
+        return json.dumps(self._state).encode()
+
+    def inherit(self, predecessor: Summed | bytes) -> None:
         """Go on with its state; the positions are those of the own logs."""
-        self._state = dict(predecessor._state)
+        self._state = json.loads(predecessor if isinstance(predecessor, bytes) else predecessor.pack())
         if self._file is not None:
             _replaced(self._file, [-1, 0, self._state])
         self._start()

@@ -48,12 +48,13 @@ class PullEngine(ABC):
 
     @abstractmethod
     def start(
-        self, emit: Emit, directory: Path | None = None, predecessor: Self | None = None, batch: int = -1
+        self, emit: Emit, directory: Path | None = None, predecessor: Self | bytes | None = None, batch: int = -1
     ) -> None:
         """Start to read the feeds, beginning after the last batch that is committed in *directory*.
 
         Without a directory, the state does not survive the process. With a *predecessor*, which is at rest, continue
-        with a copy of its state after this batch. The first batch has the number 0.
+        with a copy of its state after this batch; from another host, this is the result of its `pack`. The first batch
+        has the number 0.
         """
 
     @abstractmethod
@@ -66,6 +67,10 @@ class PullEngine(ABC):
 
     def settle(self) -> None:
         """Return when no batch follows from the rows in the feeds. Their results are waited for in any case."""
+
+    def pack(self, batch: int) -> bytes:
+        """Return the state of the engine, which is at rest, after this batch. For slets that set `packs`."""
+        raise NotImplementedError(f"{type(self).__name__} has no pack()")
 
     def metrics(self) -> dict[str, int | float | str]:
         """Return metrics of the engine."""

@@ -23,6 +23,7 @@ from exop.model.items import EndOfStream, Punctuation
 from exop.model.slets.ports import OutputPort
 from exop.model.slets.slet import Slet, spec_of
 from exop.model.slets.tie import Leaving, Tie
+from exop.model.values.encoding import decode, encode
 from exop.safe_repr import error_text
 
 _log = logging.getLogger(__name__)
@@ -142,17 +143,29 @@ class PullSlet(Slet):
             if self.punctuation.by == "input":
                 self._say_complete()
 
-    def inherit(self, predecessor: PullSlet) -> None:
+    def pack(self) -> bytes:
+        """Return the progress and the engine's state."""
+        if self.engine is None:
+            raise EngineError(f"{self._name}: the query has never run")
+        with self._reported():
+            return encode([self._progress.dump(), self.engine.pack(self._progress.batch)])
+
+    def inherit(self, predecessor: PullSlet | bytes) -> None:
         """Continue with a copy of the engine's state; return when the engine has computed with it.
 
         Raises:
             EngineError: the engine cannot continue with this state.
         """
-        if predecessor.engine is None:
+        engine: PullEngine | bytes | None
+        if isinstance(predecessor, bytes):
+            noted, engine = decode(predecessor)
+            progress = QueryProgress.load(noted).handed_over()
+        else:
+            progress, engine = predecessor._progress.handed_over(), predecessor.engine
+        if engine is None:
             raise EngineError(f"{self._name}: the predecessor has never run")
-        progress = predecessor._progress.handed_over()
         self.tie.put_out(None, [], {}, progress.dump())
-        self._begin(progress, predecessor.engine)
+        self._begin(progress, engine)
         self.ready()
         self._settle()
 
@@ -203,7 +216,7 @@ class PullSlet(Slet):
             committed=lambda: self.tie.forget(port, self._progress.begins(port).event),
         )
 
-    def _begin(self, progress: QueryProgress, predecessor: PullEngine | None = None) -> None:
+    def _begin(self, progress: QueryProgress, predecessor: PullEngine | bytes | None = None) -> None:
         place = self.tie.directory
         if place is not None and (place / _ENDED).exists():
             self._ended = json.loads((place / _ENDED).read_text())

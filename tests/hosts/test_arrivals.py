@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from bench.durable_app.engine import Doubled, Summed
 from exop import Application, Memento, Platform, Slet, slet
 from exop.errors import MementoError, PlanError
 from exop.hosts.moves.transfer import Transfer
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.handover import check_movable
+from exop.model.slets.slet import spec_of
 from exop.runtime.lifecycle import State
 from exop.wiring.changes.arrivals import Arrival, departed, dumped
 from exop.wiring.changes.change import Change
@@ -77,7 +79,8 @@ class Half:
         self.platform = Platform(name=name)
         self.idle, channel, app = Tap(), None, Application("app")
         for letter, one in zip("abcdef", slets, strict=False):
-            channel = app.add(letter, one, **({"x": channel} if channel is not None else {}))
+            inputs = {} if channel is None else {spec_of(one).inputs[0].name: channel}
+            channel = app.add(letter, one, **inputs)
         self.last = "sink"
         app.add("idle", self.idle.source(), out=channel)
         app.add("sink", writing(self.seen), x=channel)
@@ -186,6 +189,21 @@ def test_the_item_of_a_suspended_slet_goes_with_it():
         assert len(here.seen) == 49
 
 
+def test_an_engine_goes_with_what_is_inside_it():
+    """It is packed when it has come to rest; a part of the sums is emitted by either host."""
+    with halves(endless, Summed) as (here, there):
+        here.begin("a", "b")
+        there.begin()
+        for _ in range(3):
+            grows(here.seen)
+            move(here, there, "a", "b")
+            grows(there.seen)
+            here, there = there, here
+        here.platform.remove("app")
+        sums = sorted([*here.seen, *there.seen])
+        assert sums == [number * (number + 1) // 2 for number in range(1, len(sums) + 1)]
+
+
 def test_dead_letters_and_counts_go_with_a_node():
     """The status of the node at the other host contains what has happened before."""
 
@@ -248,6 +266,7 @@ def test_a_node_that_has_ended_ends_the_stream_at_the_other_host():
     [
         pytest.param(from_nowhere, from_nowhere, "keeps no position in a memento", id="a source without a position"),
         pytest.param(from_script, from_script, "is defined in a script", id="a state of a class of a script"),
+        pytest.param(Doubled, Doubled, "its engine keeps state that the platform cannot read", id="an engine"),
         pytest.param(summing, other_state, "has no upgrade", id="a state that the successor cannot take over"),
     ],
 )
@@ -256,7 +275,7 @@ def test_a_move_that_would_leave_state_behind_is_refused(before, after, problem)
     app, other = Application("app"), Application("app")
     nodes = []
     for one, spec in ((app, before), (other, after)):
-        inputs = {"x": one.add("numbers", endless)} if spec is not from_nowhere else {}
+        inputs = {} if spec is from_nowhere else {spec_of(spec).inputs[0].name: one.add("numbers", endless)}
         one.add("end", writing([]), x=one.add("node", spec, **inputs))
         nodes.append(one.build().node("node"))
     with pytest.raises((PlanError, MementoError), match=problem) as refused:

@@ -120,7 +120,7 @@ class Handing:
         change, transfer = self.change, self.transfer
         found: dict[str, Any] = {"nodes": {}, "contents": {}, "sent": {}, "received": {}}
         for node, target in transfer.departing.items():
-            memento, held = departed(change.deployment, change.departed(node), self._queued[node])
+            memento, held = departed(change.deployment, change.departed(node), self._queued[node], change.timeout)
             memento = None if node in self.behind else memento
             late, parts = self.ahead.rest(node, memento)
             handing = late, dumped(memento, f"{change.name}.{node}", parts), held

@@ -206,7 +206,7 @@ def check_movable(before: Node, after: Node) -> None:
         return
     stops = getattr(spec.factory, "quiesce", None) is not Slet.quiesce
     problem = ""
-    if keeps_own_state(before) or spec.tie is not None:
+    if (keeps_own_state(before) or spec.tie is not None) and not getattr(spec.factory, "packs", False):
         problem = "its engine keeps state that the platform cannot read"
     elif spec.state is None and (spec.iterated or spec.own_driver) and not spec.inputs:
         problem = "it keeps no position in a memento, so it would begin anew there"

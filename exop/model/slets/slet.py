@@ -91,6 +91,8 @@ class Slet:
 
     #: The slet keeps state outside of a memento, such as that of an engine: replacing it requires `lose_state`.
     keeps_own_state: ClassVar[bool] = False
+    #: The slet can move to another host: `pack` returns its internal state as bytes, and `inherit` accepts them.
+    packs: ClassVar[bool] = False
     #: Whether the application takes checkpoints; set by the platform before the first item.
     checkpointed: ClassVar[bool] = False
     #: Opening occupies the interpreter for long (computation, imports); plans warn of it.
@@ -148,9 +150,17 @@ class Slet:
         """Return the progress according to the engine, or `None` for that of the tie. For slets with a `Tie`."""
         return None
 
+    def pack(self) -> bytes:
+        """Return the internal state, with which `inherit` continues on another host. For engines that set `packs`.
+
+        Called after `quiesce`.
+        """
+        return b""
+
     def inherit(self, predecessor: Any) -> None:
         """Take over the internal state of the quiesced slet *predecessor*. For engines with internal state.
 
+        If the predecessor is on another host, *predecessor* is the result of its `pack`.
         Called while no items arrive. An exception cancels the change, and the old slet continues.
         """
 

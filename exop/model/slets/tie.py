@@ -43,7 +43,8 @@ class Tie:
     Attributes:
         directory: The folder for the engine's own commits in a durable application; otherwise `None`.
         committed: The progress of the engine.
-        inherits: The old slet whose internal state the slet takes over when `inherit` is called.
+        inherits: The old slet whose internal state the slet takes over when `inherit` is called; `b""` if that slet is
+            on another host.
     """
 
     directory: Path | None = None

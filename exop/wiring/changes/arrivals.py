@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -20,11 +21,13 @@ from exop.model.values.depth import AROUND, DEPTH
 from exop.model.values.encoding import Part, decode, encode
 from exop.runtime.channels.queue import METHODS
 from exop.runtime.component import Component
-from exop.runtime.dataflow.entry import Call, InFlight, Method, placeholder
+from exop.runtime.dataflow.entry import Call, InFlight, Method, method_for, placeholder
 from exop.runtime.dataflow.inlets import Inlets
 from exop.runtime.dataflow.metrics import capture_metrics
 from exop.runtime.deployment import Deployment
+from exop.runtime.durable.engine_journal import EngineJournal
 from exop.runtime.durable.snapshot import capture_node, restore_node
+from exop.runtime.pause import PATIENCE
 from exop.wiring.graph.region import Wiring
 from exop.wiring.graph.wiring_graph import channel_of_endpoint
 
@@ -39,7 +42,9 @@ def queued(deployment: Deployment, component: Component) -> Queued:
     return {port: queue.capture()["entries"] for port, queue in queues if port is not None}
 
 
-def departed(deployment: Deployment, component: Component, waits: Queued) -> tuple[Memento | None, bytes]:
+def departed(
+    deployment: Deployment, component: Component, waits: Queued, timeout: float = PATIENCE
+) -> tuple[Memento | None, bytes]:
     """Return the memento of a component that leaves, and all else that goes with it, encoded.
 
     The drivers are parked, and the slet has emitted its buffered output. Nothing is taken away, so that the component
@@ -47,6 +52,7 @@ def departed(deployment: Deployment, component: Component, waits: Queued) -> tup
 
     Raises:
         NotStorable: an item that goes with it cannot be encoded.
+        ComponentFailed: an engine cannot pack its state.
     """
     name = component.node.name
     held: dict[str, Any] = {
@@ -59,12 +65,25 @@ def departed(deployment: Deployment, component: Component, waits: Queued) -> tup
             for work in deployment.inlets.at(f"{name}.{port}")
         ],
     }
+    if component.tie is not None:
+        held["inside"], held["unprocessed"] = _inside(component, component.tie, timeout)
     for port, entries in waits.items():
         if port in component.pulled:
             held["pulled"][port]["earlier"] += entries
         else:
             held["waiting"] += [(port, METHODS[kind], payload) for kind, payload in entries]
     return component.state, encode(held, levels=DEPTH + AROUND)
+
+
+def _inside(component: Component, tie: EngineJournal, timeout: float) -> tuple[bytes, list[tuple[str, Method, Any]]]:
+    """Return the state inside an engine that has come to rest, and the input that is not in it, such as an end."""
+    left = [
+        (port.name, method_for(payload, whole=port.type.form != "item"), payload)
+        for port in component.spec.inputs
+        for _, payload in tie.events(port.name)
+    ]
+    packed: bytes = component.user.run(component, "packing its state", component.instance.pack, timeout)
+    return packed, left
 
 
 def left_at(inlets: Inlets, channels: Collection[str]) -> dict[str, list[tuple[str, Method, Any]]]:
@@ -115,7 +134,7 @@ class Arrival:
     parts: Mapping[int, Any] = field(default_factory=dict, repr=False)
     _held: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
-    def adopt(self, component: Component, place: str) -> None:
+    def adopt(self, component: Component, place: str, timeout: float = PATIENCE) -> None:
         """Let the successor continue with the state and the progress; its ports are not bound yet.
 
         Raises:
@@ -128,6 +147,13 @@ class Arrival:
             component.adopt(load_memento(self.memento, kind, place, declared=declared, parts=self.parts))
         self._held = decode(self.rest, levels=DEPTH + AROUND)
         restore_node(component, self._held)
+        for port, _, payload in self._held.get("unprocessed", ()):
+            if isinstance(payload, EndOfStream):
+                component.ended.discard(port)
+                component.merge.take_back_end(port)
+        if component.tie is not None and component.tie.inherits is not None:
+            inherit = partial(component.instance.inherit, self._held["inside"])
+            component.user.run(component, "taking over the state", inherit, timeout)
 
     def connect(self, component: Component) -> None:
         """Give the pulled ports the items that had been taken there, in front of all others; nothing can fail."""
@@ -138,7 +164,10 @@ class Arrival:
     def work(self, component: Component) -> list[InFlight]:
         """Return the items that have waited at the ports, and the end of an output that has ended."""
         name = component.node.name
-        waiting: list[tuple[str, Method, Any]] = [*self._held["waiting"]]
+        waiting: list[tuple[str, Method, Any]] = [
+            *self._held.get("unprocessed", ()),
+            *self._held["waiting"],
+        ]
         if component.over:
             waiting += [(port.name, "control", EndOfStream()) for port in component.spec.outputs]
         to = component.to

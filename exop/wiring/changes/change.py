@@ -186,7 +186,7 @@ class Change:
         """Let an added node continue with what has come from another host; before the cut, when the old slet rests."""
         with self._turn:
             component = self._successors.made[node]
-            arrival.adopt(component, f"the memento of {self.name}.{node}, which comes from another host")
+            arrival.adopt(component, f"the memento of {self.name}.{node}, which comes from another host", self.timeout)
             self._successors.enter_late(node)
             self._arrivals[node] = arrival
 

@@ -72,6 +72,8 @@ class Successors:
                 self.made[step.node] = made
                 if step.state is not None and step.state.inside and made.tie is not None:
                     made.tie.inherits = self.deployment.components[step.node].instance
+                if step.node in self.arriving and made.tie is not None and not step.after.lose_state:
+                    made.tie.inherits = b""  # it comes with the state
                 self.undo.append(partial(self._abandon, made))
 
     def open(self) -> None:

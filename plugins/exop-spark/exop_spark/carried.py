@@ -1,18 +1,24 @@
-"""Spark's own checkpoint, carried from one query to its successor: when it can be, and how."""
+"""Spark's own checkpoint, carried from one query to its successor, here or at another host."""
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
 
 from .errors import SparkError
 from .plan import Input
 
 #: Where Spark notes the offsets of each micro-batch, and that it is committed.
 OFFSETS, COMMITS = "offsets", "commits"
+#: The comment of an archive: its kind and version.
+_FORMAT: Final = b"exop-spark checkpoint 1"
 
 
 def other_inputs(before: Mapping[str, Input], after: Mapping[str, Input]) -> str | None:
@@ -54,3 +60,36 @@ def without_later(place: Path, batch: int) -> None:
             if one.name.isdecimal() and int(one.name) > batch:
                 one.unlink()
                 one.with_name(f".{one.name}.crc").unlink(missing_ok=True)
+
+
+def packed(source: Path, batch: int) -> bytes:
+    """Return the checkpoint of a query that stands behind *batch* as an archive.
+
+    Raises:
+        SparkError: Spark has not committed that batch.
+    """
+    found = io.BytesIO()
+    with TemporaryDirectory(prefix="exop-spark-pack-") as folder, ZipFile(found, "w", ZIP_DEFLATED) as archive:
+        carry(source, Path(folder), batch)
+        archive.comment = _FORMAT
+        for one in sorted(Path(folder).rglob("*")):
+            if one.is_file():
+                archive.write(one, one.relative_to(folder))
+    return found.getvalue()
+
+
+def unpack(data: bytes, place: Path) -> None:
+    """Extract an archive of `packed` to *place*.
+
+    Raises:
+        SparkError: it is no such archive, or of another version.
+    """
+    try:
+        with ZipFile(io.BytesIO(data)) as archive:
+            if archive.comment != _FORMAT:
+                raise SparkError(
+                    f"the checkpoint is {archive.comment!r}, not {_FORMAT!r}; update exop-spark everywhere"
+                )
+            archive.extractall(place)
+    except BadZipFile as error:
+        raise SparkError(f"what came from the other platform is no checkpoint of a query: {error}") from error

@@ -15,7 +15,7 @@ from exop.engine.feed import Feed
 from exop.engine.pull import Emit, PullEngine
 from exop.errors import EngineError
 
-from .carried import carry
+from .carried import carry, packed, unpack
 from .errors import OutputMismatch, QueryError, QueryFailed, QueryRefused
 from .failure import explained, is_suspicious
 from .frames import conform, differences, input_frame
@@ -70,11 +70,11 @@ class Run(PullEngine):
             raise self._explained(error, QueryRefused) from error
 
     def start(
-        self, emit: Emit, directory: Path | None = None, predecessor: Self | None = None, batch: int = -1
+        self, emit: Emit, directory: Path | None = None, predecessor: Self | bytes | None = None, batch: int = -1
     ) -> None:
         """Start the query, with its checkpoint in *directory*, or in one that goes with it.
 
-        With a *predecessor*, it continues with a copy of its checkpoint, behind that micro-batch.
+        With a *predecessor*, it continues with a copy of its checkpoint, behind that micro-batch, or with its archive.
 
         Raises:
             QueryRefused: Spark cannot start it.
@@ -87,7 +87,9 @@ class Run(PullEngine):
             else:
                 directory = directory / FOLDER
             self.directory = directory
-            if predecessor is not None:
+            if isinstance(predecessor, bytes):
+                unpack(predecessor, directory)
+            elif predecessor is not None:
                 assert predecessor.directory is not None
                 carry(predecessor.directory, directory, batch)
             writer = self._frame.writeStream.foreachBatch(self._put_out).outputMode(self.plan.mode)
@@ -133,6 +135,11 @@ class Run(PullEngine):
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
         self._share.release()
+
+    def pack(self, batch: int) -> bytes:
+        """Return an archive of Spark's checkpoint."""
+        assert self.directory is not None
+        return packed(self.directory, batch)
 
     def metrics(self) -> dict[str, int | float | str]:
         """Rows, micro-batches and their times, watermark, and state."""

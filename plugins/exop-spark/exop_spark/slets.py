@@ -42,6 +42,8 @@ class SparkSlet(PullSlet):
     #: A directory that all hosts of a cluster share; only wanted with a `spark://` master.
     checkpoints: str = ""
 
+    packs: typing.ClassVar[bool] = True
+
     #: Set by the factory.
     ports: typing.ClassVar[Mapping[str, Input]] = {}
     columns: typing.ClassVar[pa.Schema] = pa.schema([])

@@ -162,6 +162,7 @@ def _try_inherit(predecessor: Any, after: Any) -> str:
 make.specialised = _specialised  # type: ignore[attr-defined]
 make.deep_check = _deep_check  # type: ignore[attr-defined]
 make.reopens = True  # type: ignore[attr-defined]
+make.packs = True  # type: ignore[attr-defined]
 make.keeps_own_state = _keeps_own_state  # type: ignore[attr-defined]
 make.inherits = _inherits  # type: ignore[attr-defined]
 make.try_inherit = _try_inherit  # type: ignore[attr-defined]
