@@ -22,8 +22,7 @@ def input_frame(
     from pyspark.sql.functions import expr
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    options = {"address": engine.server.address, "token": engine.server.token, "feed": key}
-    options |= {"inline": str(engine.inline).lower(), "max_rows": str(feed.pace.max_rows)}
+    options = engine.server.options(key) | {"max_rows": str(feed.pace.max_rows)}
     frame = session.readStream.format("exop").schema(from_arrow_schema(feed.schema)).options(**options).load()
     time = feed.event_time
     if time is not None:

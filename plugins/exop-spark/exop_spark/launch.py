@@ -43,8 +43,8 @@ exec "{java}" "$@"
 _VECTORS: Final = "--add-modules=jdk.incubator.vector"
 
 
-def started(master: str, directory: Path) -> SparkContext:
-    """Start a context; *directory* is for its scratch files. A Java process that is there already is used again.
+def started(options: dict[str, str]) -> SparkContext:
+    """Start a context with these options. A Java process that is there already is used again.
 
     Raises:
         JavaMissing: no Java.
@@ -56,8 +56,9 @@ def started(master: str, directory: Path) -> SparkContext:
         raise SparkError(
             "this process has a Spark context that is not ExoP's; stop it, or run the platform in a process of its own"
         )
-    options = settings.spark_options(master, directory)
-    with _environment(PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable):
+    # Workers on other hosts may have their Python elsewhere; then the user says where.
+    python = os.environ.get("PYSPARK_PYTHON", sys.executable)
+    with _environment(PYSPARK_PYTHON=python, PYSPARK_DRIVER_PYTHON=sys.executable):
         gateway = SparkContext._gateway or _gateway(options)
         configuration = SparkConf(loadDefaults=False).setAll(list(options.items()))
         context = SparkContext(conf=configuration, gateway=gateway)

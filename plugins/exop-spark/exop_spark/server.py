@@ -1,4 +1,4 @@
-"""The door of the feeds: a private local socket that Spark's Python workers ask through, behind a token."""
+"""The door of the feeds: a socket that Spark's Python workers ask through, behind a token or a ticket."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 import os
 import secrets
 import socket
+import ssl
 import threading
 from itertools import count
 from pathlib import Path
@@ -27,16 +28,20 @@ _PATIENCE: Final = 30.0
 class FeedServer:
     """Serves the feeds of this process; started with the first session, closed with the last.
 
-    A Unix socket in *directory*, which is the owner's alone, where there is such a thing; the loopback otherwise. The
-    token is asked for on both.
+    Without a *host*, it listens on a Unix socket in *directory*, which is the owner's alone, or where there is no such
+    thing on the loopback. With a host it listens there, by TLS unless that is the loopback.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, host: str = "") -> None:
         self.token = secrets.token_hex(32)
         self._feeds: dict[str, Feed] = {}
         self._numbers = count(1)
         self._lock = threading.Lock()
-        self._listener, self.address = _listening(directory)
+        self._tls: ssl.SSLContext | None = None
+        self._certificate = ""
+        if host and not is_loopback(host):
+            self._tls, self._certificate = _identity(directory / "identity", host)
+        self._listener, self.address = _listening(directory, host, "tls" if self._tls else "tcp")
         self._thread = threading.Thread(target=self._accept, name="exop-spark-feeds", daemon=True)
         self._thread.start()
 
@@ -46,6 +51,10 @@ class FeedServer:
             key = f"{next(self._numbers)}-{feed.port}"
             self._feeds[key] = feed
             return key
+
+    def options(self, key: str) -> dict[str, str]:
+        """What a reader of the feed *key* needs to know."""
+        return {"address": self.address, "token": self.token, "feed": key, "certificate": self._certificate}
 
     def remove(self, key: str) -> None:
         """Serve the feed no longer."""
@@ -66,21 +75,37 @@ class FeedServer:
 
     def _converse(self, connection: socket.socket) -> None:
         with connection:
-            connection.settimeout(_PATIENCE)
             try:
-                greeting, _ = wire.receive(connection, most=0)
-                if not hmac.compare_digest(str(greeting.get("token", "")), self.token):
-                    wire.send(connection, {"error": "the token is not that of this platform"})
-                    return
-                wire.send(connection, {})
-                # From now on it may be silent for long: while the platform holds a micro-batch, nothing is asked.
-                connection.settimeout(None)
-                while True:
-                    request, _ = wire.receive(connection, most=0)
-                    self._answer(connection, request)
+                connection.settimeout(_PATIENCE)
+                self._talk(self._tls.wrap_socket(connection, server_side=True) if self._tls else connection)
             except (OSError, ValueError) as error:
                 # A worker that goes away ends its conversation so; what it was doing, Spark does again.
                 _log.debug("a feed conversation ended: %s", error)
+
+    def _talk(self, connection: socket.socket) -> None:
+        """Answer who plans, who shows the token first, or one task, which shows its ticket."""
+        with connection:
+            greeting, _ = wire.receive(connection, most=0)
+            if "ticket" in greeting:
+                self._answer(connection, self._read(greeting))
+                return
+            if not hmac.compare_digest(str(greeting.get("token", "")), self.token):
+                wire.send(connection, {"error": "the token is not that of this platform"})
+                return
+            wire.send(connection, {})
+            # From now on it may be silent for long: while the platform holds a micro-batch, nothing is asked.
+            connection.settimeout(None)
+            while True:
+                request, _ = wire.receive(connection, most=0)
+                self._answer(connection, request)
+
+    def _read(self, request: wire.Header) -> wire.Header:
+        """The question of a task, if its ticket is for that; else one that is refused."""
+        feed, start, end = str(request.get("feed")), request.get("start"), request.get("end")
+        if not (isinstance(start, int) and isinstance(end, int)):
+            return {"ask": "nothing", "feed": feed}
+        right = hmac.compare_digest(str(request["ticket"]), wire.ticket(self.token, feed, start, end))
+        return {"ask": "read" if right else "nothing", "feed": feed, "start": start, "end": end}
 
     def _answer(self, connection: socket.socket, request: wire.Header) -> None:
         with self._lock:
@@ -94,17 +119,38 @@ class FeedServer:
         wire.send(connection, header, payload)
 
 
-def _listening(directory: Path) -> tuple[socket.socket, str]:
-    if hasattr(socket, "AF_UNIX"):
+def is_loopback(host: str) -> bool:
+    """Whether nobody outside this machine can listen to what is sent to *host*."""
+    return host == "localhost" or host.startswith("127.") or host in ("::1", "[::1]")
+
+
+def _listening(directory: Path, host: str, kind: str) -> tuple[socket.socket, str]:
+    if not host and hasattr(socket, "AF_UNIX"):
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(os.fspath(directory / "feeds"))
         address = f"unix:{directory / 'feeds'}"
-    else:  # pragma: no cover - no such platform in the tests
+    else:
+        host = host or "127.0.0.1"
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        listener.bind(("127.0.0.1", 0))
-        address = f"tcp:127.0.0.1:{listener.getsockname()[1]}"
+        listener.bind((host, 0))
+        address = f"{kind}:{host}:{listener.getsockname()[1]}"
     listener.listen(64)
     return listener, address
+
+
+def _identity(directory: Path, host: str) -> tuple[ssl.SSLContext, str]:
+    """Return an identity that lasts as long as this process, and the certificate by which others recognize it.
+
+    Raises:
+        IdentityError: the library cryptography is missing.
+    """
+    from exop.remoting.authority import CA, create_authority, issue
+
+    create_authority(directory)
+    folder = issue(directory, "feeds", also=[host])
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "feeds.pem", folder / "feeds.key")
+    return context, (folder / CA).read_text()
 
 
 def _serve(feed: Feed, request: wire.Header) -> tuple[wire.Header, bytes | memoryview]:
@@ -119,4 +165,4 @@ def _serve(feed: Feed, request: wire.Header) -> tuple[wire.Header, bytes | memor
         case {"ask": "end"}:
             return {"end": feed.offset}, b""
         case _:
-            raise SparkError(f"a feed cannot answer {request.get('ask')!r}")
+            raise SparkError(f"a feed cannot answer {request.get('ask')!r}, or the ticket is for another range")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import tempfile
 import threading
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import settings
 from .errors import MasterRefused
+from .master import check_encrypted, check_master, check_reachable, check_workers, own_host, secrets_of
 from .scratch import Scratch, memory
 from .server import FeedServer
 
@@ -21,11 +23,13 @@ class Engine:
     """The Java process, the Spark context in it, and the server of the feeds; shared by all queries."""
 
     def __init__(self, master: str) -> None:
-        settings.check_master(master)
+        check_master(master)
+        check_reachable(master)
         self.master = master
+        self._host = own_host(master, os.environ.get("EXOP_SPARK_HOST", ""))
         self._scratch = Scratch(Path(tempfile.gettempdir()))
         self._memory = Scratch(memory())
-        self.server = FeedServer(self._scratch.path)
+        self.server = FeedServer(self._scratch.path, self._host)
         self._lock = threading.Lock()
         self._lost = False
         self._session: SparkSession | None = None
@@ -34,11 +38,6 @@ class Engine:
         except BaseException:
             self.close()
             raise
-
-    @property
-    def inline(self) -> bool:
-        """Tell whether rows travel in Spark's own messages: executors on other hosts cannot reach a local feed."""
-        return not (self.master == "local" or self.master.startswith("local["))
 
     @property
     def alive(self) -> bool:
@@ -100,7 +99,15 @@ class Engine:
 
         for module in (source, wire):
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
-        return SparkSession(started(self.master, self._scratch.path))
+        options = settings.spark_options(self.master, self._scratch.path, self._host)
+        context = started(options | secrets_of(self.master))
+        try:
+            check_encrypted(self.master, context)
+            check_workers(self.master, context)
+        except BaseException:
+            context.stop()
+            raise
+        return SparkSession(context)
 
 
 class Lease:

@@ -1,4 +1,4 @@
-"""How Spark is set up: which masters are possible, and the options that matter, each with its reason."""
+"""How Spark is set up: the options that matter, each with its reason."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import os
 from pathlib import Path
 from typing import Final
 
-from .errors import MasterRefused
-
 DEFAULT_MASTER: Final = "local[*]"
+LOOPBACK: Final = "127.0.0.1"
 #: The log of the Java process, in its directory.
 LOG: Final = "spark.log"
 #: Heap of the Java process. EXOP_SPARK_MEMORY sets another.
@@ -30,32 +29,6 @@ logger.python.level = error
 """
 
 
-def check_master(master: str) -> None:
-    """Accept `local`, `local[n]`, `local[*]` and `spark://…`.
-
-    Raises:
-        MasterRefused: another master; in particular Spark Connect, whose `foreachBatch` runs on the server, where the
-            platform's output port is not.
-    """
-    if master == "local" or master.startswith(("local[", "spark://")):
-        return
-    if master.startswith("sc://"):
-        raise MasterRefused(
-            master=master,
-            problem="over Spark Connect the output of a query arrives on the server, not in this process",
-            cure="use the cluster's own URL, spark://HOST:PORT, or local[*]",
-        )
-    raise MasterRefused(
-        master=master, problem="it is none that exop-spark knows", cure="use local[*], local[N] or spark://HOST:PORT"
-    )
-
-
-def is_on_loopback(master: str) -> bool:
-    """Whether nothing of the cluster is outside this machine, so that nobody outside needs to reach the driver."""
-    hosts = ("127.0.0.1", "localhost", "[::1]")
-    return master.startswith("local") or master.partition("://")[2].startswith(tuple(f"{one}:" for one in hosts))
-
-
 def java_options(directory: Path) -> dict[str, str]:
     """Return the options of the Java process; it writes its log in *directory*, and nothing to the terminal."""
     logging = directory / "log4j2.properties"
@@ -70,13 +43,13 @@ def java_options(directory: Path) -> dict[str, str]:
 
 def connect_server_options(port: int, directory: Path) -> dict[str, str]:
     """Return the options of a Connect server at *port* of the loopback; *directory* is for its scratch files."""
-    own = {"spark.connect.grpc.binding.port": str(port), "spark.connect.grpc.binding.address": "127.0.0.1"}
-    return spark_options("local", directory) | own
+    own = {"spark.connect.grpc.binding.port": str(port), "spark.connect.grpc.binding.address": LOOPBACK}
+    return spark_options("local", directory, LOOPBACK) | own
 
 
-def spark_options(master: str, directory: Path) -> dict[str, str]:
-    """Return the options of a context; *directory* is for its scratch files."""
-    options = {
+def spark_options(master: str, directory: Path, host: str) -> dict[str, str]:
+    """Return the options of a context with scratch files in *directory*, whose workers reach this process at *host*."""
+    return {
         "spark.master": master,
         "spark.app.name": "exop",
         "spark.ui.enabled": "false",
@@ -97,7 +70,6 @@ def spark_options(master: str, directory: Path) -> dict[str, str]:
         "spark.sql.streaming.metricsEnabled": "false",
         # Values that do not fit are errors, never silently other values.
         "spark.sql.ansi.enabled": "true",
+        "spark.driver.host": host or LOOPBACK,
+        "spark.driver.bindAddress": host or LOOPBACK,
     }
-    if is_on_loopback(master):
-        options |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    return options

@@ -21,19 +21,20 @@ POLL_SECONDS = 10.0
 
 
 class FeedPartition(InputPartition):
-    """A range of a feed; `payload` holds its rows already where the executors cannot reach the feed."""
+    """A range of a feed, and the ticket with which a task may read it."""
 
-    def __init__(self, start: int, end: int, payload: bytes | None = None) -> None:
+    def __init__(self, start: int, end: int, ticket: str) -> None:
         super().__init__(None)
         self.start = start
         self.end = end
-        self.payload = payload
+        self.ticket = ticket
 
 
 class FeedReader(DataSourceStreamReader):
     """Reads one feed by offset, with a long poll instead of a polling delay.
 
     Spark keeps one instance in a planning process (offsets, ranges, commits) and sends copies to the tasks (`read`).
+    The copies are without the token: a task can read the range of its ticket and do nothing else.
     """
 
     def __init__(self, options: dict[str, str]) -> None:
@@ -63,19 +64,15 @@ class FeedReader(DataSourceStreamReader):
         """Make one partition: the order of the rows is part of the answer."""
         if start["row"] >= end["row"]:
             return []
-        payload = None
-        if self._options["inline"] == "true":
-            _, rows = self._ask({"ask": "read", "start": start["row"], "end": end["row"]})
-            payload = bytes(rows)
-        return [FeedPartition(start["row"], end["row"], payload)]
+        ticket = wire.ticket(self._options["token"], self._options["feed"], start["row"], end["row"])
+        return [FeedPartition(start["row"], end["row"], ticket)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a range, in a task."""
         part = cast("FeedPartition", partition)
-        rows: Any = part.payload
-        if rows is None:
-            _, rows = self._ask({"ask": "read", "start": part.start, "end": part.end})
-            self.stop()
+        request = {"feed": self._options["feed"], "start": part.start, "end": part.end, "ticket": part.ticket}
+        with self._connected() as connection:
+            _, rows = wire.ask(connection, request)
         yield from pa.ipc.open_stream(rows)
 
     def commit(self, end: dict[str, int]) -> None:
@@ -90,10 +87,18 @@ class FeedReader(DataSourceStreamReader):
 
     def _ask(self, request: dict[str, Any]) -> tuple[wire.Header, bytearray]:
         if self._connection is None:
-            connection = wire.connect(self._options["address"])
+            connection = self._connected()
             wire.ask(connection, {"token": self._options["token"]})
             self._connection = connection
         return wire.ask(self._connection, {**request, "feed": self._options["feed"]})
+
+    def _connected(self) -> socket.socket:
+        return wire.connect(self._options["address"], self._options.get("certificate", ""))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to the tasks."""
+        options = {name: value for name, value in self._options.items() if name != "token"}
+        return {"_options": options, "_connection": None}
 
 
 class FeedSource(DataSource):

@@ -1,4 +1,4 @@
-"""How Spark's Python workers talk to a feed: length-prefixed messages over a private local socket.
+"""How Spark's Python workers talk to a feed: length-prefixed messages over a local socket, or TLS from other hosts.
 
 This module and `source` are pickled by value and so run in worker processes that need not have ExoP installed:
 standard library only.
@@ -6,8 +6,11 @@ standard library only.
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 import socket
+import ssl
 import struct
 from typing import Any
 
@@ -22,8 +25,11 @@ class WireError(ConnectionError):
     """The other side hung up, refused the token, or said something that is no message."""
 
 
-def connect(address: str, timeout: float | None = None) -> socket.socket:
-    """Connect to *address*, `unix:PATH` or `tcp:HOST:PORT`."""
+def connect(address: str, certificate: str = "", timeout: float | None = None) -> socket.socket:
+    """Connect to *address*, `unix:PATH`, `tcp:HOST:PORT` or `tls:HOST:PORT`.
+
+    For TLS, *certificate* (PEM) is that of the authority that has issued the one of the other side.
+    """
     kind, _, place = address.partition(":")
     if kind == "unix":
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -33,7 +39,14 @@ def connect(address: str, timeout: float | None = None) -> socket.socket:
     host, _, port = place.rpartition(":")
     connection = socket.create_connection((host, int(port)), timeout=timeout)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if kind == "tls":
+        return ssl.create_default_context(cadata=certificate).wrap_socket(connection, server_hostname=host)
     return connection
+
+
+def ticket(token: str, feed: str, start: int, end: int) -> str:
+    """Return the proof that who knows the token lets a task read this range of a feed."""
+    return hmac.new(token.encode(), f"{feed} {start} {end}".encode(), hashlib.sha256).hexdigest()
 
 
 def send(connection: socket.socket, header: Header, payload: bytes | memoryview = b"") -> None:

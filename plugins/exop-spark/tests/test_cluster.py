@@ -1,14 +1,19 @@
 """A real cluster on this machine: one for all tests of this module."""
 
 import os
+import runpy
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from exop_spark.cluster.process import wait_for
 from exop_spark.cluster.standalone import Cluster, Worker
 
 pytestmark = pytest.mark.spark
+APPLICATION = Path(__file__).with_name("cluster_app.py")
 
 
 @pytest.fixture(scope="module")
@@ -33,3 +38,23 @@ def test_a_second_up_starts_what_is_missing(cluster):
     assert wait_for(lambda: cluster.status().lost == ("worker-2",), 30)
     after = cluster.up(2, Worker())
     assert (after.master, after.workers, after.lost) == (before.master, 2, ())
+
+
+def test_an_application_gives_the_same_answers_on_the_cluster(cluster, tmp_path):
+    """Nothing but the setting `master` is another one; tasks read the rows from the platform."""
+    assert run_on(cluster.status().master, tmp_path) == expected()
+
+
+def run_on(master: str, folder: Path) -> list[str]:
+    """Run the application of `cluster_app` on *master*, in a process of its own; return what it wrote, in order."""
+    command = [sys.executable, "-m", "exop", "run", f"{APPLICATION}:application", f"master={master}"]
+    ran = subprocess.run(
+        [*command, f"output={folder / 'sums'}", "--quiet"], capture_output=True, text=True, timeout=280, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    return sorted((folder / "sums").read_text().split())
+
+
+def expected() -> list[str]:
+    """What is right."""
+    return list(runpy.run_path(str(APPLICATION))["expected"]())

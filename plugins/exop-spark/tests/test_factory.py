@@ -8,10 +8,8 @@ from typing import Annotated
 import pyarrow as pa
 import pytest
 from exop_spark import EventTime, Input, Punctuate, query
-from exop_spark.errors import MasterRefused
 from exop_spark.frames import timestamp
 from exop_spark.samples import ROWS, made_up
-from exop_spark.settings import check_master
 
 from exop import Application, Slet
 from exop.engine.columns import schema_of, time_of
@@ -180,18 +178,3 @@ def test_made_up_rows_fit_any_columns():
     batch = made_up(columns.append(pa.field("time", pa.int32())), "time", 120)
     assert batch.num_rows == ROWS
     assert set(batch.column("time").to_pylist()) == {120}
-
-
-@pytest.mark.parametrize("master", ["local", "local[*]", "local[4]", "spark://host:7077"])
-def test_masters_that_can_be_used(master):
-    """Local ones and standalone clusters."""
-    check_master(master)
-
-
-@pytest.mark.parametrize(
-    ("master", "reason"), [("sc://host", "arrives on the server"), ("yarn", "none that exop-spark")]
-)
-def test_masters_that_cannot_be_used_say_why(master, reason):
-    """Spark Connect and whatever else, each with what to use instead."""
-    with pytest.raises(MasterRefused, match=f"{reason}.*use"):
-        check_master(master)

@@ -1,5 +1,7 @@
 """The door of the feeds, asked as Spark's workers ask."""
 
+import pickle
+import ssl
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -35,18 +37,58 @@ def feed() -> Feed:
 
 def reader_of(server: FeedServer, feed: Feed, **options: str) -> FeedReader:
     """A reader as Spark makes it."""
-    known = {"address": server.address, "token": server.token, "feed": server.add(feed)}
-    return FeedReader({**known, "max_rows": "2", "inline": "false", **options})
+    return FeedReader({**server.options(server.add(feed)), "max_rows": "2", **options})
 
 
-@pytest.mark.parametrize("inline", ["true", "false"])
-def test_a_reader_gets_the_rows_of_a_range(server, feed, inline):
-    """Rows arrive in order, read by the task or sent along with the plan."""
-    reader = reader_of(server, feed, inline=inline)
-    (partition,) = reader.partitions({"row": 1}, {"row": 3})
-    (batch,) = reader.read(partition)
-    assert batch.column("time").to_pylist() == [2, 3]
-    assert (partition.payload is not None) == (inline == "true")
+def read(reader: FeedReader, start: int, end: int) -> list[int]:
+    """Read a range as Spark does: planned by one reader, read by a copy of it in a task."""
+    (partition,) = reader.partitions({"row": start}, {"row": end})
+    task = pickle.loads(pickle.dumps(reader))
+    (batch,) = task.read(pickle.loads(pickle.dumps(partition)))
+    return list(batch.column("time").to_pylist())
+
+
+def test_a_task_reads_the_range_of_its_ticket(server, feed):
+    """Rows arrive in order."""
+    assert read(reader_of(server, feed), 1, 3) == [2, 3]
+
+
+def test_a_ticket_is_for_one_range_alone(server, feed):
+    """What travels to the tasks neither knows the token nor opens anything else."""
+    reader = reader_of(server, feed)
+    (partition,) = reader.partitions({"row": 1}, {"row": 2})
+    task = pickle.loads(pickle.dumps(reader))
+    assert server.token not in str(vars(task))
+    partition.end = 3
+    with pytest.raises(wire.WireError, match="the ticket is for another range"):
+        list(task.read(partition))
+    partition.end = "3"
+    with pytest.raises(wire.WireError, match="the ticket is for another range"):
+        list(task.read(partition))
+
+
+def test_workers_of_this_machine_read_by_tcp(feed, tmp_path):
+    """A cluster on the loopback may belong to another user, who cannot open the socket of a directory."""
+    server = FeedServer(tmp_path, "127.0.0.1")
+    assert server.address.startswith("tcp:127.0.0.1:")
+    assert read(reader_of(server, feed), 0, 2) == [1, 2]
+    server.close()
+
+
+def test_workers_of_other_hosts_read_by_tls(feed, tmp_path, monkeypatch):
+    """They recognize the platform by its certificate; who does not speak TLS, or trusts another one, gets nothing."""
+    monkeypatch.setattr("exop_spark.server.is_loopback", lambda host: False)
+    server = FeedServer(tmp_path / "one", "127.0.0.1")
+    other = FeedServer(tmp_path / "other", "127.0.0.1")
+    reader = reader_of(server, feed)
+    assert server.address.startswith("tls:127.0.0.1:")
+    assert read(reader, 0, 2) == [1, 2]
+    with pytest.raises(ssl.SSLCertVerificationError):
+        read(reader_of(server, feed, certificate=other.options("")["certificate"]), 0, 2)
+    with pytest.raises(ConnectionError):
+        read(reader_of(server, feed, address=server.address.replace("tls", "tcp")), 0, 2)
+    server.close()
+    other.close()
 
 
 def test_an_empty_range_has_no_partition(server, feed):

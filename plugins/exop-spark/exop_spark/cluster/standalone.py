@@ -34,7 +34,7 @@ _MASTER: Final = "org.apache.spark.deploy.master.Master"
 _WORKER: Final = "org.apache.spark.deploy.worker.Worker"
 _CONNECT: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
 #: Longest time until a process is ready, in seconds.
-_START: Final = 90.0
+_START: Final = 180.0
 #: Heap of a master, of a worker itself (executors have their own), and of a Connect server, which plans queries.
 _MEMORY: Final = {"master": "256m", "worker": "256m", "connect": "1g"}
 _LOGGING: Final = """rootLogger.level = warn
@@ -169,7 +169,13 @@ class Cluster:
         self._offer, self._secret, self._daemons = offer, secrets.token_hex(32), []
         settings = self.directory / "conf"
         settings.mkdir(exist_ok=True)
-        lines = {"spark.authenticate": "true", "spark.authenticate.secret": self._secret}
+        lines = {
+            "spark.authenticate": "true",
+            "spark.authenticate.secret": self._secret,
+            # It would run programs for everybody, at a fixed port.
+            "spark.master.rest.enabled": "false",
+            "spark.ui.killEnabled": "false",
+        }
         (settings / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in lines.items()))
         (settings / "log4j2.properties").write_text(_LOGGING)
 

@@ -1,0 +1,74 @@
+"""Masters: which are possible, how their workers reach this process, and what is refused before a query starts."""
+
+import socket
+from types import SimpleNamespace
+
+import pytest
+from exop_spark.errors import MasterRefused
+from exop_spark.master import check_encrypted, check_master, check_reachable, is_on_loopback, own_host
+from exop_spark.probe import difference, versions
+
+
+@pytest.mark.parametrize(
+    "master", ["local", "local[*]", "local[4]", "spark://host:7077", "sc://host", "k8s://https://host:6443", "yarn"]
+)
+def test_masters_that_can_be_used(master):
+    """Local ones and clusters."""
+    check_master(master)
+
+
+def test_another_master_is_refused_with_those_there_are():
+    """A mistake is told before Java is started."""
+    with pytest.raises(MasterRefused, match=r"none that exop-spark knows; use local\[\*\].*spark://HOST:PORT"):
+        check_master("mesos://host")
+
+
+def test_a_master_that_does_not_answer_is_refused_at_once():
+    """Spark would try for minutes; of several masters, one that answers is enough."""
+    with socket.socket() as silent, socket.socket() as open_:
+        silent.bind(("127.0.0.1", 0))
+        open_.bind(("127.0.0.1", 0))
+        open_.listen()
+        dead, alive = (one.getsockname()[1] for one in (silent, open_))
+        with pytest.raises(MasterRefused, match=r"nobody answers there .*exop-spark cluster up"):
+            check_reachable(f"spark://127.0.0.1:{dead}")
+        check_reachable(f"spark://127.0.0.1:{dead},127.0.0.1:{alive}")
+        check_reachable("local[2]")
+
+
+@pytest.mark.parametrize(
+    ("master", "inside", "host"),
+    [
+        ("local[2]", True, ""),
+        ("spark://127.0.0.1:7077", True, "127.0.0.1"),
+        ("sc://localhost:15002", True, "127.0.0.1"),
+        ("spark://192.0.2.7:7077", False, "192.0.2.1"),
+        ("yarn", False, "192.0.2.1"),
+    ],
+)
+def test_a_cluster_on_the_loopback_is_reached_there(master, inside, host):
+    """Nobody outside is offered anything; for workers elsewhere the user may say where this host is."""
+    assert (is_on_loopback(master), own_host(master, "192.0.2.1")) == (inside, host)
+
+
+def test_rows_leave_this_machine_only_encrypted():
+    """The tickets of the feed travel in Spark's own messages."""
+
+    def context(**options: str) -> SimpleNamespace:
+        return SimpleNamespace(
+            getConf=lambda: {f"spark.{name.replace('_', '.')}": is_ for name, is_ in options.items()}
+        )
+
+    with pytest.raises(MasterRefused, match=r"unencrypted; set spark.authenticate"):
+        check_encrypted("spark://192.0.2.7:7077", context(authenticate="true"))
+    check_encrypted("spark://192.0.2.7:7077", context(authenticate="true", network_crypto_enabled="true"))
+    check_encrypted("spark://127.0.0.1:7077", context())
+
+
+def test_a_worker_needs_the_same_spark_and_its_libraries():
+    """What is missing is named, with the interpreter that lacks it."""
+    here = versions(0)
+    assert difference(here, here) == ""
+    there = here | {"python": "/usr/bin/python3", "pyarrow": ""}
+    assert difference(here, there) == "/usr/bin/python3 there has no pyarrow"
+    assert "pyspark 3.5.0, here it is" in difference(here, here | {"pyspark": "3.5.0"})
