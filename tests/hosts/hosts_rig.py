@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from exop import Application, Memento, Platform, Slet, hookimpl, input_port, slet
 from exop.errors import PeerUnreachable, StateError
 from exop.hooks import Plugins
+from exop.hosts.protocol import exchange
 from exop.model.meshes.mesh import Mesh
 from exop.stock.slets import count_up
 from tests.rig import PATIENCE, eventually
@@ -182,6 +184,22 @@ def at_rest(*platforms: Platform) -> None:
             eventually(lambda machines=machines: machines.member.plan is None, f"{one.name} at rest")
         for driver in one.deployment("app").drivers() if "app" in one._applications.deployed else ():
             eventually(lambda driver=driver: not driver.parked, f"{driver.name} goes on")
+
+
+class PlanTime:
+    """The time by which all platforms measure the deadlines of plans: a deadline passes when the test says so."""
+
+    def __init__(self, monkeypatch: Any) -> None:
+        self._ahead = 0.0
+        monkeypatch.setattr(exchange, "time", self)
+
+    def monotonic(self) -> float:
+        """Return the time, in seconds."""
+        return time.monotonic() + self._ahead
+
+    def pass_deadlines(self) -> None:
+        """Let the deadlines of all plans in progress pass."""
+        self._ahead += 1000.0
 
 
 class Network:

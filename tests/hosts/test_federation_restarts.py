@@ -20,6 +20,7 @@ from tests.hosts.hosts_rig import (
     SEEN,
     Death,
     Network,
+    PlanTime,
     at_rest,
     check,
     check_too,
@@ -39,8 +40,8 @@ NODES = {"b": "check", "c": "check-c", "a": "check-a"}
 class Hosts:
     """Three platforms that run a durable application; one dies in a change of two slets, and returns."""
 
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
-        self.folder, self.stack = folder, stack
+    def __init__(self, folder: Path, stack: ExitStack, plan_time: PlanTime) -> None:
+        self.folder, self.stack, self.plan_time = folder, stack, plan_time
         self.all = {one.name: one for one in stack.enter_context(hosts("a", "b", "c", state=folder))}
         self.network = Network(*self.all.values())
         self.all["a"].apply(counting("b", also=["c", "a"], every=0.1))
@@ -48,17 +49,26 @@ class Hosts:
             goes_on(self.all[name], node)
 
     def change_while(self, name: str, record: str, *, after: bool) -> None:
-        """Change both slets, while one platform dies at a record."""
+        """Change the slets, while one platform dies at a record; nobody waits for its answer."""
         death = Death(self.all[name], self.network, record, after=after)
         home = self.all["a"]
         edited = home.mesh("app")
         for node in NODES.values():
             edited = edited.replace(node, check_too)
         with ThreadPoolExecutor(1) as pool:
-            outcome = pool.submit(home.apply, edited, timeout=2.0)
+            outcome = pool.submit(home.apply, edited, timeout=PATIENCE)
             assert death.dead.wait(PATIENCE)
+            self.wait_no_longer()
             outcome.exception(PATIENCE)
         self.all[name].close()
+
+    def wait_no_longer(self) -> None:
+        """Let the deadlines pass, also that of the home, which waits until all hosts have made what is decided."""
+        self.plan_time.pass_deadlines()
+        home = self.all["a"]._hosts
+        with home._news:
+            home.homes["app"].changing.clear()
+            home._news.notify_all()
 
     def back(self, name: str) -> None:
         """Start the platform again, which connects with the others."""
@@ -92,10 +102,10 @@ class Hosts:
 
 
 @pytest.fixture
-def three(tmp_path: Path):
+def three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Three platforms on which an application runs."""
     with ExitStack() as stack:
-        yield Hosts(tmp_path, stack)
+        yield Hosts(tmp_path, stack, PlanTime(monkeypatch))
 
 
 def test_the_home_dies_before_the_record(three: Hosts):

@@ -11,7 +11,7 @@ import pytest
 
 from exop import Shadow
 from exop.errors import StateError
-from tests.hosts.hosts_rig import Death, at_rest, goes_on
+from tests.hosts.hosts_rig import Death, PlanTime, at_rest, goes_on
 from tests.hosts.test_federation_restarts import Hosts
 from tests.rig import PATIENCE, eventually
 
@@ -55,10 +55,10 @@ def run_again(there: Hosts, name: str, outcome: str | None) -> None:
 
 
 @pytest.fixture
-def three(tmp_path: Path):
+def three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Three platforms on which an application runs."""
     with ExitStack() as stack:
-        yield Hosts(tmp_path, stack)
+        yield Hosts(tmp_path, stack, PlanTime(monkeypatch))
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,9 @@ def test_a_host_dies_in_a_move(three: Hosts, name: str, record: str, after: bool
     killed = Killed(three, name, record, after=after)
     edited = three.all["a"].mesh("app").move("check", to="c")
     with ThreadPoolExecutor(1) as pool:
-        moved = pool.submit(three.all["a"].apply, edited, timeout=2.0)
+        moved = pool.submit(three.all["a"].apply, edited, timeout=PATIENCE)
         assert killed.death.dead.wait(PATIENCE)
+        three.wait_no_longer()
         moved.exception(PATIENCE)
     three.all[name].close()
     run_again(three, name, outcome)
