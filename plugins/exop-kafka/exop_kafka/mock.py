@@ -9,14 +9,17 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import sys
+import time
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import confluent_kafka
 
 _PRODUCER, _POINTER = 0, ctypes.c_void_p
+#: Seconds before each request to the cluster: it overlooks one that follows another at once, for a whole second.
+_REST: Final = 0.01
 #: What each function of the library returns.
 _RESULTS: dict[str, Any] = {
     "conf_new": _POINTER,
@@ -56,27 +59,31 @@ class MockCluster:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        _call("mock_cluster_destroy", self._cluster)
+        self._ask("cluster_destroy")
         _call("destroy", self._client)
 
     def create(self, topic: str, partitions: int) -> None:
         """Create a topic."""
-        _call("mock_topic_create", self._cluster, topic.encode(), partitions, 1)
+        self._ask("topic_create", topic.encode(), partitions, 1)
 
     def down(self) -> None:
         """Close the connections to all brokers, and accept none."""
         for number in range(1, self._number + 1):
-            _call("mock_broker_set_down", self._cluster, number)
+            self._ask("broker_set_down", number)
 
     def refuse_writes(self, error: int, times: int = 1) -> None:
         """Answer the next requests to write with this error code of Kafka's protocol."""
         codes = (ctypes.c_int * times)(*[error] * times)
-        _call("mock_push_request_errors_array", self._cluster, ctypes.c_int16(0), ctypes.c_size_t(times), codes)
+        self._ask("push_request_errors_array", ctypes.c_int16(0), ctypes.c_size_t(times), codes)
 
     def up(self) -> None:
         """Accept connections again."""
         for number in range(1, self._number + 1):
-            _call("mock_broker_set_up", self._cluster, number)
+            self._ask("broker_set_up", number)
+
+    def _ask(self, request: str, *arguments: Any) -> None:
+        time.sleep(_REST)
+        _call(f"mock_{request}", self._cluster, *arguments)
 
 
 def _call(name: str, *arguments: Any) -> Any:

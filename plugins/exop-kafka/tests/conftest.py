@@ -9,6 +9,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from exop_kafka import MockCluster
 
+#: The end of a partition is told at once, not after half a second without further records.
+SOON = {"fetch.wait.max.ms": 10}
+
 
 class Cluster(MockCluster):
     """A mock cluster whose topics can be filled and read without ExoP."""
@@ -23,12 +26,12 @@ class Cluster(MockCluster):
     def records(self, topic: str, partitions: int) -> list[list[tuple[bytes | None, bytes | None]]]:
         """Return key and value of all records, by partition."""
         settings = {"bootstrap.servers": self.brokers, "group.id": "test", "enable.partition.eof": True}
-        consumer = Consumer({**settings, "auto.offset.reset": "earliest"})
+        consumer = Consumer({**settings, **SOON, "auto.offset.reset": "earliest"})
         consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
         found: list[list[Any]] = [[] for _ in range(partitions)]
         open_ = set(range(partitions))
         while open_:
-            for one in consumer.consume(1000, 0.2):
+            for one in consumer.consume(1000, 0.02):
                 if one.error() is not None:
                     open_.discard(one.partition())
                 else:

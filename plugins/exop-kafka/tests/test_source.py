@@ -12,6 +12,9 @@ from exop.testing import check_source, feed
 from exop.testing import open as opened
 from tests.rig import eventually
 
+#: The broker tells at once that there are no more records, not after half a second.
+SOON = {"fetch.wait.max.ms": "10"}
+
 
 def values(records):
     """The numbers of the records by partition, as they arrived."""
@@ -26,7 +29,7 @@ def values(records):
 def test_every_record_once_and_in_order_per_partition(cluster, numbered):
     """All partitions, to the end that they had."""
     numbered(2500)
-    found = feed(ReadKafka, topic="numbers", brokers=cluster.brokers, follow=False)
+    found = feed(ReadKafka, topic="numbers", brokers=cluster.brokers, client=SOON, follow=False)
     assert values(found) == {partition: list(range(2500)) for partition in range(4)}
     assert [one.offset for one in found if one.partition == 1] == list(range(2500))
 
@@ -34,7 +37,7 @@ def test_every_record_once_and_in_order_per_partition(cluster, numbered):
 def test_two_sources_share_the_partitions(cluster, numbered):
     """Each reads its own; together they read all of them once."""
     numbered(300)
-    given = {"topic": "numbers", "brokers": cluster.brokers, "follow": False}
+    given = {"topic": "numbers", "brokers": cluster.brokers, "client": SOON, "follow": False}
     one, other = feed(ReadKafka, partitions=[0, 2], **given), feed(ReadKafka, partitions=[1, 3], **given)
     assert values(one) == {0: list(range(300)), 2: list(range(300))}
     assert values(other) == {1: list(range(300)), 3: list(range(300))}
@@ -43,19 +46,19 @@ def test_two_sources_share_the_partitions(cluster, numbered):
 def test_it_continues_at_every_cut(cluster):
     """A source that begins with the memento after any batch gives the rest, and nothing else."""
     cluster.fill("single", 0, [b"%d" % n for n in range(60)])
-    taken = []
-    with opened(ReadKafka, topic="single", brokers=cluster.brokers, lot=7, follow=False) as source:
+    taken, given = [], {"topic": "single", "brokers": cluster.brokers, "client": SOON, "follow": False}
+    with opened(ReadKafka, **given, lot=7) as source:
         for batch in source:
             taken += batch or []
-            following = Offsets(next=dict(source.offsets.next))
-            rest = feed(ReadKafka, topic="single", brokers=cluster.brokers, follow=False, offsets=following)
+            given["offsets"] = Offsets(next=dict(source.offsets.next))
+            rest = feed(ReadKafka, **given)
             assert [int(one.value) for one in (*taken, *rest)] == list(range(60))
 
 
 def test_the_check_of_sources_finds_no_wrong_cut(cluster):
     """The position is updated before a batch is yielded."""
     cluster.fill("single", 0, [b"%d" % n for n in range(5)])
-    given = {"topic": "single", "brokers": cluster.brokers, "lot": 1, "follow": False}
+    given = {"topic": "single", "brokers": cluster.brokers, "client": SOON, "lot": 1, "follow": False}
     found = [one for batch in check_source(ReadKafka, **given) if batch for one in batch]
     assert [int(one.value) for one in found] == list(range(5))
 
@@ -65,7 +68,7 @@ def test_binary_keys_headers_and_times(cluster):
     key, headers = b"\x00\xff", [("a", b"\x01\x00"), ("a", None)]
     cluster.fill("single", 0, [b"\xfe"], key=key, headers=headers, timestamp=1_700_000_000_123)
     cluster.fill("single", 0, [None])
-    first, second = feed(ReadKafka, topic="single", brokers=cluster.brokers, follow=False)
+    first, second = feed(ReadKafka, topic="single", brokers=cluster.brokers, client=SOON, follow=False)
     assert first == Record(key, b"\xfe", 1_700_000_000_123, 0, 0, tuple(headers))
     assert (second.key, second.value, second.headers) == (None, None, ())
 
@@ -108,6 +111,7 @@ def test_times_of_records_are_event_time(cluster):
     merged = app.channel("merged")
     for partition in range(4):
         given = {"topic": "numbers", "brokers": cluster.brokers, "partitions": [partition], "follow": False}
+        given["client"] = SOON
         read = app.add(f"read{partition}", ReadKafka, **given)
         app.add(f"timed{partition}", "stock:watermark", item=read, time="time", out=merged)
         app.add(f"late{partition}", too_late, record=app.output(f"timed{partition}", "late"))
@@ -137,6 +141,6 @@ def test_the_client_reads_ahead_within_bounds(cluster, monkeypatch):
 
 def test_no_records_end_at_once(cluster):
     """Also when some partitions are empty."""
-    assert feed(ReadKafka, topic="numbers", brokers=cluster.brokers, follow=False) == []
+    assert feed(ReadKafka, topic="numbers", brokers=cluster.brokers, client=SOON, follow=False) == []
     cluster.fill("numbers", 2, [b"2 0"])
-    assert len(feed(ReadKafka, topic="numbers", brokers=cluster.brokers, follow=False)) == 1
+    assert len(feed(ReadKafka, topic="numbers", brokers=cluster.brokers, client=SOON, follow=False)) == 1
