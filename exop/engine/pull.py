@@ -66,7 +66,7 @@ class PullEngine(ABC):
         """Stop the query between two batches, and release all resources. The feeds return at once."""
 
     def settle(self) -> None:
-        """Return when no batch follows from the rows in the feeds. Their results are waited for in any case."""
+        """Return when all emitted batches are committed, and no batch follows from the rows in the feeds."""
 
     def pack(self, batch: int) -> bytes:
         """Return the state of the engine, which is at rest, after this batch. For slets that set `packs`."""

@@ -259,12 +259,12 @@ class PullSlet(Slet):
     def _settle(self) -> None:
         """Wait until the results of all rows in the feeds are sent."""
         assert self.engine is not None
+        feeds = self.feeds.values()
         self._gate.release()  # some engines know that nothing is left when a poll has brought nothing
         try:
+            self._gate.wait_until(lambda: all(not feed.lag or feed.retired for feed in feeds))
             with self._reported():
                 self.engine.settle()
-            feeds = self.feeds.values()
-            self._gate.wait_until(lambda: all(not feed.lag or feed.retired for feed in feeds))
         finally:
             self._gate.hold()
         self._check()
@@ -293,10 +293,10 @@ class PullSlet(Slet):
         except Exception as error:  # noqa: BLE001 - whatever an engine raises has ended its query
             self._failure = found = self._error(error)
             found.__cause__ = error.__cause__ if found is error else error
-            for feed in self.feeds.values():
-                feed.retire(found)  # later pushes raise the same error, and keep the item
             if not (self._closing or self._halted):
                 self.out.fail(found)
+        for feed in self.feeds.values():
+            feed.retire(self._failure)  # later pushes raise the same error, and keep the item
 
     def _tell(self) -> None:
         """Send the punctuations for which no batch follows, until the query is closed or halted."""

@@ -1,4 +1,4 @@
-"""`EngineSuite`: the tests that every slet with an engine has to pass, for pytest."""
+"""`EngineSuite` and `PullEngineSuite`: the tests that slets with engines have to pass, for pytest."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import field
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -19,11 +20,12 @@ from exop.model.slets.memento import Memento
 from exop.model.slets.slet import slet, spec_of
 from exop.model.slets.spec import SletSpec
 from exop.model.slets.stored_memento import dump_memento, load_memento
+from exop.model.slets.tie import Tie
 from exop.platform import Platform
 from exop.testing.feeding import entering, feed
 from exop.testing.feeding import open as open_slet
 
-__all__ = ["EngineSuite"]
+__all__ = ["EngineSuite", "PullEngineSuite", "Suite"]
 
 #: The seconds to wait for a condition.
 PATIENCE: Final = 60.0
@@ -46,7 +48,7 @@ class Noted(Memento):
 class _Run:
     """The suite that is run, and the number of the row after which its source pauses, and ends once it is over."""
 
-    suite: EngineSuite
+    suite: Suite
     limit = 0
     over = False
 
@@ -71,25 +73,23 @@ def note(item: Any, noted: Noted) -> None:
     noted.numbers.append(_Run.suite.number(item))
 
 
-class EngineSuite:
-    """Derive a class `TestMyEngine` from this suite, and set its attributes. The slet has one input, and one output.
+class Suite:
+    """The tests for both kinds of engines. The slet has one input, and one output.
 
     Attributes:
         slet: The slet.
         settings: The settings for a query that emits every row once, in order, at once or at the next punctuation.
         other: Other settings for the same query, whose change replaces the slet.
         wrong, position: The settings for an invalid query, and the position of the mistake, from 0.
-        endless: The settings for a query that does not return; it is interrupted after 0.2 seconds.
-        poison: A row that the engine cannot process; `None` if there is none.
     """
 
     slet: ClassVar[Any]
     settings: ClassVar[Mapping[str, Any]]
-    other: ClassVar[Mapping[str, Any]] = {"time_limit": 61.0}
+    other: ClassVar[Mapping[str, Any]]
     wrong: ClassVar[Mapping[str, Any]]
     position: ClassVar[int | None] = None
-    endless: ClassVar[Mapping[str, Any]]
-    poison: ClassVar[Any] = None
+    #: Settings with which an engine accepts less than a thousand rows that it cannot emit.
+    bounds: ClassVar[Mapping[str, Any]] = {}
 
     def row(self, number: int) -> Any:
         """Return the row with this number; by default a tuple with one field."""
@@ -109,50 +109,22 @@ class EngineSuite:
                 platform.apply(mesh.configure("query", **(self.settings if turn % 2 else self.other)))
             self._check_all(platform)
 
-    def test_every_row_once_and_in_order_while_the_slet_moves(self) -> None:
-        """To another platform, and back."""
-        with self._running(listen="inproc:suite") as (platform, _), _platform(self, None, name="other") as other:
-            other.remoting.connect("inproc:suite")
-            for host in ("other", platform.name):
-                _Run.limit += 25
-                _until(lambda: _position(platform) == _Run.limit)
-                platform.apply(platform.mesh("suite").move("query", to=host))
-            self._check_all(platform)
-
     def test_every_row_once_and_in_order_after_a_crash(self, tmp_path: Path) -> None:
         """A checkpoint, continued on another platform, leads to the same results."""
         with self._running(tmp_path / "first") as (platform, _):
             _Run.limit = 25
             _until(lambda: _position(platform) == _Run.limit)
             platform.checkpoint("suite")
-            shutil.copytree(tmp_path / "first", tmp_path / "copy", ignore=shutil.ignore_patterns("lock"))
+            _copied(tmp_path / "first", tmp_path / "copy")
             _Run.limit = 50
             _until(lambda: _position(platform) == _Run.limit)
         with _platform(self, tmp_path / "copy") as platform:
             assert not platform.failed_to_restart, platform.failed_to_restart
             self._check_all(platform)
 
-    def test_a_memento_is_restored_elsewhere(self) -> None:
-        """Half of the rows before, half of them after the state was stored; the first instance is not affected."""
-        spec = self._spec()
-        assert spec.state is not None, f"{spec.name} keeps no memento"
-        port, (name, kind) = spec.inputs[0], spec.state
-        with open_slet(self.slet, **self.settings) as instance:
-            method = getattr(instance, port.method or port.name)
-            found = [one for number in range(1, 6) for one in method(entering(port, self.row(number)))]
-            instance.flush()
-            stored = dump_memento(getattr(instance, name), spec.name)
-            memento = load_memento(stored, kind, spec.name)
-            rest = [self.row(number) for number in range(6, 11)]
-            after = feed(self.slet, [*rest, Punctuation(10)], **{name: memento}, **self.settings)
-            here = list(method(Punctuation(5)))
-        whole = self._numbers([*found, *after])
-        assert whole == [*range(1, 11)], f"the rows 1 to 10, restored after row 5, lead to {whole}"
-        assert self._numbers([*found, *here]) == [*range(1, 6)], "the instance that was stored has changed"
-
     def test_a_sink_that_accepts_nothing_makes_the_source_wait(self) -> None:
         """The queue before the engine fills up; then the rows arrive in order."""
-        with self._running() as (platform, mesh):
+        with self._running(**self.bounds) as (platform, mesh):
             suspended = platform.apply(mesh.suspend("note"))
             _Run.limit = 1_000
             driver = platform.deployment("suite").components["rows"].driver
@@ -168,30 +140,6 @@ class EngineSuite:
         assert error.query == given["query"], f"the error has the query {error.query!r}"
         assert error.position == self.position, f"the position is {error.position}, not {self.position}"
         assert error.__cause__ is not None, "the error has no cause"
-
-    def test_a_row_that_cannot_be_processed_changes_nothing(self) -> None:
-        """The error names the port, and the rows before and after are processed."""
-        if self.poison is None:
-            return
-        port = self._spec().inputs[0]
-        with open_slet(self.slet, **self.settings) as instance:
-            method = getattr(instance, port.method or port.name)
-            found = [*method(entering(port, self.row(1)))]
-            error = _raised(lambda: method(entering(port, self.poison)), "the row was accepted")
-            assert error.port == port.name, f"the error names the port {error.port!r}"
-            assert error.__cause__ is not None, "the error has no cause"
-            found += [*method(entering(port, self.row(2))), *method(Punctuation(2))]
-        assert self._numbers(found) == [1, 2], f"the results are {found}"
-
-    def test_a_query_that_hangs_is_interrupted(self) -> None:
-        """The rest of the mesh continues; with another query, the slet processes the rows that wait."""
-        with self._running(**self.endless, time_limit=0.2, beside=True) as (platform, mesh):
-            _Run.limit = 2 * _WINDOW
-            error = _until(lambda: platform.deployment("suite").components["query"].error)
-            assert isinstance(error, QueryInterrupted), f"the error is {error!r}"
-            _until(lambda: len(_noted(platform, "note_beside")) == _Run.limit)
-            platform.apply(mesh.configure("query", **{**self.settings, "time_limit": 60.0}))
-            self._check_all(platform)
 
     def test_closing_leaves_no_thread(self) -> None:
         """Neither a slet that has worked, nor one whose query was refused, leaves a thread."""
@@ -242,8 +190,126 @@ class EngineSuite:
         return found
 
 
+class EngineSuite(Suite):
+    """Derive a class `TestMyEngine` from this suite for an `Engine`, and set its attributes, and those of `Suite`.
+
+    Attributes:
+        endless: The settings for a query that does not return; it is interrupted after 0.2 seconds.
+        poison: A row that the engine cannot process; `None` if there is none.
+    """
+
+    other: ClassVar[Mapping[str, Any]] = {"time_limit": 61.0}
+    endless: ClassVar[Mapping[str, Any]]
+    poison: ClassVar[Any] = None
+
+    def test_every_row_once_and_in_order_while_the_slet_moves(self) -> None:
+        """To another platform, and back."""
+        with self._running(listen="inproc:suite") as (platform, _), _platform(self, None, name="other") as other:
+            other.remoting.connect("inproc:suite")
+            for host in ("other", platform.name):
+                _Run.limit += 25
+                _until(lambda: _position(platform) == _Run.limit)
+                platform.apply(platform.mesh("suite").move("query", to=host))
+            self._check_all(platform)
+
+    def test_a_memento_is_restored_elsewhere(self) -> None:
+        """Half of the rows before, half of them after the state was stored; the first instance is not affected."""
+        spec = self._spec()
+        assert spec.state is not None, f"{spec.name} keeps no memento"
+        port, (name, kind) = spec.inputs[0], spec.state
+        with open_slet(self.slet, **self.settings) as instance:
+            method = getattr(instance, port.method or port.name)
+            found = [one for number in range(1, 6) for one in method(entering(port, self.row(number)))]
+            instance.flush()
+            stored = dump_memento(getattr(instance, name), spec.name)
+            memento = load_memento(stored, kind, spec.name)
+            rest = [self.row(number) for number in range(6, 11)]
+            after = feed(self.slet, [*rest, Punctuation(10)], **{name: memento}, **self.settings)
+            here = list(method(Punctuation(5)))
+        whole = self._numbers([*found, *after])
+        assert whole == [*range(1, 11)], f"the rows 1 to 10, restored after row 5, lead to {whole}"
+        assert self._numbers([*found, *here]) == [*range(1, 6)], "the instance that was stored has changed"
+
+    def test_a_row_that_cannot_be_processed_changes_nothing(self) -> None:
+        """The error names the port, and the rows before and after are processed."""
+        if self.poison is None:
+            return
+        port = self._spec().inputs[0]
+        with open_slet(self.slet, **self.settings) as instance:
+            method = getattr(instance, port.method or port.name)
+            found = [*method(entering(port, self.row(1)))]
+            error = _raised(lambda: method(entering(port, self.poison)), "the row was accepted")
+            assert error.port == port.name, f"the error names the port {error.port!r}"
+            assert error.__cause__ is not None, "the error has no cause"
+            found += [*method(entering(port, self.row(2))), *method(Punctuation(2))]
+        assert self._numbers(found) == [1, 2], f"the results are {found}"
+
+    def test_a_query_that_hangs_is_interrupted(self) -> None:
+        """The rest of the mesh continues; with another query, the slet processes the rows that wait."""
+        with self._running(**self.endless, time_limit=0.2, beside=True) as (platform, mesh):
+            _Run.limit = 2 * _WINDOW
+            error = _until(lambda: platform.deployment("suite").components["query"].error)
+            assert isinstance(error, QueryInterrupted), f"the error is {error!r}"
+            _until(lambda: len(_noted(platform, "note_beside")) == _Run.limit)
+            platform.apply(mesh.configure("query", **{**self.settings, "time_limit": 60.0}))
+            self._check_all(platform)
+
+
+class PullEngineSuite(Suite):
+    """Derive a class `TestMyEngine` from this suite for a `PullEngine`, and set the attributes of `Suite`."""
+
+    other: ClassVar[Mapping[str, Any]] = {"max_rows": 7}
+    bounds: ClassVar[Mapping[str, Any]] = {"capacity": 64}
+
+    def test_every_row_once_and_in_order_after_a_kill_at_any_moment(self, tmp_path: Path) -> None:
+        """Before a batch is emitted, between its emission and its commit, and after it."""
+        for number, (name, after) in enumerate([("put_out", False), ("put_out", True), ("forget", True)]):
+            state, copy = tmp_path / f"state {number}", tmp_path / f"copy {number}"
+            with self._running(state, **self.other) as (platform, _):
+                _Run.limit = 25
+                _until(lambda: _position(platform) == _Run.limit)
+                platform.checkpoint("suite")
+                tie = getattr(platform.deployment("suite").components["query"].instance, self._spec().tie or "")
+                copied = _copy_when(tie, name, after, partial(_copied, state, copy))
+                _Run.limit = 60
+                _until(copied.is_set)
+            with _platform(self, copy) as platform:
+                assert not platform.failed_to_restart, platform.failed_to_restart
+                self._check_all(platform)
+
+    def test_a_punctuation_leaves_after_its_rows(self) -> None:
+        """All rows before a punctuation precede it; the time of the last one is reached before the end."""
+        items = [one for number in range(1, 6) for one in (self.row(number), Punctuation(number))]
+        found, before = feed(self.slet, items, **self.settings), 0
+        for one in found:
+            if isinstance(one, Punctuation):
+                assert before >= one.time, f"the punctuation {one.time} leaves after row {before}"
+            else:
+                before = self._numbers([one])[-1]
+        assert found[-1] == Punctuation(5), f"after the last row, {found[-1]} leaves"
+
+
+def _copy_when(tie: Tie, name: str, after: bool, copy: Callable[[], None]) -> threading.Event:
+    """Copy the state once, before or after a call of a method of the tie: it is then as a kill would leave it."""
+    method, copied = getattr(tie, name), threading.Event()
+
+    def called(*given: Any, **more: Any) -> Any:
+        result = method(*given, **more) if after else None
+        if not copied.is_set():
+            copy()
+            copied.set()
+        return result if after else method(*given, **more)
+
+    setattr(tie, name, called)
+    return copied
+
+
+def _copied(state: Path, copy: Path) -> None:
+    shutil.copytree(state, copy, ignore=shutil.ignore_patterns("lock"))
+
+
 @contextmanager
-def _platform(suite: EngineSuite, state: Path | None, **given: Any) -> Iterator[Platform]:
+def _platform(suite: Suite, state: Path | None, **given: Any) -> Iterator[Platform]:
     """Start a platform that finds the slets of the suite."""
     _Run.suite = suite
 

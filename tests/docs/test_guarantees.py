@@ -82,6 +82,7 @@ PROOFS = {
     ],
     "on `exop.engine`": [
         SUITE + "test_every_row_once_and_in_order_after_a_crash",
+        SUITE + "test_every_row_once_and_in_order_after_a_kill_at_any_moment",
         SUITE + "test_a_memento_is_restored_elsewhere",
         "testing/test_engine_suite.py::test_a_faulty_engine_fails",
         "../plugins/exop-duckdb/tests/test_duckdb.py::test_the_windows_of_spark_close_at_punctuations",
