@@ -280,6 +280,11 @@ class Feed:
         return self._end
 
     @property
+    def planned(self) -> dict[str, int]:
+        """The offset after the present batch."""
+        return {"rows": self._planned}
+
+    @property
     def lag(self) -> int:
         """The number of rows whose results are not sent."""
         return self._end - self._done

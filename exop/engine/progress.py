@@ -9,11 +9,15 @@ from typing import Any, Final
 
 @dataclass(frozen=True, slots=True)
 class InputPosition:
-    """A position in an input: the events and the rows before it, and the time up to which the stream is complete."""
+    """A position in an input: the events and the rows before it, and the time up to which the stream is complete.
+
+    For a channel that the engine reads by itself, *parts* has the offset of each partition.
+    """
 
     event: int = 0
     offset: int = 0
     complete: float | None = None
+    parts: Mapping[str, int] | None = None
 
 
 BEGINNING: Final = InputPosition()
@@ -65,6 +69,11 @@ class QueryProgress:
     def inputs(self) -> dict[str, int]:
         """The number of events of each input up to the end of the batch."""
         return {port: position.event for port, position in self.end.items()}
+
+    @property
+    def positions(self) -> dict[str, Mapping[str, int]]:
+        """The offsets at the end of the batch, of the channels that the engine reads by itself."""
+        return {port: one.parts for port, one in self.end.items() if one.parts is not None}
 
     def dump(self) -> dict[str, Any]:
         """Return plain data."""

@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 class Emit(Protocol):
     """The function by which an engine emits the results of a batch, before it commits the batch."""
 
-    def __call__(self, batch: int, results: Iterable[Any], watermark: float | None = None) -> None:
+    def __call__(self, batch: int, results: Iterable[Any], watermark: float | None = None) -> bool:
         """Send the results, each a payload for the output port, once per number of a batch.
 
         The watermark is that of the batch, if punctuations follow it. An exception means that the batch must not be
-        committed, and ends the query.
+        committed, and ends the query. Return whether the results are sent, now or before; a slet that was replaced
+        sends none.
         """
 
 

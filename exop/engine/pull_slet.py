@@ -312,18 +312,18 @@ class PullSlet(Slet):
         except BaseException:  # noqa: BLE001 - the platform ends a driver in this way
             _log.debug("%s: halted", self._name)
 
-    def _emit(self, batch: int, results: Iterable[Any], watermark: float | None = None) -> None:
+    def _emit(self, batch: int, results: Iterable[Any], watermark: float | None = None) -> bool:
         """Send the results of a batch, unless they were sent before, and the punctuation that follows from it."""
         leaving: list[Leaving] = [(self.out, one) for one in results]
         if batch <= self._progress.batch:
-            return
+            return True
         try:
             with self._saying:
                 for feed in self.feeds.values():
                     feed.put_out()
                 news = self._news(watermark)
                 said = news[0][1].time if news else self._progress.said
-                self._put(leaving + news, self._progress.after(batch, self._reached(), said), batch)
+                return self._put(leaving + news, self._progress.after(batch, self._reached(), said), batch)
         except Exception:
             raise
         except BaseException as halted:
@@ -350,9 +350,11 @@ class PullSlet(Slet):
             return []
         return [(self.out, Punctuation(complete))]
 
-    def _put(self, leaving: list[Leaving], progress: QueryProgress, batch: int | None = None) -> None:
-        if self.tie.put_out(batch, leaving, progress.inputs, progress.dump()):
+    def _put(self, leaving: list[Leaving], progress: QueryProgress, batch: int | None = None) -> bool:
+        sent = self.tie.put_out(batch, leaving, progress.inputs, progress.dump(), progress.positions)
+        if sent:
             self._progress = progress
+        return sent
 
     def _reached(self) -> dict[str, InputPosition]:
         return {port: feed.reached() for port, feed in self.feeds.items()}

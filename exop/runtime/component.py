@@ -175,6 +175,25 @@ class Component(Lifecycle):
             fields[spec.tie] = self.tie
         return fields
 
+    def read_natively(self, channels: Mapping[str, Channel], before: Component | None = None) -> None:
+        """Let an engine read those of its channels by itself that it can; the successor of a slet only as that did.
+
+        Called before the slet is opened.
+        """
+        asked = getattr(self.instance, "native_engine", None)
+        if self.tie is None or asked is None or self.node.group is not None:
+            return
+        known = None if before is None else before.tie.native if before.tie is not None else {}
+        for port, name in self.node.inputs().items():
+            channel: Any = channels.get(name)
+            engine = asked(port)
+            if channel is None or engine is None or channel.native(engine) is None:
+                continue
+            if known is None or known.get(port) is channel:
+                self.tie.native[port] = channel
+                if known is None:  # a successor begins where its predecessor ends
+                    self.tie.begin_reading(port, channel.oldest())
+
     def reset_metrics(self) -> None:
         """Reset all metrics, since the component is new or has processed items outside of the mesh."""
         source = self.driver if isinstance(self.driver, SourceDriver) else None

@@ -174,6 +174,7 @@ class Deployments:
             components[node.name] = component
             undo.callback(discard, deployment, self._manager, component)
             self._manager.connect(component, node.ports)
+            component.read_natively(deployment.channels)
         deployment.place(components, components)
 
     def _destroy_channels(self, deployment: Deployment) -> None:

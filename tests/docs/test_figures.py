@@ -39,6 +39,7 @@ def platform(tmp_path_factory):
     """A platform on which an application with a channel of every kind has ended."""
     app = Application("figures")
     settings = {"window": {"count": 2}, "table": {"key": "real"}, "log": {"path": tmp_path_factory.mktemp("log")}}
+    settings["partitioned_log"] = {"by": "real", "path": tmp_path_factory.mktemp("logs")}
     source = app.add("source", "stock:count_up", to=3)
     for kind in BUILT_IN:
         channel = app.channel(kind.kind, kind.kind, **settings.get(kind.kind, {}))

@@ -140,6 +140,10 @@ PROOFS = {
     "`latch`": [STOCK_KILLS, "contract/test_channels.py::test_what_it_holds_is_plain_data_and_comes_back"],
     "`table`": [STOCK_KILLS, "runtime/channels/test_table.py::test_rows_are_captured_and_restored_with_their_indexes"],
     "`log` in memory": ["runtime/channels/test_log.py::test_capture_and_restore_keep_the_offsets"],
+    "`partitioned_log` |": (
+        "runtime/channels/test_partitioned_log.py::test_it_goes_on_behind_a_checkpoint_and_later_rows_come_again",
+        "runtime/channels/test_partitioned_log.py::test_a_full_disk_stores_no_row_twice",
+    ),
     "`log` on disk": [
         STOCK_KILLS,
         "runtime/durable/test_logs.py::test_a_checkpoint_holds_offsets_and_what_comes_again_is_not_appended_twice",

@@ -164,6 +164,13 @@ class Slet:
         Called while no items arrive. An exception cancels the change, and the old slet continues.
         """
 
+    def native_engine(self, port: str) -> str | None:
+        """Return the name under which this engine reads the channel of *port* by itself, if the channel can be read so.
+
+        Then only control items arrive at the port, and `Tie.native` has the channel (see `Channel.native`).
+        """
+        return None
+
     @classmethod
     def inherits(cls, before: Any, after: Any) -> str | None:
         """Return the reason why the node *after* cannot take over the internal state of the node *before*, or `None`.

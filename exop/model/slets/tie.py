@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from exop.model.items import CONTROL, EndOfStream
 from exop.model.slets.ports import OutputPort
@@ -23,11 +23,32 @@ class Committed:
         inputs: For each input port, the number of events in this and all earlier batches. An event is an item, a row of
             a batch, or a control item.
         note: Further plain data of the engine.
+        positions: For each port whose channel the engine reads by itself, the offset of each partition.
     """
 
     batch: int = -1
     inputs: Mapping[str, int] = field(default_factory=dict)
     note: Any = None
+    positions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+
+class NativeChannel(Protocol):
+    """A channel whose rows an engine reads by itself, by offsets in its partitions; control items arrive as usual."""
+
+    def native(self, engine: str) -> Mapping[str, Any] | None:
+        """Return the reference by which the engine reads."""
+
+    def oldest(self) -> Mapping[str, int]:
+        """Return where a new reader begins."""
+
+    def written(self) -> Mapping[str, int]:
+        """Return the offset behind the last row of each partition."""
+
+    def readable(self) -> Mapping[str, int]:
+        """Return the offset up to which the engine may read: what is before it stays, whatever happens."""
+
+    def rows(self, since: Mapping[str, int]) -> list[Any]:
+        """Return the rows from these offsets on, for a slet that reads through the platform."""
 
 
 class Tie:
@@ -45,6 +66,7 @@ class Tie:
         committed: The progress of the engine.
         inherits: The old slet whose internal state the slet takes over when `inherit` is called; `b""` if that slet is
             on another host.
+        native: The channels that the engine reads by itself, by port: only control items arrive there.
     """
 
     directory: Path | None = None
@@ -52,6 +74,7 @@ class Tie:
     def __init__(self) -> None:
         self.committed = Committed()
         self.inherits: Any = None
+        self.native: dict[str, NativeChannel] = {}
 
     def take(self, port: str, payload: Any) -> Any | None:
         """Record a payload that has arrived at *port*; return the part that was not taken before a crash.
@@ -70,15 +93,22 @@ class Tie:
         return iter(())
 
     def put_out(
-        self, batch: int | None, leaving: Iterable[Leaving], inputs: Mapping[str, int], note: Any = None
+        self,
+        batch: int | None,
+        leaving: Iterable[Leaving],
+        inputs: Mapping[str, int],
+        note: Any = None,
+        positions: Mapping[str, Mapping[str, int]] | None = None,
     ) -> bool:
         """Send the results of a batch; *inputs* is the number of events of each port in this and all earlier batches.
+
+        *positions* are the offsets behind the batch at ports whose channels the engine reads by itself.
 
         Call this method before the engine commits the batch. If *batch* is `None`, the results belong to no batch, and
         are sent once.
         Return `False` if the batch was sent before a crash, or if a new slet sends the batch.
         """
-        self._commit(batch, inputs, note)
+        self._commit(batch, inputs, note, positions)
         for one in leaving:
             send(*one)
         return True
@@ -94,9 +124,20 @@ class Tie:
         """Return whether the calling driver must reach its safe point, and must therefore not wait."""
         return False
 
-    def _commit(self, batch: int | None, inputs: Mapping[str, int], note: Any) -> None:
-        known = self.committed.batch if batch is None else batch
-        self.committed = Committed(known, {**self.committed.inputs, **inputs}, note)
+    def begin_reading(self, port: str, positions: Mapping[str, int]) -> None:
+        """Record where the engine begins to read the channel of *port* by itself."""
+        self.committed = replace(self.committed, positions={**self.committed.positions, port: positions})
+
+    def _commit(
+        self,
+        batch: int | None,
+        inputs: Mapping[str, int],
+        note: Any,
+        positions: Mapping[str, Mapping[str, int]] | None,
+    ) -> None:
+        was = self.committed
+        known = was.batch if batch is None else batch
+        self.committed = Committed(known, {**was.inputs, **inputs}, note, {**was.positions, **(positions or {})})
 
 
 def send(port: OutputPort[Any], payload: Any) -> None:

@@ -24,7 +24,28 @@ KEPT = 100_000
 AGAIN = 1.0
 
 
-class LogChannel(KeepingChannel):
+class LoggingChannel(KeepingChannel):
+    """The base of kinds that store control items, too, and wait where the disk is full."""
+
+    def _passing(self, deliver: Entry) -> Entry:
+        entry, keep = super()._passing(deliver), self._keep
+
+        def control(mark: Punctuation | EndOfStream) -> None:
+            try:
+                keep(mark)
+            except StateError as problem:
+                self._wait(problem, InFlight(entry, "control", mark))
+            deliver.control(mark)
+
+        entry.control = control
+        return entry
+
+    def _wait(self, problem: StateError, work: InFlight) -> None:
+        """Make the pusher wait at its safe point, and retry; without a driver, raise *problem*."""
+        wait_for_disk(self, problem, work)
+
+
+class LogChannel(LoggingChannel):
     """Passes items on and stores them under offsets: on disk at `path`, or in the state directory; else in memory.
 
     Control items are stored between the items, in the order of arrival, and have no offset. `keep` (a number of items,
@@ -107,6 +128,17 @@ class LogChannel(KeepingChannel):
     def began(self) -> int:
         """The offset at which the application began."""
         return self.origin.offset
+
+    @property
+    def settled(self) -> int:
+        """The offset before which no crash changes a row: that of the last checkpoint, or the end without any."""
+        held = self._disk.hold if self._disk is not None else None
+        return self.end if held is None else min(held, self.end)
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of a log on disk."""
+        return None if self._disk is None else self._disk.folder.absolute()
 
     @property
     def position(self) -> Position:
@@ -207,19 +239,6 @@ class LogChannel(KeepingChannel):
             self._disk.settle(self._captured, self._given_up)
             self._disk.trim(self._given_up)
 
-    def _passing(self, deliver: Entry) -> Entry:
-        entry, keep = super()._passing(deliver), self._keep
-
-        def control(mark: Punctuation | EndOfStream) -> None:
-            try:
-                keep(mark)
-            except StateError as problem:
-                self._wait(problem, InFlight(entry, "control", mark))
-            deliver.control(mark)
-
-        entry.control = control
-        return entry
-
     def _keep(self, payload: Any) -> None:
         recovery = self._recovery
         if recovery is None:
@@ -236,10 +255,6 @@ class LogChannel(KeepingChannel):
                 recovery.return_to(before)  # the whole payload will arrive again
                 raise
         self.trouble = None
-
-    def _wait(self, problem: StateError, work: InFlight) -> None:
-        """Make the pusher wait at its safe point, and retry; without a driver, raise *problem*."""
-        wait_for_disk(self, problem, work)
 
 
 def wait_for_disk(channel: Channel, problem: StateError, work: InFlight) -> NoReturn:

@@ -77,7 +77,12 @@ class EngineJournal(Tie):
                 at += self._size(port, payload)
 
     def put_out(
-        self, batch: int | None, leaving: Iterable[Leaving], inputs: Mapping[str, int], note: Any = None
+        self,
+        batch: int | None,
+        leaving: Iterable[Leaving],
+        inputs: Mapping[str, int],
+        note: Any = None,
+        positions: Mapping[str, Mapping[str, int]] | None = None,
     ) -> bool:
         """Emit a batch; return `False` if it is not wanted, or if the application is being closed."""
         try:
@@ -86,7 +91,7 @@ class EngineJournal(Tie):
                     return False
                 # If the engine is stopped from here on, the platform passes the unsent part to the replacement.
                 self._unsent.extend(leaving)
-                self._commit(batch, inputs, note)
+                self._commit(batch, inputs, note, positions)
                 for port in self._logs.keys() & inputs.keys():
                     self._logs[port].trim(inputs[port])
                 while self._unsent:  # only the engine's thread appends and removes
@@ -194,7 +199,8 @@ class DiskJournal(EngineJournal):
         """Begin at the position of a checkpoint; called before `open`."""
         self.place = self._folder(held["place"])
         self._arrived, self._base = dict(held["arrived"]), held["passed"]
-        self.committed = Committed(held["batch"], held["inputs"], held["note"])
+        self.committed = Committed(held["batch"], held["inputs"], held["note"], held.get("positions", {}))
+        self.native = {port: one for port, one in self.native.items() if port in self.committed.positions}
 
     def capture(self) -> dict[str, Any]:
         """Return the position of the journal as plain data; only the engine may change it meanwhile."""
@@ -206,6 +212,7 @@ class DiskJournal(EngineJournal):
             "batch": known.batch,
             "inputs": dict(known.inputs),
             "note": known.note,
+            **({"positions": dict(known.positions)} if self.native else {}),
         }
 
     def open(self) -> None:
@@ -271,7 +278,12 @@ class DiskJournal(EngineJournal):
         yield from super().events(port, at)
 
     def put_out(
-        self, batch: int | None, leaving: Iterable[Leaving], inputs: Mapping[str, int], note: Any = None
+        self,
+        batch: int | None,
+        leaving: Iterable[Leaving],
+        inputs: Mapping[str, int],
+        note: Any = None,
+        positions: Mapping[str, Mapping[str, int]] | None = None,
     ) -> bool:
         """Append a batch to the log under its number, from which it is sent, and return when it is on disk."""
         names = {id(port): name for name, port in self._outputs.items()}
@@ -280,12 +292,17 @@ class DiskJournal(EngineJournal):
             if not wanted:
                 return False
             number = self.committed.batch if batch is None else batch
-            header = (number, {**self.committed.inputs, **inputs}, note)
+            header = (
+                number,
+                {**self.committed.inputs, **inputs},
+                note,
+                {**self.committed.positions, **(positions or {})},
+            )
             named = [(names[id(port)], payload) for port, payload in rows] or [("", None)]
             entries = [(*row, header if place == 0 else None) for place, row in enumerate(named)]
             self._disks[_OUTPUT].append(entries, key=None if batch is None else (_BATCHES, batch))
             failpoint("engine-commit-before")
-            self._commit(batch, inputs, note)
+            self._commit(batch, inputs, note, positions)
             with self._changed:
                 self._unsent.extend(rows or [(None, None)])
                 self._changed.notify_all()

@@ -341,6 +341,12 @@ def hand_over_input(component: Component, successor: Component, inlets: Inlets, 
             successor.ended.discard(port.name)
             successor.merge.take_back_end(port.name)
         there = next((one for one in successor.spec.inputs if one.name == port.name), None)
+        if tie is not None and (channel := tie.native.get(port.name)) is not None:
+            since = tie.committed.positions[port.name]
+            if successor.tie is not None and port.name in successor.tie.native:
+                successor.tie.begin_reading(port.name, since)
+            else:
+                found = [*channel.rows(since), *found]
         if found and there is not None:
             entry = port_placeholder(successor, there)
             work = [InFlight(entry, method_for(payload, whole=port.type.form != "item"), payload) for payload in found]

@@ -70,6 +70,7 @@ class Successors:
                 changed, timeout = self.deployment.changed, self.plan.timeout
                 made = self.manager.create(name, step.after, changed, durable=durable, timeout=timeout)
                 self.made[step.node] = made
+                made.read_natively(self.deployment.channels, self.deployment.components.get(step.node))
                 if step.state is not None and step.state.inside and made.tie is not None:
                     made.tie.inherits = self.deployment.components[step.node].instance
                 if step.node in self.arriving and made.tie is not None and not step.after.lose_state:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from exop.errors import PlanError
 from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.meshes.conditional_updates import ITEM, item_names
 from exop.model.slets.ports import PortType
@@ -223,7 +224,26 @@ class Compiler:
         return [*found.values()]
 
     def _outlet(self, channel: str, edge: Edge) -> Outlet | None:
-        """The outlet of a channel to one port; none to a port that reads the contents of the channel."""
+        """The outlet of a channel to one port; none to a port that reads the contents of the channel.
+
+        The rows of a channel that an engine reads by itself are elided; its control items pass.
+        """
+        outlet, read = (
+            self._whole_outlet(channel, edge),
+            edge.component.tie and edge.component.tie.native.get(edge.port.name),
+        )
+        if outlet is None or read is None:
+            return outlet
+        there: Any = self.graph.channels[channel]
+        if read is not there:
+            raise PlanError(
+                f"{edge.name} reads its channel without the platform, and cannot be connected to {channel!r} while it "
+                f"runs; replace {edge.node} in the same change"
+            )
+        return Outlet(outlet.port, Entry(NOWHERE.push, NOWHERE.push_batch, outlet.entry.control, behind=[outlet.entry]))
+
+    def _whole_outlet(self, channel: str, edge: Edge) -> Outlet | None:
+        """The outlet for all items."""
         name = self.graph.queue_before(channel, edge) if edge.port.pulled else edge_queue(channel, edge)
         if edge.node not in self.region.nodes and name in self.deployment.inserted:
             there = self.deployment.entries.get(f"queue {name}")  # its worker is not parked

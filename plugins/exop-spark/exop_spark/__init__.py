@@ -17,18 +17,20 @@ if TYPE_CHECKING:
     from .factory import query
     from .java import find_java
     from .plan import Input
+    from .receipt import Receipt
     from .slets import SparkSlet
 
 _HOMES = {
     "EventTime": "exop.engine.event_time",
     "Input": ".plan",
     "Punctuate": "exop.engine.pull",
+    "Receipt": ".receipt",
     "SparkSlet": ".slets",
     "find_java": ".java",
     "query": ".factory",
 }
 
-__all__ = ["EventTime", "Input", "Punctuate", "SparkSlet", "find_java", "query", "register_slets"]
+__all__ = ["EventTime", "Input", "Punctuate", "Receipt", "SparkSlet", "find_java", "query", "register_slets"]
 
 
 @hookimpl

@@ -102,8 +102,9 @@ def _attempt(plan: Plan, master: str, place: Path) -> None:
         trial.close()
 
 
-def _drop(batch: int, results: Iterable[Any], watermark: float | None = None) -> None:
+def _drop(batch: int, results: Iterable[Any], watermark: float | None = None) -> bool:
     """Nothing of a trial leaves."""
+    return True
 
 
 class _EmptyFeed(Feed):

@@ -16,6 +16,7 @@ from exop.engine.pull import Punctuate
 from exop.errors import SletError, UnknownName
 
 from .plan import Input, Query
+from .receipt import Receipt
 from .slets import SparkSlet
 
 
@@ -53,6 +54,8 @@ def query(
     punctuate = punctuate or _usual(ports)
     _check(name, ports, punctuate, settings)
     annotations: dict[str, Any] = {"out": OutputPort[Annotated[pa.RecordBatch, out] | Punctuation]}
+    if settings.get("stage"):
+        annotations["out"] = OutputPort[Receipt | Punctuation]
     body: dict[str, Any] = {"ports": ports, "columns": out, "punctuation": punctuate}
     body["times"] = {port: one.time for port, one in ports.items() if one.time is not None}
     body["keeps_own_state"] = any(one.time is not None or one.numbered for one in ports.values())

@@ -9,6 +9,8 @@ import pyarrow as pa
 from exop.engine.event_time import MICROSECONDS, EventTime
 from exop.engine.feed import ROW, Feed
 
+from .native import NativeFeed, register
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -23,7 +25,11 @@ def input_frame(
     from pyspark.sql.pandas.types import from_arrow_schema
 
     options = engine.server.options(key) | {"max_rows": str(feed.pace.max_rows)}
-    frame = session.readStream.format("exop").schema(from_arrow_schema(feed.schema)).options(**options).load()
+    kind = "exop"
+    if isinstance(feed, NativeFeed):
+        kind = register(session)
+        options["time"] = feed.event_time.column if feed.event_time is not None else ""
+    frame = session.readStream.format(kind).schema(from_arrow_schema(feed.schema)).options(**options).load()
     time = feed.event_time
     if time is not None:
         frame = frame.withColumn(time.alias, expr(timestamp(time))).withWatermark(time.alias, delay)
@@ -47,19 +53,6 @@ def differences(found: pa.Schema, declared: pa.Schema) -> list[str]:
         if field.name in found.names and not _fits(found.field(field.name).type, field.type):
             said.append(f"its column {field.name!r} is {found.field(field.name).type}, declared is {field.type}")
     return said
-
-
-def conform(table: pa.Table, declared: pa.Schema) -> pa.RecordBatch:
-    """Return the rows of *table* as one record batch of exactly the *declared* columns.
-
-    Raises:
-        pa.ArrowInvalid: a value that does not fit, or an empty one in a column that must not be empty.
-    """
-    columns = [table.column(field.name).combine_chunks().cast(field.type) for field in declared]
-    for field, column in zip(declared, columns, strict=True):
-        if not field.nullable and column.null_count:
-            raise pa.ArrowInvalid(f"the column {field.name!r} has {column.null_count} empty values and must have none")
-    return pa.RecordBatch.from_arrays(columns, schema=declared)
 
 
 def _fits(found: pa.DataType, declared: pa.DataType) -> bool:

@@ -51,6 +51,8 @@ class Plan:
     mode: Mode = "append"
     watermark: str = "0 seconds"
     checkpoints: str = ""
+    key_groups: int = 0
+    stage: str = ""
     by_watermark: bool = False
 
     @property

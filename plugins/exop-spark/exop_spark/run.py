@@ -18,14 +18,17 @@ from exop.errors import EngineError
 from .carried import carry, packed, unpack
 from .errors import OutputMismatch, QueryError, QueryFailed, QueryRefused
 from .failure import explained, is_suspicious
-from .frames import conform, differences, input_frame
+from .frames import differences, input_frame
 from .plan import Plan
 from .progress import Progress
+from .staging import conform
+from .state_store import check_groups, set_up
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from .session import Lease
+    from .staged import Stage
 
 _log = logging.getLogger(__name__)
 #: The folder of the checkpoint in the directory of a query.
@@ -52,6 +55,7 @@ class Run(PullEngine):
         self._known = threading.Event()
         self._scratch: Path | None = None
         self._error: BaseException | None = None
+        self.stage: Stage | None = None
 
     def compile(self, query: Any, feeds: Mapping[str, Feed]) -> None:
         """Analyse the query, and check that it can stream.
@@ -63,6 +67,7 @@ class Run(PullEngine):
         self._feeds = feeds
         try:
             session = self._engine.session()
+            self._groups = set_up(session, self.plan.key_groups, local=self._engine.master.startswith("local"))
             self._frame = self._analysed(session, query)
             self._check_columns(self._frame)
             self._check_streams(session, self._frame)
@@ -92,6 +97,7 @@ class Run(PullEngine):
             elif predecessor is not None:
                 assert predecessor.directory is not None
                 carry(predecessor.directory, directory, batch)
+            check_groups(self.plan.name, directory, self._groups)
             writer = self._frame.writeStream.foreachBatch(self._put_out).outputMode(self.plan.mode)
             self._query = writer.option("checkpointLocation", directory.as_uri()).start()
         except Exception as error:
@@ -187,15 +193,29 @@ class Run(PullEngine):
         """Emit one micro-batch; Spark calls this, and calls it again with the same number after a failure."""
         self._known.wait()
         try:
-            rows = conform(frame.toArrow(), self.plan.out)
-            self._emit(batch, [rows] if rows.num_rows else [], self._watermark() if self.plan.by_watermark else None)
+            count, results = self._results(frame, batch)
+            sent = self._emit(batch, results, self._watermark() if self.plan.by_watermark else None)
+            if self.stage is not None:
+                self.stage.settle(batch, sent=sent)
             markers = sum(feed.markers for feed in self._feeds.values())
-            self.progress.delivered(batch, rows.num_rows, markers)
+            self.progress.delivered(batch, count, markers)
             self.progress.learn(self._query)
         except BaseException as error:
             # Spark would turn it into text: keep the original for the error that ended the query.
             self._error = error
             raise
+
+    def _results(self, frame: DataFrame, batch: int) -> tuple[int, list[Any]]:
+        """Return the number of rows of a micro-batch, and what leaves: the rows, or receipts for staged ones."""
+        if not self.plan.stage:
+            rows = conform(frame.toArrow(), self.plan.out)
+            return rows.num_rows, [rows] if rows.num_rows else []
+        from .staged import Stage
+
+        self.stage = self.stage or Stage(self.plan.stage, f"{self.plan.name}-{self._query.id}")
+        offsets = {port: feed.planned for port, feed in self._feeds.items()}
+        receipts = self.stage.put(frame, batch, self.plan.out, offsets)
+        return sum(one.rows for one in receipts), [receipts] if receipts else []
 
     def _watermark(self) -> float:
         """The watermark that the micro-batch under way was computed with, in the unit of the event time."""

@@ -18,6 +18,7 @@ from exop.errors import EngineError
 
 from . import wire
 from .errors import SparkError
+from .native import NativeFeed
 
 _log = logging.getLogger(__name__)
 
@@ -155,11 +156,13 @@ def _identity(directory: Path, host: str) -> tuple[ssl.SSLContext, str]:
 
 def _serve(feed: Feed, request: wire.Header) -> tuple[wire.Header, bytes | memoryview]:
     match request:
-        case {"ask": "latest", "start": int(start), "limit": limit, "timeout": timeout}:
+        case {"ask": "latest", "start": start, "limit": limit, "timeout": timeout}:
             return {"end": feed.latest(start, limit, float(timeout))}, b""
+        case {"ask": "plan", "end": dict(end)} if isinstance(feed, NativeFeed):
+            return {"reference": feed.plan(end)}, b""
         case {"ask": "read", "start": int(start), "end": int(end)}:
             return {}, memoryview(feed.read(start, end))
-        case {"ask": "commit", "end": int(end)}:
+        case {"ask": "commit", "end": end}:
             feed.commit(end)
             return {}, b""
         case {"ask": "end"}:

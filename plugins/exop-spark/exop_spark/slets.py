@@ -11,11 +11,13 @@ from typing import Any, Final
 import pyarrow as pa
 
 from exop import EndOfStream, Punctuation, Tie
+from exop.engine.feed import Feed
 from exop.engine.pull import PullEngine
 from exop.engine.pull_slet import Nowhere, PullSlet
 from exop.errors import EngineError
 
 from .carried import other_inputs
+from .native import NativeFeed
 from .plan import Input, Mode, Plan
 from .session import lease
 from .settings import DEFAULT_MASTER
@@ -42,6 +44,14 @@ class SparkSlet(PullSlet):
     #: A directory that all hosts of a cluster share; only wanted with a `spark://` master.
     checkpoints: str = ""
 
+    #: The parts that the state and the work on it are divided into, fixed when the query first starts; with more than
+    #: one, the state is in RocksDB, on the executors. 0: one, and four on a cluster.
+    key_groups: int = 0
+    #: The URI of a folder into which the tasks put the results; the output carries a receipt for each file. A query has
+    #: it if `query` gets one.
+    stage: str = ""
+    #: Let Spark's tasks read a partitioned log or a Kafka topic themselves.
+    native: bool = True
     packs: typing.ClassVar[bool] = True
 
     #: Set by the factory.
@@ -63,6 +73,20 @@ class SparkSlet(PullSlet):
         from .run import Run
 
         return Run(self.plan(), lease(self.master))
+
+    def native_engine(self, port: str) -> str | None:
+        """Spark reads a channel by itself where the order of the rows does not count."""
+        one = self.ports.get(port)
+        return "spark" if self.native and one is not None and not one.numbered else None
+
+    def quiesce(self) -> None:
+        """Return when the results of all that Spark has read are sent; what it has not read is for a successor."""
+        self._hold(on=True)
+        super().quiesce()
+
+    def proceed(self) -> None:
+        """Go on reading: the change was cancelled."""
+        self._hold(on=False)
 
     @classmethod
     def inherits(cls, before: Any, after: Any) -> str | None:
@@ -89,13 +113,40 @@ class SparkSlet(PullSlet):
             mode=self.mode,
             watermark=self.watermark,
             checkpoints=self.checkpoints,
+            key_groups=self.key_groups,
+            stage=self.stage,
             by_watermark=self.punctuation.by == "watermark",
         )
+
+    def _feed(self, port: str, columns: pa.Schema) -> Feed:
+        if port not in self.tie.native:
+            return super()._feed(port, columns)
+        return NativeFeed(
+            port,
+            columns,
+            self._gate,
+            tie=self.tie,
+            event_time=self.times.get(port),
+            begin=self._progress.begins(port),
+            tells=self.punctuation.by == "input",
+            committed=lambda: self.tie.forget(port, self._progress.begins(port).event),
+        )
+
+    def _settle(self) -> None:
+        for feed in self.feeds.values():
+            if isinstance(feed, NativeFeed):
+                feed.await_readable()
+        super()._settle()
+
+    def _hold(self, *, on: bool) -> None:
+        for feed in self.feeds.values() if self.engine is not None else ():
+            if isinstance(feed, NativeFeed):
+                feed.hold(on=on)
 
     def _warm_up(self) -> None:
         """Send made-up rows through the whole query, with a feed and a checkpoint of their own, and forget them."""
         out, span = _Trial(), self.boundary or _SPAN
-        trial = replace(self, out=out, tie=Tie(), warm_up=0, checkpoints="", close_windows=True)
+        trial = replace(self, out=out, tie=Tie(), warm_up=0, checkpoints="", stage="", close_windows=True)
         try:
             with trial:
                 trial.ready()
@@ -121,6 +172,8 @@ def tried(predecessor: Any, successor: SparkSlet) -> str:
     """
     from .dry_run import dry_run
 
+    if predecessor.tie.native:
+        return "not tried on a copy, since Spark reads its input by itself"
     return dry_run(predecessor, successor) if successor.dry_run else "not tried on a copy, since dry_run is off"
 
 

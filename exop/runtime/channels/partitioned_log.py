@@ -1,0 +1,179 @@
+"""`partitioned_log`: a log in several partitions by a key, each of which an engine can read by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from exop.errors import MeshError
+from exop.model.items import CONTROL
+from exop.model.meshes.partitions import partition_of, rows_by_owner
+from exop.runtime.channels.log import LogChannel, LoggingChannel
+from exop.runtime.channels.partitioned import Partitioning, key_reader
+from exop.runtime.log.memory import Fsync, flat
+
+
+class PartitionedLogChannel(LoggingChannel):
+    """Passes items on and stores each in the log of its partition: on disk at `path`, or in the state directory.
+
+    The field `by` is the key; `partitions` cannot be changed afterwards. The other settings are those of `log`, for
+    each partition. Control items are stored in every partition. An engine that can read a log by itself reads the
+    partitions side by side, each by its offsets, and the rows do not pass through the platform.
+
+    Extended interface: `written()`, `readable()`, `rows(since)`.
+    """
+
+    kind: ClassVar[str] = "partitioned_log"
+    reading: ClassVar[frozenset[str]] = frozenset({"oldest", "readable", "rows", "written"})
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        by: str,
+        partitions: int = 4,
+        keep: int | Literal["all"] | None = None,
+        seconds: float | None = None,
+        size: int | None = None,
+        segment: int = 16 * 2**20,
+        fsync: Fsync = "checkpoint",
+        path: Path | None = None,
+        replay: bool = False,
+    ) -> None:
+        super().__init__(name)
+        self.partitioning = Partitioning(name, by, partitions)
+        self._path, self._replays, self._key = path, replay, key_reader(by)
+        bounds = {"keep": keep, "seconds": seconds, "size": size, "segment": segment, "fsync": fsync}
+        self._parts = [LogChannel(f"{name}.{number}", **bounds) for number in range(partitions)]  # type: ignore[arg-type]
+        self._begun: tuple[Any, int] = (None, 0)
+
+    def open(self) -> None:
+        """Open the logs of all partitions, and compare their number with that of the folders."""
+        folder = self._path or self.home
+        if folder is None:
+            return
+        there = len([*folder.glob(f"{_PART}*")]) if folder.is_dir() else 0
+        if there not in (0, len(self._parts)):
+            raise MeshError(
+                f"the channel {self.name!r} has {len(self._parts)} partitions, and the log in {folder} has {there}; "
+                f"give partitions={there}, or another path"
+            )
+        opened = list[LogChannel]()
+        try:
+            for number, part in enumerate(self._parts):
+                part.home = folder / f"{_PART}{number:05d}"
+                part.open()
+                opened.append(part)
+        except BaseException:
+            for part in opened:
+                part.close()
+            raise
+
+    def close(self) -> None:
+        """Close the files."""
+        for part in self._parts:
+            part.close()
+
+    def native(self, engine: str) -> Mapping[str, Any] | None:
+        """Return the folder of each partition, which Spark's tasks read; `None` for a log in memory."""
+        folders = [part.folder for part in self._parts]
+        if engine != "spark" or None in folders:
+            return None
+        return {"format": "log", "partitions": {str(number): str(one) for number, one in enumerate(folders)}}
+
+    def oldest(self) -> dict[str, int]:
+        """Return where a new reader begins: with `replay` at the oldest stored row, else behind the last one."""
+        return {str(n): part.start if self._replays else part.end for n, part in enumerate(self._parts)}
+
+    def written(self) -> dict[str, int]:
+        """Return the offset of the next row of each partition."""
+        return {str(number): part.end for number, part in enumerate(self._parts)}
+
+    def readable(self) -> dict[str, int]:
+        """Return the offset up to which another process may read: later rows may be replaced after a crash."""
+        return {str(number): part.settled for number, part in enumerate(self._parts)}
+
+    def rows(self, since: Mapping[str, int]) -> list[Any]:
+        """Return the rows from these offsets on, partition by partition, in lists and record batches."""
+        return [one for n, part in enumerate(self._parts) for one in part.pieces(since[str(n)], part.end)]
+
+    def kept_for(self, port: str) -> list[Any]:
+        """Return the rows, partition by partition, if `replay` is set."""
+        return flat(self.rows(self.oldest())) if self._replays else []
+
+    def metrics(self) -> dict[str, int | float | str]:
+        """Return the number of partitions and of stored rows; for a log on disk, also its bytes."""
+        found = [part.metrics() for part in self._parts]
+        rows = sum(int(one["end"]) - int(one["start"]) for one in found)
+        size = {"bytes": sum(int(one["bytes"]) for one in found)} if "bytes" in found[0] else {}
+        return {"partitions": len(found), "rows": rows, "written": sum(int(one["end"]) for one in found), **size}
+
+    def capture(self) -> Mapping[str, Any]:
+        """Return the offsets, and the content of a log in memory."""
+        return {"parts": [part.capture() for part in self._parts]}
+
+    def restore(self, held: Mapping[str, Any]) -> None:
+        """Continue at the captured offsets."""
+        for part, one in zip(self._parts, held["parts"], strict=True):
+            part.restore(one)
+
+    def exchange(self, replace: Callable[[Any], Any]) -> None:
+        """Apply *replace* to every row in memory."""
+        for part in self._parts:
+            part.exchange(replace)
+
+    def take_part(self, *, on: bool) -> None:
+        """Settle every row when no checkpoints are taken."""
+        for part in self._parts:
+            part.take_part(on=on)
+
+    def begin_anew(self) -> None:
+        """Remove rows of an earlier attempt at the change."""
+        for part in self._parts:
+            part.begin_anew()
+
+    def sync(self) -> None:
+        """Force the rows that the checkpoint counts to disk."""
+        for part in self._parts:
+            part.sync()
+
+    def committed(self) -> None:
+        """Settle the rows before the checkpoint."""
+        for part in self._parts:
+            part.committed()
+
+    def _keep(self, payload: Any) -> None:
+        """Store a payload; when the disk was full, the next call with it goes on at the partition that failed."""
+        before, done = self._begun
+        done = done if before is payload else 0
+        for number, (part, one) in enumerate(self._shared_out(payload)):
+            if number >= done:
+                self._begun = payload, number
+                part._keep(one)
+        self._begun, self.trouble = (None, 0), None
+
+    def _shared_out(self, payload: Any) -> Iterable[tuple[LogChannel, Any]]:
+        """Return the parts of a payload, in the order of the partitions."""
+        if isinstance(payload, CONTROL):
+            return [(part, payload) for part in self._parts]
+        if not isinstance(payload, list):
+            return self._split_columns(payload)
+        found: dict[int, list[Any]] = {}
+        for item in payload:
+            found.setdefault(partition_of(self._key(item), len(self._parts)), []).append(item)
+        return [(self._parts[number], found[number]) for number in sorted(found)]
+
+    def _split_columns(self, batch: Any) -> Iterator[tuple[LogChannel, Any]]:
+        by = self.partitioning.by if self.partitioning is not None else ""
+        if by not in batch.schema.names:
+            raise LookupError(f"the batch has no column {by!r}; it has {', '.join(batch.schema.names)}")
+        rows, begins = rows_by_owner(batch.column(by), range(len(self._parts)))
+        in_order = batch.take(rows)
+        for part, low, high in zip(self._parts, begins, begins[1:], strict=False):
+            if high > low:
+                yield part, in_order.slice(low, high - low)
+
+
+#: The prefix of the folders of partitions.
+_PART = "partition-"

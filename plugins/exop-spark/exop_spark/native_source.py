@@ -1,0 +1,217 @@
+"""The Python data source by which Spark's tasks read a channel themselves: a log on a shared disk, or a Kafka topic.
+
+Pickled by value together with `source` and `wire`. A task that reads a log needs ExoP in its Python, one that reads a
+topic confluent-kafka; neither talks to the platform.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, cast
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
+from pyspark.sql.types import StructType
+
+from .source import POLL_SECONDS, FeedReader
+
+#: The rows of a batch that a task passes to Spark, at least.
+LOT = 20_000
+#: Seconds without a record after which a task that reads a topic fails.
+PATIENCE = 60.0
+
+
+class Slice(InputPartition):
+    """The ticket of a task: the rows *first* up to *after* of one partition, and where it is."""
+
+    def __init__(self, reference: Mapping[str, Any], partition: str, first: int, after: int) -> None:
+        super().__init__(None)
+        self.reference = dict(reference)
+        self.partition = partition
+        self.first = first
+        self.after = after
+
+
+class Mark(InputPartition):
+    """A row that only moves the watermark."""
+
+    def __init__(self, moment: float) -> None:
+        super().__init__(None)
+        self.moment = moment
+
+
+class NativeReader(FeedReader):
+    """Asks the platform how far the partitions may be read; its copies in the tasks read them."""
+
+    def __init__(self, options: dict[str, str], schema: StructType) -> None:
+        super().__init__(options)
+        self._schema = schema
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Begin where the platform says, with the first micro-batch."""
+        return {}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Return how far the next micro-batch reads; waits for rows, so that Spark need not poll."""
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        answer, _ = self._ask({"ask": "latest", "start": start, "limit": most, "timeout": POLL_SECONDS})
+        return dict(answer["end"])
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Return the end of the channel, for Spark's own progress report."""
+        return dict(self._ask({"ask": "end"})[0]["end"])
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
+        """Return one ticket for each partition with new rows, and one for a mark."""
+        answer, _ = self._ask({"ask": "plan", "end": end})
+        if not start:
+            return []
+        reference = answer["reference"]
+        places = reference.pop("partitions", {})
+        found: list[Any] = []
+        for part, after in end["at"].items():
+            first = start["at"].get(part, 0)
+            if after > first:
+                here = {**reference, "place": places[part]} if part in places else reference
+                found.append(Slice(here, part, first, after))
+        if end["mark"] > start["mark"]:
+            found.append(Mark(end["moment"]))
+        return found
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read a range, in a task."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        schema = to_arrow_schema(self._schema)
+        if isinstance(partition, Mark):
+            time = self._options["time"]
+            values = {name: [partition.moment if name == time else None] for name in schema.names[:-1]}
+            yield _numbered(pa.RecordBatch.from_pydict(values, schema=_plain(schema)), schema, -1)
+            return
+        one = cast("Slice", partition)
+        rows = read_log(one, _plain(schema)) if one.reference["format"] == "log" else read_topic(one, _plain(schema))
+        for batch in _together(rows):
+            yield _numbered(batch, schema, 0)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Let the platform know what Spark has committed."""
+        self._ask({"ask": "commit", "end": end})
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to the tasks."""
+        return {**super().__getstate__(), "_schema": self._schema}
+
+
+class NativeSource(DataSource):
+    """`spark.readStream.format("exop-native")`: a channel of a platform, read by the tasks."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "exop-native"
+
+    def streamReader(self, schema: StructType) -> NativeReader:  # noqa: N802
+        """Return the reader; all it needs is in the options."""
+        return NativeReader(dict(self.options), schema)
+
+
+def read_log(ticket: Slice, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Read a range of a log on disk.
+
+    Raises:
+        ValueError: the log ends before the range does.
+    """
+    from pathlib import Path
+
+    from exop.model.items import CONTROL
+    from exop.runtime.dataflow.batches import cut, weight
+    from exop.runtime.log.memory import Position
+    from exop.runtime.log.reader import LogReader
+
+    with LogReader(Path(ticket.reference["place"])) as log:
+        place = Position(ticket.first)
+        while place.offset < ticket.after:
+            found, after = log.events(place, min(LOT, ticket.after - place.offset))
+            if after == place:
+                raise ValueError(f"the log {ticket.reference['place']} ends at row {place.offset}, not {ticket.after}")
+            offset, place = place.offset, after
+            for payload in found:
+                if isinstance(payload, CONTROL) or offset >= ticket.after:
+                    continue
+                size = weight(payload)
+                whole = payload if offset + size <= ticket.after else cut(payload, 0, ticket.after - offset)
+                offset += size
+                yield _as_columns(whole, schema)
+
+
+def read_topic(ticket: Slice, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Read a range of a partition of a Kafka topic, whose values are JSON objects.
+
+    Raises:
+        ValueError: the broker does not answer, or refuses.
+    """
+    from confluent_kafka import Consumer, TopicPartition
+
+    reference = ticket.reference
+    fixed = {"bootstrap.servers": reference["brokers"], "group.id": "exop", "enable.auto.commit": False}
+    consumer = Consumer({**reference.get("client", {}), **fixed, "auto.offset.reset": "error"})
+    place = TopicPartition(reference["topic"], int(ticket.partition), ticket.first)
+    try:
+        consumer.assign([place])
+        at = ticket.first
+        while at < ticket.after:
+            found = consumer.consume(LOT, PATIENCE)
+            if not found:
+                raise ValueError(f"no record of {reference['topic']!r} came within {PATIENCE:g} s")
+            values = []
+            for record in found:
+                if (problem := record.error()) is not None:
+                    raise ValueError(f"the topic {reference['topic']!r} cannot be read: {problem.str()}")
+                if record.offset() < ticket.after:
+                    values.append(record.value())
+            at = found[-1].offset() + 1
+            if values:
+                yield _from_json(values, schema)
+    finally:
+        consumer.close()
+
+
+def _from_json(values: list[bytes], schema: pa.Schema) -> pa.RecordBatch:
+    from pyarrow import json
+
+    options = json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+    lines = pa.BufferReader(b"\n".join(values))
+    block = json.ReadOptions(block_size=max(1 << 20, lines.size() + 1))
+    found = json.read_json(lines, parse_options=options, read_options=block).select(schema.names).combine_chunks()
+    return found.to_batches()[0]
+
+
+def _as_columns(payload: Any, schema: pa.Schema) -> pa.RecordBatch:
+    """Make columns of a stored batch: columns by name, or items with fields."""
+    if not isinstance(payload, list):
+        return pa.RecordBatch.from_arrays([payload.column(one.name).cast(one.type) for one in schema], schema=schema)
+    from exop.runtime.dataflow.batches import as_row
+
+    return pa.RecordBatch.from_pylist([as_row(item) for item in payload], schema=schema)
+
+
+def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join small batches: each costs Spark as much as a large one."""
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        waiting.append(batch)
+        if sum(one.num_rows for one in waiting) >= LOT:
+            yield pa.concat_batches(waiting)
+            waiting = []
+    if waiting:
+        yield pa.concat_batches(waiting)
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    return schema.remove(len(schema) - 1)
+
+
+def _numbered(batch: pa.RecordBatch, schema: pa.Schema, number: int) -> pa.RecordBatch:
+    numbers = pa.array([number], pa.int64()).take(pa.array([0] * batch.num_rows, pa.int8()))
+    return pa.RecordBatch.from_arrays([*batch.columns, numbers], schema=schema)

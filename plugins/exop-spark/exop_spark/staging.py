@@ -1,0 +1,90 @@
+"""What a task does with its partition of a large output: a Parquet file in a folder, and a receipt for it.
+
+Pickled by value: it runs in Spark's Python workers, which need pyspark and pyarrow, not ExoP.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+
+import pyarrow as pa
+
+#: The columns of a receipt, as a task returns it.
+RECEIPT = pa.schema([("partition", pa.int32()), ("path", pa.string()), ("rows", pa.int64()), ("bytes", pa.int64())])
+
+
+def stager(folder: str, declared: pa.Schema) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function for `mapInArrow`: it writes the rows of one partition to a file under the URI *folder*.
+
+    The name of the file has the partition, the number of the attempt, and a part that no other attempt has, so that
+    attempts that run at once do not meet. A partition without rows has no file and no receipt.
+    """
+
+    def stage(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        partition, attempt = (context.partitionId(), context.attemptNumber()) if context is not None else (0, 0)
+        name = f"part-{partition:05d}-{attempt}-{uuid.uuid4().hex}.parquet"
+        rows, size = write(batches, declared, folder, name)
+        if rows:
+            found = {"partition": [partition], "path": [f"{folder}/{name}"], "rows": [rows], "bytes": [size]}
+            yield pa.RecordBatch.from_pydict(found, schema=RECEIPT)
+
+    return stage
+
+
+def write(batches: Iterable[pa.RecordBatch], declared: pa.Schema, folder: str, name: str) -> tuple[int, int]:
+    """Write rows to a new file, and force it to disk where the folder is local; return the rows and the bytes.
+
+    Raises:
+        pyarrow.ArrowInvalid: a value that does not fit its declared column, or is missing there.
+    """
+    from pyarrow import fs, parquet
+
+    system, place = fs.FileSystem.from_uri(folder)
+    path, writer, rows = f"{place}/{name}", None, 0
+    try:
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            if writer is None:
+                system.create_dir(place, recursive=True)
+                writer = parquet.ParquetWriter(path, declared, filesystem=system)
+            writer.write_batch(conform(batch, declared))
+            rows += batch.num_rows
+    finally:
+        if writer is not None:
+            writer.close()
+    if writer is None:
+        return 0, 0
+    if isinstance(system, fs.LocalFileSystem):
+        force(path)
+    return rows, int(system.get_file_info(path).size)
+
+
+def force(path: str) -> None:
+    """Force a local file to disk."""
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def conform(rows: pa.RecordBatch | pa.Table, declared: pa.Schema) -> pa.RecordBatch:
+    """Return *rows* as one record batch of exactly the *declared* columns.
+
+    Raises:
+        pyarrow.ArrowInvalid: a value that does not fit, or an empty one in a column that must not be empty.
+    """
+    columns = []
+    for field in declared:
+        column = rows.column(field.name)
+        column = (column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column).cast(field.type)
+        if not field.nullable and column.null_count:
+            raise pa.ArrowInvalid(f"the column {field.name!r} has {column.null_count} empty values and must have none")
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=declared)
