@@ -17,7 +17,15 @@ _PYTHON: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Warning|Exit|Inter
 #: Conditions that only say that something inside failed.
 _WRAPPERS: Final = frozenset({"STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR", "FAILED_EXECUTE_UDF"})
 #: An exception of Java is a `Py4JJavaError`; a plain `Py4JError` also stands for a connection that broke during a call.
-_NETWORK: Final = ("Py4JNetworkError", "Py4JError", "Answer from Java side is empty", "Error while obtaining a new")
+#: Behind a Connect server it is gRPC's.
+_NETWORK: Final = (
+    "Py4JNetworkError",
+    "Py4JError",
+    "Answer from Java side is empty",
+    "Error while obtaining a new",
+    "StatusCode.UNAVAILABLE",
+    "RetriesExceeded",
+)
 _MOST: Final = 600
 
 

@@ -56,7 +56,7 @@ class Progress:
 
     def _take(self, report: Any) -> None:
         self._seen = report["batchId"]
-        self._input += report["numInputRows"]
+        self._input += _rows(report)
         self._last_ms = sum(report["durationMs"].get(phase, 0) for phase in _WORK)
         self._busy_ms += self._last_ms
         self._late += sum(operator["numRowsDroppedByWatermark"] for operator in report["stateOperators"])
@@ -64,6 +64,12 @@ class Progress:
         self._markers = self._markers_by_batch.get(self._seen, self._markers)
         for batch in [batch for batch in self._markers_by_batch if batch <= self._seen]:
             del self._markers_by_batch[batch]
+
+
+def _rows(report: Any) -> int:
+    """The number of rows of all inputs; behind a Connect server the sum is missing."""
+    found = report["numInputRows"]
+    return sum(source["numInputRows"] for source in report["sources"]) if found is None else int(found)
 
 
 def _is_batch(report: Any) -> bool:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 #: The folder of the checkpoint in the directory of a query.
 FOLDER: Final = "spark"
+#: The output port.
+OUT: Final = "out"
 
 
 class Run(PullEngine):
@@ -52,6 +54,7 @@ class Run(PullEngine):
         self._engine = share.engine
         self._keys: dict[str, str] = {}
         self._query: Any = None
+        self._session: SparkSession | None = None
         self._known = threading.Event()
         self._scratch: Path | None = None
         self._error: BaseException | None = None
@@ -66,11 +69,11 @@ class Run(PullEngine):
         """
         self._feeds = feeds
         try:
-            session = self._engine.session()
+            self._session = session = self._engine.session()
             self._groups = set_up(session, self.plan.key_groups, local=self._engine.master.startswith("local"))
             self._frame = self._analysed(session, query)
             self._check_columns(self._frame)
-            self._check_streams(session, self._frame)
+            self._engine.check_streams(session, self._frame, self.plan.mode)
         except Exception as error:
             raise self._explained(error, QueryRefused) from error
 
@@ -98,8 +101,9 @@ class Run(PullEngine):
                 assert predecessor.directory is not None
                 carry(predecessor.directory, directory, batch)
             check_groups(self.plan.name, directory, self._groups)
-            writer = self._frame.writeStream.foreachBatch(self._put_out).outputMode(self.plan.mode)
-            self._query = writer.option("checkpointLocation", directory.as_uri()).start()
+            place = directory.as_uri()
+            writer, self._keys[OUT] = self._engine.deliver(self._frame, self.plan, place, self._put_out)
+            self._query = writer.outputMode(self.plan.mode).option("checkpointLocation", place).start()
         except Exception as error:
             raise self._explained(error, QueryRefused) from error
         finally:
@@ -140,6 +144,8 @@ class Run(PullEngine):
             self._engine.server.remove(key)
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
+        if self._session is not None:
+            self._engine.release(self._session)
         self._share.release()
 
     def pack(self, batch: int) -> bytes:
@@ -178,23 +184,17 @@ class Run(PullEngine):
 
         wrong = differences(to_arrow_schema(frame.schema), self.plan.out)
         if wrong:
-            raise OutputMismatch(slet=self.plan.name, query=self.plan.text, port="out", detail="; ".join(wrong))
+            raise OutputMismatch(slet=self.plan.name, query=self.plan.text, port=OUT, detail="; ".join(wrong))
         if not frame.isStreaming:
             raise QueryRefused(**self.plan.facts(), detail="it reads none of its input ports")
 
-    def _check_streams(self, session: SparkSession, frame: DataFrame) -> None:
-        """Let Spark check what it checks when a streaming query starts: whether the query can stream in this mode."""
-        jvm: Any = session._jvm
-        mode = jvm.org.apache.spark.sql.catalyst.streaming.InternalOutputModes.apply(self.plan.mode)
-        plan = frame._jdf.queryExecution().analyzed()
-        jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, mode)
-
-    def _put_out(self, frame: DataFrame, batch: int) -> None:
+    def _put_out(self, batch: int, rows: Any, milliseconds: int | None) -> None:
         """Emit one micro-batch; Spark calls this, and calls it again with the same number after a failure."""
         self._known.wait()
         try:
-            count, results = self._results(frame, batch)
-            sent = self._emit(batch, results, self._watermark() if self.plan.by_watermark else None)
+            count, results = self._results(rows, batch)
+            moment = self._watermark(milliseconds) if self.plan.by_watermark else None
+            sent = self._emit(batch, results, moment)
             if self.stage is not None:
                 self.stage.settle(batch, sent=sent)
             markers = sum(feed.markers for feed in self._feeds.values())
@@ -205,22 +205,24 @@ class Run(PullEngine):
             self._error = error
             raise
 
-    def _results(self, frame: DataFrame, batch: int) -> tuple[int, list[Any]]:
+    def _results(self, rows: Any, batch: int) -> tuple[int, list[Any]]:
         """Return the number of rows of a micro-batch, and what leaves: the rows, or receipts for staged ones."""
         if not self.plan.stage:
-            rows = conform(frame.toArrow(), self.plan.out)
-            return rows.num_rows, [rows] if rows.num_rows else []
+            # Behind a Connect server they are here already; else it is a DataFrame.
+            here = conform(rows.toArrow() if hasattr(rows, "toArrow") else rows, self.plan.out)
+            return here.num_rows, [here] if here.num_rows else []
         from .staged import Stage
 
         self.stage = self.stage or Stage(self.plan.stage, f"{self.plan.name}-{self._query.id}")
         offsets = {port: feed.planned for port, feed in self._feeds.items()}
-        receipts = self.stage.put(frame, batch, self.plan.out, offsets)
+        receipts = self.stage.put(rows, batch, self.plan.out, offsets)
         return sum(one.rows for one in receipts), [receipts] if receipts else []
 
-    def _watermark(self) -> float:
+    def _watermark(self, milliseconds: int | None) -> float:
         """The watermark that the micro-batch under way was computed with, in the unit of the event time."""
-        execution = self._query._jsq.streamingQuery().lastExecution()
-        milliseconds = int(execution.offsetSeqMetadata().batchWatermarkMs())
+        if milliseconds is None:
+            execution = self._query._jsq.streamingQuery().lastExecution()
+            milliseconds = int(execution.offsetSeqMetadata().batchWatermarkMs())
         self.progress.watermark = moment = milliseconds * 1_000 / MICROSECONDS[self.plan.times[0].unit]
         return moment
 

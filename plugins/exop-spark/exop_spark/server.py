@@ -9,9 +9,12 @@ import secrets
 import socket
 import ssl
 import threading
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import pyarrow as pa
 
 from exop.engine.feed import Feed
 from exop.errors import EngineError
@@ -24,6 +27,9 @@ _log = logging.getLogger(__name__)
 
 #: Who connects has so long to show the token.
 _PATIENCE: Final = 30.0
+#: Takes a micro-batch: its number, its rows (a table, or a DataFrame in this process), and its watermark in
+#: milliseconds, if that is known.
+Output = Callable[[int, Any, int | None], None]
 
 
 class FeedServer:
@@ -36,6 +42,7 @@ class FeedServer:
     def __init__(self, directory: Path, host: str = "") -> None:
         self.token = secrets.token_hex(32)
         self._feeds: dict[str, Feed] = {}
+        self._outputs: dict[str, Output] = {}
         self._numbers = count(1)
         self._lock = threading.Lock()
         self._tls: ssl.SSLContext | None = None
@@ -57,10 +64,18 @@ class FeedServer:
         """What a reader of the feed *key* needs to know."""
         return {"address": self.address, "token": self.token, "feed": key, "certificate": self._certificate}
 
+    def add_output(self, output: Output) -> str:
+        """Hand micro-batches that arrive over to *output*; return the key by which they name it."""
+        with self._lock:
+            key = f"{next(self._numbers)}-out"
+            self._outputs[key] = output
+            return key
+
     def remove(self, key: str) -> None:
-        """Serve the feed no longer."""
+        """Serve this feed or output no longer."""
         with self._lock:
             self._feeds.pop(key, None)
+            self._outputs.pop(key, None)
 
     def close(self) -> None:
         """Stop listening; conversations that are under way end with their feeds."""
@@ -97,8 +112,24 @@ class FeedServer:
             # From now on it may be silent for long: while the platform holds a micro-batch, nothing is asked.
             connection.settimeout(None)
             while True:
-                request, _ = wire.receive(connection, most=0)
-                self._answer(connection, request)
+                request, payload = wire.receive(connection)
+                if request.get("ask") == "put":
+                    self._take(connection, request, payload)
+                else:
+                    self._answer(connection, request)
+
+    def _take(self, connection: socket.socket, request: wire.Header, payload: bytearray) -> None:
+        """Hand over a micro-batch; it is answered when it has been put out."""
+        with self._lock:
+            output = self._outputs.get(str(request.get("feed")))
+        answer: wire.Header = {}
+        try:
+            if output is None:
+                raise SparkError("the query that this micro-batch is of has ended")
+            output(int(request["batch"]), pa.ipc.open_stream(payload).read_all(), request["watermark"])
+        except BaseException as error:  # noqa: BLE001 - it ends the query, which keeps the original
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        wire.send(connection, answer)
 
     def _read(self, request: wire.Header) -> wire.Header:
         """The question of a task, if its ticket is for that; else one that is refused."""

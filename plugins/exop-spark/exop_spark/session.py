@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import settings
+from .cluster.master import check_encrypted, check_master, check_reachable, check_workers, own_host, secrets_of
 from .errors import MasterRefused
-from .master import check_encrypted, check_master, check_reachable, check_workers, own_host, secrets_of
 from .scratch import Scratch, memory
-from .server import FeedServer
+from .server import FeedServer, Output
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+    from .plan import Plan
 
 
 class Engine:
@@ -70,6 +72,20 @@ class Engine:
             session.dataSource.register(FeedSource)
             return session
 
+    def release(self, session: SparkSession) -> None:
+        """Let go of a session whose query has ended: nothing of it is left."""
+
+    def deliver(self, frame: DataFrame, plan: Plan, checkpoint: str, put_out: Output) -> tuple[Any, str]:
+        """Return a writer whose batches arrive at *put_out*, and the key of that at the server of the feeds, if any."""
+        return frame.writeStream.foreachBatch(lambda rows, batch: put_out(batch, rows, None)), ""
+
+    def check_streams(self, session: SparkSession, frame: DataFrame, mode: str) -> None:
+        """Let Spark check what it checks when a query starts: whether it can stream in this mode."""
+        jvm: Any = session._jvm
+        output = jvm.org.apache.spark.sql.catalyst.streaming.InternalOutputModes.apply(mode)
+        plan = frame._jdf.queryExecution().analyzed()
+        jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, output)
+
     def checkpoint(self, place: str = "") -> Path:
         """Return a new directory for the checkpoint of a query: in *place* if that is given, otherwise in memory."""
         if not place:
@@ -79,35 +95,47 @@ class Engine:
 
     def close(self) -> None:
         """Stop the context and the feeds; the Java process stays for the next engine and ends with this process."""
-        from .launch import forget_gateway
-
         self.server.close()
         if self._session is not None:
-            if self.alive:
-                self._session.sparkContext.stop()
-            else:
-                forget_gateway()
+            self._stop()
         self._scratch.close()
         self._memory.close()
 
     def _first_session(self) -> SparkSession:
-        from pyspark import cloudpickle
         from pyspark.sql import SparkSession
 
-        from . import source, wire
         from .launch import started
 
-        for module in (source, wire):
-            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+        self._by_value()
         options = settings.spark_options(self.master, self._scratch.path, self._host)
         context = started(options | secrets_of(self.master))
         try:
-            check_encrypted(self.master, context)
+            check_encrypted(self.master, context.getConf().get)
             check_workers(self.master, context)
         except BaseException:
             context.stop()
             raise
         return SparkSession(context)
+
+    def _stop(self) -> None:
+        from .launch import forget_gateway
+
+        assert self._session is not None
+        if self.alive:
+            self._session.sparkContext.stop()
+        else:
+            forget_gateway()
+
+    @staticmethod
+    def _by_value() -> None:
+        """Let the workers have what runs there without ExoP being installed."""
+        from pyspark import cloudpickle
+
+        from . import source, wire
+        from .connect import sending
+
+        for module in (source, sending, wire):
+            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
 class Lease:
@@ -135,7 +163,7 @@ class _Shared:
             if self._engine is not None and not self._engine.alive:
                 self.drop()
             if self._engine is None:
-                self._engine = Engine(master)
+                self._engine = _engine(master)
             elif self._engine.master != master:
                 raise MasterRefused(
                     master=master,
@@ -160,6 +188,14 @@ class _Shared:
             engine, self._engine, self._shares = self._engine, None, 0
             if engine is not None:
                 engine.close()
+
+
+def _engine(master: str) -> Engine:
+    if not master.startswith("sc://"):
+        return Engine(master)
+    from .connect.engine import ConnectEngine
+
+    return ConnectEngine(master)
 
 
 _SHARED = _Shared()

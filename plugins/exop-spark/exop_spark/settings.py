@@ -47,14 +47,9 @@ def connect_server_options(port: int, directory: Path) -> dict[str, str]:
     return spark_options("local", directory, LOOPBACK) | own
 
 
-def spark_options(master: str, directory: Path, host: str) -> dict[str, str]:
-    """Return the options of a context with scratch files in *directory*, whose workers reach this process at *host*."""
+def session_options() -> dict[str, str]:
+    """Return the options that a session may have for itself, on any Spark."""
     return {
-        "spark.master": master,
-        "spark.app.name": "exop",
-        "spark.ui.enabled": "false",
-        "spark.local.dir": str(directory / "scratch"),
-        "spark.sql.warehouse.dir": str(directory / "warehouse"),
         # Event time is seconds since the epoch: local time zones have no say in it.
         "spark.sql.session.timeZone": "UTC",
         # One partition keeps the order of the rows, and a shuffle of small batches into more costs more than it brings.
@@ -63,13 +58,24 @@ def spark_options(master: str, directory: Path, host: str) -> dict[str, str]:
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+        "spark.sql.streaming.stopTimeout": "10s",
+        # Values that do not fit are errors, never silently other values.
+        "spark.sql.ansi.enabled": "true",
+    }
+
+
+def spark_options(master: str, directory: Path, host: str) -> dict[str, str]:
+    """Return the options of a context with scratch files in *directory*, whose workers reach this process at *host*."""
+    return session_options() | {
+        "spark.master": master,
+        "spark.app.name": "exop",
+        "spark.ui.enabled": "false",
+        "spark.local.dir": str(directory / "scratch"),
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
         # Two keys that take the forks out of every write to a checkpoint: about 70 ms less per micro-batch.
         "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
-        "spark.sql.streaming.stopTimeout": "10s",
         "spark.sql.streaming.metricsEnabled": "false",
-        # Values that do not fit are errors, never silently other values.
-        "spark.sql.ansi.enabled": "true",
         "spark.driver.host": host or LOOPBACK,
         "spark.driver.bindAddress": host or LOOPBACK,
     }

@@ -70,17 +70,17 @@ def receive(connection: socket.socket, most: int | None = None) -> tuple[Header,
     return header, _exactly(connection, size)
 
 
-def ask(connection: socket.socket, header: Header) -> tuple[Header, bytearray]:
-    """Send a request and return its answer.
+def ask(connection: socket.socket, header: Header, payload: bytes | memoryview = b"") -> tuple[Header, bytearray]:
+    """Send a request, with its payload if it has one, and return the answer.
 
     Raises:
         WireError: the feed refused; its words are in the message.
     """
-    send(connection, header)
-    answer, payload = receive(connection)
+    send(connection, header, payload)
+    answer, received = receive(connection)
     if "error" in answer:
         raise WireError(answer["error"])
-    return answer, payload
+    return answer, received
 
 
 def _exactly(connection: socket.socket, size: int) -> bytearray:

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from exop_spark.cluster.process import wait_for
 from exop_spark.cluster.standalone import Cluster, Worker
+from exop_spark.errors import MasterRefused
+from exop_spark.session import lease
 
 pytestmark = pytest.mark.spark
 APPLICATION = Path(__file__).with_name("cluster_app.py")
@@ -38,6 +40,15 @@ def test_a_second_up_starts_what_is_missing(cluster):
     assert wait_for(lambda: cluster.status().lost == ("worker-2",), 30)
     after = cluster.up(2, Worker())
     assert (after.master, after.workers, after.lost) == (before.master, 2, ())
+
+
+@pytest.mark.skipif("EXOP_CLUSTER" not in os.environ, reason="a minute; EXOP_CLUSTER=1 lets it run")
+def test_a_connect_server_gives_the_same_answers(cluster, tmp_path):
+    """It runs on the same workers; who does not know its token is refused."""
+    url = cluster.up(2, Worker(), connect=True).connect
+    assert run_on(url, tmp_path) == expected()
+    with pytest.raises(MasterRefused, match="UNAUTHENTICATED"):
+        lease(f"{url}/;x=")
 
 
 def test_an_application_gives_the_same_answers_on_the_cluster(cluster, tmp_path):

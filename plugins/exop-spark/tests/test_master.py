@@ -1,12 +1,11 @@
 """Masters: which are possible, how their workers reach this process, and what is refused before a query starts."""
 
 import socket
-from types import SimpleNamespace
 
 import pytest
+from exop_spark.cluster.master import check_encrypted, check_master, check_reachable, is_on_loopback, own_host
+from exop_spark.cluster.probe import difference, versions
 from exop_spark.errors import MasterRefused
-from exop_spark.master import check_encrypted, check_master, check_reachable, is_on_loopback, own_host
-from exop_spark.probe import difference, versions
 
 
 @pytest.mark.parametrize(
@@ -53,16 +52,11 @@ def test_a_cluster_on_the_loopback_is_reached_there(master, inside, host):
 
 def test_rows_leave_this_machine_only_encrypted():
     """The tickets of the feed travel in Spark's own messages."""
-
-    def context(**options: str) -> SimpleNamespace:
-        return SimpleNamespace(
-            getConf=lambda: {f"spark.{name.replace('_', '.')}": is_ for name, is_ in options.items()}
-        )
-
+    master, both = "spark://192.0.2.7:7077", {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
     with pytest.raises(MasterRefused, match=r"unencrypted; set spark.authenticate"):
-        check_encrypted("spark://192.0.2.7:7077", context(authenticate="true"))
-    check_encrypted("spark://192.0.2.7:7077", context(authenticate="true", network_crypto_enabled="true"))
-    check_encrypted("spark://127.0.0.1:7077", context())
+        check_encrypted(master, {"spark.authenticate": "true"}.get)
+    check_encrypted(master, both.get)
+    check_encrypted("spark://127.0.0.1:7077", {}.get)
 
 
 def test_a_worker_needs_the_same_spark_and_its_libraries():

@@ -57,3 +57,11 @@ def test_nothing_reported_yet_is_nothing():
     progress = Progress()
     progress.learn(Query())
     assert progress.figures()["input_rows"] == 0
+
+
+def test_the_sum_of_the_inputs_may_be_missing():
+    """Reports that come from a Connect server do not have it."""
+    sources = [{"numInputRows": 3}, {"numInputRows": 4}]
+    progress = Progress()
+    progress.learn(Query([report(0, addBatch=1) | {"numInputRows": None, "sources": sources}]))
+    assert progress.figures()["input_rows"] == 7

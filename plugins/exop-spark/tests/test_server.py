@@ -3,10 +3,12 @@
 import pickle
 import ssl
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pytest
 from exop_spark import wire
+from exop_spark.connect.sending import sender
 from exop_spark.server import FeedServer
 from exop_spark.source import FeedReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
@@ -126,6 +128,42 @@ def test_a_feed_that_is_gone_is_named(server, feed):
     server.remove(reader._options["feed"])
     with pytest.raises(wire.WireError, match="no feed '1-rows'"):
         reader.reportLatestOffset()
+
+
+@dataclass
+class Frame:
+    """The rows of a micro-batch, as a Connect server gives them to a function."""
+
+    rows: pa.Table
+
+    def toArrow(self) -> pa.Table:  # noqa: N802 - Spark's name
+        """Return them."""
+        return self.rows
+
+
+def test_a_connect_server_sends_its_batches_under_their_numbers(server, tmp_path):
+    """Rows, number and watermark arrive; the batch is done when they have been put out."""
+    arrived = []
+    key = server.add_output(lambda *batch: arrived.append(batch))
+    rows = pa.table({"time": [1, 2]})
+    (tmp_path / "7").write_text('v1\n{"batchWatermarkMs":5000,"conf":{}}\n{"row":3}')
+    sender(server.options(key), tmp_path.as_uri())(Frame(rows), 7)
+    sender(server.options(key), "")(Frame(rows.slice(0, 0)), 8)
+    assert arrived == [(7, rows, 5000), (8, rows.slice(0, 0), None)]
+
+
+def test_a_batch_that_cannot_be_put_out_ends_its_query(server):
+    """What went wrong is told to Spark, which does not commit the batch; a query that has ended takes none."""
+
+    def full(*_: object) -> None:
+        raise ValueError("the disk is full")
+
+    key = server.add_output(full)
+    with pytest.raises(wire.WireError, match="ValueError: the disk is full"):
+        sender(server.options(key), "")(Frame(pa.table({})), 0)
+    server.remove(key)
+    with pytest.raises(wire.WireError, match="has ended"):
+        sender(server.options(key), "")(Frame(pa.table({})), 0)
 
 
 def test_an_unknown_question_is_refused(server, feed):

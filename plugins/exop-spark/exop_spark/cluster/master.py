@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from ..errors import MasterRefused
+from ..failure import condition_of, detail_of
+from ..server import is_loopback
 from . import probe
-from .cluster.standalone import secret_of
-from .errors import MasterRefused
-from .failure import condition_of, detail_of
-from .server import is_loopback
+from .standalone import secret_of
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -90,7 +91,7 @@ def check_reachable(master: str) -> None:
     raise MasterRefused(master=master, problem=f"nobody answers there ({problems[-1]})", cure=cure)
 
 
-def check_encrypted(master: str, context: SparkContext) -> None:
+def check_encrypted(master: str, setting: Callable[[str, str], Any]) -> None:
     """Insist on encryption where rows, and the tickets by which they are read, leave this machine.
 
     Raises:
@@ -98,10 +99,9 @@ def check_encrypted(master: str, context: SparkContext) -> None:
     """
     if is_on_loopback(master):
         return
-    settings = context.getConf()
 
     def holds(name: str) -> bool:
-        return str(settings.get(name, "false")).lower() == "true"
+        return str(setting(name, "false")).lower() == "true"
 
     if holds("spark.authenticate") and (holds("spark.network.crypto.enabled") or holds("spark.ssl.rpc.enabled")):
         return

@@ -1,0 +1,1 @@
+"""Queries behind a Spark Connect server."""
