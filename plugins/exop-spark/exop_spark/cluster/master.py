@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 #: Longest wait for a master to accept a connection, in seconds.
 _CONNECT: Final = 5.0
 #: Longest wait for a first executor, in seconds.
-_EXECUTOR: Final = 60.0
+_EXECUTOR: Final = 180.0
 _KNOWN: Final = ("spark://", "sc://", "k8s://", "yarn")
 
 
