@@ -22,7 +22,7 @@ from .frames import differences, input_frame
 from .plan import Plan
 from .progress import Progress
 from .staging import conform
-from .state_store import check_groups, set_up
+from .state_store import set_up
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,7 +70,6 @@ class Run(PullEngine):
         self._feeds = feeds
         try:
             self._session = session = self._engine.session()
-            self._groups = set_up(session, self.plan.key_groups, local=self._engine.master.startswith("local"))
             self._frame = self._analysed(session, query)
             self._check_columns(self._frame)
             self._engine.check_streams(session, self._frame, self.plan.mode)
@@ -100,7 +99,8 @@ class Run(PullEngine):
             elif predecessor is not None:
                 assert predecessor.directory is not None
                 carry(predecessor.directory, directory, batch)
-            check_groups(self.plan.name, directory, self._groups)
+            local = self._engine.master.startswith("local")
+            set_up(self._session, self.plan.name, self.plan.key_groups, directory, local=local)
             place = directory.as_uri()
             writer, self._keys[OUT] = self._engine.deliver(self._frame, self.plan, place, self._put_out)
             self._query = writer.outputMode(self.plan.mode).option("checkpointLocation", place).start()

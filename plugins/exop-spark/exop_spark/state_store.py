@@ -14,10 +14,9 @@ if TYPE_CHECKING:
 #: The key groups of a query on a cluster that names no number.
 ON_A_CLUSTER: Final = 4
 _GROUPS: Final = "spark.sql.shuffle.partitions"
+_PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 _ROCKSDB: Final = {
-    "spark.sql.streaming.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
+    _PROVIDER: ("org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"),
     # A micro-batch uploads what it has changed, not the whole state.
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     # The store wants Hadoop's own local file system, not the faster one that the context has.
@@ -26,28 +25,31 @@ _ROCKSDB: Final = {
 }
 
 
-def set_up(session: SparkSession, key_groups: int, *, local: bool) -> int:
-    """Set the key groups of the queries of *session*; with more than one, state is in RocksDB. Return their number.
+def set_up(session: SparkSession, slet: str, key_groups: int, checkpoint: Path, *, local: bool) -> int:
+    """Set the key groups of a query before it starts, and where its state is; return their number.
 
-    In one key group, a small state in the memory of the Java process is faster.
+    A query that has a checkpoint keeps those of then. With several key groups, the state is in RocksDB; in one key
+    group, a small state in the memory of the Java process is faster.
+
+    Raises:
+        PlanError: *key_groups* is another number than that of the checkpoint.
     """
-    groups = key_groups or (1 if local else ON_A_CLUSTER)
-    options = {_GROUPS: str(groups), **(_ROCKSDB if groups > 1 else {})}
-    for name, value in options.items():
+    kept = fixed(checkpoint)
+    groups = int(kept.get(_GROUPS, 0)) or key_groups or (1 if local else ON_A_CLUSTER)
+    if key_groups not in (0, groups):
+        raise PlanError(
+            f"{slet}: its state is in {groups} key groups, which were fixed when it first started, and key_groups is "
+            f"{key_groups}; set key_groups={groups}, or replace it with lose_state=True"
+        )
+    large = "RocksDB" in kept[_PROVIDER] if _PROVIDER in kept else groups > 1
+    for name, value in {_GROUPS: str(groups), **(_ROCKSDB if large else {})}.items():
         session.conf.set(name, value)
     return groups
 
 
-def check_groups(slet: str, checkpoint: Path, groups: int) -> None:
-    """Raise `PlanError` if the state in *checkpoint* is in another number of key groups: Spark would keep that one."""
+def fixed(checkpoint: Path) -> dict[str, str]:
+    """Return the options that Spark has fixed in a checkpoint; none if no micro-batch was begun."""
     offsets = checkpoint / "offsets"
     numbers = [int(one.name) for one in offsets.glob("*") if one.name.isdecimal()] if offsets.is_dir() else []
-    if not numbers:
-        return
-    lines = (offsets / str(max(numbers))).read_text().splitlines()
-    kept = int(json.loads(lines[1]).get("conf", {}).get(_GROUPS, groups)) if len(lines) > 1 else groups
-    if kept != groups:
-        raise PlanError(
-            f"{slet}: its state is in {kept} key groups, which were fixed when it first started, and key_groups is "
-            f"{groups}; set key_groups={kept}, or replace it with lose_state=True"
-        )
+    lines = (offsets / str(max(numbers))).read_text().splitlines() if numbers else []
+    return dict(json.loads(lines[1]).get("conf", {})) if len(lines) > 1 else {}
