@@ -135,7 +135,7 @@ def check(
         raise MeshError(f"the application {mesh.name!r} has no slet; add one with app.add(name, slet)")
     nodes = mesh.nodes.values() if changes is None else _beside(mesh, changes)
     for node in nodes:
-        _check_ports(mesh, node)
+        _check_ports(mesh, node, kinds)
     for group in dict.fromkeys(node.group for node in nodes if node.group is not None):
         check_group(mesh, group, alike=mesh.revision == 0)
     new = None if changes is None else {node.name for node in changes.nodes}
@@ -378,7 +378,7 @@ def _drivers_of(mesh: Mesh, kinds: Mapping[str, type[KindLike]], name: str) -> s
     return drivers
 
 
-def _check_ports(mesh: Mesh, node: Node) -> None:
+def _check_ports(mesh: Mesh, node: Node, kinds: Mapping[str, type[KindLike]]) -> None:
     if isinstance(node.slet.factory, Absent):
         raise MeshError(f"{node.name} cannot run here: {node.slet.factory.refusal}")
     for port, channel in node.ports.items():
@@ -394,7 +394,9 @@ def _check_ports(mesh: Mesh, node: Node) -> None:
                 f"{node.name}.{spec.name} is connected to nothing: give it a channel, "
                 f"app.add({node.name!r}, …, {spec.name}=channel)"
             )
-        if not mesh.producers(to := node.ports[spec.name]) and mesh.channels[to].kind not in ENTERED:
+        kind = mesh.channels[to := node.ports[spec.name]].kind
+        entered = kind in kinds and kinds[kind].entered
+        if not mesh.producers(to) and kind not in ENTERED and not entered:
             raise MeshError(
                 f"{node.name}.{spec.name} reads the channel {to!r}, into which nothing is pushed: give it as an "
                 f"output, app.add(…, out={to}); of a running mesh in the same change, `exop rewire {mesh.name}.NODE "

@@ -121,6 +121,7 @@ class KindLike(Protocol):
     kind: ClassVar[str]
     buffered: ClassVar[bool]
     pull_mode: ClassVar[Literal["take", "read"]]
+    entered: ClassVar[bool]
 
     @classmethod
     def carries(cls, pushed: PortType) -> PortType:

@@ -53,6 +53,7 @@ class Channel(ABC):
         serial: Whether only one driver at a time may push into the channel, because the channel has content or
             partitions.
         pull_mode: Whether a pulling port removes items, or reads the content.
+        entered: Whether items also come from outside of the mesh, so that a channel may have no producer.
         reconfigurable: Whether the settings can be changed while the channel runs (`reconfigure`).
         filled: Whether the content is complete enough to be read; until then, slets that read the channel wait.
         awaited: For each port that waits for the content, the function that wakes its slet.
@@ -78,6 +79,7 @@ class Channel(ABC):
     serial: ClassVar[bool] = True
     pull_mode: ClassVar[PullMode] = "take"
     reconfigurable: ClassVar[bool] = False
+    entered: ClassVar[bool] = False
     filled: bool = True
     live: bool = False
     port_entries: Sequence[Entry] = ()

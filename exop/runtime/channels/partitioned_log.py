@@ -25,6 +25,7 @@ class PartitionedLogChannel(LoggingChannel):
     """
 
     kind: ClassVar[str] = "partitioned_log"
+    entered: ClassVar[bool] = True
     reading: ClassVar[frozenset[str]] = frozenset({"oldest", "readable", "rows", "written"})
 
     def __init__(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from exop.errors import MeshError, StateError
 from exop.model.meshes.partitions import partition_of
@@ -12,6 +12,9 @@ from exop.runtime.channels.base import KeepingChannel
 from exop.runtime.channels.log import wait_for_disk
 from exop.runtime.channels.partitioned import Partitioning, key_reader
 from exop.runtime.dataflow.entry import InFlight
+
+if TYPE_CHECKING:
+    from .range import TopicRange
 
 #: The number of attempts to pass a record to a client without room, before the pusher waits at its safe point.
 TRIES: Final = 100
@@ -26,6 +29,7 @@ class KafkaChannel(KeepingChannel):
     """
 
     kind: ClassVar[str] = "kafka"
+    entered: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -37,6 +41,7 @@ class KafkaChannel(KeepingChannel):
         partitions: int | None = None,
         patience: float = 10.0,
         client: dict[str, str] | None = None,
+        start: Literal["newest", "oldest"] = "newest",
     ) -> None:
         super().__init__(name)
         if (by is None) != (partitions is None):
@@ -45,7 +50,8 @@ class KafkaChannel(KeepingChannel):
         if by is not None and partitions is not None:
             self.partitioning = Partitioning(name, by, partitions)
         self._topic, self._brokers, self._client, self._patience = topic, brokers, client or {}, patience
-        self._key, self._number = key_reader(by), partitions
+        self._key, self._number, self._start = key_reader(by), partitions, start
+        self._range: TopicRange | None = None
         self._begun: tuple[Any, int] = (None, 0)
 
     def open(self) -> None:
@@ -62,14 +68,41 @@ class KafkaChannel(KeepingChannel):
             )
 
     def close(self) -> None:
-        """Wait for acknowledgements, and close the client."""
+        """Wait for acknowledgements, and close the clients."""
         self._writer.close(self._patience)
+        if self._range is not None:
+            self._range.close()
 
     def native(self, engine: str) -> Mapping[str, Any] | None:
-        """Return the options of Spark's Kafka source (`format("kafka")`)."""
+        """Return what Spark's tasks need to read the topic themselves."""
         if engine != "spark":
             return None
-        return {"format": "kafka", "kafka.bootstrap.servers": self._brokers, "subscribe": self._topic}
+        return {"format": "kafka", "brokers": self._brokers, "topic": self._topic, "client": self._client}
+
+    def oldest(self) -> dict[str, int]:
+        """Return where an engine begins: behind the last record, or with `start="oldest"` at the first one."""
+        return self._read().ends(oldest=self._start == "oldest")
+
+    def written(self) -> dict[str, int]:
+        """Return the ends of the partitions behind all that was pushed, when that is acknowledged."""
+        self._writer.deliver(self._patience)
+        return self._read().ends()
+
+    def readable(self) -> dict[str, int]:
+        """Return the ends of the partitions."""
+        return self._read().ends()
+
+    def rows(self, since: Mapping[str, int]) -> list[Any]:
+        """Return the values of the records from these offsets on, for a slet that takes the place of an engine."""
+        return [*self._read().values(since, self.written())]
+
+    def _read(self) -> TopicRange:
+        # Imported lazily: only an engine that reads the topic itself needs it.
+        from .range import TopicRange
+
+        if self._range is None:
+            self._range = TopicRange(self._writer.link, self._client)
+        return self._range
 
     def sync(self) -> None:
         """Wait until the records that the checkpoint counts are acknowledged, while the stream runs."""

@@ -73,12 +73,25 @@ def test_a_field_needs_a_number_of_partitions(given):
 
 
 def test_spark_reads_the_topic_itself(opened):
-    """The reference has the options of Spark's Kafka source; other engines get none."""
-    channel, _, _ = opened()
-    brokers = channel._brokers
-    reference = {"format": "kafka", "kafka.bootstrap.servers": brokers, "subscribe": "numbers"}
-    assert channel.native("spark") == reference
+    """It gets the address, and how far the partitions reach; other engines get none."""
+    channel, entry, _ = opened(by="xway", partitions=4, client={"fetch.wait.max.ms": "10"})
+    reference = {"format": "kafka", "brokers": channel._brokers, "topic": "numbers"}
+    assert channel.native("spark") == {**reference, "client": {"fetch.wait.max.ms": "10"}}
     assert channel.native("duckdb") is None
+    entry.push_batch([Car(n % 13, n) for n in range(50)])
+    since = channel.written()
+    assert sum(since.values()) == 50
+    assert channel.readable() == channel.oldest() == since
+    entry.push(Car(1, 50))
+    assert channel.rows(since) == [[{"xway": 1, "speed": 50}]]
+
+
+def test_an_engine_may_begin_at_the_oldest_record(cluster, opened):
+    """Whatever was written before the application."""
+    cluster.fill("numbers", 2, [b"{}", b"{}"])
+    channel, _, _ = opened(start="oldest")
+    assert channel.oldest() == {"0": 0, "1": 0, "2": 0, "3": 0}
+    assert channel.readable() == {"0": 0, "1": 0, "2": 2, "3": 0}
 
 
 def test_a_full_client_takes_nothing_twice(cluster, opened):

@@ -222,12 +222,16 @@ class NativeFeed(Feed):
 
     @property
     def lag(self) -> int:
-        """The number of written rows whose results are not sent; while it is held, of those that Spark has begun."""
+        """The number of rows whose results are not sent: of those that may be read, or until the end are to be.
+
+        While it is held, or does not know yet where to begin, only of those that Spark has begun.
+        """
         begin = self._out if self._out is not None else self._beginning()
-        if begin is None or (self._held and self._at is None):
+        if begin is None or (self._at is None and not self._may_read):
             return 0
-        end = self._at if self._held and self._at is not None else self._channel.written()
-        return _count(begin, end) + (0 if self._held else len(self._moments))
+        if not self._may_read:
+            return _count(begin, self._at or begin)
+        return _count(begin, self._readable if self._stop is None else self._stop) + len(self._moments)
 
     @property
     def _may_read(self) -> bool:

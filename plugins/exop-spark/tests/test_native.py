@@ -115,6 +115,8 @@ def test_what_no_checkpoint_counts_is_not_read(feeds, channel):
     end = step(feed, step(feed, {}))
     assert end["at"] == {"0": 4, "1": 4}
     assert feed.latest(end, None, 0) == end
+    assert feed.lag == 0
+    feed.end()
     assert feed.lag == 10
 
 

@@ -2,7 +2,9 @@
 
 import pyarrow as pa
 import pytest
-from exop_spark.native_source import Mark, NativeReader, Slice, read_log
+from confluent_kafka import Producer
+from exop_kafka import MockCluster
+from exop_spark.native_source import Mark, NativeReader, Slice, read_log, read_topic
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from exop import Punctuation
@@ -59,3 +61,20 @@ def test_the_reader_makes_tickets_of_offsets(monkeypatch, log):
     assert found.to_pylist() == [{"key": 4, "text": "e", "_row": 0}, {"key": 5, "text": "f", "_row": 0}]
     (found,) = reader.read(mark)
     assert found.to_pylist() == [{"key": 9, "text": None, "_row": -1}]
+
+
+def test_a_task_reads_its_range_of_a_topic():
+    """The values are JSON objects; fields that the query does not have are left out, missing ones are empty."""
+    values = [b'{"key":%d,"text":"t%d","more":[1]}' % (n, n) for n in range(9)] + [b'{"key":9}']
+    with MockCluster({"rows": 2}) as cluster:
+        producer = Producer({"bootstrap.servers": cluster.brokers, "linger.ms": 1})
+        for value in values:
+            producer.produce("rows", value, partition=1)
+        assert producer.flush(60) == 0
+        reference = {"format": "kafka", "brokers": cluster.brokers, "topic": "rows", "client": {}}
+        found = [*read_topic(Slice(reference, "1", 7, 10), PLAIN)]
+    assert [row for batch in found for row in batch.to_pylist()] == [
+        {"key": 7, "text": "t7"},
+        {"key": 8, "text": "t8"},
+        {"key": 9, "text": None},
+    ]

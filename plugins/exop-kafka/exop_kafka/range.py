@@ -1,0 +1,78 @@
+"""`TopicRange`: the ends of the partitions of a topic, and the records of a range, for engines that read by offsets."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+from confluent_kafka import Consumer, TopicPartition
+
+from .errors import BrokersAway
+from .link import ANSWER, Link
+
+#: Seconds without a record after which reading a range fails, and the records of one call.
+PATIENCE: Final = 60.0
+LOT: Final = 10_000
+
+
+class TopicRange:
+    """One consumer of a topic, without a group; any thread may call it."""
+
+    def __init__(self, link: Link, client: Mapping[str, str]) -> None:
+        self._link, self._turn = link, threading.Lock()
+        own = {"group.id": "exop", "enable.auto.commit": False, "auto.offset.reset": "error"}
+        self._consumer: Any = link.opened(Consumer, link.options(own, client))
+        self._partitions: list[int] | None = None
+        self._known: dict[str, int] = {}
+
+    def close(self) -> None:
+        """Close the client."""
+        with self._turn:
+            self._consumer.close()
+
+    def ends(self, *, oldest: bool = False) -> dict[str, int]:
+        """Return the offset behind the last record of each partition, or with *oldest* of the first one.
+
+        While no broker answers, return the latest answer.
+
+        Raises:
+            BrokersAway: no broker has ever answered.
+        """
+        with self._turn:
+            self._partitions = self._partitions or self._link.partitions(self._consumer, ANSWER)
+            found = {}
+            for one in self._partitions or ():
+                ends = self._link.ends(self._consumer, one, ANSWER)
+                if ends is not None:
+                    found[str(one)] = ends[0 if oldest else 1]
+            if self._partitions is None or (not oldest and len(found) < len(self._partitions) and not self._known):
+                cure = "start the brokers, or correct their address"
+                raise self._link.error(BrokersAway, "the ends of the topic are not known", cure)
+            if oldest:
+                return found
+            self._known |= found
+            return dict(self._known)
+
+    def values(self, begin: Mapping[str, int], end: Mapping[str, int]) -> Iterator[list[Any]]:
+        """Yield the values of the records from *begin* up to *end*, partition by partition, decoded from JSON.
+
+        Raises:
+            BrokersAway: no broker answers.
+        """
+        for part, after in end.items():
+            at = begin.get(part, 0)
+            with self._turn:
+                if at < after:
+                    self._consumer.assign([TopicPartition(self._link.topic, int(part), at)])
+                while at < after:
+                    found = self._consumer.consume(LOT, PATIENCE)
+                    if not found:
+                        raise self._link.error(BrokersAway, f"no record came within {PATIENCE:g} s", "try again")
+                    for one in found:
+                        if one.error() is not None:
+                            self._link.check(one.error(), f"partition {part}")
+                    at = found[-1].offset() + 1
+                    yield [msgspec.json.decode(one.value()) for one in found if one.offset() < after]
+                self._consumer.unassign()
