@@ -100,6 +100,7 @@ class Run(PullEngine):
                 assert predecessor.directory is not None
                 carry(predecessor.directory, directory, batch)
             local = self._engine.master.startswith("local")
+            assert self._session is not None
             set_up(self._session, self.plan.name, self.plan.key_groups, directory, local=local)
             place = directory.as_uri()
             writer, self._keys[OUT] = self._engine.deliver(self._frame, self.plan, place, self._put_out)
