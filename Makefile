@@ -32,6 +32,7 @@ test: $(READY)   ## style, types, floors, and all tests, in two processes (5 min
 test-all: test   ## all of that, then long campaigns: any changes in any order, RUNS=1000 cases of each kind of fault (an hour)
 	EXOP_STRESS=300 $(BIN)/python -m pytest -k a_long_campaign tests/change tests/hosts tests/mesh
 	EXOP_NAMESPACES=1 $(BIN)/python -m pytest -rs tests/hosts/test_namespaces.py
+	EXOP_ISOLATED=1 $(BIN)/python -m pytest tests/engine/test_isolated.py
 	@mkdir -p $(RECORDS)
 	@for name in $(CAMPAIGNS); do \
 	  $(BIN)/python -m bench $$name --runs $(RUNS) --record $(RECORDS)/$$name.jsonl --check || exit 1; \

@@ -32,6 +32,7 @@
     + FeedClosed                the query that reads a feed has stopped
     + QueryError                an engine refuses or cannot run a query
       - QueryInterrupted          a call of an engine took too long
+      - WorkerLost                the worker process of an engine has ended
   x RegistryError
     + FilterSyntaxError         a filter is invalid
     + ServiceGone               a service was unregistered
@@ -50,7 +51,7 @@
   x ChannelClosed, ChannelFull  control flow of ports, without a common base class except the root
 
 The attributes of an error are its facts (`error.port`, `error.known`). The message is composed from the facts, and
-states the remedy. Errors are sent to other processes as the class name and the facts, never as a pickle.
+states the remedy. Errors are sent to other platforms as the class name and the facts, never as a pickle.
 """
 
 from __future__ import annotations
@@ -316,6 +317,15 @@ class QueryInterrupted(QueryError):
     @property
     def _reason(self) -> str:
         return f"interrupted after {self.facts['limit']:g} s; correct the query, or raise the setting `time_limit`"
+
+
+class WorkerLost(QueryError):
+    """The worker process of an engine has ended: `slet`, `port`, `query`, `problem`."""
+
+    @property
+    def _reason(self) -> str:
+        cure = "the next call starts another one with the state before this call"
+        return f"the worker process of the engine was lost: {self.facts['problem']}; {cure}"
 
 
 class RegistryError(ExopError):

@@ -149,6 +149,13 @@ SAMPLES: Final[dict[str, tuple[dict[str, Any], str]]] = {
         {"slet": "sql", "port": "rows", "query": "SELECT 1", "limit": 2.5},
         "sql.rows: interrupted after 2.5 s; correct the query, or raise the setting `time_limit`\n  SELECT 1",
     ),
+    "WorkerLost": (
+        {"slet": "sql", "port": "rows", "query": "SELECT 1", "problem": "it ended with SIGKILL"},
+        (
+            "sql.rows: the worker process of the engine was lost: it ended with SIGKILL; "
+            "the next call starts another one with the state before this call\n  SELECT 1"
+        ),
+    ),
     "RegistryError": ({"text": "no"}, "no"),
     "FilterSyntaxError": (
         {"filter": "(a=", "position": 3, "problem": "a value ends at ')'"},

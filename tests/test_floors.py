@@ -47,6 +47,7 @@ CONFINED = {
         "engine/columns.py",
         "engine/feed.py",
         "engine/pull_slet.py",
+        "engine/worker.py",
         "engine/groups.py",
     ),
     "pyspark": (),

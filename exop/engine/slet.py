@@ -8,10 +8,10 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from math import inf
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Literal, Self
 
 from exop.engine.engine import Engine, EngineState
-from exop.errors import QueryError, QueryInterrupted, StoredStateError
+from exop.errors import QueryError, QueryInterrupted, SettingError, StoredStateError
 from exop.model.items import EndOfStream, Punctuation
 from exop.model.slets.slet import Slet, spec_of
 from exop.runtime.supervision.watchdog import SAMPLER
@@ -37,11 +37,16 @@ class EngineSlet(Slet):
     Attributes:
         query: The text of the query.
         time_limit: The maximum number of seconds for one call of the engine, which is then interrupted; 0: no limit.
+        isolation: Where the engine runs: in the threads of the platform, or in a worker process, which is killed if an
+            interrupt has no effect within 2 seconds, or if it takes too much memory.
+        memory_limit: The maximum number of bytes of the worker process; 0: no limit.
         engine: The open engine.
     """
 
     query: str
     time_limit: float = 60.0
+    isolation: Literal["thread", "process"] = "thread"
+    memory_limit: int = 0
     state: EngineState
     reopens: ClassVar[bool] = True
     #: A call of an engine costs far more than a row: a queue passes all rows that wait, up to this number.
@@ -132,13 +137,24 @@ class EngineSlet(Slet):
 
     def _opened(self) -> Engine:
         """Return a new engine with the query."""
-        engine = self.make_engine()
+        engine = self._made()
         try:
             engine.compile(self.query)
         except Exception as error:
             engine.close()
             raise self._error("", error) from error
         return engine
+
+    def _made(self) -> Engine:
+        if self.isolation == "thread":
+            if self.memory_limit:
+                problem = "an engine in the platform's process has no limit; set isolation='process'"
+                raise SettingError(place=spec_of(type(self)).name, setting="memory_limit", problem=problem)
+            return self.make_engine()
+        from exop.engine.isolated import IsolatedEngine  # most engines need no process
+
+        settings = {name: getattr(self, name) for name in spec_of(type(self)).settings}
+        return IsolatedEngine(type(self), settings, self.memory_limit)
 
     def _restore(self, engine: Engine, state: EngineState) -> None:
         """Let *engine* continue with the snapshot in a memento, if there is one."""
@@ -181,7 +197,7 @@ class EngineSlet(Slet):
         if getattr(self, "_interrupted", False):
             return QueryInterrupted(**facts, limit=self.time_limit)
         if isinstance(error, QueryError):
-            return QueryError(**{**error.facts, **facts})
+            return type(error)(**{**error.facts, **facts})
         return QueryError(**facts, problem=error_text(error))
 
     def _check_limit(self) -> bool:

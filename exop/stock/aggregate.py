@@ -28,6 +28,8 @@ class Aggregate(AggregateSlet, name="aggregate"):
         window: The length of a window in the unit of the time; 0: no windows.
         slide: The distance between two windows; by default the length of a window.
         time_limit: The maximum number of seconds for one call of the engine; 0: no limit.
+        isolation: `process` runs the engine in a worker process.
+        memory_limit: The maximum number of bytes of the worker process; 0: no limit.
     """
 
     def make_aggregate(self, aggregation: Aggregation) -> Engine:

@@ -88,7 +88,7 @@ class Suite:
     other: ClassVar[Mapping[str, Any]]
     wrong: ClassVar[Mapping[str, Any]]
     position: ClassVar[int | None] = None
-    #: Settings with which an engine accepts less than a thousand rows that it cannot emit.
+    #: Settings with which an engine accepts less than 400 rows that it cannot emit.
     bounds: ClassVar[Mapping[str, Any]] = {}
 
     def row(self, number: int) -> Any:
@@ -126,7 +126,7 @@ class Suite:
         """The queue before the engine fills up; then the rows arrive in order."""
         with self._running(**self.bounds) as (platform, mesh):
             suspended = platform.apply(mesh.suspend("note"))
-            _Run.limit = 1_000
+            _Run.limit = 400
             driver = platform.deployment("suite").components["rows"].driver
             _until(lambda: driver is not None and (driver.waits_at is not None or driver.held_by is not None))
             platform.apply(suspended.resume("note"))

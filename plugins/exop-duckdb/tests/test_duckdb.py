@@ -11,7 +11,7 @@ import pytest
 from exop_duckdb import DuckDbSql
 
 from exop import Punctuation
-from exop.errors import QueryError, SettingError
+from exop.errors import QueryError, QueryInterrupted, SettingError
 from exop.model.slets.slet import spec_of
 from exop.testing import feed
 from exop.testing import open as open_slet
@@ -225,3 +225,18 @@ def test_one_query_text_has_the_same_results_on_spark_and_here():
     results = [sorted(map(repr, (row for row in found if isinstance(row, dict)))) for found in (here, there)]
     assert results[0] == results[1]
     assert len(results[0]) == 3
+
+
+def test_a_query_runs_in_a_process_of_its_own():
+    """With the same results and errors; one that does not return is interrupted there."""
+    isolated = {"columns": "number bigint", "out_columns": "number bigint", "isolation": "process"}
+    batch = pa.RecordBatch.from_pydict({"number": [3, 1]})
+    with open_slet(DuckDbSql, query="SELECT number + 1 AS number FROM rows ORDER BY 1", **isolated) as slet:
+        assert rows([*slet.rows(batch)]) == [{"number": 2}, {"number": 4}]
+    with open_slet(DuckDbSql, query=ENDLESS, time_limit=0.2, **isolated) as slet:
+        with pytest.raises(QueryInterrupted, match=r"interrupted after 0\.2 s"):
+            slet.rows(batch)
+        assert slet.metrics()["worker_starts"] == 1
+    with pytest.raises(QueryError, match="numbr") as caught:
+        DuckDbSql.deep_check({"query": "SELECT numbr AS number FROM rows", **isolated}, {})
+    assert caught.value.position == 7

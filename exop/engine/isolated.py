@@ -1,0 +1,245 @@
+"""`IsolatedEngine`: runs an `Engine` in a worker process, which is killed if it hangs or takes too much memory."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from multiprocessing import Pipe
+from pathlib import Path
+from typing import Any, Final
+
+from exop.engine.engine import Engine
+from exop.engine.worker import dump
+from exop.errors import SettingError, WorkerLost
+from exop.runtime.supervision.watchdog import SAMPLER
+
+#: The seconds from an interrupt, or a request to close, until the worker process is killed.
+GRACE: Final = 2.0
+#: The maximum number of seconds for each call that is repeated in a new worker process.
+REPEAT: Final = 60.0
+#: Calls since the last snapshot are stored up to this number of bytes, or the size of the snapshot if it is larger.
+STORED: Final = 32 * 2**20
+
+
+class IsolatedEngine(Engine):
+    """An engine in a worker process.
+
+    If the process ends, the call in progress raises `WorkerLost`, and the next call starts a new process with the state
+    before the failed call: the last snapshot, and all successful calls since then are repeated, whose results are
+    dropped. Engines must therefore be deterministic. When the stored calls are larger than the state, a new snapshot
+    replaces them, so that both cost no more than the input.
+
+    Args:
+        slet: The class whose `make_engine` makes the engine; it must be importable.
+        settings: The settings of the slet.
+        memory_limit: The maximum number of bytes of the process; 0: no limit.
+    """
+
+    def __init__(self, slet: type, settings: Mapping[str, Any], memory_limit: int) -> None:
+        try:
+            if pickle.loads(kind := pickle.dumps(slet)) is not slet or slet.__module__ == "__main__":
+                raise AttributeError(f"{slet.__qualname__} is defined in the main program")
+        except (AttributeError, ImportError, pickle.PicklingError) as error:
+            problem = f"a worker process cannot import the slet: {error}; define its class in a module"
+            raise SettingError(place=slet.__name__, setting="isolation", problem=problem) from error
+        if memory_limit and not _resident(os.getpid()):
+            raise SettingError(place=slet.__name__, setting="memory_limit", problem="it is supported only on Linux")
+        self._first = dump((sys.path, kind, dict(settings)))
+        self._limit, self._over = memory_limit, 0.0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._number, self._busy, self._interrupted, self._reason = 0, False, 0.0, ""
+        self._query, self._snapshot = "", (b"", 0)
+        self._calls: deque[tuple[str, tuple[Any, ...]]] = deque()
+        self._stored, self._starts = 0, 0
+        self._metrics: dict[str, int | float | str] = {}
+        self._closed, self._sending = False, threading.Lock()
+
+    def compile(self, query: str) -> None:
+        """Start the process, and check the query there."""
+        self._query = query
+        self._start()
+        if self._limit:
+            SAMPLER.add(self._check_memory)
+
+    def push(self, port: str, batch: Any) -> Iterable[Any]:
+        """Process a batch in the process."""
+        found: list[Any] = self._applied("push", port, batch)
+        return found
+
+    def advance(self, time: float) -> Iterable[Any]:
+        """Return the results that are final in the process."""
+        found: list[Any] = self._applied("advance", time)
+        return found
+
+    def snapshot(self) -> bytes:
+        """Return the whole state, which replaces the stored calls."""
+        found: bytes = self._called("snapshot")
+        self._snapshot, self._stored = (found, self.version), 0
+        self._calls.clear()
+        return found
+
+    def restore(self, state: bytes, version: int) -> None:
+        """Replace the whole state."""
+        self._called("restore", state, version)
+        self._snapshot, self._stored = (state, version), 0
+        self._calls.clear()
+
+    def interrupt(self) -> None:
+        """Interrupt the call in the process; kill the process if the call has not ended after `GRACE` seconds."""
+        if not self._busy:  # it starts, and repeats calls
+            return
+        self._interrupted = self._interrupted or time.monotonic()
+        if time.monotonic() >= self._interrupted + GRACE:
+            self._kill("it did not react to an interrupt")
+        else:
+            with suppress(OSError):
+                self._send_interrupt()
+
+    def _send_interrupt(self) -> None:
+        if self._sending.acquire(blocking=False):  # otherwise the process does not even accept its call
+            try:
+                self._connection.send_bytes(dump((self._number, "interrupt", ())))
+            finally:
+                self._sending.release()
+
+    def close(self) -> None:
+        """End the process."""
+        self._closed = True
+        self._end()
+
+    def metrics(self) -> dict[str, int | float | str]:
+        """Return the metrics of the engine after the last call, the memory of the process, and how often it started."""
+        process = self._process
+        memory = _resident(process.pid) if process is not None else 0
+        return {**self._metrics, "worker_memory": memory, "worker_starts": self._starts}
+
+    def _applied(self, method: str, *given: Any) -> Any:
+        """Return the results of a call that changes the state, and store the call."""
+        found = self._called(method, *given)
+        self._calls.append((method, given))
+        batch = given[-1]
+        self._stored += getattr(batch, "nbytes", 0) or 100 * (len(batch) if isinstance(batch, list) else 1)
+        if self._stored > max(STORED, len(self._snapshot[0])):
+            self.snapshot()
+        return found
+
+    def _called(self, method: str, *given: Any) -> Any:
+        """Return the result of a call, for which a process is started if the last one has ended."""
+        if self._process is not None and self._process.poll() is not None:
+            self._end()  # between two calls
+        if self._process is None:
+            self._start()
+        self._busy = True
+        try:
+            return self._request(method, *given)
+        finally:
+            self._busy, self._interrupted = False, 0.0
+
+    def _request(self, method: str, *given: Any, timeout: float | None = None) -> Any:
+        """Send a call, and return the result.
+
+        Raises:
+            WorkerLost: the process has ended, or does not answer in time.
+        """
+        self._number += 1
+        try:
+            with self._sending:
+                self._connection.send_bytes(dump((self._number, method, given)))
+            if not self._connection.poll(timeout):
+                self._kill(f"{method}() took longer than {timeout:g} s after a restart")
+            found, error, self._metrics = pickle.loads(self._connection.recv_bytes())
+        except (EOFError, OSError) as lost:
+            raise self._lost() from lost
+        if error is None:
+            return found
+        if self._over:  # interrupted because of its memory, which only the system takes back
+            self._kill(self._reason)
+            raise self._lost()
+        raise error
+
+    def _start(self) -> None:
+        """Start a process, and let it take over the state before the call that has failed."""
+        self._connection, theirs = Pipe()
+        lifeline, self._lifeline = os.pipe()
+        program = f"from exop.engine.worker import main; main({theirs.fileno()}, {lifeline})"
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", program],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(), lifeline),
+                start_new_session=True,
+            )
+        os.close(lifeline)
+        self._starts, self._reason, self._over = self._starts + 1, "", 0.0
+        try:
+            self._connection.send_bytes(self._first)
+            self.name, self.version = self._request("make", timeout=REPEAT)  # type: ignore[misc]
+            self._request("compile", self._query, timeout=REPEAT)
+            if self._snapshot[0]:
+                self._request("restore", *self._snapshot, timeout=REPEAT)
+            for method, given in self._calls:
+                self._request(method, *given, timeout=REPEAT)
+        except BaseException:
+            self._end()
+            raise
+
+    def _check_memory(self) -> bool:
+        """Interrupt the call of a process that takes too much memory, then kill it; return whether it is observed."""
+        process = self._process
+        if process is None or (size := _resident(process.pid)) <= self._limit:
+            self._over = 0.0 if not self._busy else self._over
+            return not self._closed
+        taken, limit = size / 2**20, self._limit / 2**20
+        self._reason = f"it took {taken:.0f} MiB of memory, and its `memory_limit` is {limit:.0f} MiB"
+        self._over = self._over or time.monotonic()
+        if size > 2 * self._limit or time.monotonic() >= self._over + GRACE:
+            self._kill(self._reason)
+        else:
+            self.interrupt()
+        return not self._closed
+
+    def _kill(self, reason: str) -> None:
+        self._reason = reason
+        process = self._process
+        if process is not None and process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+    def _lost(self) -> WorkerLost:
+        """Return the error for a process that has ended."""
+        process = self._process
+        assert process is not None
+        self._end()
+        code = process.returncode
+        how = signal.Signals(-code).name if code < 0 else f"status {code}"
+        return WorkerLost(problem=self._reason or f"it ended with {how}")
+
+    def _end(self) -> None:
+        """Let the process end, or kill it, and release what belongs to it."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        self._connection.close()
+        try:
+            process.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        os.close(self._lifeline)
+
+
+def _resident(process: int) -> int:
+    """Return the memory of a process in bytes; 0 if it is unknown."""
+    try:
+        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):
+        return 0

@@ -1,0 +1,160 @@
+"""Engines in worker processes: interrupted, killed, and started again with their state."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pytest
+
+from exop import Batch, EndOfStream, Punctuation, input_port
+from exop.engine import EngineSlet, isolated
+from exop.engine.worker import dump
+from exop.errors import QueryInterrupted, SettingError, WorkerLost
+from exop.testing import open as open_slet
+from exop.testing.engine_suite import EngineSuite
+from tests.engine.isolated_slets import Counting, Numbered
+from tests.rig import eventually
+
+
+@pytest.mark.skipif("EXOP_ISOLATED" not in os.environ, reason="it starts many processes: EXOP_ISOLATED=1")
+class TestNumbered(EngineSuite):
+    """The conformance suite in worker processes."""
+
+    slet = Numbered
+    settings: ClassVar[dict[str, Any]] = {"query": "all"}
+    wrong: ClassVar[dict[str, Any]] = {"query": "some"}
+    position = 0
+    endless: ClassVar[dict[str, Any]] = {"query": "hang"}
+    poison = "fail"
+
+
+def test_a_query_that_hangs_is_interrupted():
+    """The interrupt reaches the process; the mesh continues."""
+    TestNumbered().test_a_query_that_hangs_is_interrupted()
+
+
+def numbers(results: Any) -> list[int]:
+    """The numbers of the results."""
+    return [number for batch in results for number, _ in batch]
+
+
+def process(slet: Numbered) -> int:
+    """The worker process."""
+    return slet.engine._process.pid  # type: ignore[attr-defined]
+
+
+def test_a_process_that_is_killed_from_outside_loses_nothing():
+    """The next call has the state of before: the last snapshot, and the calls since then."""
+    with open_slet(Numbered, query="all") as slet:
+        assert numbers(slet.rows(["a", "b"])) == [1, 2]
+        slet.flush()
+        for number in (3, 4):
+            assert numbers(slet.rows(["c"])) == [number]
+            before = process(slet)
+            assert before != os.getpid()
+            os.killpg(before, signal.SIGKILL)
+            eventually(lambda: slet.engine._process.poll() is not None)
+        assert numbers(slet.rows(["d"])) == [5]
+        assert slet.metrics() | {"worker_starts": 3, "count": 5} == slet.metrics()
+
+
+def test_a_process_that_ends_in_a_call_fails_the_input():
+    """The error names the slet, the port, the query and the reason; the state is that of before the input."""
+    with open_slet(Numbered, query="all") as slet:
+        assert numbers(slet.rows(["a"])) == [1]
+        with pytest.raises(WorkerLost, match=r"numbered\.rows: .* it ended with status 3; .*\n  all"):
+            slet.rows(["exit"])
+        assert numbers(slet.rows(["b"])) == [2]
+
+
+def test_an_engine_that_ignores_an_interrupt_is_killed(monkeypatch: pytest.MonkeyPatch):
+    """Also one that never gives up the interpreter's lock."""
+    monkeypatch.setattr(isolated, "GRACE", 0.1)
+    monkeypatch.setattr("exop.engine.slet._AGAIN", 0.1)
+    with open_slet(Numbered, query="all", time_limit=0.2) as slet:
+        slet.time_limit = 60.0
+        assert numbers(slet.rows(["a"])) == [1]
+        slet.time_limit = 0.1
+        with pytest.raises(QueryInterrupted, match=r"numbered\.rows: interrupted after 0\.1 s") as caught:
+            slet.rows(["hang in C"])
+        assert "it did not react to an interrupt" in str(caught.value.__cause__)
+        slet.time_limit = 60.0
+        assert numbers(slet.rows(["b"])) == [2]
+
+
+def test_an_engine_that_takes_too_much_memory_is_killed(monkeypatch: pytest.MonkeyPatch):
+    """The input fails with the memory that it took, and the next one is processed."""
+    monkeypatch.setattr(isolated, "GRACE", 0.1)
+    with open_slet(Numbered, query="all", memory_limit=200 * 2**20) as slet:
+        assert numbers(slet.rows(["a"])) == [1]
+        with pytest.raises(WorkerLost, match=r"it took \d+ MiB of memory, and its `memory_limit` is 200 MiB"):
+            slet.rows(["take memory"])
+        assert numbers(slet.rows(["b"])) == [2]
+
+
+def test_stored_calls_are_replaced_by_a_snapshot(monkeypatch: pytest.MonkeyPatch):
+    """They never take more than the bound, or the state if it is larger."""
+    monkeypatch.setattr(isolated, "STORED", 250)
+    with open_slet(Numbered, query="all") as slet:
+        for _ in range(5):
+            slet.rows(["a"])
+        assert (len(slet.engine._calls), slet.engine._snapshot[0]) == (2, b"3")  # type: ignore[attr-defined]
+
+
+def test_a_process_ends_with_its_platform():
+    """Also if the engine never returns, since the system kills it."""
+    program = """
+import threading
+from tests.engine.isolated_slets import Numbered
+from exop.testing import open
+with open(Numbered, query="all") as slet:
+    print(slet.engine._process.pid, flush=True)
+    slet.rows(["hang in C"])
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as platform:
+        worker = int(platform.stdout.readline())
+        platform.kill()
+
+    def gone() -> bool:
+        try:
+            with open(f"/proc/{worker}/stat") as stat:
+                return stat.read().rpartition(")")[2].split()[0] == "Z"
+        except FileNotFoundError:
+            return True
+
+    eventually(gone)
+
+
+def test_record_batches_travel_as_they_are():
+    """Only the rows of a slice."""
+    batch = pa.RecordBatch.from_pydict({"x": range(100_000)})
+    message = dump(["rows", batch.slice(5, 3)])
+    assert len(message) < 2_000
+    import pickle
+
+    assert pickle.loads(message)[1].to_pydict() == {"x": [5, 6, 7]}
+
+
+def test_settings_that_cannot_be_are_refused():
+    """A limit without a process, and a class that no process can import."""
+    with (
+        pytest.raises(SettingError, match="set isolation='process'"),
+        open_slet(Numbered, query="all", isolation="thread", memory_limit=1),
+    ):
+        pass
+
+    class Local(EngineSlet):
+        def make_engine(self) -> Counting:
+            return Counting()
+
+        @input_port
+        def rows(self, rows: Batch[Any] | Punctuation | EndOfStream) -> Any:
+            return self.take("rows", rows)
+
+    with pytest.raises(SettingError, match="cannot import the slet"):
+        Local.deep_check({"query": "all", "isolation": "process"}, {})
