@@ -11,6 +11,21 @@ from tests.rig import Rig, threads_leave
 settings.register_profile("exop", deadline=None, derandomize=True)
 settings.load_profile("exop")
 
+#: Parts of the names of the tests that take longest; the plugin's tests keep one Spark running for all others.
+LONGEST = (
+    "plugins/exop-spark",
+    "spark",
+    "tests/recovery/",
+    "tests/change/test_any_",
+    "tests/change/test_planted",
+    "tests/bench/",
+    "tests/runtime/channels/test_connector_machine",
+    "tests/change/test_hanging",
+    "tests/remoting/test_peer_attacks",
+    "tests/hosts/",
+    "plugins/exop-kafka",
+)
+
 # A suite that runs in the background ignores Ctrl-C, and its children would: what they do with it is tested.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -23,10 +38,14 @@ def pytest_xdist_make_scheduler(config, log):
 
     class ByFile(LoadFileScheduling):
         def _split_scope(self, nodeid):
-            file, _, _ = nodeid.partition("::")
-            return "spark" if "spark" in file else file
+            return "spark" if "spark" in nodeid else nodeid.partition("::")[0]
 
     return ByFile(config, log)
+
+
+def pytest_collection_modifyitems(items):
+    """Put the tests that take longest first: the processes end at the same time, and none waits for another one."""
+    items.sort(key=lambda item: next((at for at, part in enumerate(LONGEST) if part in item.nodeid), len(LONGEST)))
 
 
 @pytest.fixture

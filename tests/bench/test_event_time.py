@@ -107,20 +107,20 @@ def items_tell_the_time_too(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "plant",
+    ("plant", "known"),
     [
-        closed_by_an_item,
-        largest_counts,
-        late_by_one,
-        memento_forgotten,
-        another_delay_is_ignored,
-        columns_are_late_as_a_whole,
-        late_and_not_counted,
-        items_tell_the_time_too,
+        (closed_by_an_item, 0),
+        (largest_counts, 0),
+        (late_by_one, 0),
+        (memento_forgotten, 10),
+        (another_delay_is_ignored, 15),
+        (columns_are_late_as_a_whole, 0),
+        (late_and_not_counted, 7),
+        (items_tell_the_time_too, 0),
     ],
 )
-def test_a_planted_mistake_is_found(monkeypatch, plant: Callable[[pytest.MonkeyPatch], None]):
-    """The comparison is worth something."""
+def test_a_planted_mistake_is_found(monkeypatch, plant: Callable[[pytest.MonkeyPatch], None], known: int):
+    """The comparison is worth something; the case in which the mistake shows comes first."""
     plant(monkeypatch)
-    found = next(filter(None, (failures(timed_case, 1, seed) for seed in range(CASES))))
+    found = next(filter(None, (failures(timed_case, 1, seed) for seed in (known, *range(CASES)))))
     assert "AssertionError: " in found[0]

@@ -260,7 +260,7 @@ def explored(examples, **given):
 @pytest.mark.parametrize("ack", ["received", "done", "stable"])
 def test_no_sequence_of_faults_loses_doubles_or_reorders_events(ack, capacity):
     """Lost connections, duplicates, lost reports, restarts of both halves with and without content."""
-    explored(60, ack=ack, capacity=capacity)
+    explored(40, ack=ack, capacity=capacity)
 
 
 class AcknowledgesEarly(Inbox):
@@ -299,4 +299,5 @@ BUGS = {
 def test_each_planted_bug_is_found(bug):
     """The exploration above would find such a defect."""
     with pytest.raises((AssertionError, ValueError)):
-        explored(2000, faults=BUGS[bug])
+        for examples in (400, 2000):  # what few examples do not show, other ones may
+            explored(examples, faults=BUGS[bug])
