@@ -202,6 +202,13 @@ class PlanTime:
         self._ahead += 1000.0
 
 
+def await_no_host(home: Platform) -> None:
+    """Let a change at its home return without the hosts that have not carried it out."""
+    with home._hosts._news:
+        home._hosts.homes["app"].changing.clear()
+        home._hosts._news.notify_all()
+
+
 class Network:
     """What happens to the messages between platforms."""
 

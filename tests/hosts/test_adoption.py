@@ -11,7 +11,7 @@ from exop.errors import PeerUnreachable, PlanError, UnknownName
 from exop.model.meshes.mesh import Mesh
 from exop.stock.slets import count_up
 from tests.hosts.hosts_rig import SEEN, Network, at_rest, check, check_too, collect, goes_on, hosts, rows, total
-from tests.rig import eventually
+from tests.rig import PATIENCE, eventually
 
 
 def without_home() -> Mesh:
@@ -81,7 +81,7 @@ def test_the_former_home_returns(monkeypatch: pytest.MonkeyPatch):
             b.adopt("app")
         network.away.clear()
         with pytest.raises(PlanError, match="c: .*another plan was committed since this one was made"):
-            a.apply(whole.replace("check", check_too), timeout=2.0)
+            a.apply(whole.replace("check", check_too), timeout=PATIENCE)
         at_rest(b, c)
         goes_on(c)
 

@@ -22,6 +22,7 @@ from tests.hosts.hosts_rig import (
     Network,
     PlanTime,
     at_rest,
+    await_no_host,
     check,
     check_too,
     collect,
@@ -65,10 +66,7 @@ class Hosts:
     def wait_no_longer(self) -> None:
         """Let the deadlines pass, also that of the home, which waits until all hosts have made what is decided."""
         self.plan_time.pass_deadlines()
-        home = self.all["a"]._hosts
-        with home._news:
-            home.homes["app"].changing.clear()
-            home._news.notify_all()
+        await_no_host(self.all["a"])
 
     def back(self, name: str) -> None:
         """Start the platform again, which connects with the others."""
