@@ -22,7 +22,7 @@ def run(platform: Platform, slet: str, node: str = "sum") -> Any:
     app = Application("run", plugins=platform.plugins)
     app.add(node, slet, number=app.add("numbers", count_up, to=3, start=1))
     platform.apply(app.build())
-    platform.wait("run", 20)
+    platform.wait("run", 60)
     total = platform.deployment("run").components[node].state.sum
     platform.remove("run")
     return total
@@ -52,7 +52,7 @@ def test_two_versions_side_by_side(platform: Platform, tmp_path: Path):
     app.add("old", "speeds@1.0.0:add_up", number=numbers)
     app.add("new", "speeds@2.0.0:add_up", number=numbers)
     platform.apply(app.build())
-    platform.wait("both", 20)
+    platform.wait("both", 60)
     components = platform.deployment("both").components
     assert [components[node].state.sum for node in ("old", "new")] == [6, 60]
 

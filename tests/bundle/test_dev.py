@@ -394,7 +394,7 @@ def test_what_has_finished_is_run_again_by_the_next_save(tmp_path: Path, capsys:
         desk.edit("build.py", ("count_up, start=1", "count_up, start=1, to=10"))
         running = session(desk, [])
         running.take()
-        assert platform.wait("road", 20)
+        assert platform.wait("road", 60)
         running.look()
         running.look()
         assert capsys.readouterr().err.count("road: finished; the next save runs it again") == 1

@@ -94,7 +94,7 @@ def app(kind: Any) -> Application:
 def ends(platform: Platform, wanted: list[int]) -> None:
     """End the source, and compare what came."""
     WORLD.over = True
-    assert platform.wait("a", 20)
+    assert platform.wait("a", 60)
     assert WORLD.seen == wanted
 
 
@@ -109,7 +109,7 @@ def test_to_a_native_twin_and_back_under_load():
             mesh = platform.apply(mesh.replace("engine", doubled_here if turn % 2 == 0 else Doubled))
         WORLD.limit = 0
         WORLD.over = True
-        assert platform.wait("a", 20)
+        assert platform.wait("a", 60)
     assert WORLD.seen == [2 * number for number in range(1, len(WORLD.seen) + 1)]
     assert len(WORLD.seen) > 1000
 

@@ -56,7 +56,7 @@ class Engine(Slet, own_driver=True):
         """Put out everything."""
         done = threading.Event()
         self.handed.put(done)
-        assert done.wait(20)
+        assert done.wait(60)
 
     def made(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the output for rows."""
@@ -195,7 +195,7 @@ def test_a_punctuation_that_the_engine_has_not_told(platform):
         tap.let(10)
     tap.let(1)
     tap.shut()
-    assert platform.wait("app", 20)
+    assert platform.wait("app", 60)
     whole(seen, 11)
     told(marks)
     # The last one may have been under way when the last row was, and is told by itself then.

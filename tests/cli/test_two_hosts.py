@@ -1,7 +1,10 @@
 """Two platforms in two processes, linked by TLS, with one application: as a user starts and watches them."""
 
+import itertools
+import os
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,9 +47,11 @@ class Pair(NamedTuple):
 
 
 def free_port() -> int:
-    """A port that no process uses at the moment."""
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return sock.getsockname()[1]
+    """A port that no process uses, and that the system gives to no connection: it is still free when it is used."""
+    for port in itertools.count(20_000 + os.getpid() % 10_000):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("no port is free")
 
 
 def peers(pid: int) -> list[dict]:

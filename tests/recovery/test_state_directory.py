@@ -235,7 +235,7 @@ def test_an_end_that_cannot_be_stored_is_no_failure(tmp_path: Path) -> None:
         grows(running)
         refusing(running, yes=True)
         running.end("app")
-        assert running.wait("app", 20)
+        assert running.wait("app", 60)
         refusing(running, yes=False)
 
 

@@ -71,7 +71,7 @@ class Desk:
     def wait(self) -> str:
         """Answer when the desk opens."""
         self.waiting.release()
-        self.open.wait(30)
+        self.open.wait(60)
         return "open"
 
     @operation(name="services")

@@ -141,7 +141,7 @@ def finish(deployment):
     resumed = 0
     while True:
         try:
-            assert deployment.wait(20)
+            assert deployment.wait(60)
             return resumed
         except ComponentFailed:
             for component in deployment.components.values():
@@ -190,7 +190,7 @@ def test_what_leaves_before_the_failing_item_of_a_batch_leaves_at_once(rig):
     seen, once = [], Once([3])
     deployment = running(rig, "one", "suspend", "batches", seen, once)
     with pytest.raises(ComponentFailed):
-        deployment.wait(20)
+        deployment.wait(60)
     assert seen == [0, 10, 20]
     finish(deployment)
     assert seen == [10 * item for item in ITEMS]

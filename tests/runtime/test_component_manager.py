@@ -265,7 +265,7 @@ def test_a_channel_that_hangs_while_it_opens_is_given_up(manager, registry):
     assert not registry.find(None, "(name=h)")
     assert not closed.is_set()
     go_on.set()
-    assert closed.wait(20)
+    assert closed.wait(60)
 
 
 def test_an_inserted_queue_is_offered_once_and_marked(manager, registry):

@@ -12,7 +12,7 @@ from exop.remoting.api.remote_platform import connect
 from exop.stock.slets import count_up
 from exop.testing import replay
 from tests.cli.shell import answer_of, eventually, facts
-from tests.rig import Gate
+from tests.rig import PATIENCE, Gate
 
 
 def test_the_kept_item_is_listed_and_exported(failing, capsys):
@@ -113,7 +113,7 @@ def test_what_hangs_is_shown(tmp_path):
             assert "gate.pass_through()" in out
             assert "timeout 0.05 s" in out
         gate.open()
-        assert platform.wait("app", 20)
+        assert platform.wait("app", PATIENCE)
 
 
 def test_dead_letters_in_a_channel(failing, capsys):

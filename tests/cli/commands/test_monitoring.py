@@ -81,7 +81,7 @@ def test_a_suspended_slet_is_live_and_not_ready(failing, capsys):
     Path("mended").touch()
     failing.resume("counting", "half")
     failing.end("counting")
-    assert failing.wait("counting", 30)
+    assert failing.wait("counting", 60)
     assert facts("health") == {"platform": "failing", "live": True, "ready": True, "problems": []}
 
 
@@ -123,7 +123,7 @@ def test_the_figures_of_a_platform(failing):
     Path("mended").touch()
     failing.resume("counting", "half")
     failing.end("counting")
-    assert failing.wait("counting", 30)
+    assert failing.wait("counting", 60)
     assert "numbers" in answer_of("metrics")
     assert facts("metrics", "counting")["counting"]["nodes"]["half"]["errors"] == 1
     samples = parsed(answer_of("metrics", "--prometheus"))

@@ -12,7 +12,7 @@ def test_the_result_is_given_out_once() -> None:
     """While the work is under way there is nothing; then its result, or its error, once."""
     tasks = Tasks()
     gate = threading.Event()
-    number = tasks.begin(lambda: gate.wait(30) and 7)
+    number = tasks.begin(lambda: gate.wait(60) and 7)
     assert tasks.result(number, 0.01) is None
     gate.set()
     assert tasks.result(number, 30) == 7
@@ -35,7 +35,7 @@ def test_it_is_bounded() -> None:
     """So many run at a time; of those that have ended and that nobody asks for, the oldest make room."""
     tasks = Tasks()
     gate = threading.Event()
-    waiting = [tasks.begin(lambda: gate.wait(30) and 1) for _ in range(RUNNING)]
+    waiting = [tasks.begin(lambda: gate.wait(60) and 1) for _ in range(RUNNING)]
     with pytest.raises(PlatformBusy, match="8 others are under way; try again"):
         tasks.begin(lambda: 1)
     gate.set()

@@ -233,7 +233,7 @@ def test_the_folders_of_an_application_go_with_it(tmp_path, plugins):
     app.add("seen", collect, item=app.add("sum", Summed, number=app.add("numbers", numbers)))
     with Platform(state=tmp_path, control=False, plugins=plugins) as platform:
         platform.apply(app.build())
-        assert platform.wait("a", 10)
+        assert platform.wait("a", 60)
         assert (tmp_path / "engines" / "a" / "sum" / "1" / "engine" / "committed").exists()
         platform.remove("a")
         assert not (tmp_path / "engines" / "a").exists()

@@ -372,13 +372,13 @@ def test_punctuations_of_a_merge_go_on(tmp_path, world):
     world.limit = 6
     with platform(tmp_path) as running:
         running.apply(app.build())
-        assert running.wait("line", 20)
+        assert running.wait("line", 60)
     with platform(tmp_path) as running:
         assert running.applications() == []  # it had finished
     with closing(Store(tmp_path)) as store:
         store.set_active("line", active=True)
     with platform(tmp_path) as running:
-        assert running.wait("line", 20)
+        assert running.wait("line", 60)
         found = [one for one in seen(running) if isinstance(one, Punctuation)]
         assert found == [Punctuation(1), Punctuation(2), Punctuation(3)]
         assert sorted(one for one in seen(running) if isinstance(one, int)) == [-5, -3, -1, 1, 3, 5]
@@ -392,7 +392,7 @@ def test_a_source_that_ends_after_recovery_ends_the_stream(tmp_path, world):
         eventually(lambda: len(seen(running)) == 10)
     world.limit = -1
     with platform(tmp_path) as running:
-        assert running.wait("line", 20)
+        assert running.wait("line", 60)
         assert seen(running) == list(range(1, 11))
 
 
@@ -575,7 +575,7 @@ def test_a_source_that_does_not_yield(tmp_path, world):
             running._applications.checkpoints.takers["line"].take(0.01)
         assert "did not come" in running.status("line")["checkpoints"]["trouble"]
         world.gate.set()
-        assert running.wait("line", 20)
+        assert running.wait("line", 60)
 
 
 def test_what_cannot_be_stored(tmp_path, world):
@@ -736,7 +736,7 @@ def test_what_is_waited_for_is_in_the_files(tmp_path, world):
     app.add("write", "stock:write_lines", item=app.add("count", "stock:count_up", to=5), path=tmp_path / "out")
     with platform(tmp_path / "state") as running:
         running.apply(app.build())
-        assert running.wait("line", 20)
+        assert running.wait("line", 60)
         assert (tmp_path / "out").read_text() == "0\n1\n2\n3\n4\n"
         assert [one.active for one in running._applications.store.applications()] == [False]
 
@@ -758,7 +758,7 @@ def test_a_slow_source_keeps_nobody_else_waiting(tmp_path, world):
         eventually(lambda: len(seen(running)) == 1000)
         assert taker.figures.taken == 0
         world.gate.set()
-        taking.join(20)
+        taking.join(60)
         assert taker.figures.taken == 1
 
 
