@@ -110,14 +110,25 @@ app.add("sink", hangs, item=app.add("numbers", count_up))
 """
 
 
+def told(process: subprocess.Popen[str], words: str) -> None:
+    """Wait until a process has told this on stderr."""
+    assert process.stderr is not None
+    said = []
+    for line in process.stderr:
+        said.append(line)
+        if words in line:
+            return
+    raise AssertionError(f"it has ended with {process.wait()} and never told {words!r}: {''.join(said)}")
+
+
 def test_a_second_ctrl_c_while_a_slet_hangs(tmp_path):
     """It stops at once, and says which slet was left behind, and where."""
     (tmp_path / "hanging.py").write_text(HANGING)
     with running("run", tmp_path / "hanging.py", cwd=tmp_path) as process:
         eventually(lambda: (tmp_path / "inside").exists())
+        told(process, "running")  # before, a second Ctrl-C kills
         process.send_signal(signal.SIGINT)
-        assert process.stderr is not None
-        eventually(lambda: "Ctrl-C again" in process.stderr.readline())
+        told(process, "Ctrl-C again stops at once")
         process.send_signal(signal.SIGINT)
         rest = process.communicate(timeout=60)[1]
         assert process.returncode == 130
