@@ -97,6 +97,7 @@ def test_the_texts_of_a_slet_harm_no_reader(nasty, capsys, how, policy, code, sa
 
 
 HANGING = """
+import time
 from exop import Application, slet
 from exop.stock.slets import count_up
 
