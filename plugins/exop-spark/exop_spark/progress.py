@@ -18,7 +18,7 @@ class Progress:
         self._seen = -1
         self._input = self._output = self._batches = self._markers = 0
         self._busy_ms = self._last_ms = 0
-        self._state_rows = self._late = 0
+        self._state_rows = self._state_bytes = self._late = 0
         self._markers_by_batch: dict[int, int] = {}
 
     def delivered(self, batch: int, rows: int, markers: int) -> None:
@@ -50,6 +50,7 @@ class Progress:
                 "batch_ms": self._last_ms,
                 "busy_ms": self._busy_ms,
                 "state_rows": self._state_rows,
+                "state_bytes": self._state_bytes,
                 "late_rows": self._late,
             }
             return found if self.watermark is None else found | {"watermark": self.watermark}
@@ -61,6 +62,7 @@ class Progress:
         self._busy_ms += self._last_ms
         self._late += sum(operator["numRowsDroppedByWatermark"] for operator in report["stateOperators"])
         self._state_rows = sum(operator["numRowsTotal"] for operator in report["stateOperators"])
+        self._state_bytes = sum(operator["memoryUsedBytes"] for operator in report["stateOperators"])
         self._markers = self._markers_by_batch.get(self._seen, self._markers)
         for batch in [batch for batch in self._markers_by_batch if batch <= self._seen]:
             del self._markers_by_batch[batch]

@@ -6,6 +6,7 @@ import logging
 import shutil
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -155,7 +156,7 @@ class Run(PullEngine):
         return packed(self.directory, batch)
 
     def metrics(self) -> dict[str, int | float | str]:
-        """Rows, micro-batches and their times, watermark, and state."""
+        """Rows, micro-batches and their times, watermark, state, and the rows that each executor has read."""
         if self._query is not None and self._engine.alive:
             try:
                 self.progress.learn(self._query)
@@ -163,7 +164,8 @@ class Run(PullEngine):
                 # Spark may be gone already without anybody having noticed: then the last figures are what there is.
                 if not is_suspicious(error):
                     raise
-        return self.progress.figures()
+        read = sum((Counter(self._engine.server.read_by(key)) for key in self._keys.values()), Counter[str]())
+        return self.progress.figures() | {f"rows read by {executor}": rows for executor, rows in read.items()}
 
     def _analysed(self, session: SparkSession, query: Any) -> DataFrame:
         frames: dict[str, DataFrame] = {}

@@ -9,6 +9,7 @@ import secrets
 import socket
 import ssl
 import threading
+from collections import Counter
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -43,6 +44,7 @@ class FeedServer:
         self.token = secrets.token_hex(32)
         self._feeds: dict[str, Feed] = {}
         self._outputs: dict[str, Output] = {}
+        self._rows: dict[str, Counter[str]] = {}
         self._numbers = count(1)
         self._lock = threading.Lock()
         self._tls: ssl.SSLContext | None = None
@@ -58,6 +60,7 @@ class FeedServer:
         with self._lock:
             key = f"{next(self._numbers)}-{feed.port}"
             self._feeds[key] = feed
+            self._rows[key] = Counter()
             return key
 
     def options(self, key: str) -> dict[str, str]:
@@ -71,11 +74,17 @@ class FeedServer:
             self._outputs[key] = output
             return key
 
+    def read_by(self, key: str) -> dict[str, int]:
+        """Return how many rows of a feed each executor has read, those of tasks that were done again included."""
+        with self._lock:
+            return dict(self._rows.get(key, {}))
+
     def remove(self, key: str) -> None:
         """Serve this feed or output no longer."""
         with self._lock:
             self._feeds.pop(key, None)
             self._outputs.pop(key, None)
+            self._rows.pop(key, None)
 
     def close(self) -> None:
         """Stop listening; conversations that are under way end with their feeds."""
@@ -137,7 +146,8 @@ class FeedServer:
         if not (isinstance(start, int) and isinstance(end, int)):
             return {"ask": "nothing", "feed": feed}
         right = hmac.compare_digest(str(request["ticket"]), wire.ticket(self.token, feed, start, end))
-        return {"ask": "read" if right else "nothing", "feed": feed, "start": start, "end": end}
+        ask = "read" if right else "nothing"
+        return {"ask": ask, "feed": feed, "start": start, "end": end, "by": str(request.get("by"))}
 
     def _answer(self, connection: socket.socket, request: wire.Header) -> None:
         with self._lock:
@@ -146,9 +156,17 @@ class FeedServer:
             if feed is None:
                 raise SparkError(f"there is no feed {request.get('feed')!r} any more")
             header, payload = _serve(feed, request)
+            self._count(request)
         except EngineError as error:
             header, payload = {"error": str(error)}, b""
         wire.send(connection, header, payload)
+
+    def _count(self, request: wire.Header) -> None:
+        """Count the rows that a task has read."""
+        with self._lock:
+            read = self._rows.get(str(request["feed"]))
+            if read is not None and "by" in request:
+                read[str(request["by"])] += request["end"] - request["start"]
 
 
 def is_loopback(host: str) -> bool:

@@ -71,6 +71,7 @@ class FeedReader(DataSourceStreamReader):
         """Read a range, in a task."""
         part = cast("FeedPartition", partition)
         request = {"feed": self._options["feed"], "start": part.start, "end": part.end, "ticket": part.ticket}
+        request["by"] = wire.reader()
         with self._connected() as connection:
             _, rows = wire.ask(connection, request)
         yield from pa.ipc.open_stream(rows)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import os
 import socket
 import ssl
 import struct
@@ -23,6 +24,11 @@ Header = dict[str, Any]
 
 class WireError(ConnectionError):
     """The other side hung up, refused the token, or said something that is no message."""
+
+
+def reader() -> str:
+    """Name the executor that this Python worker belongs to: its host, and the process that forks its workers."""
+    return f"{socket.gethostname()}:{os.getppid()}"
 
 
 def connect(address: str, certificate: str = "", timeout: float | None = None) -> socket.socket:

@@ -8,7 +8,7 @@ from exop_spark.progress import Progress
 
 def report(batch: int, rows: int = 0, **durations: int) -> dict[str, Any]:
     """A report as Spark makes it."""
-    state = [{"numRowsTotal": 7, "numRowsDroppedByWatermark": 1}]
+    state = [{"numRowsTotal": 7, "numRowsDroppedByWatermark": 1, "memoryUsedBytes": 900}]
     return {"batchId": batch, "numInputRows": rows, "durationMs": durations, "stateOperators": state}
 
 
@@ -32,7 +32,7 @@ def test_batches_are_added_up_once():
     progress.learn(query)
     assert progress.figures() == {
         "input_rows": 10, "output_rows": 4, "batches": 1, "batch_ms": 42, "busy_ms": 42, "state_rows": 7,
-        "late_rows": 1,
+        "state_bytes": 900, "late_rows": 1,
     }  # fmt: skip
 
 

@@ -93,6 +93,17 @@ def test_workers_of_other_hosts_read_by_tls(feed, tmp_path, monkeypatch):
     other.close()
 
 
+def test_rows_are_counted_for_the_executor_that_reads_them(server, feed):
+    """Those of all its tasks; what was planned does not count."""
+    reader = reader_of(server, feed)
+    for start, end in ((0, 1), (1, 3)):
+        (partition,) = reader.partitions({"row": start}, {"row": end})
+        assert len([*reader.read(partition)]) == 1
+    assert server.read_by("1-rows") == {wire.reader(): 3}
+    server.remove("1-rows")
+    assert server.read_by("1-rows") == {}
+
+
 def test_an_empty_range_has_no_partition(server, feed):
     """Spark plans ranges without rows, too."""
     assert reader_of(server, feed).partitions({"row": 1}, {"row": 1}) == []

@@ -96,6 +96,7 @@ def test_rows_go_through_once_in_order_after_a_warm_up(out):
     assert out.items[-1] == Punctuation(2)
     assert out.batches[0].schema == ROWS
     assert (metrics["input_rows"], metrics["output_rows"], metrics["lag"]) == (3, 3, 0)
+    assert [rows for name, rows in metrics.items() if name.startswith("rows read by ")] == [3]
 
 
 def test_punctuations_need_no_rows(out):
