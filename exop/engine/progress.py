@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Any, Final
 
@@ -60,9 +60,13 @@ class QueryProgress:
         """Return the progress after the next batch."""
         return QueryProgress(batch, self.end, end, said, probes=max(0, self.probes - 1))
 
-    def handed_over(self) -> QueryProgress:
-        """Return the progress for a new slet, which counts its events from 0, and continues with the same offsets."""
-        there = {port: replace(position, event=0) for port, position in self.end.items()}
+    def handed_over(self, ports: Sequence[str]) -> QueryProgress:
+        """Return the progress for a new slet with these inputs, which counts its events from 0, at the same offsets.
+
+        The only input of a query may have another name.
+        """
+        names = dict(zip(self.end, ports, strict=True)) if len(ports) == len(self.end) == 1 else {}
+        there = {names.get(port, port): replace(position, event=0) for port, position in self.end.items()}
         return replace(self, begin=there, end=there, over=False, probes=2)
 
     @property

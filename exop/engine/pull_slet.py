@@ -159,11 +159,12 @@ class PullSlet(Slet):
         engine: PullEngine | bytes | None
         if isinstance(predecessor, bytes):
             noted, engine = decode(predecessor)
-            progress = QueryProgress.load(noted).handed_over()
+            progress = QueryProgress.load(noted)
         else:
-            progress, engine = predecessor._progress.handed_over(), predecessor.engine
+            progress, engine = predecessor._progress, predecessor.engine
         if engine is None:
             raise EngineError(f"{self._name}: the predecessor has never run")
+        progress = progress.handed_over([port.name for port in spec_of(type(self)).inputs])
         self.tie.put_out(None, [], {}, progress.dump())
         self._begin(progress, engine)
         self.ready()

@@ -16,21 +16,42 @@ if TYPE_CHECKING:
 
     from .factory import query
     from .java import find_java
+    from .operators import Aggregate, Filter, Pipeline, Project
     from .plan import Input
     from .receipt import Receipt
+    from .scripts import script
     from .slets import SparkSlet
 
 _HOMES = {
+    "Aggregate": ".operators",
     "EventTime": "exop.engine.event_time",
+    "Filter": ".operators",
     "Input": ".plan",
+    "Pipeline": ".operators",
+    "Project": ".operators",
     "Punctuate": "exop.engine.pull",
     "Receipt": ".receipt",
     "SparkSlet": ".slets",
     "find_java": ".java",
     "query": ".factory",
+    "script": ".scripts",
 }
 
-__all__ = ["EventTime", "Input", "Punctuate", "Receipt", "SparkSlet", "find_java", "query", "register_slets"]
+__all__ = [
+    "Aggregate",
+    "EventTime",
+    "Filter",
+    "Input",
+    "Pipeline",
+    "Project",
+    "Punctuate",
+    "Receipt",
+    "SparkSlet",
+    "find_java",
+    "query",
+    "register_slets",
+    "script",
+]
 
 
 @hookimpl

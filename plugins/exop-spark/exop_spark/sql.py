@@ -139,7 +139,12 @@ def _inherits(before: Any, after: Any) -> str | None:
     """Why the query of one node cannot go on with the state of another's."""
     if before.slet.factory is not make:
         return "its engine keeps it, and the platform cannot read it there"
-    other = [name for name in ("columns", "event_time", "mode") if before.settings[name] != after.settings[name]]
+    # Its input may have other columns, if it has not another number of inputs: the schema of the state is compared by
+    # Spark, and the offsets are numbers of rows.
+    columns, new = (_by_port("columns", one.settings["columns"]) for one in (before, after))
+    if [port for port, _ in columns] != [port for port, _ in new] and not len(columns) == len(new) == 1:
+        return "it has other inputs"
+    other = [name for name in ("event_time", "mode") if before.settings[name] != after.settings[name]]
     return f"its {other[0]} is another one" if other else None
 
 
