@@ -9,7 +9,7 @@ import runpy
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from multiprocessing import forkserver
@@ -48,15 +48,25 @@ class Run:
     kills: int = 0
     starts: list[float] = field(default_factory=list)
 
-    def live(self, seconds: float | None = None, failpoint: str | None = None, *, running: bool = False) -> bool:
+    def live(
+        self,
+        seconds: float | None = None,
+        failpoint: str | None = None,
+        *,
+        running: bool = False,
+        before: Callable[[int], object] = lambda process: None,
+    ) -> bool:
         """Let it live until it has finished, or is killed: after *seconds*, or at a failpoint; tells whether it was.
 
-        With *running* the seconds are counted from when the application runs.
+        With *running* the seconds are counted from when the application runs. *before* is called with the number of
+        the process before it is killed.
 
         Raises:
             RuntimeError: it ended otherwise, or not at all.
         """
-        killed, out = life(self.module, [str(self.folder), *self.options], seconds, failpoint, running=running)
+        killed, out = life(
+            self.module, [str(self.folder), *self.options], seconds, failpoint, running=running, before=before
+        )
         self.starts += [float(line.split()[1]) for line in out.splitlines() if line.startswith("started")]
         self.kills += killed
         return killed
@@ -79,6 +89,7 @@ def life(
     failpoint: str | None = None,
     *,
     running: bool = False,
+    before: Callable[[int], object] = lambda process: None,
 ) -> tuple[bool, str]:
     """Run a program until it has finished, or is killed: after *seconds*, or at a failpoint.
 
@@ -98,6 +109,8 @@ def life(
             out = printed.readline() if running else ""
             process.join(PATIENCE if seconds is None else seconds)
             hangs = process.is_alive() and seconds is None
+            if process.is_alive() and process.pid is not None:
+                before(process.pid)
             process.kill()
             process.join()
             out += printed.read()

@@ -205,6 +205,7 @@ class Feed:
         """Note that the results of all planned rows are sent; with *over*, the end of the stream, too."""
         with self._lock:
             self._done, self._over = self._planned, over
+            self._lock.notify_all()
             while self._markers and self._markers[0] < self._done:
                 self._markers.popleft()
                 self._markers_out += 1

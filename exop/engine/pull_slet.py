@@ -168,7 +168,10 @@ class PullSlet(Slet):
         self.tie.put_out(None, [], {}, progress.dump())
         self._begin(progress, engine)
         self.ready()
-        self._settle()
+        # One batch is enough. Its output may wait until this slet is in place, so the query does not come to rest.
+        feeds = self.feeds.values()
+        self._gate.wait_until(lambda: all(not feed.lag or feed.retired for feed in feeds))
+        self._check()
 
     def metrics(self) -> dict[str, int | float | str]:
         """Return the metrics of the engine, and the number of rows whose results are not sent."""

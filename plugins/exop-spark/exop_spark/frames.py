@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from .session import Engine
+
+#: The least of all moments in microseconds.
+_LEAST: Final = -(1 << 63)
 
 
 def input_frame(
@@ -36,12 +39,16 @@ def input_frame(
         # Markers move the watermark and are dropped after it. The condition names the event time (times zero): the
         # optimizer would push one without it below the watermark, and the markers would move nothing.
         frame = frame.where(expr(f"{ROW} >= unix_micros({time.alias}) * 0"))
+        # For the same reason each column names the event time: a condition of the query's own is pushed no further.
+        there = f"unix_micros({time.alias}) >= {_LEAST}L"
+        columns = [expr(f"if({there}, {_quoted(name)}, NULL)").alias(name) for name in feed.schema.names]
+        frame = frame.select(*columns, time.alias)
     return frame if numbered else frame.drop(ROW)
 
 
 def timestamp(time: EventTime) -> str:
     """Return the SQL expression that makes a timestamp of the column of an event time."""
-    name = "`" + time.column.replace("`", "``") + "`"
+    name = _quoted(time.column)
     return f"timestamp_micros(CAST({name} * {MICROSECONDS[time.unit]}L AS BIGINT))"
 
 
@@ -67,3 +74,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

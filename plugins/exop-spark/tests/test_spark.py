@@ -112,6 +112,17 @@ def test_punctuations_need_no_rows(out):
     assert out.items.index(Punctuation(2)) > out.items.index(out.batches[0])
 
 
+def test_windows_of_a_query_with_a_condition_close_by_punctuations(out):
+    """The optimizer must not let the condition drop what moves the watermark."""
+    text = WINDOWS.replace("GROUP BY", "WHERE value >= 0 AND time < 100 GROUP BY")
+    with windowed()(out=out, query=text) as opened:
+        opened.rows(rows((3, 1), (4, -1)))
+        opened.rows(Punctuation(12))
+        out.wait_for(lambda: 12 in out.punctuations)
+        assert out.table() == [(10, 1)]
+        finish(opened, out)
+
+
 def test_a_changed_text_changes_the_answers(out):
     """The query is what runs: as a setting it can be replaced by another."""
     with doubling()(out=out, query="SELECT time, value + 1 AS value FROM rows WHERE value > 10") as opened:
