@@ -16,6 +16,7 @@ from exop.engine.pace import Gate, Pace
 
 from .carried import COMMITS, renamed, without_later
 from .errors import QueryFailed, SparkError, StateRefused
+from .native import NativeFeed
 from .plan import Plan
 from .run import FOLDER, Run
 from .session import lease
@@ -42,6 +43,8 @@ def dry_run(predecessor: SparkSlet, successor: SparkSlet) -> str:
     run = predecessor.engine
     if not isinstance(run, Run) or run.directory is None or not run.active:
         return "not tried on a copy: the old query does not run"
+    if any(isinstance(feed, NativeFeed) for feed in predecessor.feeds.values()):
+        return "not tried on a copy: its tasks read an input themselves, whose offsets are those of the channel"
     begin = time.monotonic()
     place = run._engine.checkpoint(run.plan.checkpoints)
     try:

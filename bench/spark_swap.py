@@ -1,0 +1,130 @@
+"""How long is the output of a query on Spark interrupted when another query takes its place, with its state?"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Annotated, Final
+
+import pyarrow as pa
+from exop_spark import EventTime, Input, query
+
+from bench.harness import Result
+from bench.streams import quantile
+from exop import Application, Memento, Platform, Punctuation, slet
+
+ROWS: Final = pa.schema([pa.field("time", pa.int64(), nullable=False), pa.field("key", pa.int64(), nullable=False)])
+COUNTS: Final = pa.schema([("until", pa.int64()), ("key", pa.int64()), ("count", pa.int64())])
+#: The baseline for the gaps around swaps.
+ALONE: Final = "the same stream for as long without a swap"
+#: So long may everything take that has to happen, in seconds.
+PATIENCE: Final = 120.0
+
+
+class Sent(Memento):
+    """How many batches were sent."""
+
+    batches: int = 0
+
+
+class Stream:
+    """What the source and the sink of the bench share."""
+
+    def __init__(self, rate: int) -> None:
+        self.rate = rate
+        self.over = threading.Event()
+        self.arrivals: list[float] = []
+        self.counts: dict[tuple[int, int], int] = {}
+
+    def gap(self, action: Callable[[], object], at_least: float) -> tuple[float, float]:
+        """Return the longest gap at the sink while something is done, and how long it took, in ms."""
+        begin = time.perf_counter()
+        action()
+        took = time.perf_counter() - begin
+        self.over.wait(max(0.0, at_least - took))
+        end = time.perf_counter()
+        there = [one for one in [*self.arrivals] if begin <= one <= end]
+        before = max((one for one in [*self.arrivals] if one < begin), default=begin)
+        return 1e3 * max(later - one for one, later in pairwise([before, *there, end])), 1e3 * took
+
+
+def measure(
+    *,
+    swaps: Annotated[int, "how many swaps"] = 20,
+    rate: Annotated[int, "rows a second"] = 5_000,
+    around: Annotated[float, "seconds that the sink is watched for one swap, and for one interval without"] = 3.0,
+) -> Iterator[Result]:
+    """Swap a windowed count by another setting of itself, in turns with intervals without a swap (A/A)."""
+    stream = Stream(rate)
+    app = _application(stream)
+    with_one, without = list[tuple[float, float]](), list[tuple[float, float]]()
+    with Platform() as platform:
+        platform.apply(app.build(), timeout=PATIENCE)
+        _await(lambda: len(stream.arrivals) > 3)
+        stream.gap(lambda: None, 2 * around)  # Java warms up
+        for turn in range(swaps):
+            after = platform.mesh("swap").configure("query", max_rows=100_001 + turn)
+            plan = platform.plan(after)
+            with_one.append(stream.gap(lambda plan=plan: plan.apply(timeout=PATIENCE), around))  # type: ignore[misc]
+            without.append(stream.gap(lambda: None, around))
+            print(f"{turn + 1} of {swaps} swaps: {with_one[-1][0]:.0f} ms", file=sys.stderr, flush=True)
+        batch = platform.deployment("swap").components["query"].own_figures()["batch_ms"]
+        stream.over.set()
+        platform.wait("swap")
+        sent = platform.deployment("swap").components["rows"].state
+        assert isinstance(sent, Sent)
+    gaps, alone = [one for one, _ in with_one], [one for one, _ in without]
+    for name, share in (("median", 0.5), ("p95", 0.95)):
+        beyond = quantile(gaps, share) - quantile(alone, share)
+        yield Result(f"spark_swap/gap/{name}", beyond, "ms", ALONE, samples=[*zip(gaps, alone, strict=True)])
+        yield Result(
+            f"spark_swap/gap/{name}/noise", abs(quantile(alone[::2], share) - quantile(alone[1::2], share)), "ms"
+        )
+    took = [one for _, one in with_one]
+    yield Result("spark_swap/apply/median", quantile(took, 0.5), "ms", samples=took)
+    yield Result("spark_swap/batch", float(batch), "ms")
+    yield Result("spark_swap/wrong", abs(sent.batches * (rate // 50) - sum(stream.counts.values())), "items")
+
+
+def _application(stream: Stream) -> Application:
+    """A source of 50 batches a second, a windowed count on Spark, a sink."""
+    size, begun = stream.rate // 50, time.perf_counter()
+
+    @slet
+    def rows(sent: Sent) -> Iterator[Annotated[pa.RecordBatch, ROWS] | Punctuation | None]:
+        while not stream.over.is_set():
+            if sent.batches >= (time.perf_counter() - begun) * 50:
+                stream.over.wait(0.005)
+                yield None
+                continue
+            sent.batches += 1
+            moment = sent.batches // 50
+            arrays = [pa.array([moment] * size, pa.int64()), pa.array([row % 5 for row in range(size)], pa.int64())]
+            yield pa.RecordBatch.from_arrays(arrays, schema=ROWS)
+            if sent.batches % 50 == 49:
+                yield Punctuation(moment)
+
+    @slet
+    def see(row: dict[str, int]) -> None:
+        stream.arrivals.append(time.perf_counter())
+        stream.counts[row["until"], row["key"]] = row["count"]
+
+    text = """
+    SELECT unix_seconds(window.end) AS until, key, count(*) AS count
+    FROM rows GROUP BY window(event, '10 seconds'), key
+    """
+    counted = query("counted", text, inputs={"rows": Input(ROWS, EventTime("time"))}, out=COUNTS, mode="update")
+    app = Application("swap")
+    app.add("see", see, row=app.add("query", counted, rows=app.add("rows", rows)))
+    return app
+
+
+def _await(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > until:
+            raise RuntimeError("the query has emitted nothing")
+        time.sleep(0.01)
