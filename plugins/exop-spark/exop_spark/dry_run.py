@@ -6,6 +6,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -51,7 +52,7 @@ def dry_run(predecessor: SparkSlet, successor: SparkSlet) -> str:
         batch = copy_of_live(run.directory, place / FOLDER)
         if batch is None:
             return "not tried on a copy: no micro-batch has been committed yet"
-        _attempt(successor.plan(), successor.master, place)
+        _attempt(replace(successor.plan(), stage=""), successor.master, place)
     except QueryFailed as error:
         raise StateRefused(batch=batch, condition=error.condition, detail=error.detail.rstrip(".")) from error
     finally:

@@ -93,6 +93,8 @@ class _Ends:
     def __init__(self, path: str, frames: list[Any], mode: str, aliases: Mapping[str, str]) -> None:
         self._path, self._frames, self._mode, self._aliases = path, frames, mode, aliases
         self._session = frames[0].sparkSession
+        if not hasattr(self._session, "_jsparkSession"):
+            raise SparkError(f"the script {path} cannot run over Spark Connect; use local[*] or spark://HOST:PORT")
         self._read = 0
         self._started: list[Any] = []
 

@@ -147,10 +147,10 @@ def test_windows_go_on_in_a_query_with_another_setting_and_another_text():
         WORLD.wait_for(lambda: len(WORLD.seen) == 1)
         plan = platform.plan(mesh.configure("query", trigger=0.01))
         assert "sums is taken over by sums (tried on a copy as of micro-batch" in str(plan)
-        mesh = plan.apply()
+        mesh = plan.apply(timeout=60)
         WORLD.limit = 33
         WORLD.wait_for(lambda: len(WORLD.seen) == 3)
-        mesh = platform.apply(mesh.configure("query", query=later))
+        mesh = platform.apply(mesh.configure("query", query=later), timeout=60)
         WORLD.limit = 47
         WORLD.over = True
         assert platform.wait("a", 60)
