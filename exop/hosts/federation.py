@@ -464,10 +464,10 @@ class Federation:
 
     def _remove_for(self, application: str, notice: Remove) -> None:
         """Remove a fragment for its home, which asks again: now, unless a plan in progress may begin it again."""
-        known = self.here.known.get(application)
-        if (known is not None and known.home != notice.sender) or self.exchange.of(application).member.plan is not None:
+        known, machines = self.here.known.get(application), self.exchange.of(application)
+        if (known is not None and known.home != notice.sender) or machines.member.plan is not None:
             return
-        with suppress(StateError):  # it is not reported as removed, and the home asks again
+        with suppress(StateError), machines.removal():  # else it is not reported as removed, and the home asks again
             if known is not None:
                 self._removed(application, notice.timeout)
             self.exchange.send(notice.sender, application, Report(self.name, gone=True))

@@ -171,9 +171,13 @@ class WiringController:
             if is_bound and name not in queues and not (queue.entries and node in deployment.components):
                 self._manager.destroy_channel(deployment.name, queue)
                 del there[name]
-        for name in queues.keys() - there.keys():
-            self._manager.adopt_channel(deployment.name, queues[name])
-            queues[name].alarm = deployment.notify_waiting
+        for name, queue in queues.items():
+            if (before := there.get(name)) is queue:
+                continue
+            if before is not None:  # the port that pulls from it goes on to hold it
+                self._manager.destroy_channel(deployment.name, before)
+            self._manager.adopt_channel(deployment.name, queue)
+            queue.alarm = deployment.notify_waiting
         deployment.inserted = there | queues
 
     def close(self) -> None:

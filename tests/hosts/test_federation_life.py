@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ from exop.cli.peers import Found
 from exop.cli.status_text import attention_lines
 from exop.cli.view import Rates
 from exop.errors import ComponentFailed, MessageTooLarge, PeerUnreachable, PlanError
+from exop.hosts.protocol.messages import Remove, Report
 from exop.model.meshes.mesh import Mesh
 from exop.stock.slets import count_up
+from tests.change.tools import in_thread
 from tests.hosts.hosts_rig import (
     SEEN,
     Network,
@@ -195,3 +198,29 @@ def test_a_host_that_cannot_take_its_part_is_named_at_once(monkeypatch: pytest.M
         with pytest.raises(PlanError, match="b cannot be reached at the moment"):
             a.apply(made.suspend("check"))
         assert a.mesh("app") == made
+
+
+def test_a_removal_that_is_asked_for_again_is_not_over_before_everything_is_gone(monkeypatch: pytest.MonkeyPatch):
+    """The home asks once a second; an application of the same name may begin when the first removal has ended."""
+    with hosts("a", "b") as (a, b):
+        a.apply(counting("b"))
+        goes_on(b)
+        begun, go_on, undeploy = threading.Event(), threading.Event(), b._applications.undeploy
+
+        def slowly(*given: Any) -> bool:
+            begun.set()
+            assert go_on.wait(PATIENCE)
+            return undeploy(*given)
+
+        monkeypatch.setattr(b._applications, "undeploy", slowly)
+        with in_thread(lambda: a.remove("app", PATIENCE)) as removed:
+            assert begun.wait(PATIENCE)
+            with monkeypatch.context() as watched:
+                told: list[Any] = []
+                watched.setattr(b._hosts.exchange, "send", lambda peer, application, message: told.append(message))
+                b._hosts._remove_for("app", Remove("a", PATIENCE))
+                assert not [one for one in told if isinstance(one, Report) and one.gone]
+            go_on.set()
+            assert removed.result(PATIENCE)
+        a.apply(counting("b"))
+        goes_on(b)

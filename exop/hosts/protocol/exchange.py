@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from queue import Empty, Full, Queue, SimpleQueue
 from typing import Final, Protocol, TypeAlias
 
-from exop.errors import ExopError, PeerUnreachable, PlatformBusy, UnknownName
+from exop.errors import ExopError, PeerUnreachable, PlatformBusy, StateError, UnknownName
 from exop.hosts.protocol.coordinator import Coordinator
 from exop.hosts.protocol.member import Member
 from exop.hosts.protocol.messages import (
@@ -92,6 +92,17 @@ class Machines:
     member: Member
     participant: Participant | None = None
     outcomes: dict[str, Future[Ended]] = field(default_factory=dict)
+    _removal: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextmanager
+    def removal(self) -> Iterator[None]:
+        """Remove the fragment; raise `StateError` if another thread does that, and its slets and channels still go."""
+        if not self._removal.acquire(blocking=False):
+            raise StateError("another thread removes it")
+        try:
+            yield
+        finally:
+            self._removal.release()
 
 
 class Exchange:

@@ -207,14 +207,18 @@ class Inbox(QueueChannel):
         return found
 
     def _note_done(self) -> None:
-        """Record what was processed, and report it if that is a quarter of the credit, or nothing waits."""
+        """Record what was processed, and report it if that is a quarter of the credit, or nothing waits.
+
+        Items that waited at a port on another host may precede the events: they leave less room, or none.
+        """
         following = self._next  # before `depth`, to which a frame that arrives now adds first
-        self._done = done = following - self.depth
+        done = following - self.depth
+        self._done = max(0, done)
         if not self.entries:
             self._bytes = 0
         reported = self._reported
-        # What was acknowledged when it was received gives no room before it is processed.
-        known = reported.credit - self.capacity if self.ack == "received" else reported.done
+        # What was acknowledged, when it was received or in process, gives no room before it is processed.
+        known = min(reported.credit - self.capacity, reported.done)
         many = done - known >= self.capacity // 4
         if many or (not self.entries and (reported.next, known) != (following, done)):
             self._report(later=not many)

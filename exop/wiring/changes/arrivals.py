@@ -36,10 +36,14 @@ Queued: TypeAlias = Mapping[str, list[tuple[str, Any]]]
 
 
 def queued(deployment: Deployment, component: Component) -> Queued:
-    """Return what waits in the queues that were inserted in front of the ports of a component; before the cut."""
+    """Return what waits in the queues that were inserted in front of the ports of a component; before the cut.
+
+    A port that pulls knows its earlier queues itself.
+    """
     ends = {f"{component.node.name}.{port.name}": port.name for port in component.spec.inputs}
-    queues = ((ends.get(name.partition(" -> ")[2]), queue) for name, queue in deployment.inserted.items())
-    return {port: queue.capture()["entries"] for port, queue in queues if port is not None}
+    earlier = {id(queue) for port in component.pulled.values() for queue in port.earlier}
+    found = ((ends.get(name.partition(" -> ")[2]), queue) for name, queue in deployment.inserted.items())
+    return {port: queue.capture()["entries"] for port, queue in found if port is not None and id(queue) not in earlier}
 
 
 def departed(

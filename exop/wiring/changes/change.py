@@ -199,7 +199,10 @@ class Change:
             self._landed += posted
             for queue, entries in taken:
                 self._undo_cut += [partial(queue.put_first, queue.capture()["entries"]), queue.clear]
-                queue.put_first(entries)
+                if queue.name in self.deployment.inserted:  # what waits there was taken from the channel before
+                    queue.restore({"entries": entries})
+                else:
+                    queue.put_first(entries)
             for node, arrival in self._arrivals.items():
                 arrival.connect(self._successors.made[node])
 

@@ -118,12 +118,12 @@ class Drain:
         self.pause.wait_parked()
         ended = (all(edge.component.status is State.ENDED for edge in leaving) for _, leaving in queues)
         kept = [pair for pair, over in zip(queues, ended, strict=True) if not (pair[0].left or over)]
-        if any(_filled(*one) for one in kept):
+        if any(self._filled(*one) for one in kept):
             self._let_empty(worker, kept)
         there, shared = self.region.after.graph.nodes, [*chain.from_iterable(self.region.regrouped.values())]
         for queue, leaving in kept:
             stay = any(edge.node in there or edge in shared for edge in leaving)
-            if _filled(queue, leaving) and (stay or not all(edge.component.blocked for edge in leaving)):
+            if self._filled(queue, leaving) and (stay or not all(edge.component.blocked for edge in leaving)):
                 names = ", ".join(edge.name for edge in leaving)
                 why = worker.held_by or f"it was not emptied within {self.pause.timeout:g} s"
                 raise PlanError(
@@ -142,7 +142,7 @@ class Drain:
         try:
             self.pause.watch(worker)
             worker.wake()
-            self.pause.wait(lambda: worker.held_by is not None or not any(_filled(*one) for one in queues))
+            self.pause.wait(lambda: worker.held_by is not None or not any(self._filled(*one) for one in queues))
         finally:
             worker.close()
             try:
@@ -150,6 +150,11 @@ class Drain:
             finally:
                 worker.only = None
                 worker.draining = False
+
+    def _filled(self, queue: Buffered, leaving: Iterable[Edge]) -> bool:
+        """Whether a queue, or a port that pulls from it and goes, holds items that its slet has not taken."""
+        gone = (edge for edge in leaving if edge.port.pulled and not _has_port(self.region.after.graph, edge))
+        return bool(queue.entries) or any(edge.component.pulled[edge.port.name].unfinished for edge in gone)
 
     def _stop(self, component: Component, driver: Driver) -> None:
         """Stop a slet that leaves, and is iterated or drives itself."""
@@ -173,12 +178,6 @@ def _has_port(graph: WiringGraph, edge: Edge) -> bool:
     """Whether the node of a port is there and has it: a member of a port family may go alone."""
     vertex = graph.nodes.get(edge.node)
     return vertex is not None and edge.port.name in vertex.component.spec.ports
-
-
-def _filled(queue: Buffered, leaving: Iterable[Edge]) -> bool:
-    """Whether a queue, or a port that pulls from it and leaves, holds items that its slet has not taken."""
-    ports = (edge.component.pulled[edge.port.name] for edge in leaving if edge.port.pulled)
-    return bool(queue.entries) or any(port.unfinished for port in ports)
 
 
 def check_ends(region: Region) -> None:

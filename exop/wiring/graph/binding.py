@@ -5,7 +5,7 @@ Ports that are connected while the stream runs get catch-up events.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -80,11 +80,13 @@ class Compiler:
         self.deployment.entries |= found
         return self.queues
 
-    def _queue(self, name: str) -> Buffered:
-        """The inserted queue of an id; one that is there already stays, with its contents."""
+    def _queue(self, name: str, earlier: Collection[Buffered] = ()) -> Buffered:
+        """The inserted queue of an id; one that is there already stays, with its contents, unless it is *earlier*."""
         found = self.queues.get(name) or self.deployment.inserted.get(name)
-        self.queues[name] = found or QueueChannel(name, capacity=INSERTED_CAPACITY)
-        return self.queues[name]
+        if found is None or found in earlier:
+            found = QueueChannel(name, capacity=INSERTED_CAPACITY)
+        self.queues[name] = found
+        return found
 
     def _bind(self, component: Component) -> None:
         """Bind the outputs of a component, its followers first."""
@@ -286,7 +288,7 @@ class Compiler:
         if before == name and isinstance(channel, Buffered):
             port.connect(channel, channel)
             return None
-        queue = self._queue(before)
+        queue = self._queue(before, port.earlier)  # an earlier one holds older items than other queues of the port
         port.connect(channel, queue)
         return Outlet(edge.name, self._name(queue.entry(()), f"queue {queue.name}"))
 
