@@ -34,6 +34,8 @@ test-all: test   ## all of that, then long campaigns: any changes in any order, 
 	EXOP_STRESS=300 $(BIN)/python -m pytest -k a_long_campaign tests/change tests/hosts tests/mesh
 	EXOP_NAMESPACES=1 $(BIN)/python -m pytest -rs tests/hosts/test_namespaces.py
 	EXOP_ISOLATED=1 $(BIN)/python -m pytest tests/engine/test_isolated.py
+	$(BIN)/python -m bench moves --check
+	$(BIN)/python -m bench moves --processes --runs 20 --check
 	@mkdir -p $(RECORDS)
 	@for name in $(CAMPAIGNS); do \
 	  $(BIN)/python -m bench $$name --runs $(RUNS) --record $(RECORDS)/$$name.jsonl --check || exit 1; \

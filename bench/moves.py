@@ -11,12 +11,13 @@ from __future__ import annotations
 import multiprocessing
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from bench.cases import carry_out
 from bench.harness import Result
@@ -49,6 +50,8 @@ PATIENCE: Final = 90.0
 #: The nodes that take new settings, and those that are replaced, each by slets that do the same.
 TAGGED: Final = ("keyed", "buffer", "pulls", "spread", "columns", "fill", "reads")
 ALIKE: Final = {"copies": (copies, copies_too), **dict.fromkeys(("keyed_sink", "log_sink"), (sink, sink_too))}
+#: The kinds of refusals, by words of their messages: hosts that would wait for each other, and a busy machine.
+REFUSALS: Final = {"make two changes": "circular", "no answer to": "late"}
 #: A channel that is not parted from the slet behind it.
 WINDOW: Final = ("windows", "spread")
 #: The nodes that check their input, and how many of the last numbers they may not have at the end.
@@ -78,6 +81,8 @@ def measure(
         yield from carry_out(name, moves.case, runs=runs, seed=seed, record=record, only=only)
         yield Result(f"{name}/changes", moves.made, "changes")
         yield Result(f"{name}/moved", moves.moved, "nodes and channels")
+        for kind in REFUSALS.values():
+            yield Result(f"{name}/refused/{kind}", moves.refused[kind], "changes")
 
 
 def started(running: ExitStack, *, processes: bool) -> Platform:
@@ -108,12 +113,14 @@ class Moves:
 
     Attributes:
         made, moved: The changes so far, and the nodes and channels that moved with them.
+        refused: How many changes were refused, and left everything as it was, by kind.
     """
 
     home: Platform
     changes: int
     made: int = 0
     moved: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
     _history: list[str] = field(default_factory=list)
 
     def case(self, chance: random.Random) -> str:
@@ -140,9 +147,11 @@ class Moves:
         try:
             self.home.apply(after)
         except PlanError as refused:
-            if "make two changes" not in str(refused):
+            kind = next((kind for words, kind in REFUSALS.items() if words in str(refused)), None)
+            if kind is None:
                 raise
-            self._history[-1] = f"refused: {self._history[-1]}"
+            self._history[-1] = f"{kind}: {self._history[-1]}"
+            self.refused[kind] += 1
             return
         self.made += 1
         self.moved += moves
@@ -158,12 +167,12 @@ class Moves:
 
     def _look(self, name: str, node: str) -> int:
         """Return the last number of a node that checks."""
-        seen = self.home.memento(name, node)
+        seen: Any = self.home.memento(name, node)
         assert not seen.faults, f"{node}: {seen.faults}; {self._told(name)}"
         return int(seen.last)
 
     def _told(self, name: str) -> str:
-        seen = {node: self.home.memento(name, node) for node in CHECKS}
+        seen: dict[str, Any] = {node: self.home.memento(name, node) for node in CHECKS}
         faults = {node: one.faults for node, one in seen.items() if one.faults}
         last = {node: one.last for node, one in seen.items()}
         return f"the faults are {faults}, the last numbers {last}, on {placed(self.home.mesh(name))}"
@@ -177,10 +186,10 @@ class Moves:
                 for host, status in self.home.status(name).get("hosts", {}).items()
             }
             raise AssertionError(f"it does not end: {states}; {self._told(name)}")
-        total = self.home.memento(name, "numbers").number
+        position: Any = self.home.memento(name, "numbers")
         last = {node: self._look(name, node) for node in CHECKS}
-        missing = {node: total - at for node, at in last.items() if total - at > CHECKS[node]}
-        assert not missing, f"of {total} numbers, these lack the last ones: {missing}"
+        missing = {node: position.number - at for node, at in last.items() if position.number - at > CHECKS[node]}
+        assert not missing, f"of {position.number} numbers, these lack the last ones: {missing}"
 
 
 def consumers(chance: random.Random) -> Mesh:
@@ -227,7 +236,7 @@ def changed(mesh: Mesh, chance: random.Random) -> tuple[Mesh, list[str], int]:
 
 def placed(mesh: Mesh) -> str:
     """Say what is on which host."""
-    there = {**mesh.channels, **mesh.nodes}
+    there: dict[str, Any] = {**mesh.channels, **mesh.nodes}
     hosts = {host: [name for name, one in there.items() if (one.host or HOSTS[0]) == host] for host in HOSTS}
     return "; ".join(f"{host}: {' '.join(names)}" for host, names in hosts.items())
 
