@@ -261,10 +261,15 @@ class Handing:
         return found
 
     def _queue(self, name: str) -> Buffered | None:
-        """Return the queue from which the port at an endpoint takes its items."""
-        node, port = node_at(name, components := self.change.deployment.components)
-        pulled = components[node].pulled.get(port) if node in components else None
-        return pulled.queue if pulled is not None else None
+        """Return the queue in front of the port at an endpoint, if there is one: older items may wait in it."""
+        deployment = self.change.deployment
+        node, port = node_at(name, components := deployment.components)
+        if node not in components:
+            return None
+        if port in components[node].pulled:
+            return components[node].pulled[port].queue
+        inserted = self.change.wiring.current(deployment).execution.inserted
+        return deployment.inserted.get(next((one for one in inserted if one.endswith(f" -> {name}")), ""))
 
 
 def _travelling(event: Event) -> tuple[int, int, bytes]:

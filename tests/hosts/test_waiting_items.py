@@ -1,4 +1,4 @@
-"""A slet that pulls its items, while many of them wait at its port: in all moves they keep their order."""
+"""Many items wait in front of a port, or at one that pulls its items: in all moves they keep their order."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from exop import Application, InputPort, slet
-from tests.change.tools import Tap, plain, suspended, whole
+from exop import Application, InputPort, Slet, input_port, slet
+from tests.change.tools import Tap, endless, plain, suspended, whole
 from tests.hosts.moving import APP, Hosts, hosts
 from tests.rig import eventually
 
@@ -94,3 +94,44 @@ def test_a_slet_moves_on_before_it_has_processed_what_it_has_brought(ack: str):
     with waiting("h1", itself=True, ack=ack) as there:
         for host in ("h2", "h1", "h3"):
             there.move(host, "pulls")
+
+
+def test_two_streams_meet_while_one_of_them_moves_on():
+    """What comes from another host goes behind what waits in the queue that was inserted where two drivers meet."""
+    bad, tap = [True], Tap()
+
+    class Meets(Slet):
+        """Passes on one of two streams, and fails at an item."""
+
+        @input_port
+        def left(self, x: int) -> None:
+            """Drop."""
+
+        @input_port
+        def right(self, x: int) -> int:
+            """Pass on."""
+            if x == STOP and bad:
+                raise ValueError("not now")
+            return x
+
+    with hosts("h1", "h2", "h3", slets=(tap.source(), Meets)) as there:
+        app = Application(APP)
+        right = app.channel("right", connector={"capacity": 100})
+        app.add("moves", plain, x=app.add("numbers", tap.source()), out=right)
+        app.add("sink", there.sink, x=app.add("meets", Meets, left=app.add("others", endless), right=right))
+        there.home.apply(app.build())
+        deployment = there.home.deployment(APP)
+        tap.let(STOP)
+        suspended(there.home, APP, "meets")
+        tap.let(1000)
+        eventually(lambda: deployment.inserted["right -> meets.right"].depth == 1000, "items wait")
+        there.move("h2", "moves")
+        tap.let(500)
+        eventually(lambda: deployment.channels["right.from.h2"].depth > 50, "there is no more room")
+        there.move("h3", "moves")
+        suspended(there.home, APP, "meets")
+        bad.clear()
+        there.home.resume(APP, "meets")
+        eventually(lambda: len(there.seen) == STOP + 1500, "all items")
+        tap.shut()
+        whole([*there.seen], STOP + 1500)
