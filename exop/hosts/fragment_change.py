@@ -132,6 +132,11 @@ class FragmentChange(Participant):
         change.pause.outside |= {*sources}
         change.before_cut.insert(0, partial(_flush, change))  # followers process this, too
 
+    def _undo_at_close(self) -> None:
+        if self._taker is not None and self._candidate is not None:
+            self._taker.end()  # a later one would acknowledge events that this one, if it becomes the last, lacks
+        super()._undo_at_close()
+
     def _known(self, base: int) -> Known:
         assert self._work is not None
         return Known(self.plan.rpartition("@")[2], base, self.plan, self._work.whole, tuple(self._applied))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -12,7 +13,7 @@ from unittest.mock import Mock
 import pytest
 
 from exop import Application, Platform
-from exop.errors import StateError
+from exop.errors import CheckpointError, StateError
 from exop.hosts.protocol.messages import Remove
 from exop.stock.slets import count_up
 from tests.hosts.hosts_rig import (
@@ -49,8 +50,13 @@ class Hosts:
         for name, node in NODES.items():
             goes_on(self.all[name], node)
 
-    def change_while(self, name: str, record: str, *, after: bool) -> None:
-        """Change the slets, while one platform dies at a record; nobody waits for its answer."""
+    def change_while(
+        self, name: str, record: str, *, after: bool, closed: Callable[[Platform], object] = lambda one: None
+    ) -> None:
+        """Change the slets, while one platform dies at a record; nobody waits for its answer.
+
+        *closed* is called before it is closed.
+        """
         death = Death(self.all[name], self.network, record, after=after)
         home = self.all["a"]
         edited = home.mesh("app")
@@ -61,6 +67,7 @@ class Hosts:
             assert death.dead.wait(PATIENCE)
             self.wait_no_longer()
             outcome.exception(PATIENCE)
+        closed(self.all[name])
         self.all[name].close()
 
     def wait_no_longer(self) -> None:
@@ -141,6 +148,20 @@ def test_a_member_dies_before_it_has_recorded_the_decision(three: Hosts):
 def test_a_member_dies_before_it_has_carried_out_the_decision(three: Hosts):
     """A recorded commit is carried out at the start."""
     three.change_while("b", "Settled", after=True)
+    three.back("b")
+    three.end_with("check_too")
+
+
+def test_a_platform_that_is_closed_in_doubt_takes_no_further_checkpoint(three: Hosts):
+    """It would acknowledge what has come since the cut, and the restart begins with the checkpoint of the cut."""
+
+    def refused(one: Platform) -> None:
+        taker = one._applications.checkpoints.takers["app"]
+        one._hosts.close()
+        with pytest.raises(CheckpointError, match="the outcome of a change is not known"):
+            taker.take()
+
+    three.change_while("b", "Settled", after=True, closed=refused)
     three.back("b")
     three.end_with("check_too")
 

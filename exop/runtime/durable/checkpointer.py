@@ -94,6 +94,7 @@ class Checkpointer:
         self._rendered: tuple[Mesh | None, str] = (None, "")
         self._turn = threading.Lock()
         self._stop = threading.Event()
+        self._ended = False
         self._thread = threading.Thread(target=self._take_all, name=f"exop {deployment.name} checkpoints", daemon=True)
 
     def start(self) -> None:
@@ -107,6 +108,12 @@ class Checkpointer:
         self._deployment.notify_waiting()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(PATIENCE)
+
+    def end(self) -> None:
+        """Take no checkpoint after the caller's: a restart begins with that of a cut, if the change is committed."""
+        self._ended = True
+        self._stop.set()
+        self._deployment.notify_waiting()
 
     def take(self, patience: float = PATIENCE, *, last: bool = False) -> None:
         """Take a checkpoint now, and return when it is written. If *last*, all drivers stop after it."""
@@ -152,6 +159,8 @@ class Checkpointer:
     def _carry_out(self, captured: Callable[[int], Snapshot], patience: float, committing: float) -> None:
         """Capture, write, commit; wait up to *patience* s for the previous checkpoint, *committing* s for the slets."""
         with self._alone(patience):
+            if self._ended:
+                raise self._refused("the outcome of a change is not known", "a restart asks for it")
             with self._deployment.changing:
                 failpoint("checkpoint-begin")
                 with self._noted():
