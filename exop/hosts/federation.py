@@ -496,5 +496,5 @@ class Federation:
 
     def _send_removals(self, application: str, found: Spanning, timeout: float) -> None:
         self._sent_removal[application] = time.monotonic()
-        for host in found.leaving:
+        for host in [*found.leaving]:  # confirmations come meanwhile
             self.exchange.send(host, application, Remove(self.name, timeout))

@@ -141,12 +141,14 @@ class WiringController:
         check_order(graph, last.after.execution)
         return replace(last, leaner=tuple(regions[:-1]))
 
-    def bind(self, deployment: Deployment, region: Region) -> Complete:
+    def bind(self, deployment: Deployment, region: Region, continued: Collection[str] = ()) -> Complete:
         """Compile a region and bind it, while the drivers that run it are parked, or not started yet.
+
+        The ports in *continued* have had what their channels keep, on another host.
 
         No item moves before the returned function is called, so binding the former connections undoes everything.
         """
-        catch_up = CatchUp.needed(deployment, region.graph)
+        catch_up = CatchUp.needed(deployment, region.graph, continued)
         region = region.chosen(deployment, catch_up.queues)
         queues = Compiler(deployment, region, self.sharing).compile()
         self._replace_queues(deployment, region, queues)

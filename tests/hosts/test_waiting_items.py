@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from exop import Application, InputPort, Slet, input_port, slet
-from tests.change.tools import Tap, endless, plain, suspended, whole
+from tests.change.tools import Tap, endless, grows, plain, suspended, whole
 from tests.hosts.moving import APP, Hosts, hosts
 from tests.rig import eventually
 
@@ -94,6 +94,20 @@ def test_a_slet_moves_on_before_it_has_processed_what_it_has_brought(ack: str):
     with waiting("h1", itself=True, ack=ack) as there:
         for host in ("h2", "h1", "h3"):
             there.move(host, "pulls")
+
+
+def test_a_log_sends_again_nothing_to_a_slet_that_had_it_before():
+    """A port gets what a log keeps when it is connected, and not when one of the two moves."""
+    with hosts("h1", "h2", "h3") as there:
+        app = Application(APP)
+        app.add("numbers", endless, out=(kept := app.channel("kept", "log", replay=True)))
+        app.add("sink", there.sink, x=kept)
+        there.home.apply(app.build())
+        for host, name in (("h2", "sink"), ("h1", "sink"), ("h3", "kept"), ("h3", "sink")):
+            grows(there.seen)
+            there.move(host, name)
+        grows(there.seen)
+        whole([*there.seen])
 
 
 def test_two_streams_meet_while_one_of_them_moves_on():

@@ -57,7 +57,7 @@ class Handing:
     def __post_init__(self) -> None:
         change, transfer = self.change, self.transfer
         change.departing, change.arriving = transfer.departing, transfer.arriving
-        change.leaves = transfer.leaves
+        change.leaves, change.continued = transfer.leaves, transfer.continued
         rests = {rest.inbox for rest in transfer.rests if rest.target == self.host}
         change.handed_over = {*transfer.received, *rests}
         change.before_cut.append(self._look)

@@ -52,6 +52,7 @@ class Transfer:
         sent: The outboxes whose events are handed over, each with the hosts that get them.
         received: The inboxes whose progress is handed over, each with the hosts that get it.
         rests: The events that this host delivers.
+        continued: The ports, also of relays, whose consumers had the stream of the channel before, on any host.
         wave: A host is cut after those from which it takes over.
     """
 
@@ -62,6 +63,7 @@ class Transfer:
     sent: dict[str, list[str]] = field(default_factory=dict)
     received: dict[str, list[str]] = field(default_factory=dict)
     rests: list[Rest] = field(default_factory=list)
+    continued: list[str] = field(default_factory=list)
     wave: int = 0
 
     def leaves(self, endpoint: str) -> bool:
@@ -100,6 +102,7 @@ class Moves:
                 self._connector(key, connector)
         for host, wave in _waves(self._edges).items():
             self._found[host].wave = wave
+        self._continued()
         self.hosts = dict(self._found)
 
     def _nodes(self) -> None:
@@ -155,6 +158,19 @@ class Moves:
             self._deliver(connector, self.after.channels[connector.channel], channel=connector.channel)
         else:
             self._redirect(connector, there)
+
+    def _continued(self) -> None:
+        """Find the ports to which a channel must not send again what it keeps, where the streams are connected anew."""
+        relays = {(one.channel, one.target): one.outbox for one in self.after.connectors.values() if not one.inward}
+        for name in self.before.mesh.channels.keys() & self.after.mesh.channels.keys():
+            ends = {(node.name, port) for node, port in self.before.mesh.consumers(name)}
+            for node, port in self.after.mesh.consumers(name):
+                if (node.name, port) in ends:
+                    host, there = self.after.of(node), self.after.channels[name]
+                    if host in self._found:
+                        self._found[host].continued.append(f"{node.name}.{port}")
+                    if there in self._found and (name, host) in relays:
+                        self._found[there].continued.append(f"{relays[name, host]}.item")
 
     def _stays(self, end: str, connector: Connector) -> bool:
         """Whether a port is connected to the channel of a connector before and after, on any host."""

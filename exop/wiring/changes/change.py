@@ -93,6 +93,7 @@ class Change:
         leaves: Whether the items that wait at an endpoint go to another host, with a node or channel.
         handed_over: The channels from other hosts whose contents are delivered in another way. All are set before the
             first step.
+        continued: The ports whose stream goes on, even if they, or their channels, come from other hosts.
         before_cut: Called when the drivers are parked, before anything is changed.
         parks_all: Whether the cut parks all drivers of the application; set before the first step.
     """
@@ -108,6 +109,7 @@ class Change:
     arriving: Collection[str] = ()
     leaves: Callable[[str], bool] = lambda endpoint: False
     handed_over: Collection[str] = ()
+    continued: Collection[str] = ()
     before_cut: list[Callable[[], object]] = field(default_factory=list)
     parks_all: bool = False
     _landed: list[InFlight] = field(default_factory=list)
@@ -191,10 +193,7 @@ class Change:
             self._arrivals[node] = arrival
 
     def land(self, posted: Iterable[InFlight], taken: Iterable[tuple[Buffered, list[tuple[str, Any]]]]) -> None:
-        """Deliver what has come from other hosts: items posted at the commit, and entries that are taken from queues.
-
-        After the cut, and once.
-        """
+        """Deliver once, after the cut, what has come from other hosts: items posted at the commit, entries in queues."""
         with self._turn:
             self._landed += posted
             for queue, entries in taken:
@@ -310,7 +309,7 @@ class Change:
             self._closed = settle_channels(self.deployment, mesh, self.plan.changes, undo)
             check_ends(region)
             failpoint("rebind-before")
-            self._complete = self.wiring.bind(self.deployment, region)
+            self._complete = self.wiring.bind(self.deployment, region, self.continued)
             failpoint("rebind-after")
         except BaseException as error:
             _undo(undo, error)  # before anything moves again
@@ -409,9 +408,7 @@ class Change:
             component.announce()
 
     def _forward_unsent(self) -> None:
-        """Post the unsent output of the old slets to the endpoints that their output ports are connected to after the
-        change.
-        """
+        """Post the unsent output of the old slets to the endpoints that their ports are connected to after the change."""
         old, inlets = self._old, self.deployment.inlets
         for name in self._closed:
             there = Entry(NOWHERE.push, NOWHERE.push_batch, NOWHERE.control, endpoint=channel_endpoint(name))

@@ -328,13 +328,19 @@ class CatchUp:
     moved: list[tuple[QueueChannel, str]] = field(default_factory=list)
 
     @classmethod
-    def needed(cls, deployment: Deployment, graph: WiringGraph) -> CatchUp:
-        """Find what a change of connections makes necessary; nothing is in flight."""
+    def needed(cls, deployment: Deployment, graph: WiringGraph, continued: Collection[str] = ()) -> CatchUp:
+        """Find what a change of connections makes necessary; nothing is in flight.
+
+        The ports in *continued* get the end of the stream alone.
+        """
         found = cls()
         if deployment.started is None:
             return found
         for name, edge in graph.fed:
-            if deployment.joined.get(edge.name) != name and (entries := _first_entries(deployment, graph, name, edge)):
+            entries = [] if deployment.joined.get(edge.name) == name else _first_entries(deployment, graph, name, edge)
+            if edge.name in continued:
+                entries = [one for one in entries if one[0] == "control"]
+            if entries:
                 found.entries.setdefault(graph.queue_before(name, edge), []).extend(entries)
         for name, edges in graph.producers.items():
             known = deployment.joined if name in deployment.merges else {}
