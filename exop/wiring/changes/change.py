@@ -193,7 +193,7 @@ class Change:
             self._arrivals[node] = arrival
 
     def land(self, posted: Iterable[InFlight], taken: Iterable[tuple[Buffered, list[tuple[str, Any]]]]) -> None:
-        """Deliver once, after the cut, what has come from other hosts: items posted at the commit, entries in queues."""
+        """Deliver once, after the cut, what comes from other hosts: items posted at the commit, entries in queues."""
         with self._turn:
             self._landed += posted
             for queue, entries in taken:
@@ -408,7 +408,7 @@ class Change:
             component.announce()
 
     def _forward_unsent(self) -> None:
-        """Post the unsent output of the old slets to the endpoints that their ports are connected to after the change."""
+        """Post the unsent output of the old slets to the endpoints to which their ports are connected afterwards."""
         old, inlets = self._old, self.deployment.inlets
         for name in self._closed:
             there = Entry(NOWHERE.push, NOWHERE.push_batch, NOWHERE.control, endpoint=channel_endpoint(name))
