@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from exop import Application, InputPort, Slet, input_port, slet
-from tests.change.tools import Tap, endless, grows, plain, suspended, whole
+from exop.wiring.deployments import Durability
+from tests.change.tools import Position, Tap, endless, grows, plain, suspended, whole
 from tests.hosts.moving import APP, Hosts, hosts
 from tests.rig import eventually
 
@@ -110,13 +114,10 @@ def test_a_log_sends_again_nothing_to_a_slet_that_had_it_before():
         whole([*there.seen])
 
 
-def test_two_streams_meet_while_one_of_them_moves_on():
-    """What comes from another host goes behind what waits in the queue that was inserted where two drivers meet."""
-    bad, tap = [True], Tap()
+def meeting(bad: list[bool]) -> Any:
+    """A slet that passes on one of two streams, and fails at an item as long as something is bad."""
 
     class Meets(Slet):
-        """Passes on one of two streams, and fails at an item."""
-
         @input_port
         def left(self, x: int) -> None:
             """Drop."""
@@ -128,24 +129,75 @@ def test_two_streams_meet_while_one_of_them_moves_on():
                 raise ValueError("not now")
             return x
 
-    with hosts("h1", "h2", "h3", slets=(tap.source(), Meets)) as there:
+    return Meets
+
+
+def source_of(most: list[int]) -> Any:
+    """A source that emits 1, 2, 3, … up to the last number in a list."""
+    pause = threading.Event()
+
+    @slet
+    def numbers(position: Position) -> Iterator[int]:
+        while True:
+            while position.number < most[-1]:
+                position.number += 1
+                yield position.number
+            pause.wait(0.001)
+            yield None  # type: ignore[misc]
+
+    return numbers
+
+
+@contextmanager
+def met(bad: list[bool], most: list[int], state: Path | None = None) -> Iterator[Hosts]:
+    """Two streams that meet at a slet on which items wait, in the queue that was inserted where two drivers meet."""
+    source, meets = source_of(most), meeting(bad)
+    with hosts("h1", "h2", "h3", slets=(source, meets), state=state) as there:
         app = Application(APP)
+        if state is not None:
+            app.durable(every=3600)
         right = app.channel("right", connector={"capacity": 100})
-        app.add("moves", plain, x=app.add("numbers", tap.source()), out=right)
-        app.add("sink", there.sink, x=app.add("meets", Meets, left=app.add("others", endless), right=right))
+        app.add("moves", plain, x=app.add("numbers", source), out=right)
+        app.add("sink", there.sink, x=app.add("meets", meets, left=app.add("others", endless), right=right))
         there.home.apply(app.build())
         deployment = there.home.deployment(APP)
-        tap.let(STOP)
         suspended(there.home, APP, "meets")
-        tap.let(1000)
+        most.append(STOP + 1000)
         eventually(lambda: deployment.inserted["right -> meets.right"].depth == 1000, "items wait")
         there.move("h2", "moves")
-        tap.let(500)
-        eventually(lambda: deployment.channels["right.from.h2"].depth > 50, "there is no more room")
+        yield there
+
+
+def test_two_streams_meet_while_one_of_them_moves_on():
+    """What comes from another host goes behind what waits."""
+    bad, most = [True], [STOP]
+    with met(bad, most) as there:
+        most.append(STOP + 1500)
+        inbox = there.home.deployment(APP).channels["right.from.h2"]
+        eventually(lambda: inbox.depth > 50, "there is no more room")
         there.move("h3", "moves")
         suspended(there.home, APP, "meets")
         bad.clear()
         there.home.resume(APP, "meets")
         eventually(lambda: len(there.seen) == STOP + 1500, "all items")
-        tap.shut()
         whole([*there.seen], STOP + 1500)
+
+
+def test_a_restart_from_the_checkpoint_of_a_cut_has_the_items_of_a_queue_that_went_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """They wait at the port behind the item on which the slet is suspended."""
+    monkeypatch.setattr(Durability, "changed", lambda self, deployment: None)  # the next one has not been taken yet
+    with met([True], [STOP], tmp_path / "state") as there:
+        shutil.copytree(tmp_path / "state" / "h1", tmp_path / "copy")
+        there.home.close()
+        shutil.rmtree(tmp_path / "state" / "h1")
+        shutil.copytree(tmp_path / "copy", tmp_path / "state" / "h1")
+        with there.platform("h1") as again:
+            for host in ("h2", "h3"):
+                again.remoting.connect(f"inproc:{host}")
+            eventually(lambda: again.applications() or again.failed_to_restart, "it has started, or not")
+            assert again.failed_to_restart == {}
+            suspended(again, APP, "meets")
+            waits = again.deployment(APP).inlets.at("meets.right")
+            assert [one.payload for one in waits if not isinstance(one.payload, list)] == [*range(STOP, STOP + 1001)]

@@ -17,6 +17,7 @@ from exop.model.slets.stored_memento import dump_memento, load_memento
 from exop.model.values.depth import AROUND, DEPTH
 from exop.model.values.encoding import decode, encode_each
 from exop.runtime.channels.base import Channel, ControlMerge, capture_merges
+from exop.runtime.channels.queue import METHODS
 from exop.runtime.channels.window import WindowChannel
 from exop.runtime.component import Component
 from exop.runtime.dataflow.entry import NOWHERE, Call, InFlight, Method
@@ -175,6 +176,7 @@ def engine_positions(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
 def restore_contents(deployment: Deployment, snapshot: Snapshot) -> None:
     """Restore the contents of channels, ports and drivers, when the wiring is bound, before any slet is opened."""
     parts = {key: _read(stored) for key, stored in snapshot.parts.items() if key[0] != "memento"}
+    gone: list[tuple[str, Mapping[str, Any]]] = []
     # Channels first: an in-flight item may be a window of a channel.
     for (kind, name), held in sorted(parts.items(), key=lambda part: part[0][0] != "channel"):
         if kind == "node":
@@ -187,7 +189,7 @@ def restore_contents(deployment: Deployment, snapshot: Snapshot) -> None:
             if (queue := deployment.inserted.get(name)) is not None:
                 queue.restore(held)
             elif held["entries"]:
-                raise _strange(deployment, f"the queue {name!r}, which holds {len(held['entries'])} entries,")
+                gone.append((name, held))
     # Last, since the items that a port had taken precede those in its queue, which is already restored.
     for (kind, name), held in parts.items():
         for port, taken in held["pulled"].items() if kind == "node" else ():
@@ -197,6 +199,17 @@ def restore_contents(deployment: Deployment, snapshot: Snapshot) -> None:
             deployment.inlets.post(_restored_work(deployment, held))
         elif kind in ("node", "worker"):  # an older form: stored with the worker, or the slet
             deployment.inlets.post(_restored_work(deployment, held.get("work", ())))
+    for name, held in gone:  # behind what was in flight at the port, before what waits in its queue
+        deployment.inlets.post(_left_in(deployment, name, held))
+
+
+def _left_in(deployment: Deployment, name: str, held: Mapping[str, Any]) -> list[InFlight]:
+    """Return the items of a queue whose port is connected elsewhere since the cut in which they were captured."""
+    entry = deployment.entries.get(name.rpartition(" -> ")[2])
+    if entry is None:
+        raise _strange(deployment, f"the queue {name!r}, which holds {len(held['entries'])} entries,")
+    work = ((METHODS[kind], payload) for kind, payload in held["entries"] if kind != "control")
+    return [InFlight(entry, method, payload) for method, payload in work]
 
 
 def _read(stored: bytes) -> Any:
