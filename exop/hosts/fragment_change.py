@@ -133,7 +133,7 @@ class FragmentChange(Participant):
         change.before_cut.insert(0, partial(_flush, change))  # followers process this, too
 
     def _undo_at_close(self) -> None:
-        if self._taker is not None and self._candidate is not None:
+        if self._taker is not None and self._checkpoint is not None:
             self._taker.end()  # a later one would acknowledge events that this one, if it becomes the last, lacks
         super()._undo_at_close()
 
