@@ -8,7 +8,8 @@ from exop import Application
 from exop.errors import PlanError
 from exop.hosts.moves.transfer import Moves, Rest, Transfer
 from exop.model.meshes.fragments import Placement
-from exop.model.meshes.mesh import Mesh
+from exop.model.meshes.mesh import Mesh, Node
+from exop.model.slets.slet import spec_of
 from tests.change.tools import endless, plain, summing, writing
 
 
@@ -48,6 +49,14 @@ def test_a_node_moves_from_its_host_to_another_one():
         "a": Transfer(departing={"first": "b"}),
         "b": Transfer(arriving={"first": "a"}, wave=1),
     }
+
+
+def test_a_port_that_had_the_stream_before_goes_on_with_it():
+    """Where it is, and where a relay sends it the items; a port that is new at the channel is not among them."""
+    there = mesh(first="b").add(Node("third", spec_of(plain), ports={"x": "source"}))
+    moved = found(mesh(), there)
+    assert moved["b"].continued == ["first.x"]
+    assert set(moved["a"].continued) == {"second.x", "sink.x", "source.to.b.item"}
 
 
 def test_the_events_on_the_way_to_a_node_that_comes_home_go_to_its_port():

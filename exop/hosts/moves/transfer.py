@@ -63,7 +63,7 @@ class Transfer:
     sent: dict[str, list[str]] = field(default_factory=dict)
     received: dict[str, list[str]] = field(default_factory=dict)
     rests: list[Rest] = field(default_factory=list)
-    continued: list[str] = field(default_factory=list)
+    continued: list[str] = field(default_factory=list, compare=False)
     wave: int = 0
 
     def leaves(self, endpoint: str) -> bool:
