@@ -65,8 +65,8 @@ def bound_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """The successors have the states, but items flow again before the new connections are bound."""
     bind, cut, forward, finish = WiringController.bind, Change._cut, Change._forward_unsent, Change.finish
 
-    def binding(self: WiringController, deployment: Any, region: Any) -> Any:
-        deployment.late = [lambda: bind(self, deployment, region)(deployment.drivers())]
+    def binding(self: WiringController, deployment: Any, region: Any, *given: Any) -> Any:
+        deployment.late = [lambda: bind(self, deployment, region, *given)(deployment.drivers())]
         return lambda drivers: None
 
     def cutting(self: Change, *arguments: Any) -> None:
@@ -117,8 +117,8 @@ def moved_before_the_decision(monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits moves as soon as the connections are bound, though the change may still fail."""
     bind = WiringController.bind
 
-    def binding(self: WiringController, deployment: Any, region: Any) -> Any:
-        bind(self, deployment, region)(None)
+    def binding(self: WiringController, deployment: Any, region: Any, *given: Any) -> Any:
+        bind(self, deployment, region, *given)(None)
         return lambda drivers: None
 
     monkeypatch.setattr(WiringController, "bind", binding)
