@@ -7,7 +7,7 @@
     + ClusterError          a cluster on this machine could not be started, or is not there
     + EngineLost            the Java process that carried the queries is gone
     + StateRefused          Spark cannot go on with the state of another query
-    + QueryError            one query: `slet`, `port`, `query`, `position`, `condition`, `detail`
+    + QueryError            one query (also an `exop.errors.QueryError`): `slet`, `port`, `query`, `position`, …
       . QueryRefused          Spark's analysis said no when the slet was opened
       . OutputMismatch        the query's columns are not those that the slet declares
       . QueryFailed           the query failed while it ran
@@ -18,6 +18,7 @@ from __future__ import annotations
 from textwrap import indent
 from typing import Any, ClassVar
 
+from exop import errors
 from exop.errors import EngineError
 
 
@@ -61,7 +62,7 @@ class StateRefused(SparkError):
     template = "Spark refuses it, tried on a copy as of micro-batch {batch} [{condition}]: {detail}"
 
 
-class QueryError(SparkError):
+class QueryError(SparkError, errors.QueryError):
     """One query went wrong: `slet`, `port`, `query`, `position` in it, `condition` (Spark's name for it), `detail`."""
 
     summary: ClassVar[str] = "the query went wrong"

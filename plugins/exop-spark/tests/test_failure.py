@@ -4,7 +4,7 @@ import pytest
 from exop_spark.errors import EngineLost, QueryFailed, QueryRefused
 from exop_spark.failure import condition_of, explained, is_suspicious
 
-from exop.errors import FeedClosed
+from exop.errors import FeedClosed, QueryError
 
 FACTS = {"slet": "double", "query": "SELECT a / b AS c FROM rows"}
 STREAM = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure:
@@ -83,3 +83,10 @@ def test_our_own_errors_stay_what_they_are():
     """They are clear already."""
     error = FeedClosed(port="rows")
     assert explained(error, **FACTS) is error
+
+
+def test_an_error_of_a_query_is_one_of_every_engine():
+    """Whoever handles the errors of queries handles those of Spark, too; the position is the text of Spark."""
+    error = explained(ValueError("[UNRESOLVED] no; line 1 pos 7"), QueryRefused, **FACTS)
+    assert isinstance(error, QueryError)
+    assert (error.slet, error.query, error.position) == ("double", FACTS["query"], "line 1, column 8")
