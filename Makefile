@@ -11,7 +11,7 @@ CAMPAIGNS := $(basename $(notdir $(wildcard $(addprefix bench/,damage.py event_t
 RUNS      ?= 1000
 RECORDS   := .campaigns
 
-.PHONY: help demo demo-hosts test test-all lint types bench docs pages clean
+.PHONY: help demo demo-hosts demo-engines test test-all lint types bench docs pages clean
 
 help:            ## what there is to make
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -21,6 +21,9 @@ demo: $(READY)   ## Linear Road with its data pipeline on Spark: traffic, live p
 
 demo-hosts: $(READY) ## Linear Road on two platforms: slets move while it runs, the network is cut and healed (a minute)
 	$(BIN)/python -m apps.linear_road.demo_hosts
+
+demo-engines: $(READY) ## readings from Kafka, aggregated by Spark, DuckDB, Arrow and Spark in turn; an executor is killed (2 minutes)
+	$(BIN)/python -m apps.sensors.demo
 
 # Three processes, also on two processors: a third of the time is waiting, for processes, brokers and deadlines.
 test: $(READY)   ## style, types, floors, and all tests, in three processes (6 minutes)

@@ -14,8 +14,7 @@ from .readings import DELAY, PARTITIONS, partition_file
 from .slets import Alarms, Replay, decode, stamp
 
 SOURCES: Final = ("files", "kafka")
-Engine = Literal["duckdb", "native"]
-
+TOPIC: Final = "readings"
 #: The limits of a sensor are those that were the latest at the end of the minute.
 _JOIN: Final = """
 INSERT INTO known SELECT sensor, since, place, lowest, highest FROM sensors;
@@ -25,6 +24,7 @@ ORDER BY time, minutes.sensor
 """
 #: By engine, the slet that computes the minutes, and the plugin that offers it.
 AGGREGATES: Final = {
+    "spark": ("spark:aggregate", "exop_spark"),
     "duckdb": ("duckdb:aggregate", "exop_duckdb"),
     "native": ("stock:aggregate", ""),
 }
@@ -37,9 +37,9 @@ def sensors(
     folder: Path,
     output: Path,
     source: Literal["files", "kafka"] = "files",
-    aggregate: Engine = "native",
+    aggregate: Literal["spark", "duckdb", "native"] = "spark",
+    master: str = "local[*]",
     brokers: str = "",
-    topic: str = "readings",
     follow: bool = True,
     speed: float = 0.0,
     after: int = 3,
@@ -50,11 +50,11 @@ def sensors(
     Args:
         folder: The readings, and the places and limits of the sensors (`python -m apps.sensors.readings FOLDER`).
         output: The SQLite database, with the tables `minutes`, `alarms` and `late`.
-        source: Where the readings are: in the files of the folder, or in a topic of Kafka.
+        source: Where the readings are: in the files of the folder, or in the topic `readings` of Kafka.
         aggregate: The engine that computes the minutes.
+        master: The master of Spark: `local[*]`, `spark://HOST:PORT`.
         brokers: The addresses of some brokers, `HOST:PORT`.
-        topic: The topic with the readings.
-        follow: Whether to wait for new records of the topic, instead of ending behind those that are there.
+        follow: Whether to wait for new records, instead of ending behind those that are there.
         speed: How many times faster than it was recorded a file is replayed; 0: without waiting.
         after: The number of minutes beyond a limit after which an alarm begins.
         every: Seconds between two checkpoints, with which the rows are written (`exop run --state DIR`); 0: none.
@@ -77,13 +77,13 @@ def sensors(
     readings, late = app.channel("readings", "queue"), app.channel("late", "queue")
     for number in range(PARTITIONS):
         if source == "kafka":
-            known: dict[str, Any] = {"topic": topic, "brokers": brokers, "partitions": [number], "follow": follow}
+            known: dict[str, Any] = {"topic": TOPIC, "brokers": brokers, "partitions": [number], "follow": follow}
             records = app.add(f"read-{number}", "kafka:read", **known)
             arriving = app.add(f"decode-{number}", decode, records=records)
         else:
             arriving = app.add(f"read-{number}", Replay, path=partition_file(folder, number), speed=speed)
         app.add(f"timed-{number}", "stock:watermark", item=arriving, time="time", delay=DELAY, out=readings, late=late)
-    minutes = _minutes(app, readings, aggregate)
+    minutes = _minutes(app, readings, aggregate, master)
     limits = app.add("limits", Replay, path=folder / "sensors.csv", time="since")
     joined = app.add(
         "join",
@@ -104,12 +104,13 @@ def sensors(
     return app
 
 
-def _minutes(app: Application, readings: Any, aggregate: str) -> Any:
+def _minutes(app: Application, readings: Any, aggregate: str, master: str) -> Any:
     """Add the slet that computes the minutes. The slets of all engines have the same ports, and read the same state."""
     slet, plugin = AGGREGATES[aggregate]
     if plugin and find_spec(plugin) is None:
         name = plugin.replace("_", "-")
         raise BuilderError(f"aggregate={aggregate} needs {name}: pip install {name}, or choose another engine")
+    more: dict[str, Any] = {"master": master} if aggregate == "spark" else {}
     return app.add(
         "per-minute",
         slet,
@@ -119,6 +120,7 @@ def _minutes(app: Application, readings: Any, aggregate: str) -> Any:
         keys=["sensor"],
         time="time",
         window=60,
+        **more,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from time import sleep
 from time import time as clock
@@ -80,29 +80,10 @@ def stamp(minute: dict[str, Any]) -> dict[str, Any]:
     return minute | {"ready": clock()}
 
 
-@dataclass
-class Watch:
-    """What is known of a sensor: whether its alarm is on, and for how many minutes it should be otherwise."""
-
-    on: bool = False
-    minutes: int = 0
-
-
 class Watched(Memento):
-    """The sensors that have had a minute."""
+    """For each sensor, whether its alarm is on, and the number of minutes for which it should have been otherwise."""
 
-    sensors: dict[int, Watch] = field(default_factory=dict)
-
-
-@dataclass
-class Alarm:
-    """The begin or the end of an alarm."""
-
-    time: int
-    sensor: int
-    place: str
-    event: str
-    mean: float
+    sensors: dict[int, tuple[bool, int]] = field(default_factory=dict)
 
 
 class Alarms(Slet, name="alarms"):
@@ -116,16 +97,16 @@ class Alarms(Slet, name="alarms"):
     watched: Watched
 
     @input_port
-    def minute(self, minute: dict[str, Any]) -> Alarm | None:
+    def minute(self, minute: dict[str, Any]) -> dict[str, Any] | None:
         """Take the next minute of a sensor."""
         sensor, mean = minute["sensor"], minute["mean"]
-        watch = self.watched.sensors.setdefault(sensor, Watch())
+        on, minutes = self.watched.sensors.get(sensor, (False, 0))
         beyond = not minute["lowest"] <= mean <= minute["highest"]
-        watch.minutes = watch.minutes + 1 if beyond != watch.on else 0
-        if watch.minutes < self.after:
-            return None
-        watch.on, watch.minutes = beyond, 0
-        return Alarm(minute["time"], sensor, minute["place"], "begins" if beyond else "ends", mean)
+        minutes = minutes + 1 if beyond != on else 0
+        changed = minutes >= self.after
+        self.watched.sensors[sensor] = (beyond, 0) if changed else (on, minutes)
+        found = {name: minute[name] for name in ("time", "sensor", "place", "mean")}
+        return found | {"event": "begins" if beyond else "ends"} if changed else None
 
 
 SLETS: Final = (Replay, decode, stamp, Alarms)

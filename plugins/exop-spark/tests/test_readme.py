@@ -32,6 +32,14 @@ def test_the_first_examples_make_slets():
     assert names["pipeline"].nodes() == ["means"]
 
 
+def test_the_complete_example_prints_what_it_says(spark, capsys):
+    """It runs as it stands, behind the examples before it."""
+    names: dict = {"__name__": "readme"}
+    for text in re.findall(r"```python\n(.*?)```", README, re.DOTALL)[:3]:
+        exec(text, names)
+    assert capsys.readouterr().out == re.findall(r"```text\n(.*?)```", README, re.DOTALL)[0]
+
+
 def test_the_topology_names_a_slet_that_is_there():
     """`spark:sql` with these settings is a node."""
     catalog = known_slets()

@@ -1,12 +1,14 @@
 """The application: every expected row once, with exact values, from files and from Kafka."""
 
 import pytest
+from exop_kafka import MockCluster
 
 from apps import sensors as package
 from apps.sensors import builder
 from apps.sensors.builder import sensors
 from apps.sensors.checker import compare, expected
-from apps.sensors.readings import generate
+from apps.sensors.feed import feed
+from apps.sensors.readings import PARTITIONS, generate
 from exop import Platform
 from exop.errors import BuilderError
 from exop.hooks import Plugins
@@ -39,6 +41,15 @@ def test_files_are_exact_on_every_engine(folder, wanted, tmp_path, aggregate):
     assert all(one.right for one in compare(tmp_path / "out.db", wanted))
 
 
+def test_a_topic_is_exact(folder, wanted, tmp_path):
+    """The partitions of the topic are the files of the folder."""
+    with MockCluster({"readings": PARTITIONS}) as cluster:
+        feed(folder=folder, brokers=cluster.brokers).run()
+        given = {"source": "kafka", "brokers": cluster.brokers, "follow": False}
+        sensors(folder=folder, output=tmp_path / "out.db", aggregate="duckdb", **given).run()
+    assert all(one.right for one in compare(tmp_path / "out.db", wanted))
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -47,7 +58,7 @@ def test_files_are_exact_on_every_engine(folder, wanted, tmp_path, aggregate):
         ({"source": "kafka"}, r"give brokers=HOST:PORT with source=kafka"),
         ({"brokers": "localhost:9092"}, r"with source=kafka only"),
         ({"speed": -1.0}, r"speed=-1.0 is not possible"),
-        ({"aggregate": "flink"}, r"no engine 'flink'.*duckdb, native"),
+        ({"aggregate": "flink"}, r"no engine 'flink'.*spark, duckdb, native"),
         ({"source": "http"}, r"no source 'http'.*files, kafka"),
     ],
 )

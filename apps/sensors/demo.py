@@ -1,0 +1,211 @@
+"""`make demo-engines`: readings from Kafka, aggregated by one engine after the other while an executor is killed.
+
+    python -m apps.sensors.demo [--minutes M] [--speed N] [--sensors N] [--engines spark,duckdb,…] [--into FOLDER]
+
+Starts a mock cluster of Kafka and a Spark cluster with two workers, runs the application, replaces the engine of the
+aggregate while the stream runs, kills an executor of Spark, compares every row of the database with the expected ones,
+and draws throughput and latency.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from apps.linear_road.terminal import run_command
+from exop import connect
+from exop.errors import ExopError
+
+from .builder import AGGREGATES
+from .checker import compare, expected
+from .readings import PARTITIONS, generate
+
+HERE: Final = Path(__file__).parent
+APPLICATION, NODE = "sensors", "per-minute"
+#: The name of the Spark cluster.
+CLUSTER: Final = "demo-engines"
+#: Seconds for which the demo waits for a start, or the end; for a process that is to end; between two metrics.
+PATIENCE: Final = 600.0
+GRACE: Final = 30.0
+LOOK: Final = 0.5
+
+
+@dataclass
+class History:
+    """The times of the events of a run: of second 0 of the recording, of engines that took over, and of kills.
+
+    Attributes:
+        taken: When the metrics were read, and the number of readings that the aggregate had taken.
+        failed: The changes that failed.
+    """
+
+    start: float
+    engines: list[tuple[float, str]]
+    kills: list[float] = field(default_factory=list)
+    taken: list[tuple[float, int]] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    made = argparse.ArgumentParser(prog="python -m apps.sensors.demo", description=(__doc__ or "").split("\n")[0])
+    made.add_argument("--minutes", type=int, default=30, help="the length of the recording (30)")
+    made.add_argument("--speed", type=float, default=30.0, help="how many times faster it is replayed (30)")
+    made.add_argument("--sensors", type=int, default=300, help="the number of sensors (300)")
+    made.add_argument("--engines", default="spark,duckdb,native,spark", help="the engines, in their order")
+    made.add_argument("--into", type=Path, default=Path("demo"), help="the folder for all files (demo)")
+    return made
+
+
+def command(arguments: Sequence[str]) -> int:
+    """Run the demo; return 0 if every expected row is in the database once, and all changes were made."""
+    from exop_kafka import MockCluster
+
+    options = parser().parse_args(arguments)
+    begun, into = time.monotonic(), (options.into / "engines").absolute()
+    readings, database = into / "readings", into / "sensors.db"
+    shutil.rmtree(into, ignore_errors=True)
+    number = generate(readings, sensors=options.sensors, minutes=options.minutes)
+    print(f"1  {options.minutes} minutes of {options.sensors} sensors: {number:,} readings")
+    with MockCluster({"readings": PARTITIONS}) as kafka, _spark(options.engines) as master:
+        engines = options.engines.split(",")
+        print(f"2  the application, with Kafka at {kafka.brokers}{master and f' and Spark at {master}'}", flush=True)
+        settings = {"folder": readings, "output": database, "source": "kafka", "brokers": kafka.brokers}
+        settings |= {"aggregate": engines[0]} | ({"master": master} if master else {})
+        given = [f"{name}={value}" for name, value in settings.items()]
+        with _running("exop", "run", str(HERE), *given, "--on-failure", "stop", "--quiet") as application:
+            _wait_until_open(application)
+            history = History(time.time() + 1, [(time.time(), engines[0])])
+            fed = [f"folder={readings}", f"brokers={kafka.brokers}", f"speed={options.speed}", f"start={history.start}"]
+            feed = _running("exop", "run", str(HERE / "feed.py"), *fed, "--quiet")
+            with feed as writer, _sampled(application.pid, history):
+                length = options.minutes * 60 / options.speed
+                _make_changes(application.pid, engines[1:], master, length, history)
+                if writer.wait(PATIENCE):
+                    history.failed.append("the readings were not written")
+            with connect(str(application.pid)) as platform:  # the sources end behind the last record that is there
+                end = {"edit": "configure", "settings": {"follow": "false"}}
+                platform.plan_edits(APPLICATION, [end | {"node": f"read-{n}"} for n in range(PARTITIONS)]).carry_out()
+            code = application.wait(PATIENCE)
+    print("3  every row, compared with that of the checker in plain Python")
+    compared = compare(database, expected(readings))
+    print("\n".join(map(str, compared)))
+    # Imported lazily: matplotlib takes a second to load.
+    from .pictures import draw
+
+    print(f"   {draw(history, database, options.speed, into / 'engines.png')}")
+    right = not code and not history.failed and all(one.right for one in compared)
+    because = "".join(f": {one}" for one in history.failed)
+    print(f"\n{'PASSED' if right else 'FAILED'}{because} after {time.monotonic() - begun:.0f} s")
+    return 0 if right else 1
+
+
+@contextmanager
+def _spark(engines: str) -> Iterator[str]:
+    """Run a Spark cluster with two workers, if an engine needs it; yield the URL of its master."""
+    if "spark" not in engines:
+        yield ""
+        return
+    from exop_spark.cluster.standalone import Cluster, Worker
+
+    cluster = Cluster(CLUSTER)
+    try:
+        yield cluster.up(2, Worker(cores=1, memory="1g")).master
+    finally:
+        cluster.down()
+
+
+@contextmanager
+def _running(*module: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a module of Python in a process; end the process if it still runs after the block."""
+    process = subprocess.Popen([sys.executable, "-m", *module], cwd=HERE.parent.parent)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(GRACE)
+            process.kill()
+
+
+def _wait_until_open(process: subprocess.Popen[bytes]) -> None:
+    """Wait until the application answers with the metrics of active slets."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline and process.poll() is None:
+        with suppress(ExopError), connect(str(process.pid)) as platform:
+            if all(node["state"] != "opening" for node in platform.metrics(APPLICATION)["nodes"].values()):
+                return
+        threading.Event().wait(LOOK)
+    raise SystemExit("the application did not start; see its messages above")
+
+
+def _make_changes(pid: int, engines: Sequence[str], master: str, length: float, history: History) -> None:
+    """Kill an executor during the first stretch, and let the engines take over, in equal intervals."""
+    stretch = length / (len(engines) + 1)
+    if master and history.engines[0][1] == "spark":
+        threading.Event().wait(max(0.0, history.start + stretch / 2 - time.time()))
+        _kill_executor(history)
+    for number, engine in enumerate(engines, 1):
+        threading.Event().wait(max(0.0, history.start + number * stretch - time.time()))
+        arguments = ["replace", f"{APPLICATION}.{NODE}", AGGREGATES[engine][0]]
+        arguments += [f"master={master}"] if engine == "spark" else []
+        began, line = time.time(), [sys.executable, "-m", "exop", *arguments, "--on", str(pid)]
+        done = subprocess.run(line, capture_output=True, text=True, check=False)
+        print(f"   $ exop {' '.join(arguments)}   # {time.time() - began:.1f} s", flush=True)
+        if done.returncode:
+            print(done.stdout + done.stderr)
+            history.failed.append(" ".join(arguments))
+        else:
+            history.engines.append((time.time(), engine))
+
+
+def _kill_executor(history: History) -> None:
+    """Kill an executor of the cluster: a process in the group of a worker."""
+    from exop_spark.cluster.standalone import Cluster
+
+    groups = ",".join(str(one.pid) for one in Cluster(CLUSTER).status().processes)
+    listed = ["pgrep", "-g", groups, "-f", "CoarseGrainedExecutorBackend"]
+    executors = subprocess.run(listed, capture_output=True, text=True, check=False).stdout.split()
+    if not executors:
+        history.failed.append("no executor was found")
+        return
+    print(f"   $ kill -9 {executors[0]}   # one of {len(executors)} executors", flush=True)
+    os.kill(int(executors[0]), signal.SIGKILL)
+    history.kills.append(time.time())
+
+
+@contextmanager
+def _sampled(pid: int, history: History) -> Iterator[None]:
+    """Record the number of readings that the aggregate has taken, in a thread, while the block runs."""
+    over = threading.Event()
+
+    def sample() -> None:
+        while not over.is_set():
+            with suppress(ExopError), connect(str(pid)) as platform:
+                while not over.wait(LOOK):
+                    taken = platform.metrics(APPLICATION)["nodes"][NODE]["items_in"]
+                    history.taken.append((time.time(), taken))
+
+    thread = threading.Thread(target=sample, name="sampler", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(GRACE)
+
+
+if __name__ == "__main__":
+    run_command("demo-engines", command, sys.argv[1:])
