@@ -193,7 +193,7 @@ class Deployment:
         Raises:
             ComponentFailed: an error prevents that.
         """
-        return self._ended() or not (self._attended.open or any(one.unacknowledged for one in self.channels.values()))
+        return self._ended() or not (self._at_work() or any(one.unacknowledged for one in self.channels.values()))
 
     def _ended(self) -> bool:
         """Return whether the application has finished; raise `ComponentFailed` if an error prevents that."""
@@ -250,12 +250,19 @@ class Deployment:
         self.notify_waiting()
 
     def check_finished(self) -> None:
-        """Set `finished` if every component has ended."""
-        if self._attended.open or self.is_fragment:
+        """Set `finished` if every component has ended, and channels without consumers have stored the last items."""
+        if self.is_fragment or self._at_work():
             return
         if self.over is not None and all(one.status is State.ENDED for one in self.components.values()):
             self.over()
         self.finished.set()
+
+    def _at_work(self) -> bool:
+        """Whether a component has not ended, or a worker still moves items into a channel without consumers."""
+        return bool(self._attended.open) or any(
+            queue.unread and queue.worker is not None and (queue.entries or queue.worker.busy)
+            for queue in list(self.inserted.values())
+        )
 
     def notify_waiting(self) -> None:
         """Wake the threads that wait for the application."""
@@ -284,6 +291,9 @@ class Deployment:
 
     def idle(self) -> Callable[[], None] | None:
         """Return a call that ends a cycle, if one has ended. Called by a driver without items."""
+        if not (self._attended.open or self.finished.is_set()):  # this driver has moved the last items
+            self.check_finished()
+            self.notify_waiting()
         return next((todo for loop in self.loops if (todo := loop()) is not None), None)
 
     def _look(self) -> bool:

@@ -7,9 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from exop import Application, Mesh, Platform, Slet, input_port, slet
+from exop import Application, EndOfStream, Mesh, Platform, Slet, input_port, slet
 from exop.errors import ComponentFailed, MeshError, PlanError
 from exop.runtime.channels import queue as module
+from exop.runtime.channels.log import LogChannel
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.worker import POOL
 from exop.runtime.lifecycle import State
@@ -401,3 +402,26 @@ def test_a_state_that_changes_while_its_component_is_replaced_is_not_that_of_the
     placing[0].join(PATIENCE)
     deployment.check_finished()
     assert deployment.finished.is_set()
+
+
+def test_an_application_has_finished_when_a_channel_without_consumers_has_stored_the_last_item(rig, monkeypatch):
+    """The sources have ended; the queue where they meet, in front of the log, still has items."""
+    gate, keep, stored = Gate(), LogChannel._keep, []
+
+    def slowly(self: LogChannel, items: list[int] | EndOfStream) -> None:
+        gate.pass_through()
+        keep(self, items)
+        stored.extend([] if isinstance(items, EndOfStream) else items)
+
+    monkeypatch.setattr(LogChannel, "_keep", slowly)
+    app = Application("kept")
+    log = app.channel("log", kind="log")
+    for number in range(3):
+        app.add(f"numbers{number}", count_up, to=20, out=log)
+    deployment = rig.deploy(app)
+    eventually(lambda: all(one.status is State.ENDED for one in deployment.components.values()))
+    assert not deployment.finished.is_set()
+    assert not deployment.all_ended()
+    gate.open()
+    assert deployment.wait(PATIENCE)
+    assert sorted(stored) == sorted([*range(20)] * 3)

@@ -43,6 +43,7 @@ class Buffered(Channel):
         entries: The waiting entries, in order.
         worker: The driver that drains the channel; the channel wakes it when it sleeps.
         deliver: The entry of the consumers, for the worker.
+        unread: Whether only a channel without consumers follows, which stores the items.
         left, dropped: Whether the only consumer has ended, and the number of items dropped for that reason.
         waits: The seconds for which measured items have waited.
         alarm: Called when the channel is in trouble.
@@ -59,6 +60,7 @@ class Buffered(Channel):
         self.capacity = capacity
         self.worker: Driver | None = None
         self.deliver: Entry = NOWHERE
+        self.unread = False
         self.left, self.dropped = False, 0
         self.waits: deque[float] = deque(maxlen=512)
         self.alarm: Callable[[], None] = lambda: None

@@ -162,6 +162,7 @@ class Compiler:
             self._later.append(lambda: channel.entry(self._outlets(name)))
         elif input_queue(name) in self.execution.inserted:
             queue = self._queue(input_queue(name))
+            queue.unread = not self.graph.consumers[name]
             self._into[name] = self._name(queue.entry(()), f"channel {name}")
             self._later.append(lambda: queue.entry([Outlet(name, self._behind_trigger(name, self._own_entry(name)))]))
         else:
