@@ -35,6 +35,7 @@ test: $(READY)   ## style, types, floors, and all tests, in three processes (6 m
 
 test-all: test   ## all of that, then long campaigns: any changes in any order, RUNS=1000 cases of each kind of fault (an hour)
 	EXOP_STRESS=300 $(BIN)/python -m pytest -k a_long_campaign tests/change tests/hosts tests/mesh
+	EXOP_CLUSTER=1 $(BIN)/python -m pytest -rs tests/bench/test_spark_cluster.py
 	EXOP_NAMESPACES=1 $(BIN)/python -m pytest -rs tests/hosts/test_namespaces.py
 	EXOP_ISOLATED=1 $(BIN)/python -m pytest tests/engine/test_isolated.py
 	$(BIN)/python -m bench moves --check

@@ -43,10 +43,11 @@ Fault = Literal["none", "inline", "one", "collect"]
 def measure(
     *,
     source: Annotated[Literal["log", "kafka"], "where the rows are"] = "log",
-    rows: Annotated[int, "how many"] = 400_000,
-    width: Annotated[int, "bytes of each, beside its key"] = 500,
+    rows: Annotated[int, "how many"] = 300_000,
+    width: Annotated[int, "bytes of each, beside its key"] = 2000,
     keys: Annotated[int, "different keys"] = 50_000,
     max_rows: Annotated[int, "rows of one micro-batch"] = 40_000,
+    shares: Annotated[bool, "measure a run that nobody disturbs"] = True,
     kills: Annotated[int, "of each of executor, worker, driver and platform, in a second run"] = 0,
     state: Annotated[int, "megabytes of state, in a third run"] = 0,
     fault: Annotated[Fault, "plant this fault"] = "none",
@@ -58,7 +59,8 @@ def measure(
         stack.callback(cluster.down)
         master = cluster.up(2, Worker(1, "2g")).master
         case = Case(cluster, master, source, rows, width, keys, max_rows, fault)
-        yield from distribution(case, folder / "shares", grow=fault == "none")
+        if shares:
+            yield from distribution(case, folder / "shares", grow=fault == "none")
         if kills:
             yield from killed(case, folder / "kills", kills)
         if state:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from exop.engine.pull_slet import Nowhere, PullSlet
 from exop.errors import EngineError
 
 from .carried import other_inputs
+from .errors import SparkError
 from .native import NativeFeed
 from .plan import Input, Mode, Plan
 from .session import lease
@@ -88,6 +89,33 @@ class SparkSlet(PullSlet):
         """Go on reading: the change was cancelled."""
         self._hold(on=False)
 
+    def pack(self) -> bytes:
+        """Return the progress and Spark's checkpoint.
+
+        Raises:
+            SparkError: Spark reads a channel of this host by itself.
+        """
+        if self.tie.native:
+            raise SparkError(
+                f"{self._name}: Spark reads {_listed(self.tie.native)} by itself, from a channel of this host; replace "
+                f"it by a query with native=False first, with lose_state=True, and move that one"
+            )
+        return super().pack()
+
+    def inherit(self, predecessor: PullSlet | bytes) -> None:
+        """Continue with a copy of Spark's checkpoint, which has the offsets of the same inputs.
+
+        Raises:
+            EngineError: Spark cannot continue with it.
+        """
+        before = predecessor.tie.native if isinstance(predecessor, PullSlet) else {}
+        if before.keys() != self.tie.native.keys():
+            raise SparkError(
+                f"{self._name}: Spark reads {_listed(self.tie.native)} by itself, its predecessor {_listed(before)}: "
+                f"the offsets in its state are others; replace it with lose_state=True"
+            )
+        super().inherit(predecessor)
+
     @classmethod
     def inherits(cls, before: Any, after: Any) -> str | None:
         """Why a query cannot go on with the checkpoint of another; the schemas of the states are compared by Spark."""
@@ -96,6 +124,8 @@ class SparkSlet(PullSlet):
             return super().inherits(before, after)
         if before.settings["mode"] != after.settings["mode"]:
             return f"its mode is {after.settings['mode']!r}, the state is of one in mode {before.settings['mode']!r}"
+        if before.settings["native"] != after.settings["native"]:
+            return "its setting 'native' is another one, so that the offsets in the state differ"
         return other_inputs(other.ports, cls.ports)
 
     @classmethod
@@ -175,6 +205,10 @@ def tried(predecessor: Any, successor: SparkSlet) -> str:
     if predecessor.tie.native:
         return "not tried on a copy, since Spark reads its input by itself"
     return dry_run(predecessor, successor) if successor.dry_run else "not tried on a copy, since dry_run is off"
+
+
+def _listed(ports: Iterable[str]) -> str:
+    return ", ".join(ports) or "no input"
 
 
 class _Trial(Nowhere):
