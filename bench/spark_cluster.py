@@ -192,13 +192,13 @@ def distribution(case: Case, folder: Path, *, grow: bool) -> Iterator[Result]:
         passed = after["bytes"] - before["bytes"]
         moved = traffic(after["java"]) - io
         payload = (case.rows - first) * (case.width + 8)
-        yield Result(f"{case.name}/platform", passed / payload * 100, "% of the payload")
-        yield Result(f"{case.name}/driver", moved / payload * 100, "% of the payload")
+        yield Result(f"{case.name}/platform", passed / payload * 100, "%")
+        yield Result(f"{case.name}/driver", moved / payload * 100, "%")
         original = sorted({one["executor"] for one in ran})[:2]
         shares = [sum(one["rows"] for one in ran if one["executor"] == name) for name in original]
-        yield Result(f"{case.name}/tasks", at_once(ran), "tasks at once")
+        yield Result(f"{case.name}/tasks", at_once(ran), "tasks")
         least = min(shares) / sum(shares) * 100 if len(shares) == 2 else 0
-        yield Result(f"{case.name}/share", least, "% of the rows", samples=shares)
+        yield Result(f"{case.name}/share", least, "%", samples=shares)
         if grow:
             new = [one["begin"] / 1e3 for one in ran if one["executor"] not in original]
             added = min(new) - begin if new else float("inf")
@@ -227,7 +227,7 @@ def killed(case: Case, folder: Path, kills: int) -> Iterator[Result]:
         yield Result(f"{case.name}/kills/differences", differences(case.wanted(), peer.counts()), "keys")
         noted = Counter((folder / "receipts").read_text().splitlines())
         visible = Counter(f"{one['batch']} {one['rows']}" for receipts in peer.manifests() for one in receipts)
-        yield Result(f"{case.name}/kills/receipts", (visible - noted).total(), "receipts that did not pass")
+        yield Result(f"{case.name}/kills/receipts", (visible - noted).total(), "receipts")
 
 
 def large_state(case: Case, folder: Path, megabytes: int) -> Iterator[Result]:
@@ -244,7 +244,7 @@ def large_state(case: Case, folder: Path, megabytes: int) -> Iterator[Result]:
         after = resident(peer.process.pid)
         found = peer.counts("size")
         yield Result("distribution/state", sum(found.values()) / 1e6, "MB", samples=[len(found)])
-        yield Result("distribution/state/platform", (after / before - 1) * 100, "% more memory")
+        yield Result("distribution/state/platform", (after / before - 1) * 100, "%")
         yield Result("distribution/state/missing", large.keys - len(found), "keys")
 
 
