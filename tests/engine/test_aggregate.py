@@ -2,42 +2,23 @@
 
 from __future__ import annotations
 
-import random
 import re
-from collections.abc import Iterator
 from importlib.util import find_spec
-from math import inf
-from typing import Annotated, Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from exop import Application, EndOfStream, Memento, Platform, Punctuation
+from bench.across import SETTINGS, World, batch, carried, differences, engines, expected, second, seconds, see
+from exop import Application, EndOfStream, Platform, Punctuation
 from exop.engine import EngineState
 from exop.errors import MementoError, SettingError
 from exop.hooks import Plugins
-from exop.model.slets.slet import slet
 from exop.model.slets.stored_memento import dump_memento, load_memento
 from exop.stock.aggregate import Aggregate
 from exop.testing import feed
 from exop.testing import open as open_slet
-from tests.rig import eventually
 
-SETTINGS: dict[str, Any] = {
-    "columns": "time bigint, road int, spd int, name string",
-    "keys": ["road", "name"],
-    "values": {
-        "cars": "count(*)",
-        "n": "count(spd)",
-        "s": "sum(spd)",
-        "m": "avg(spd)",
-        "a": "min(spd)",
-        "z": "max(name)",
-    },
-    "time": "time",
-    "window": 10,
-}
-ROWS = pa.schema([("time", pa.int64()), ("road", pa.int32()), ("spd", pa.int32()), ("name", pa.string())])
 KINDS: list[Any] = [Aggregate]
 if find_spec("exop_duckdb") and find_spec("sqlglot"):
     from exop_duckdb import DuckDbAggregate
@@ -45,52 +26,9 @@ if find_spec("exop_duckdb") and find_spec("sqlglot"):
     KINDS.append(DuckDbAggregate)
 
 
-def batch(rows: list[tuple[Any, ...]], schema: pa.Schema = ROWS) -> pa.RecordBatch:
-    """A record batch."""
-    return pa.RecordBatch.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
-
-
 def stream(seed: int, length: int = 25) -> list[Any]:
-    """Batches with missing values and late rows, and punctuations between them."""
-    chance, now, found = random.Random(seed), -25, list[Any]()
-    for _ in range(length):
-        if chance.random() < 0.5:
-            now += chance.randrange(12)
-            found.append(Punctuation(now if chance.random() < 0.5 else now + 0.999))
-        rows = [
-            (
-                now + chance.randrange(-5, 25),
-                chance.choice([1, 2, None]),
-                chance.choice([None, 7, -3, 100]),
-                chance.choice(["a", "b", None]),
-            )
-            for _ in range(chance.randrange(20))
-        ]
-        found.append(batch(rows))
-    return [*found, EndOfStream()]
-
-
-def expected(items: list[Any], window: int = 10, slide: int = 10) -> list[Any]:
-    """Return the rows that the definition of the aggregate gives, computed one by one."""
-    groups: dict[tuple[Any, ...], list[tuple[Any, Any]]] = {}
-    complete, found = -inf, list[Any]()
-    for item in items:
-        if isinstance(item, pa.RecordBatch):
-            for row in item.to_pylist():
-                first = row["time"] // slide * slide + slide
-                for end in range(first, first + window, slide):
-                    if end > complete:
-                        groups.setdefault((end, row["road"], row["name"]), []).append((row["spd"], row["name"]))
-            continue
-        complete = max(complete, item.time // 1 + 1) if isinstance(item, Punctuation) else inf
-        done = [key for key in groups if key[0] <= complete]
-        for key in sorted(done, key=lambda key: [(one is None, one) for one in key]):
-            rows = groups.pop(key)
-            spds = [spd for spd, _ in rows if spd is not None]
-            names = [name for _, name in rows if name is not None]
-            values = (sum(spds), sum(spds) / len(spds), min(spds)) if spds else (None, None, None)
-            found.append((*key, len(rows), len(spds), *values, max(names, default=None)))
-    return found
+    """Items with times before 0, too."""
+    return [*(one for time in range(-length, length, 2) for one in second(seed, time)), EndOfStream()]
 
 
 def rows(found: list[Any]) -> list[tuple[Any, ...]]:
@@ -104,7 +42,7 @@ def test_the_results_are_those_of_the_definition(kind: Any, window: int, slide: 
     """Windows that slide, keys and values that are missing, times before 0, late rows; all in one order."""
     items = stream(window)
     found = feed(kind, items, **{**SETTINGS, "window": window, "slide": slide})
-    assert rows(found) == expected(items, window, slide or window)
+    assert rows(found) == expected(items, window, slide)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -167,43 +105,10 @@ def test_a_successor_takes_the_accumulators_that_it_needs():
     assert sorted(map(str, rest)) == sorted(map(str, picked)) != []
 
 
-class Position(Memento):
-    """How far the source has come."""
-
-    time: int = 0
-
-
-class World:
-    """What the test and its slets share."""
-
-    over = False
-    seen: ClassVar[list[Any]] = []
-
-
-def second(time: int) -> pa.RecordBatch:
-    """The rows of a second; some are late, or early."""
-    return batch([(time - time % 7 + n, n % 3, time % 10, "a") for n in range(8)])
-
-
-@slet
-def source(position: Position) -> Iterator[Annotated[pa.RecordBatch, ROWS] | Punctuation | None]:
-    """A batch and a punctuation for each second, without a pause."""
-    while not World.over:
-        position.time += 1
-        yield second(position.time)
-        yield Punctuation(position.time)
-
-
-@slet(effects=False)
-def see(row: dict[str, Any]) -> None:
-    """Note what comes."""
-    World.seen.append(tuple(row.values()))
-
-
 def app(kind: Any = Aggregate, **settings: Any) -> Application:
     """A source, an aggregate, a sink."""
     made = Application("a")
-    made.add("see", see, row=made.add("count", kind, rows=made.add("source", source), **{**SETTINGS, **settings}))
+    made.add("see", see, row=made.add("count", kind, rows=made.add("seconds", seconds), **{**SETTINGS, **settings}))
     return made
 
 
@@ -250,15 +155,7 @@ def test_a_wrong_setting_is_refused_with_what_is_known(setting: str, value: Any,
 
 def test_engines_replace_one_another_while_the_stream_runs():
     """Nothing is lost, doubled or in another order."""
-    World.over, World.seen = False, []
-    with Platform(plugins=Plugins()) as platform:
-        mesh = platform.apply(app().build())
-        for kind in [*KINDS[1:], *KINDS]:
-            before = len(World.seen)
-            eventually(lambda before=before: len(World.seen) > before + 10)
-            mesh = platform.apply(mesh.replace("count", kind))
-        World.over = True
-        assert platform.wait("a", 60)
-        last = platform.deployment("a").components["source"].state.time
-    items = [one for time in range(1, last + 1) for one in (second(time), Punctuation(time))]
-    assert World.seen == expected([*items, EndOfStream()])
+    order = [name for name in ("stock", "duckdb", "stock") if name in engines()]
+    seen, last = carried(order, {"window": 10})
+    assert seen
+    assert differences(seen, last, {"window": 10}) == 0

@@ -113,6 +113,11 @@ class Tie:
             send(*one)
         return True
 
+    @property
+    def held(self) -> bool:
+        """Whether results are held back, because a new slet replaces this one."""
+        return False
+
     def forget(self, port: str, event: int) -> None:
         """Drop the events before *event*. Call this method when the engine has committed and no longer needs them."""
 

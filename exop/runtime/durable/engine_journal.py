@@ -132,6 +132,11 @@ class EngineJournal(Tie):
             self._held = True
             return self._changed.wait_for(lambda: not self._emitting, timeout)
 
+    @property
+    def held(self) -> bool:
+        """Whether results are held back."""
+        return self._held
+
     def release(self) -> None:
         """Emit the batches that wait, and later ones."""
         with self._changed:

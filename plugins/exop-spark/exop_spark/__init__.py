@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from exop.engine.event_time import EventTime
     from exop.engine.pull import Punctuate
 
+    from .aggregates import aggregate
     from .factory import query
     from .java import find_java
     from .operators import Aggregate, Filter, Pipeline, Project
@@ -32,6 +33,7 @@ _HOMES = {
     "Punctuate": "exop.engine.pull",
     "Receipt": ".receipt",
     "SparkSlet": ".slets",
+    "aggregate": ".aggregates",
     "find_java": ".java",
     "query": ".factory",
     "script": ".scripts",
@@ -47,6 +49,7 @@ __all__ = [
     "Punctuate",
     "Receipt",
     "SparkSlet",
+    "aggregate",
     "find_java",
     "query",
     "register_slets",
@@ -56,10 +59,11 @@ __all__ = [
 
 @hookimpl
 def register_slets() -> list[Any]:
-    """Offer the slet for queries that are written in a topology file."""
+    """Offer the slets that are written in a topology file: `spark:sql` and `spark:aggregate`."""
+    from .aggregates import aggregate
     from .sql import sql
 
-    return [sql]
+    return [sql, aggregate]
 
 
 def __getattr__(name: str) -> Any:

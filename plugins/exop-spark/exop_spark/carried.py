@@ -38,13 +38,18 @@ def carry(source: Path, place: Path, batch: int) -> None:
     Raises:
         SparkError: Spark has not committed that batch.
     """
+    check_committed(source, batch)
+    shutil.copytree(source, place, dirs_exist_ok=True)
+    renamed(place)
+    without_later(place, batch)
+
+
+def check_committed(source: Path, batch: int) -> None:
+    """Raise `SparkError` if Spark has not committed a batch."""
     if batch >= 0 and not (source / COMMITS / str(batch)).exists():
         raise SparkError(
             f"the micro-batch {batch} was put out, and Spark has not committed it: it did not come to rest"
         )
-    shutil.copytree(source, place, dirs_exist_ok=True)
-    renamed(place)
-    without_later(place, batch)
 
 
 def renamed(place: Path) -> None:

@@ -27,6 +27,7 @@ def query(
     out: pa.Schema,
     inputs: Mapping[str, Input | pa.Schema],
     punctuate: Punctuate | None = None,
+    base: type[SparkSlet] = SparkSlet,
     **settings: Any,
 ) -> type[SparkSlet]:
     """Make a slet of a query.
@@ -39,6 +40,7 @@ def query(
         inputs: The input ports, each a schema or an `Input`.
         punctuate: How punctuations leave: by the inputs' own, or by the watermark. By default by the watermark, less
             one step, if an input has an event time.
+        base: The class to derive from.
         settings: Other defaults for the settings of `SparkSlet`.
 
     Raises:
@@ -68,7 +70,7 @@ def query(
     for port, one in ports.items():
         body[port] = _input_method(port, one.columns)
     body |= {"__annotations__": annotations, "__doc__": _doc(name, text), "__module__": _caller()}
-    made = new_class(name, (SparkSlet,), {"own_driver": True, "name": name}, lambda namespace: namespace.update(body))
+    made = new_class(name, (base,), {"own_driver": True, "name": name}, lambda namespace: namespace.update(body))
     return typing.cast("type[SparkSlet]", made)
 
 

@@ -10,6 +10,7 @@ from exop.engine.event_time import MICROSECONDS, EventTime
 from exop.engine.feed import ROW, Feed
 
 from .native import NativeFeed, register
+from .window_time import WindowTime, moment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,7 +50,16 @@ def input_frame(
 def timestamp(time: EventTime) -> str:
     """Return the SQL expression that makes a timestamp of the column of an event time."""
     name = _quoted(time.column)
+    if isinstance(time, WindowTime):
+        return f"CASE WHEN {ROW} < 0 THEN {moment(time.number(name))} ELSE timestamp_millis(0) END"
     return f"timestamp_micros(CAST({name} * {MICROSECONDS[time.unit]}L AS BIGINT))"
+
+
+def time_of(time: EventTime, watermark: int) -> float:
+    """Return a watermark, in milliseconds, in the unit of an event time."""
+    if isinstance(time, WindowTime):
+        return time.of_watermark(watermark)
+    return watermark * 1_000 / MICROSECONDS[time.unit]
 
 
 def differences(found: pa.Schema, declared: pa.Schema) -> list[str]:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from exop.engine.event_time import MICROSECONDS
 from exop.engine.feed import Feed
 from exop.engine.pull import Emit, PullEngine
 from exop.errors import EngineError
@@ -19,7 +18,7 @@ from exop.errors import EngineError
 from .carried import carry, packed, unpack
 from .errors import OutputMismatch, QueryError, QueryFailed, QueryRefused
 from .failure import explained, is_suspicious
-from .frames import differences, input_frame
+from .frames import differences, input_frame, time_of
 from .plan import Plan
 from .progress import Progress
 from .staging import conform
@@ -155,6 +154,11 @@ class Run(PullEngine):
         assert self.directory is not None
         return packed(self.directory, batch)
 
+    def session(self) -> SparkSession:
+        """Return the session of the query, which can read its state."""
+        assert self._session is not None
+        return self._session
+
     def metrics(self) -> dict[str, int | float | str]:
         """Rows, micro-batches and their times, watermark, state, and the rows that each executor has read."""
         if self._query is not None and self._engine.alive:
@@ -226,7 +230,7 @@ class Run(PullEngine):
         if milliseconds is None:
             execution = self._query._jsq.streamingQuery().lastExecution()
             milliseconds = int(execution.offsetSeqMetadata().batchWatermarkMs())
-        self.progress.watermark = moment = milliseconds * 1_000 / MICROSECONDS[self.plan.times[0].unit]
+        self.progress.watermark = moment = time_of(self.plan.times[0], milliseconds)
         return moment
 
     def _explained(self, error: BaseException, kind: type[QueryError] = QueryFailed) -> EngineError:

@@ -133,6 +133,10 @@ class SparkSlet(PullSlet):
         """Let Spark try the query of the node *after* on a copy of the state of *predecessor*, which goes on."""
         return tried(predecessor, cls(out=Nowhere(), **after.private_settings()))
 
+    def fields_of_trial(self) -> dict[str, Any]:
+        """Return the fields of the instance that is warmed up, where they differ."""
+        return {}
+
     def plan(self) -> Plan:
         """Return the plan of this slet with its present settings."""
         return Plan(
@@ -176,7 +180,8 @@ class SparkSlet(PullSlet):
     def _warm_up(self) -> None:
         """Send made-up rows through the whole query, with a feed and a checkpoint of their own, and forget them."""
         out, span = _Trial(), self.boundary or _SPAN
-        trial = replace(self, out=out, tie=Tie(), warm_up=0, checkpoints="", stage="", close_windows=True)
+        own = self.fields_of_trial()
+        trial = replace(self, out=out, tie=Tie(), warm_up=0, checkpoints="", stage="", close_windows=True, **own)
         try:
             with trial:
                 trial.ready()

@@ -1,0 +1,57 @@
+"""Aggregates that move between Spark and other engines with their windows."""
+
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+from exop_spark import aggregate
+
+from bench.across import SETTINGS, World, carried, differences, engines, seconds, see
+from exop import Application, Platform
+from exop.engine import EngineState
+from exop.errors import MementoError, StoredStateError
+from exop.hooks import Plugins
+from exop.stock.aggregate import Aggregate
+from exop.testing import open as open_slet
+
+OTHER = "duckdb" if find_spec("exop_duckdb") and find_spec("sqlglot") else "stock"
+
+
+def app(**settings: Any) -> Application:
+    """A source, an aggregate, a sink."""
+    made = Application("a")
+    made.add("see", see, row=made.add("count", Aggregate, rows=made.add("seconds", seconds), **SETTINGS | settings))
+    return made
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize(
+    ("order", "windows"),
+    [(["stock", "spark", OTHER, "spark"], {"window": 20, "slide": 5}), (["spark", OTHER, "spark"], {"window": 0})],
+)
+def test_a_round_trip_while_the_stream_runs(order: list[str], windows: dict[str, int]):
+    """Nothing is lost, doubled or in another order: into Spark by a first batch, out of it by its checkpoint."""
+    assert OTHER in engines()
+    seen, last = carried(order, windows, more=5)
+    assert differences(seen, last, windows) == 0
+
+
+def test_another_aggregate_is_refused_in_the_plan():
+    """Before Spark starts."""
+    World.over = True
+    with Platform(plugins=Plugins()) as platform:
+        mesh = platform.apply(app().build())
+        with pytest.raises(MementoError, match="its windows are 20 every 20 of time int64, those of the state"):
+            platform.plan(mesh.replace("count", aggregate, window=20))
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_a_state_that_only_spark_can_read_is_refused():
+    """The memento of a query that runs says that its state is in Spark's checkpoint."""
+    with (
+        pytest.raises(StoredStateError, match="it is a snapshot of spark, version 1; this query begins with those of"),
+        open_slet(aggregate, state=EngineState(engine="spark", version=1), warm_up=0, **SETTINGS),
+    ):
+        pass
