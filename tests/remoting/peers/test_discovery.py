@@ -1,5 +1,6 @@
 """Discovery: an announced platform is found on the local network until it withdraws."""
 
+import os
 import socket
 import struct
 
@@ -33,18 +34,19 @@ def multicast() -> None:
 
 def found(name: str) -> list[Announcement]:
     """What is announced under a name on loopback."""
-    return [one for one in announcements(2.5, [LOOPBACK]) if one.name == name]
+    return [one for one in announcements(1.0, [LOOPBACK]) if one.name == name]
 
 
 @pytest.mark.usefixtures("multicast")
 def test_an_announced_platform_is_found_until_it_withdraws():
     """The announcement has the name, the address and the protocol; afterwards it is gone."""
-    withdraw = announce("a.b c", uri := "tcp://127.0.0.1:7701")
+    name = f"a.b {os.getpid()}"  # other processes of this host are found, too
+    withdraw = announce(name, uri := "tcp://127.0.0.1:7701")
     try:
-        eventually(lambda: [(one.uri, one.protocol) for one in found("a.b c")] == [(uri, PROTOCOL)], "the announcement")
+        eventually(lambda: [(one.uri, one.protocol) for one in found(name)] == [(uri, PROTOCOL)], "the announcement")
     finally:
         withdraw()
-    eventually(lambda: found("a.b c") == [], "the end of the announcement")
+    eventually(lambda: found(name) == [], "the end of the announcement")
 
 
 @pytest.mark.parametrize("uri", ["inproc:a", "unix:/run/a.sock", "tls://localhost"])
