@@ -37,7 +37,7 @@ def test_a_second_up_starts_what_is_missing(cluster):
     assert cluster.up(2, Worker()) == before
     victim = next(one for one in before.processes if one.role == "worker-2")
     os.killpg(victim.pid, signal.SIGKILL)
-    assert wait_for(lambda: cluster.status().lost == ("worker-2",), 30)
+    assert wait_for(lambda: cluster.status().lost == ("worker-2",), 60)
     after = cluster.up(2, Worker())
     assert (after.master, after.workers, after.lost) == (before.master, 2, ())
 

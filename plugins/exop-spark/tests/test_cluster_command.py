@@ -42,12 +42,12 @@ def test_a_process_is_known_by_its_mark_and_ends_with_its_group(home):
     log = home / "log"
     command = [sys.executable, "-c", STUBBORN, mark(home, "worker-1")]
     one = start("worker-1", command, url="", environment={}, directory=home, log=log)
-    assert wait_for(lambda: log.read_text().strip() != "", 20)
+    assert wait_for(lambda: log.read_text().strip() != "", 60)
     child = int(log.read_text())
     assert one.alive(home)
     assert not Daemon("worker-2", one.pid, "", "").alive(home)
     stop([one], home, grace=0.1)
-    assert wait_for(lambda: not one.alive(home) and not running(child), 20)
+    assert wait_for(lambda: not one.alive(home) and not running(child), 60)
 
 
 def test_what_is_left_of_a_cluster_that_was_killed_is_told_and_forgotten(home, capsys):
