@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from apps.linear_road.standing import detect
+from apps.linear_road.standing import detect, follow
 
 LANES, EXIT, ENTRY = (0, 1, 2, 3), 4, 0
 SEEDS = range(4)
@@ -34,16 +34,31 @@ def place_of(xway, direction, lane, segment, position):
     return ((((xway * 2 + direction) * 8 + lane) * 128 + segment) << 20) + position
 
 
-def events_of(reports, cuts):
-    """The events of (time, vid, place) reports, taken in batches that end at *cuts*."""
+def events_of(reports, cuts, parts=3):
+    """The events of (time, vid, place) reports, taken in batches that end at *cuts*; every batch in the order of time.
+
+    Vehicles, and then places, are in so many groups, whose order is anything but that of the reports.
+    """
     frame = pd.DataFrame(reports, columns=["time", "vid", "place"]).rename_axis("_row").reset_index()
-    state, found = State(), []
+    vehicles, places, found = defaultdict(State), defaultdict(State), []
     for start, stop in zip([0, *cuts], [*cuts, len(frame)], strict=True):
-        # Spark may hand over one batch in pieces, in any order.
-        pieces = [piece for piece in (frame[start:stop:2], frame[start + 1 : stop : 2]) if len(piece)]
-        for events in detect((0,), reversed(pieces), state) if pieces else ():
-            found += events.itertuples(index=False, name=None)
+        batch = frame[start:stop]
+        changes = grouped(follow, batch, batch["vid"] % parts, vehicles)
+        if changes:
+            all_ = pd.concat(changes)
+            events = grouped(detect, all_, all_["place"] // 7 % parts, places)
+            found += sorted(event for one in events for event in one.itertuples(index=False, name=None))
     return found
+
+
+def grouped(function, rows, parts, states):
+    """Call a function for each group, as Spark does: a group without rows is left out."""
+    found = []
+    for part, group in reversed(list(rows.groupby(parts))):
+        # Spark may hand over one group in pieces, in any order.
+        pieces = [piece for piece in (group[1::2], group[::2]) if len(piece)]
+        found += function((part,), pieces, states[part])
+    return [one for one in found if len(one)]
 
 
 def one_by_one(reports):
@@ -91,13 +106,14 @@ def described(time, place, cleared):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_batches_do_not_matter(seed):
-    """Row by row, in two pieces, or in random ones: the events are those of the definition, in their order."""
+    """Row by row, in two pieces, or in random ones, and however the groups: the events are those of the definition."""
     reports = random_reports(seed)
     expected = [described(*event) for event in one_by_one(reports)]
     rng = np.random.default_rng(seed)
     random_cuts = sorted(rng.integers(0, len(reports) + 1, 20).tolist())
     for cuts in ([], [len(reports) // 2], random_cuts, range(1, len(reports))):
         assert events_of(reports, cuts) == expected
+    assert events_of(reports, [], parts=1) == expected
 
 
 def test_the_traffic_of_these_tests_has_accidents():
@@ -112,7 +128,7 @@ def test_a_vehicle_that_has_left_is_forgotten():
     state = State()
     reports = [(0, 1, place_of(0, 0, 1, 3, 16000)), (30, 1, place_of(0, 0, EXIT, 3, 16100))]
     frame = pd.DataFrame(reports, columns=["time", "vid", "place"]).rename_axis("_row").reset_index()
-    list(detect((0,), [frame[:1]], state))
+    list(follow((0,), [frame[:1]], state))
     assert state.get[0] != b""
-    list(detect((0,), [frame[1:]], state))
-    assert state.get == (b"", b"")
+    list(follow((0,), [frame[1:]], state))
+    assert state.get == (b"",)
