@@ -41,6 +41,7 @@ def linear_road(
     history: Path,
     output: Path,
     pipeline: Pipeline = "spark",
+    master: str | None = None,
     speed: float = 1.0,
     until: int | None = None,
 ) -> Application:
@@ -51,6 +52,7 @@ def linear_road(
         history: The tolls of past days: lines VID,Day,XWay,Toll, packed as the input may be.
         output: Where the answers go; malformed input lines are kept beside it, in OUTPUT.rejects.
         pipeline: Who filters positions, counts segments and detects accidents: Spark, or columnar Python.
+        master: The Spark that runs it: local[N], spark://…, sc://…; all cores of this machine by default.
         speed: How many times faster than it happened the traffic is released.
         until: The last second to release; the whole input by default.
 
@@ -66,17 +68,22 @@ def linear_road(
         )
     if until is not None and until < 0:
         raise BuilderError(f"until={until} is before the first second; give a second of the traffic, or leave it out")
+    if master is not None and pipeline == "native":
+        raise BuilderError(f"master={master} is for pipeline=spark; leave it out, or leave pipeline=native out")
     source = {"input": input, "speed": speed, "until": until, "rejects": output.with_name(f"{output.name}.rejects")}
-    return _mesh(NATIVE if pipeline == "native" else _spark(), source, history, output)
+    queries = NATIVE if pipeline == "native" else _spark()
+    return _mesh(queries, {} if master is None else {"master": master}, source, history, output)
 
 
-def _mesh(queries: DataPipeline, source: dict[str, Any], history: Path, output: Path) -> Application:
+def _mesh(
+    queries: DataPipeline, where: dict[str, Any], source: dict[str, Any], history: Path, output: Path
+) -> Application:
     app = Application("linear-road")
     released = app.add("traffic", Traffic, **source)
     tuples = app.add("trips", Trips, tuples=released)
-    reports = app.add("positions", queries.positions, tuples=tuples)
-    figures = app.add("statistics", queries.statistics, reports=reports)
-    events = app.add("accidents", queries.accidents, reports=reports)
+    reports = app.add("positions", queries.positions, tuples=tuples, **where)
+    figures = app.add("statistics", queries.statistics, reports=reports, **where)
+    events = app.add("accidents", queries.accidents, reports=reports, **where)
     tariffs = app.add("tolls", Tolls, statistics=figures, accidents=events)
     entered = app.add("entries", entries, reports=reports)
     notices = app.add("toll_notification", TollNotification, entries=entered, tariffs=tariffs)

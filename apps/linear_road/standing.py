@@ -1,9 +1,9 @@
 """Accidents, as a function of Spark's: which vehicles stand, and where two of them do.
 
-This module travels to Spark's Python workers by value, so it needs nothing but numpy and pandas there. Whether a
-vehicle is stopped depends on its own reports alone, wherever they come from, and whether there is an accident on the
-vehicles that stand at one place: so groups of vehicles come first, then groups of places, each a part of the work that
-any executor can do. Each micro-batch is taken in one go, column by column.
+This module travels to Spark's Python workers by value, so it needs nothing but numpy and pandas there. A trip is on one
+road in one direction, and ends with a report from the exit lane: whether a vehicle stands, and where two of them do,
+depends on the reports of that direction alone. So each direction of a road is a group, and executors share the groups;
+each micro-batch of a group is taken in one go, column by column.
 """
 
 from __future__ import annotations
@@ -20,12 +20,9 @@ if TYPE_CHECKING:
 
 #: A vehicle is stopped when so many consecutive reports name the same place.
 STOPPED: Final = 4
-#: How many groups of vehicles there are, and of places. It is part of the state: more executors are of no use.
-GROUPS: Final = 8
 _EXIT_LANE: Final = 4
 #: The place of a report in one number: expressway, direction (1 bit), lane (3), segment (7), position (20).
 _PLACE: Final = "shiftleft((((xway * 2L + dir) * 8 + lane) * 128 + seg), 20) + pos AS place"
-_CHANGES: Final = "_row bigint, time int, vid int, place bigint, stops int"
 _EVENTS: Final = "minute int, time int, xway int, dir int, seg int, lane int, pos int, cleared int"
 _VEHICLE: Final = [("vid", "i4"), ("place", "i8"), ("reports", "i1")]
 _STANDING: Final = [("place", "i8"), ("vid", "i8")]
@@ -33,26 +30,20 @@ _STANDING: Final = [("place", "i8"), ("vid", "i8")]
 
 def accidents(reports: DataFrame) -> DataFrame:
     """Tell when a second vehicle is stopped where one stands already, and when all but one of them have moved on."""
-    placed = reports.selectExpr(f"pmod(vid, {GROUPS}) AS part", "_row", "time", "vid", _PLACE)
-    changes = placed.groupBy("part").applyInPandasWithState(follow, _CHANGES, "kept binary", "append", "NoTimeout")
-    places = changes.selectExpr(f"pmod(hash(place), {GROUPS}) AS part", "*")
-    return places.groupBy("part").applyInPandasWithState(detect, _EVENTS, "kept binary", "append", "NoTimeout")
-
-
-def follow(_: Any, frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
-    """Take in the reports of a group of vehicles; tell which of them have stopped, or moved on."""
-    reports = pd.concat(list(frames)).sort_values(["vid", "_row"])
-    vehicles, changes = moved(_kept(state, _VEHICLE), reports)
-    state.update((vehicles.tobytes(),))
-    yield changes[_names(_CHANGES)]
+    placed = reports.selectExpr("xway", "dir", "_row", "time", "vid", _PLACE)
+    return placed.groupBy("xway", "dir").applyInPandasWithState(
+        detect, _EVENTS, "vehicles binary, standing binary", "append", "NoTimeout"
+    )
 
 
 def detect(_: Any, frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
-    """Take in what happened at a group of places; give the events that this caused, in the order of the reports."""
-    changes = pd.concat(list(frames)).sort_values(["_row", "stops"])
-    standing, events = changed(_kept(state, _STANDING), changes)
-    state.update((standing.tobytes(),))
-    yield pd.DataFrame(events, columns=_names(_EVENTS), dtype="int32")
+    """Take in a group's reports of one micro-batch; give the events that they caused, in the order of the reports."""
+    vehicles, standing = state.get if state.exists else (b"", b"")
+    reports = pd.concat(list(frames)).sort_values(["vid", "_row"])
+    vehicles, changes = moved(np.frombuffer(vehicles, _VEHICLE), reports)
+    standing, events = changed(np.frombuffer(standing, _STANDING), changes)
+    state.update((vehicles.tobytes(), standing.tobytes()))
+    yield pd.DataFrame(events, columns=[part.split()[0] for part in _EVENTS.split(", ")], dtype="int32")
 
 
 def moved(known: np.ndarray, reports: pd.DataFrame) -> tuple[np.ndarray, pd.DataFrame]:
@@ -84,7 +75,7 @@ def moved(known: np.ndarray, reports: pd.DataFrame) -> tuple[np.ndarray, pd.Data
     now["vid"], now["place"], now["reports"] = vids[last], places[last], counts[last]
     silent = known[~np.isin(known["vid"], now["vid"], assume_unique=True)]
     both = np.concatenate([silent, now[on_the_road[last]]])
-    return both[np.argsort(both["vid"])], changes
+    return both[np.argsort(both["vid"])], changes.sort_values("_row", kind="stable")
 
 
 def changed(known: np.ndarray, changes: pd.DataFrame) -> tuple[np.ndarray, list[tuple[int, ...]]]:
@@ -117,14 +108,6 @@ def _before(known: np.ndarray, vids: Any, places: Any, first: Any) -> tuple[Any,
     place_before[first] = np.where(found, known["place"][at], -1)
     count_before[first] = np.where(found, known["reports"][at], 0)
     return place_before, count_before
-
-
-def _kept(state: GroupState, kind: Any) -> np.ndarray:
-    return np.frombuffer(state.get[0] if state.exists else b"", kind)
-
-
-def _names(columns: str) -> list[str]:
-    return [part.split()[0] for part in columns.split(", ")]
 
 
 def _event(time: int, place: int, *, cleared: bool) -> tuple[int, ...]:

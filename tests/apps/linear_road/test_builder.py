@@ -57,6 +57,14 @@ def test_the_mesh_is_that_of_the_papers_figure(files, monkeypatch):
     }  # fmt: skip
 
 
+def test_the_master_is_that_of_the_data_pipeline(files):
+    """All else stays in this process."""
+    pytest.importorskip("exop_spark", reason="the plugin exop-spark is not installed")
+    nodes = linear_road(**files, master="spark://127.0.0.1:7077").build().nodes
+    named = {name for name, node in nodes.items() if node.settings.get("master") == "spark://127.0.0.1:7077"}
+    assert named == {"positions", "statistics", "accidents"}
+
+
 @pytest.mark.parametrize("name", ["input", "history"])
 def test_a_missing_file_is_named_with_the_cure(files, name):
     """The error names the path, and the command that makes traffic."""
@@ -74,6 +82,7 @@ def test_a_missing_file_is_named_with_the_cure(files, name):
         ({"history": Path("/dev/null")}, "is no file"),
         ({"until": -1}, "until=-1"),
         ({"pipeline": "flink"}, "no pipeline 'flink'"),
+        ({"master": "spark://127.0.0.1:7077"}, "is for pipeline=spark"),
     ],
 )
 def test_values_that_cannot_be_are_refused(files, wrong, message):

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from apps.linear_road.standing import detect, follow
+from apps.linear_road.standing import detect
 
 LANES, EXIT, ENTRY = (0, 1, 2, 3), 4, 0
 SEEDS = range(4)
@@ -34,31 +34,19 @@ def place_of(xway, direction, lane, segment, position):
     return ((((xway * 2 + direction) * 8 + lane) * 128 + segment) << 20) + position
 
 
-def events_of(reports, cuts, parts=3):
-    """The events of (time, vid, place) reports, taken in batches that end at *cuts*; every batch in the order of time.
-
-    Vehicles, and then places, are in so many groups, whose order is anything but that of the reports.
-    """
+def events_of(reports, cuts):
+    """The events of (time, vid, place) reports, in batches that end at *cuts*: of every batch in the order of time."""
     frame = pd.DataFrame(reports, columns=["time", "vid", "place"]).rename_axis("_row").reset_index()
-    vehicles, places, found = defaultdict(State), defaultdict(State), []
+    states, found = defaultdict(State), []
     for start, stop in zip([0, *cuts], [*cuts, len(frame)], strict=True):
-        batch = frame[start:stop]
-        changes = grouped(follow, batch, batch["vid"] % parts, vehicles)
-        if changes:
-            all_ = pd.concat(changes)
-            events = grouped(detect, all_, all_["place"] // 7 % parts, places)
-            found += sorted(event for one in events for event in one.itertuples(index=False, name=None))
+        batch, events = frame[start:stop], []
+        for road, group in batch.groupby(batch["place"] // (1 << 30)):
+            # Spark may hand over one group in pieces, in any order.
+            pieces = [piece for piece in (group[1::2], group[::2]) if len(piece)]
+            for some in detect((road,), pieces, states[road]):
+                events += some.itertuples(index=False, name=None)
+        found += sorted(events)
     return found
-
-
-def grouped(function, rows, parts, states):
-    """Call a function for each group, as Spark does: a group without rows is left out."""
-    found = []
-    for part, group in reversed(list(rows.groupby(parts))):
-        # Spark may hand over one group in pieces, in any order.
-        pieces = [piece for piece in (group[1::2], group[::2]) if len(piece)]
-        found += function((part,), pieces, states[part])
-    return [one for one in found if len(one)]
 
 
 def one_by_one(reports):
@@ -82,16 +70,17 @@ def one_by_one(reports):
 
 
 def random_reports(seed):
-    """Vehicles that mostly stay where they are, at few places, and leave by the ramp now and then."""
+    """Vehicles that mostly stay where they are, at few places of a road, and leave it by the ramp now and then."""
     rng = np.random.default_rng(seed)
     at, found = {}, []
     for time in range(0, 1200, 3):
         vid = int(rng.integers(1, 9))
         if vid not in at or rng.random() < 0.12:
-            left = vid in at and at[vid][2] == EXIT
-            lane = ENTRY if left or vid not in at else int(rng.choice([*LANES, EXIT]))
+            enters = vid not in at or at[vid][2] == EXIT
+            lane = ENTRY if enters else int(rng.choice([*LANES, EXIT]))
+            road = rng.integers(0, 2, 2).tolist() if enters else at[vid][:2]
             segment = int(rng.integers(0, 2))
-            at[vid] = (int(rng.integers(0, 2)), int(rng.integers(0, 2)), lane, segment, segment * 5280)
+            at[vid] = (*road, lane, segment, segment * 5280)
         elif at[vid][2] == EXIT:
             at[vid] = (at[vid][0], at[vid][1], ENTRY, *at[vid][3:])
         found.append((time, vid, place_of(*at[vid])))
@@ -106,14 +95,13 @@ def described(time, place, cleared):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_batches_do_not_matter(seed):
-    """Row by row, in two pieces, or in random ones, and however the groups: the events are those of the definition."""
+    """Row by row, in two pieces, or in random ones: the events are those of the definition, in their order."""
     reports = random_reports(seed)
     expected = [described(*event) for event in one_by_one(reports)]
     rng = np.random.default_rng(seed)
     random_cuts = sorted(rng.integers(0, len(reports) + 1, 20).tolist())
     for cuts in ([], [len(reports) // 2], random_cuts, range(1, len(reports))):
         assert events_of(reports, cuts) == expected
-    assert events_of(reports, [], parts=1) == expected
 
 
 def test_the_traffic_of_these_tests_has_accidents():
@@ -128,7 +116,7 @@ def test_a_vehicle_that_has_left_is_forgotten():
     state = State()
     reports = [(0, 1, place_of(0, 0, 1, 3, 16000)), (30, 1, place_of(0, 0, EXIT, 3, 16100))]
     frame = pd.DataFrame(reports, columns=["time", "vid", "place"]).rename_axis("_row").reset_index()
-    list(follow((0,), [frame[:1]], state))
+    list(detect((0,), [frame[:1]], state))
     assert state.get[0] != b""
-    list(follow((0,), [frame[1:]], state))
-    assert state.get == (b"",)
+    list(detect((0,), [frame[1:]], state))
+    assert state.get == (b"", b"")
