@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
 
 from .errors import SparkError
 from .plan import Input
+from .storage import Folder, copy_folder
 
 #: Where Spark notes the offsets of each micro-batch, and that it is committed.
 OFFSETS, COMMITS = "offsets", "commits"
@@ -32,19 +32,19 @@ def other_inputs(before: Mapping[str, Input], after: Mapping[str, Input]) -> str
     return None
 
 
-def carry(source: Path, place: Path, batch: int) -> None:
+def carry(source: Folder, place: Folder, batch: int) -> None:
     """Copy the checkpoint of a query that stands behind *batch* to *place*, which is empty or not there.
 
     Raises:
         SparkError: Spark has not committed that batch.
     """
     check_committed(source, batch)
-    shutil.copytree(source, place, dirs_exist_ok=True)
+    copy_folder(source, place)
     renamed(place)
     without_later(place, batch)
 
 
-def check_committed(source: Path, batch: int) -> None:
+def check_committed(source: Folder, batch: int) -> None:
     """Raise `SparkError` if Spark has not committed a batch."""
     if batch >= 0 and not (source / COMMITS / str(batch)).exists():
         raise SparkError(
@@ -52,13 +52,13 @@ def check_committed(source: Path, batch: int) -> None:
         )
 
 
-def renamed(place: Path) -> None:
+def renamed(place: Folder) -> None:
     """Give a copied checkpoint an identity of its own: Spark stops a query when another one of its identity starts."""
     (place / ".metadata.crc").unlink(missing_ok=True)
     (place / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
 
 
-def without_later(place: Path, batch: int) -> None:
+def without_later(place: Folder, batch: int) -> None:
     """Remove what was begun after *batch*: whoever goes on with the checkpoint does it anew."""
     for folder in (OFFSETS, COMMITS):
         for one in (place / folder).glob("*"):
@@ -67,7 +67,7 @@ def without_later(place: Path, batch: int) -> None:
                 one.with_name(f".{one.name}.crc").unlink(missing_ok=True)
 
 
-def packed(source: Path, batch: int) -> bytes:
+def packed(source: Folder, batch: int) -> bytes:
     """Return the checkpoint of a query that stands behind *batch* as an archive.
 
     Raises:
@@ -83,7 +83,7 @@ def packed(source: Path, batch: int) -> bytes:
     return found.getvalue()
 
 
-def unpack(data: bytes, place: Path) -> None:
+def unpack(data: bytes, place: Folder) -> None:
     """Extract an archive of `packed` to *place*.
 
     Raises:
@@ -95,6 +95,11 @@ def unpack(data: bytes, place: Path) -> None:
                 raise SparkError(
                     f"the checkpoint is {archive.comment!r}, not {_FORMAT!r}; update exop-spark everywhere"
                 )
-            archive.extractall(place)
+            if isinstance(place, Path):
+                archive.extractall(place)
+                return
+            with TemporaryDirectory(prefix="exop-spark-unpack-") as folder:
+                archive.extractall(folder)
+                copy_folder(Path(folder), place)
     except BadZipFile as error:
         raise SparkError(f"what came from the other platform is no checkpoint of a query: {error}") from error

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ from .native import NativeFeed
 from .plan import Plan
 from .run import FOLDER, Run
 from .session import lease
+from .storage import Folder, copy_folder, remove_folder
 
 if TYPE_CHECKING:
     from .slets import SparkSlet
@@ -52,16 +52,16 @@ def dry_run(predecessor: SparkSlet, successor: SparkSlet) -> str:
         batch = copy_of_live(run.directory, place / FOLDER)
         if batch is None:
             return "not tried on a copy: no micro-batch has been committed yet"
-        _attempt(replace(successor.plan(), stage=""), successor.master, place)
+        _attempt(replace(successor.plan(), stage="", checkpoints=""), successor.master, place)
     except QueryFailed as error:
         raise StateRefused(batch=batch, condition=error.condition, detail=error.detail.rstrip(".")) from error
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        remove_folder(place)
     took = (time.monotonic() - begin) * 1000
     return f"tried on a copy as of micro-batch {batch}: Spark can go on with it; {took:.0f} ms"
 
 
-def copy_of_live(source: Path, place: Path) -> int | None:
+def copy_of_live(source: Folder, place: Folder) -> int | None:
     """Copy the checkpoint of a query that runs to *place*, as of the last batch that it has committed.
 
     Returns:
@@ -75,10 +75,9 @@ def copy_of_live(source: Path, place: Path) -> int | None:
         if not committed:
             return None
         try:
-            # What is being written has another name until it is complete.
-            shutil.copytree(source, place, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*.tmp*", "*.tmp"))
+            copy_folder(source, place)
         except (FileNotFoundError, shutil.Error):
-            shutil.rmtree(place, ignore_errors=True)
+            remove_folder(place)
             continue
         batch = max(committed)
         renamed(place)
@@ -87,7 +86,7 @@ def copy_of_live(source: Path, place: Path) -> int | None:
     raise SparkError(f"the checkpoint {source} changes faster than it can be copied")
 
 
-def _attempt(plan: Plan, master: str, place: Path) -> None:
+def _attempt(plan: Plan, master: str, place: Any) -> None:
     """Let the query of *plan* compute one micro-batch without rows, with its checkpoint in *place*."""
     gate = Gate(Pace())
     feeds = {port: _EmptyFeed(port, one.columns, gate, event_time=one.time) for port, one in plan.inputs.items()}

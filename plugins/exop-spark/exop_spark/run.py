@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 import sys
 import threading
 from collections import Counter
@@ -23,6 +22,7 @@ from .plan import Plan
 from .progress import Progress
 from .staging import conform
 from .state_store import set_up
+from .storage import Folder, remove_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 #: The folder of the checkpoint in the directory of a query.
 FOLDER: Final = "spark"
+#: The file there that says where it is instead.
+NOTE: Final = "checkpoint"
 #: The output port.
 OUT: Final = "out"
 
@@ -49,14 +51,14 @@ class Run(PullEngine):
     def __init__(self, plan: Plan, share: Lease) -> None:
         self.plan = plan
         self.progress = Progress()
-        self.directory: Path | None = None
+        self.directory: Folder | None = None
         self._share = share
         self._engine = share.engine
         self._keys: dict[str, str] = {}
         self._query: Any = None
         self._session: SparkSession | None = None
         self._known = threading.Event()
-        self._scratch: Path | None = None
+        self._scratch: Folder | None = None
         self._error: BaseException | None = None
         self.stage: Stage | None = None
 
@@ -89,20 +91,16 @@ class Run(PullEngine):
         """
         self._emit = emit
         try:
-            if directory is None:
-                directory = self._scratch = self._engine.checkpoint(self.plan.checkpoints)
-            else:
-                directory = directory / FOLDER
-            self.directory = directory
+            folder = self.directory = self._folder(directory)
             if isinstance(predecessor, bytes):
-                unpack(predecessor, directory)
+                unpack(predecessor, folder)
             elif predecessor is not None:
                 assert predecessor.directory is not None
-                carry(predecessor.directory, directory, batch)
+                carry(predecessor.directory, folder, batch)
             local = self._engine.master.startswith("local")
             assert self._session is not None
-            set_up(self._session, self.plan.name, self.plan.key_groups, directory, local=local)
-            place = directory.as_uri()
+            set_up(self._session, self.plan.name, self.plan.key_groups, folder, local=local)
+            place = folder.as_uri()
             writer, self._keys[OUT] = self._engine.deliver(self._frame, self.plan, place, self._put_out)
             self._query = writer.outputMode(self.plan.mode).option("checkpointLocation", place).start()
         except Exception as error:
@@ -144,7 +142,7 @@ class Run(PullEngine):
         for key in self._keys.values():
             self._engine.server.remove(key)
         if self._scratch is not None:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+            remove_folder(self._scratch)
         if self._session is not None:
             self._engine.release(self._session)
         self._share.release()
@@ -170,6 +168,19 @@ class Run(PullEngine):
                     raise
         read = sum((Counter(self._engine.server.read_by(key)) for key in self._keys.values()), Counter[str]())
         return self.progress.figures() | {f"rows read by {executor}": rows for executor, rows in read.items()}
+
+    def _folder(self, directory: Path | None) -> Folder:
+        """Return the folder of the checkpoint of a query whose own directory is *directory*, if it is to last."""
+        if directory is None:
+            self._scratch = self._engine.checkpoint(self.plan.checkpoints)
+            return self._scratch
+        if not self.plan.checkpoints:
+            return directory / FOLDER
+        # The executors write it where they all can; here is noted where.
+        noted = directory / NOTE
+        if not noted.exists():
+            noted.write_text(self._engine.checkpoint(self.plan.checkpoints).as_uri())
+        return self._engine.folder(noted.read_text())
 
     def _analysed(self, session: SparkSession, query: Any) -> DataFrame:
         frames: dict[str, DataFrame] = {}

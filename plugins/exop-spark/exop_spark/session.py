@@ -6,14 +6,24 @@ import atexit
 import os
 import tempfile
 import threading
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import settings
-from .cluster.master import check_encrypted, check_master, check_reachable, check_workers, own_host, secrets_of
+from .cluster.master import (
+    check_encrypted,
+    check_master,
+    check_reachable,
+    check_workers,
+    is_on_loopback,
+    own_host,
+    secrets_of,
+)
 from .errors import MasterRefused
 from .scratch import Scratch, memory
 from .server import FeedServer, Output
+from .storage import Folder, RemotePath, local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -86,12 +96,32 @@ class Engine:
         plan = frame._jdf.queryExecution().analyzed()
         jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, output)
 
-    def checkpoint(self, place: str = "") -> Path:
-        """Return a new directory for the checkpoint of a query: in *place* if that is given, otherwise in memory."""
+    def checkpoint(self, place: str = "") -> Folder:
+        """Return a new folder for the checkpoint of a query: in *place* if that is given, otherwise in memory.
+
+        Raises:
+            MasterRefused: none is given, and executors on other hosts have to reach it.
+        """
         if not place:
+            if not is_on_loopback(self.master):
+                cure = "set checkpoints= to a URI that they reach: hdfs://…, s3a://…, or file:/// on a shared disk"
+                problem = "its executors cannot keep state in the memory of this host"
+                raise MasterRefused(master=self.master, problem=problem, cure=cure)
             return self._memory.new("checkpoint")
-        Path(place).mkdir(parents=True, exist_ok=True)
-        return Path(tempfile.mkdtemp(prefix="checkpoint-", dir=place))
+        path = local_path(place)
+        if path is None:
+            return self.folder(f"{place.rstrip('/')}/checkpoint-{uuid.uuid4().hex}")
+        path.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix="checkpoint-", dir=path))
+
+    def folder(self, uri: str) -> Folder:
+        """Return the folder at a URI; if it is not on this machine, by Hadoop's clients."""
+        path = local_path(uri)
+        if path is not None:
+            return path
+        assert self._session is not None
+        context: Any = self._session.sparkContext
+        return RemotePath(uri, context._jvm, context._jsc.hadoopConfiguration())
 
     def close(self) -> None:
         """Stop the context and the feeds; the Java process stays for the next engine and ends with this process."""

@@ -42,7 +42,7 @@ class SparkSlet(PullSlet):
     warm_up: int = 3
     #: When the query is to go on with the state of a running one: try that on a copy while the change is planned.
     dry_run: bool = True
-    #: A directory that all hosts of a cluster share; only wanted with a `spark://` master.
+    #: The URI of a folder that all hosts of a cluster reach; on this machine, checkpoints need none.
     checkpoints: str = ""
 
     #: The parts that the state and the work on it are divided into, fixed when the query first starts; with more than

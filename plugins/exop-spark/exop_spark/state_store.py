@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from exop.errors import PlanError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from .storage import Folder
 
 #: The key groups of a query on a cluster that names no number.
 ON_A_CLUSTER: Final = 4
@@ -25,7 +26,7 @@ _ROCKSDB: Final = {
 }
 
 
-def set_up(session: SparkSession, slet: str, key_groups: int, checkpoint: Path, *, local: bool) -> int:
+def set_up(session: SparkSession, slet: str, key_groups: int, checkpoint: Folder, *, local: bool) -> int:
     """Set the key groups of a query before it starts, and where its state is; return their number.
 
     A query that has a checkpoint keeps those of then. With several key groups, the state is in RocksDB; in one key
@@ -47,7 +48,7 @@ def set_up(session: SparkSession, slet: str, key_groups: int, checkpoint: Path, 
     return groups
 
 
-def fixed(checkpoint: Path) -> dict[str, str]:
+def fixed(checkpoint: Folder) -> dict[str, str]:
     """Return the options that Spark has fixed in a checkpoint; none if no micro-batch was begun."""
     offsets = checkpoint / "offsets"
     numbers = [int(one.name) for one in offsets.glob("*") if one.name.isdecimal()] if offsets.is_dir() else []

@@ -12,6 +12,7 @@ from ..cluster.standalone import secret_of
 from ..errors import MasterRefused, QueryRefused
 from ..server import Output
 from ..session import Engine
+from ..storage import Folder, local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -77,6 +78,18 @@ class ConnectEngine(Engine):
 
     def check_streams(self, session: SparkSession, frame: DataFrame, mode: str) -> None:
         """Nothing can be asked: the server checks whether a query can stream when it starts."""
+
+    def folder(self, uri: str) -> Folder:
+        """Return the folder at a URI of this machine.
+
+        Raises:
+            MasterRefused: it is elsewhere: only the server could look into it.
+        """
+        path = local_path(uri)
+        if path is None:
+            cure = "set it to a folder that both see (file:///…), or use spark://…"
+            raise MasterRefused(master=self.master, problem=f"checkpoints={uri} cannot be seen from here", cure=cure)
+        return path
 
     def _first_session(self) -> SparkSession:
         import pyspark

@@ -1,0 +1,160 @@
+"""Folders of checkpoints: on this machine, or at any URI that Spark's file systems reach, by Hadoop's own clients."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+#: What is being written has another name until it is complete.
+_UNFINISHED: Final = (".*.tmp*", "*.tmp")
+
+
+class RemotePath:
+    """A path behind a file system of Hadoop's: the part of `pathlib.Path` that checkpoints need.
+
+    Args:
+        uri: `SCHEME://AUTHORITY/PATH`.
+        jvm: The Java process of Spark, as py4j shows it.
+        settings: Hadoop's settings there.
+    """
+
+    def __init__(self, uri: str, jvm: Any, settings: Any) -> None:
+        self._uri = uri.rstrip("/")
+        self._jvm, self._settings = jvm, settings
+        self.java = jvm.org.apache.hadoop.fs.Path(self._uri)
+
+    @property
+    def name(self) -> str:
+        """The last part."""
+        return self._uri.rpartition("/")[2]
+
+    @property
+    def system(self) -> Any:
+        """The file system of the scheme."""
+        with _as_os_error(self._uri):
+            return self.java.getFileSystem(self._settings)
+
+    def __truediv__(self, name: str) -> RemotePath:
+        return RemotePath(f"{self._uri}/{name}", self._jvm, self._settings)
+
+    def __str__(self) -> str:
+        return self._uri
+
+    def as_uri(self) -> str:
+        """The URI."""
+        return self._uri
+
+    def with_name(self, name: str) -> RemotePath:
+        """Another entry of the same folder."""
+        return RemotePath(f"{self._uri.rpartition('/')[0]}/{name}", self._jvm, self._settings)
+
+    def exists(self) -> bool:
+        """Whether there is such an entry."""
+        with _as_os_error(self._uri):
+            return bool(self.system.exists(self.java))
+
+    def is_dir(self) -> bool:
+        """Whether it is a folder."""
+        return self.exists() and bool(self.system.getFileStatus(self.java).isDirectory())
+
+    def glob(self, pattern: str) -> Iterator[RemotePath]:
+        """The entries of this folder whose names match; none if there is no such folder."""
+        if not self.is_dir():
+            return
+        with _as_os_error(self._uri):
+            found = [str(one.getPath().getName()) for one in self.system.listStatus(self.java)]
+        yield from (self / name for name in sorted(found) if fnmatch(name, pattern))
+
+    def read_text(self) -> str:
+        """The content of a file."""
+        with _as_os_error(self._uri):
+            stream = self.system.open(self.java)
+            try:
+                return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+            finally:
+                stream.close()
+
+    def write_text(self, text: str) -> None:
+        """Write a file, or write it anew."""
+        with _as_os_error(self._uri):
+            stream = self.system.create(self.java, True)
+            try:
+                stream.write(bytearray(text.encode()))
+            finally:
+                stream.close()
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        """Remove a file."""
+        with _as_os_error(self._uri):
+            if not self.system.delete(self.java, False) and not missing_ok:
+                raise FileNotFoundError(self._uri)
+
+
+Folder = Path | RemotePath
+
+
+def local_path(place: str) -> Path | None:
+    """The path of a setting that names a folder of this machine, with or without `file:`; `None` for another URI."""
+    url = urlsplit(place)
+    if url.scheme == "file":
+        return Path(unquote(url.path))
+    return None if url.scheme else Path(place).absolute()
+
+
+def copy_folder(source: Folder, place: Folder) -> None:
+    """Copy what is in a folder, without unfinished files, to *place*, which is made if it is not there.
+
+    Raises:
+        FileNotFoundError: a file was removed meanwhile.
+    """
+    if isinstance(source, Path) and isinstance(place, Path):
+        shutil.copytree(source, place, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*_UNFINISHED))
+        return
+    remote = source if isinstance(source, RemotePath) else place
+    assert isinstance(remote, RemotePath)
+    _copy(_remote(source, remote), _remote(place, remote), remote)
+
+
+def remove_folder(place: Folder) -> None:
+    """Remove a folder with all that is in it, if it is there and can be removed."""
+    if isinstance(place, Path):
+        shutil.rmtree(place, ignore_errors=True)
+    elif place.exists():
+        place.system.delete(place.java, True)
+
+
+def _copy(source: RemotePath, place: RemotePath, by: RemotePath) -> None:
+    with _as_os_error(str(source)):
+        place.system.mkdirs(place.java)
+        for one in source.system.listStatus(source.java):
+            name = str(one.getPath().getName())
+            if one.isDirectory():
+                _copy(source / name, place / name, by)
+            elif not any(fnmatch(name, pattern) for pattern in _UNFINISHED):
+                of, to = source / name, place / name
+                copy = by._jvm.org.apache.hadoop.fs.FileUtil.copy
+                copy(of.system, of.java, to.system, to.java, False, True, by._settings)
+
+
+def _remote(path: Folder, like: RemotePath) -> RemotePath:
+    if isinstance(path, RemotePath):
+        return path
+    return RemotePath(path.absolute().as_uri(), like._jvm, like._settings)
+
+
+@contextmanager
+def _as_os_error(place: str) -> Iterator[None]:
+    """Raise what a file system of Hadoop's says as an `OSError`."""
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        yield
+    except Py4JJavaError as error:
+        kind = str(error.java_exception.getClass().getSimpleName())
+        text = f"{place}: {error.java_exception.getMessage()}"
+        raise (FileNotFoundError(text) if kind == "FileNotFoundException" else OSError(f"{kind}: {text}")) from error
