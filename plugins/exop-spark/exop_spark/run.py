@@ -35,6 +35,9 @@ _log = logging.getLogger(__name__)
 FOLDER: Final = "spark"
 #: The file there that says where it is instead.
 NOTE: Final = "checkpoint"
+#: How often a query is analysed, when a Python process of Spark's does not start in time.
+_ATTEMPTS: Final = 3
+_SLOW: Final = "Python worker failed to connect back"
 #: The output port.
 OUT: Final = "out"
 
@@ -72,8 +75,7 @@ class Run(PullEngine):
         self._feeds = feeds
         try:
             self._session = session = self._engine.session()
-            self._frame = self._analysed(session, query)
-            self._check_columns(self._frame)
+            self._frame = self._patiently(lambda: self._checked(session, query))
             self._engine.check_streams(session, self._frame, self.plan.mode)
         except Exception as error:
             raise self._explained(error, QueryRefused) from error
@@ -181,6 +183,23 @@ class Run(PullEngine):
         if not noted.exists():
             noted.write_text(self._engine.checkpoint(self.plan.checkpoints).as_uri())
         return self._engine.folder(noted.read_text())
+
+    def _patiently(self, analyse: Callable[[], DataFrame]) -> DataFrame:
+        """Analyse again if a Python process has not started within Spark's ten seconds: the machine is very busy."""
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return analyse()
+            except Exception as error:
+                if _SLOW not in str(error):
+                    raise
+                for key in self._keys.values():
+                    self._engine.server.remove(key)
+        return analyse()
+
+    def _checked(self, session: SparkSession, query: Any) -> DataFrame:
+        frame = self._analysed(session, query)
+        self._check_columns(frame)
+        return frame
 
     def _analysed(self, session: SparkSession, query: Any) -> DataFrame:
         frames: dict[str, DataFrame] = {}
