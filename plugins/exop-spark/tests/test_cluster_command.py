@@ -73,6 +73,11 @@ def test_the_secret_is_that_of_the_url(home):
     assert cluster.directory.stat().st_mode & 0o077 == 0
 
 
+def test_a_worker_offers_the_same_to_two_applications():
+    """A Connect server is one; the cores and the memory of the other are not taken from it."""
+    assert Worker(2, "512m", 2).arguments() == ["--cores", "4", "--memory", "1024m"]
+
+
 def test_without_java_nothing_is_left(monkeypatch):
     """The error says what to install, and no cluster is half there."""
 
@@ -109,6 +114,7 @@ def test_the_last_reason_in_a_log_is_quoted(home):
     ("arguments", "said"),
     [
         (["cluster", "up", "--workers", "0"], "Must be >= 1"),
+        (["cluster", "up", "--memory", "much"], "'much' is no memory; write 512m or 2g"),
         (["cluster", "away"], 'Unknown command "away"'),
         (["cluster", "status", "--name", "../x"], "use letters, digits"),
         (["cluster", "add-worker"], "exop-spark cluster up --workers 2"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -49,11 +50,20 @@ appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 
 @dataclass(frozen=True)
 class Worker:
-    """What one worker offers: *cores* to each of *shares* applications, and the memory for their executors."""
+    """What one worker offers to each of *shares* applications: cores, and the memory (`2g`) for executors."""
 
     cores: int = 1
     memory: str = "2g"
     shares: int = 1
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[1-9][0-9]*[mg]", self.memory):
+            raise ClusterError(name="", problem=f"{self.memory!r} is no memory", cure="write 512m or 2g, for example")
+
+    def arguments(self) -> list[str]:
+        """The arguments of the worker."""
+        size, unit = int(self.memory[:-1]), self.memory[-1]
+        return ["--cores", str(self.cores * self.shares), "--memory", f"{size * self.shares}{unit}"]
 
 
 @dataclass(frozen=True)
@@ -189,9 +199,8 @@ class Cluster:
     def _start_worker(self) -> None:
         number = 1 + max((int(one.role.partition("-")[2]) for one in self._daemons if _is_worker(one)), default=0)
         role, port, web = f"worker-{number}", free_port(), free_port()
-        cores = self._offer.cores * self._offer.shares
-        arguments = ["--host", _LOOPBACK, "--port", str(port), "--webui-port", str(web), "--cores", str(cores)]
-        arguments += ["--memory", self._offer.memory, "--work-dir", str(self.directory / "work")]
+        arguments = ["--host", _LOOPBACK, "--port", str(port), "--webui-port", str(web), *self._offer.arguments()]
+        arguments += ["--work-dir", str(self.directory / "work")]
         self._start(role, _WORKER, [*arguments, self._url("master")], f"{_LOOPBACK}:{port}")
 
     def _start_connect(self) -> None:
