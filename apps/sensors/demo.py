@@ -152,8 +152,8 @@ def _wait_until_open(process: subprocess.Popen[bytes]) -> None:
 
 
 def _make_changes(pid: int, engines: Sequence[str], master: str, length: float, history: History) -> None:
-    """Kill an executor during the first stretch, and let the engines take over, in equal intervals."""
-    stretch = length / (len(engines) + 1)
+    """Kill an executor during the first stretch, and let the engines take over; the last one gets twice the time."""
+    stretch = length / (len(engines) + 2)
     if master and history.engines[0][1] == "spark":
         threading.Event().wait(max(0.0, history.start + stretch / 2 - time.time()))
         _kill_executor(history)
