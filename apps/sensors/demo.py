@@ -147,7 +147,7 @@ def _wait_until_open(process: subprocess.Popen[bytes]) -> None:
         with suppress(ExopError), connect(str(process.pid)) as platform:
             if all(node["state"] != "opening" for node in platform.metrics(APPLICATION)["nodes"].values()):
                 return
-        threading.Event().wait(LOOK)
+        time.sleep(LOOK)
     raise SystemExit("the application did not start; see its messages above")
 
 
@@ -155,10 +155,10 @@ def _make_changes(pid: int, engines: Sequence[str], master: str, length: float, 
     """Kill an executor during the first stretch, and let the engines take over; the last one gets twice the time."""
     stretch = length / (len(engines) + 2)
     if master and history.engines[0][1] == "spark":
-        threading.Event().wait(max(0.0, history.start + stretch / 2 - time.time()))
+        time.sleep(max(0.0, history.start + stretch / 2 - time.time()))
         _kill_executor(history)
     for number, engine in enumerate(engines, 1):
-        threading.Event().wait(max(0.0, history.start + number * stretch - time.time()))
+        time.sleep(max(0.0, history.start + number * stretch - time.time()))
         arguments = ["replace", f"{APPLICATION}.{NODE}", AGGREGATES[engine][0]]
         arguments += [f"master={master}"] if engine == "spark" else []
         began, line = time.time(), [sys.executable, "-m", "exop", *arguments, "--on", str(pid)]
