@@ -161,10 +161,10 @@ def read_topic(ticket: Slice, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         consumer.assign([place])
         at = ticket.first
         while at < ticket.after:
-            found = consumer.consume(LOT, PATIENCE)
-            if not found:
+            first = consumer.poll(PATIENCE)  # `consume` alone would wait so long for a whole lot
+            if first is None:
                 raise ValueError(f"no record of {reference['topic']!r} came within {PATIENCE:g} s")
-            values = []
+            values, found = [], [first, *consumer.consume(LOT - 1, 0)]
             for record in found:
                 if (problem := record.error()) is not None:
                     raise ValueError(f"the topic {reference['topic']!r} cannot be read: {problem.str()}")
