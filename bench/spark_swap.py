@@ -55,7 +55,7 @@ def measure(
     *,
     swaps: Annotated[int, "how many swaps"] = 20,
     rate: Annotated[int, "rows a second"] = 5_000,
-    around: Annotated[float, "seconds that the sink is watched for one swap, and for one interval without"] = 3.0,
+    around: Annotated[float, "the least seconds that the sink is watched for a swap, and as long without one"] = 3.0,
 ) -> Iterator[Result]:
     """Swap a windowed count by another setting of itself, in turns with intervals without a swap (A/A)."""
     stream = Stream(rate)
@@ -69,7 +69,7 @@ def measure(
             after = platform.mesh("swap").configure("query", max_rows=100_001 + turn)
             plan = platform.plan(after)
             with_one.append(stream.gap(lambda plan=plan: plan.apply(timeout=PATIENCE), around))  # type: ignore[misc]
-            without.append(stream.gap(lambda: None, around))
+            without.append(stream.gap(lambda: None, max(around, with_one[-1][1] / 1e3)))
             print(f"{turn + 1} of {swaps} swaps: {with_one[-1][0]:.0f} ms", file=sys.stderr, flush=True)
         batch = platform.deployment("swap").components["query"].own_figures()["batch_ms"]
         stream.over.set()
