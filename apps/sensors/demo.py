@@ -132,6 +132,10 @@ def _running(*module: str) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen([sys.executable, "-m", *module], cwd=HERE.parent.parent)
     try:
         yield process
+    except KeyboardInterrupt:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE)  # it got the same Ctrl-C, and processes what is in flight
+        raise
     finally:
         if process.poll() is None:
             process.terminate()
