@@ -12,8 +12,9 @@ from confluent_kafka import Consumer, TopicPartition
 from .errors import BrokersAway
 from .link import ANSWER, Link
 
-#: Seconds without a record after which reading a range fails, and the records of one call.
+#: Seconds without a record after which reading a range fails; those of one call, and the records of one.
 PATIENCE: Final = 60.0
+GLANCE: Final = 1.0
 LOT: Final = 10_000
 
 
@@ -62,17 +63,19 @@ class TopicRange:
             BrokersAway: no broker answers.
         """
         for part, after in end.items():
-            at = begin.get(part, 0)
+            at, waited = begin.get(part, 0), 0.0
             with self._turn:
                 if at < after:
                     self._consumer.assign([TopicPartition(self._link.topic, int(part), at)])
                 while at < after:
-                    found = self._consumer.consume(LOT, PATIENCE)
-                    if not found:
+                    # Never more than there are: it would wait for the rest.
+                    found = self._consumer.consume(min(LOT, after - at), GLANCE)
+                    waited = 0.0 if found else waited + GLANCE
+                    if waited >= PATIENCE:
                         raise self._link.error(BrokersAway, f"no record came within {PATIENCE:g} s", "try again")
                     for one in found:
                         if one.error() is not None:
                             self._link.check(one.error(), f"partition {part}")
-                    at = found[-1].offset() + 1
+                    at = found[-1].offset() + 1 if found else at
                     yield [msgspec.json.decode(one.value()) for one in found if one.offset() < after]
                 self._consumer.unassign()
