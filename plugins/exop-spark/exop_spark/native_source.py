@@ -20,7 +20,6 @@ from .source import POLL_SECONDS, FeedReader
 LOT = 20_000
 #: Seconds without a record after which a task that reads a topic fails.
 PATIENCE = 60.0
-GLANCE = 1.0
 
 
 class Slice(InputPartition):
@@ -171,7 +170,7 @@ def read_topic(ticket: Slice, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
                     raise ValueError(f"the topic {reference['topic']!r} cannot be read: {problem.str()}")
                 if record.offset() < ticket.after:
                     values.append(record.value())
-            at = found[-1].offset() + 1 if found else at
+            at = found[-1].offset() + 1
             if values:
                 yield _from_json(values, schema)
     finally:
