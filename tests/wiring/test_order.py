@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 
 from bench.durable_app.engine import Doubled
-from exop import Application, Platform, hookimpl, slet
+from exop import Application, Platform, Slet, hookimpl, slet
 from exop.errors import WiringError
 from exop.hooks import Plugins
 
@@ -17,6 +17,18 @@ from exop.hooks import Plugins
 def numbers() -> Iterator[int]:
     """A source."""
     yield from range(3)
+
+
+class Merges(Slet, name="merges"):
+    """A source that reads several partitions, in any order."""
+
+    @classmethod
+    def repeats(cls, settings: Mapping[str, Any]) -> bool:
+        """Never."""
+        return False
+
+    def __iter__(self) -> Iterator[int]:
+        yield from range(3)
 
 
 @slet
@@ -37,7 +49,7 @@ class Offers:
     @hookimpl
     def register_slets() -> list[Any]:
         """All of them."""
-        return [numbers, same, drop, Doubled]
+        return [numbers, Merges, same, drop, Doubled]
 
 
 def applied(app: Application, state: Any) -> None:
@@ -66,7 +78,19 @@ def test_two_sources_that_meet_before_an_engine_are_refused(tmp_path, between):
     for number in range(between):
         stream = app.add(f"same{number}", same, number=stream)
     app.add("drop", drop, number=app.add("engine", Doubled, number=stream))
-    with pytest.raises(WiringError, match=r"engine commits by itself.*threads meet at .*put the engine before that"):
+    with pytest.raises(WiringError, match=r"engine commits by itself.*streams meet at .*put the engine before that"):
+        applied(app, tmp_path)
+
+
+@pytest.mark.parametrize("between", [0, 1])
+def test_a_source_that_merges_partitions_before_an_engine_is_refused(tmp_path, between):
+    """After a crash it would emit other items under the same numbers."""
+    app = Application("a")
+    stream = app.add("merges", Merges)
+    for number in range(between):
+        stream = app.add(f"same{number}", same, number=stream)
+    app.add("drop", drop, number=app.add("engine", Doubled, number=stream))
+    with pytest.raises(WiringError, match=r"engine commits by itself.*streams meet at the source merges before it"):
         applied(app, tmp_path)
 
 

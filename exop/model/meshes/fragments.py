@@ -154,8 +154,9 @@ class Placement:
     def merges(self, connector: Connector) -> bool:
         """Whether streams meet on the sending host before a connector, so that their order may differ after a restart.
 
-        That is where several ports push into one channel, or a slet has several input ports, or one that it pulls: how
-        many items wait there, and what a channel that is read contains, depends on the time.
+        That is where several ports push into one channel, where a source merges partitions, or where a slet has several
+        input ports, or one that it pulls: the number of items that wait there, and the content of a channel that is
+        read, depend on the time.
         """
         return self._meet(connector.channel, connector.source, frozenset(), others=not connector.inward)
 
@@ -174,7 +175,7 @@ class Placement:
         node = here[0]
         inputs = [*node.inputs().items()]
         if not inputs:
-            return False  # a source
+            return not node.repeats()  # a source
         port, before = inputs[0]
         if len(inputs) > 1 or node.name in passed or node.slet.ports[port].pulled:
             return True

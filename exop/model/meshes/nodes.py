@@ -221,6 +221,11 @@ class Node:
             name: value if known[name].type in (Any, object) else copied(value) for name, value in self.settings.items()
         }
 
+    def repeats(self) -> bool:
+        """Whether a source emits the same items in the same order again after a restart, as `Slet.repeats` says."""
+        repeats = getattr(self.slet.factory, "repeats", None)
+        return repeats is None or bool(repeats(self.settings))
+
     def inputs(self) -> dict[str, str]:
         """Return the channel of each input port."""
         return {port.name: self.ports[port.name] for port in self.slet.inputs if port.name in self.ports}

@@ -189,6 +189,14 @@ class Slet:
         return ""
 
     @classmethod
+    def repeats(cls, settings: Mapping[str, Any]) -> bool:
+        """Return whether a source with these settings emits the same items in the same order again after a restart.
+
+        One that merges several partitions may emit those after its last checkpoint in another order.
+        """
+        return True
+
+    @classmethod
     def restores(cls, before: Any, after: Any) -> str | None:
         """Return the reason why the node *after* cannot continue with the memento of the node *before*, or `None`.
 

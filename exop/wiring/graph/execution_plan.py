@@ -366,7 +366,7 @@ def check_order(graph: WiringGraph, execution: ExecutionPlan) -> None:
         if durable and (where := _find_merge(graph, execution, vertex.component)) is not None:
             raise WiringError(
                 f"{node} commits by itself, and recognizes items that are sent again after a crash by their number; "
-                f"but several threads meet at {where} before it, in another order each time; put the engine before "
+                f"but several streams meet at {where} before it, in another order each time; put the engine before "
                 f"that, one for each stream, or leave out app.durable()"
             )
 
@@ -385,6 +385,9 @@ def _find_merge(graph: WiringGraph, execution: ExecutionPlan, engine: Component)
             producers = [edge.component for edge in graph.producers[name]]
             # The output of an engine comes from its log, always in the same order; sources begin a stream.
             fresh = {one.id: one for one in producers if not one.spec.own_driver and one.id not in seen}
+            for one in producers:
+                if not one.spec.inputs and not one.node.repeats():
+                    return f"the source {one.node.name}"
             seen |= fresh.keys()
             todo += fresh.values()
     return None

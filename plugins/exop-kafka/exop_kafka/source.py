@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import field
-from typing import ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from exop import Batch, Memento, Slet
 
@@ -60,6 +60,11 @@ class ReadKafka(Slet, name="read"):
     prefetch: int = 16_384
     client: dict[str, str] = field(default_factory=dict)
     reopens: ClassVar[bool] = True
+
+    @classmethod
+    def repeats(cls, settings: Mapping[str, Any]) -> bool:
+        """Return whether it reads one named partition: several partitions interleave as the brokers answer."""
+        return len(settings["partitions"]) == 1
 
     def __enter__(self) -> Self:
         # Imported lazily: an application without Kafka does not load its client.

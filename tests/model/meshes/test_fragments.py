@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from exop import Application, InputPort, Mesh, slet
+from exop import Application, InputPort, Mesh, Slet, slet
 from exop.errors import MeshError, WiringError
 from exop.model.meshes.checks import check_group, check_join
 from exop.model.meshes.fragments import connectors, epochs, fragments, original, whole
@@ -291,13 +292,25 @@ def in_lots(numbers: InputPort[int]) -> Iterator[int]:
         yield sum(lot)
 
 
+class Merges(Slet):
+    """A source that reads several partitions, in any order."""
+
+    @classmethod
+    def repeats(cls, settings: Mapping[str, Any]) -> bool:
+        """Never."""
+        return False
+
+    def __iter__(self) -> Iterator[int]:
+        yield 1
+
+
 def meeting(case: str) -> Mesh:
     """Make a durable mesh in which items go from a to b, and streams meet before that, or not."""
     app = Application("meeting")
     app.durable(1.0)
     here, there = app.on("a"), app.on("b")
     items = app.channel("items", "queue", host="b" if case.startswith("at b") else "a")
-    here.add("first", count_up, out=items)
+    here.add("first", Merges if "partitions" in case else count_up, out=items)
     if "two" in case:
         here.add("second", count_up, out=items)
     end = items
@@ -319,6 +332,8 @@ def meeting(case: str) -> Mesh:
         ("two", {"items.to.b"}),
         ("two by a slet", {"pass.to.b"}),
         ("one by a pull", {"lots.to.b"}),
+        ("one of partitions", {"items.to.b"}),
+        ("one of partitions by a slet", {"pass.to.b"}),
         ("at b, one", set()),
         ("at b, two", {"items.to.b"}),
         ("two by a slet and back", {"pass.to.c"}),
