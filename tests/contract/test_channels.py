@@ -27,6 +27,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "table": {"key": "n", "index": ["by"]},
     "log": {},
     "log on disk": {},
+    "partitioned_log": {"by": "by", "partitions": 1},
 }
 
 

@@ -74,7 +74,7 @@ def test_they_come_by_the_public_door():
     plugins.discover()
     assert "stock" in plugins.names()
     assert register_slets() == list(STOCK)
-    kinds = ["direct", "queue", "window", "latch", "table", "log", "outbox", "inbox", "reader"]
+    kinds = ["direct", "queue", "window", "latch", "table", "log", "partitioned_log", "outbox", "inbox", "reader"]
     assert [kind.kind for kind in register_channels()] == kinds
 
 

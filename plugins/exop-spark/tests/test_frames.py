@@ -2,7 +2,8 @@
 
 import pyarrow as pa
 import pytest
-from exop_spark.frames import conform, differences
+from exop_spark.frames import differences
+from exop_spark.staging import conform
 
 DECLARED = pa.schema([pa.field("a", pa.int32(), nullable=False), pa.field("b", pa.float64())])
 
