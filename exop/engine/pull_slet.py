@@ -66,13 +66,15 @@ class PullSlet(Slet):
     close_windows: bool = True
     tie: Tie = field(default_factory=Tie)
     reopens: ClassVar[bool] = True
-    query: ClassVar[Any] = ""
     times: ClassVar[Mapping[str, EventTime]] = {}
     punctuation: ClassVar[Punctuate] = Punctuate()
 
     if TYPE_CHECKING:
         #: Declared with its columns by the subclass.
         out: OutputPort[Any]
+        query: Any
+    else:
+        query: ClassVar[Any] = ""
 
     @abstractmethod
     def make_engine(self) -> PullEngine:

@@ -43,7 +43,7 @@ def make(
     one text for all of them or a table, too.
     """
     kind = _kind(_by_port("columns", columns), out_columns, _by_port("event_time", event_time))
-    return kind(out=out, tie=tie, query=query, **settings)  # type: ignore[call-arg]
+    return kind(out=out, tie=tie, query=query, **settings)
 
 
 def _by_port(setting: str, text: _Texts) -> tuple[tuple[str, str], ...]:
