@@ -48,10 +48,10 @@ class ClusterError(SparkError):
 
 
 class EngineLost(SparkError):
-    """The Java process that carried the queries is gone: `slet` noticed it, `detail` tells how."""
+    """The process that carried the queries (Java, a Connect server) is gone: `slet` noticed it, `detail` tells how."""
 
     template = (
-        "{slet}: the Java process that runs Spark is gone ({detail}), and with it what its queries had not put out; "
+        "{slet}: the process that runs Spark is gone ({detail}), and with it what its queries had not put out; "
         "open the application again"
     )
 

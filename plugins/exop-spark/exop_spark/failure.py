@@ -26,6 +26,8 @@ _NETWORK: Final = (
     "StatusCode.UNAVAILABLE",
     "RetriesExceeded",
 )
+#: What an error of gRPC says, among how it was called.
+_GRPC: Final = re.compile(r'\bdetails = "([^"\n]*)')
 _MOST: Final = 600
 
 
@@ -65,7 +67,9 @@ def explained(
         return error
     text = str(error)
     if lost:
-        return EngineLost(slet=slet, detail=(text.splitlines() or [type(error).__name__])[0][:_MOST])
+        details = _GRPC.search(text)
+        words = details[1] if details else (text.splitlines() or [type(error).__name__])[0]
+        return EngineLost(slet=slet, detail=words[:_MOST])
     condition = condition_of(text)
     detail = detail_of(text, condition)
     if not condition:

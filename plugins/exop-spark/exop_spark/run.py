@@ -36,7 +36,7 @@ FOLDER: Final = "spark"
 #: The file there that says where it is instead.
 NOTE: Final = "checkpoint"
 #: How often a query is analysed, when a Python process of Spark's does not start in time.
-_ATTEMPTS: Final = 3
+_ATTEMPTS: Final = 6
 _SLOW: Final = "Python worker failed to connect back"
 #: The output port.
 OUT: Final = "out"

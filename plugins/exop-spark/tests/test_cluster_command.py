@@ -1,6 +1,7 @@
 """The command `exop-spark cluster`, without a cluster: processes, what is left of them, mistakes."""
 
 import json
+import socket
 import sys
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from exop_spark import java
 from exop_spark.cluster import standalone
 from exop_spark.cluster.command import main
-from exop_spark.cluster.process import Daemon, last_words, mark, start, stop, wait_for
+from exop_spark.cluster.process import Daemon, free_port, last_words, mark, start, stop, wait_for
 from exop_spark.cluster.standalone import Cluster, Worker, secret_of
 from exop_spark.errors import ClusterError, JavaMissing
 
@@ -100,6 +101,16 @@ def test_a_process_that_does_not_start_is_quoted(home, monkeypatch):
     with pytest.raises(ClusterError, match=r"its master did not start \(Error: no memory today\); see .*master.log"):
         Cluster().up(1, Worker())
     assert Cluster().status().processes == ()
+
+
+def test_a_port_that_is_wanted_is_taken_if_it_is_free():
+    """So a Connect server that is started again is found where it was."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert free_port(port) != port
+    assert free_port(port) == port
 
 
 def test_the_last_reason_in_a_log_is_quoted(home):

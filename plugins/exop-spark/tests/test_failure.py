@@ -69,6 +69,8 @@ def test_a_dead_java_process_is_told_as_such():
     error = explained(Py4JNetworkError("Error while sending\nmore"), lost=True, **FACTS)
     assert isinstance(error, EngineLost)
     assert (error.slet, error.detail) == ("double", "Error while sending")
+    text = '<_MultiThreadedRendezvous of RPC that terminated with:\n\tdetails = "failed to connect"\n\tdebug = "x"'
+    assert explained(RuntimeError(text), lost=True, **FACTS).detail == "failed to connect"
 
 
 def test_broken_connections_are_suspicious():

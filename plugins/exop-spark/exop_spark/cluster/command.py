@@ -26,6 +26,7 @@ def up(
     cores: Annotated[int | None, Parameter(validator=_SOME)] = None,
     memory: str = "2g",
     connect: bool = False,
+    port: Annotated[int, Parameter(validator=Number(gte=0, lte=65535))] = 0,
     name: Name = DEFAULT_NAME,
     json: Json = False,
 ) -> int:
@@ -41,9 +42,10 @@ def up(
         cores: The number of tasks that a worker runs at once: the machine's cores, shared by the workers, by default.
         memory: The memory that a worker gives to executors: 2g by default.
         connect: Start a Spark Connect server as well, and print its URL.
+        port: The port of the master, if it is free; by default any free one.
     """
     offer = Worker(cores or max(1, (os.cpu_count() or 1) // workers), memory)
-    return _answer(Cluster(name).up(workers, offer, connect=connect), json=json)
+    return _answer(Cluster(name).up(workers, offer, connect=connect, port=port), json=json)
 
 
 def status(*, name: Name = DEFAULT_NAME, json: Json = False) -> int:

@@ -85,10 +85,14 @@ def wait_for(condition: Callable[[], bool], timeout: float) -> bool:
     return True
 
 
-def free_port() -> int:
-    """A port of the loopback that nobody listens at."""
+def free_port(wanted: int = 0) -> int:
+    """A port of the loopback that nobody listens at: the one that is wanted, if it is free."""
     with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            one.bind(("127.0.0.1", wanted))
+        except OSError:
+            one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])
 
 

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from exop.remoting.transport.rundir import private_directory
 
@@ -106,8 +107,10 @@ class Cluster:
         self._web = ""
         self._daemons: list[Daemon] = []
 
-    def up(self, workers: int, offer: Worker, *, connect: bool = False) -> Status:
+    def up(self, workers: int, offer: Worker, *, connect: bool = False, port: int = 0) -> Status:
         """Start a master and *workers* workers, or what is missing of them, and with *connect* a Connect server.
+
+        A new master listens at *port* if that is free. A Connect server that is started again has its port of before.
 
         Raises:
             JavaMissing: no Java.
@@ -117,13 +120,14 @@ class Cluster:
             if not self._alive("master"):
                 self._down()
                 self._prepared(Worker(offer.cores, offer.memory, 2) if connect else offer)
-                self._start_master()
+                self._start_master(port)
+            before = [urlsplit(one.url).port or 0 for one in self._daemons if one.role == "connect"]
             self._forget_lost()
             for _ in range(workers - sum(map(_is_worker, self._daemons))):
                 self._start_worker()
             self._registered()
             if connect and not self._alive("connect"):
-                self._start_connect()
+                self._start_connect(*before)
         return self.status()
 
     def add_worker(self) -> Status:
@@ -189,8 +193,8 @@ class Cluster:
         (settings / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in lines.items()))
         (settings / "log4j2.properties").write_text(_LOGGING)
 
-    def _start_master(self) -> None:
-        port, web = free_port(), free_port()
+    def _start_master(self, wanted: int) -> None:
+        port, web = free_port(wanted), free_port()
         self._web = f"http://{_LOOPBACK}:{web}"
         arguments = ["--host", _LOOPBACK, "--port", str(port), "--webui-port", str(web)]
         self._start("master", _MASTER, arguments, f"spark://{_LOOPBACK}:{port}")
@@ -203,8 +207,8 @@ class Cluster:
         arguments += ["--work-dir", str(self.directory / "work")]
         self._start(role, _WORKER, [*arguments, self._url("master")], f"{_LOOPBACK}:{port}")
 
-    def _start_connect(self) -> None:
-        port = free_port()
+    def _start_connect(self, wanted: int = 0) -> None:
+        port = free_port(wanted)
         options = connect_server_options(port, self.directory) | {
             "spark.master": self._url("master"),
             "spark.cores.max": str(self._offer.cores * sum(map(_is_worker, self._daemons))),
@@ -279,9 +283,8 @@ class Cluster:
         return next(one.url for one in self._daemons if one.role == role)
 
     def _forget_lost(self) -> None:
-        """Forget the processes that have ended, and end what they may have left."""
-        lost = [one for one in self._daemons if not one.alive(self.directory)]
-        self._daemons = [one for one in self._daemons if one not in lost]
+        """Forget the processes that have ended; executors end with their worker."""
+        self._daemons = [one for one in self._daemons if one.alive(self.directory)]
 
     def _down(self) -> None:
         """End all processes, and remove their files."""
