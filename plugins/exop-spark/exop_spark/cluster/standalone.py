@@ -121,6 +121,9 @@ class Cluster:
                 self._down()
                 self._prepared(Worker(offer.cores, offer.memory, 2) if connect else offer)
                 self._start_master(port)
+            elif connect and self._offer.shares == 1:
+                problem = "its workers have cores and memory for one application, and a Connect server is one"
+                raise ClusterError(name=self.name, problem=problem, cure="end it, and start it with --connect")
             before = [urlsplit(one.url).port or 0 for one in self._daemons if one.role == "connect"]
             self._forget_lost()
             for _ in range(workers - sum(map(_is_worker, self._daemons))):
