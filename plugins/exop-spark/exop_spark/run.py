@@ -213,7 +213,8 @@ class Run(PullEngine):
         if isinstance(query, str):
             return session.sql(query)
         _ship(query)
-        frame: DataFrame = query(**frames)
+        with self._engine.building(session):
+            frame: DataFrame = query(**frames)
         return frame
 
     def _check_columns(self, frame: DataFrame) -> None:

@@ -7,6 +7,8 @@ import os
 import tempfile
 import threading
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +83,26 @@ class Engine:
             session = self._session.newSession()
             session.dataSource.register(FeedSource)
             return session
+
+    @contextmanager
+    def building(self, session: SparkSession) -> Iterator[None]:
+        """Let pyspark note the lines of a query function, which are the place of an error, in this thread."""
+        from pyspark.errors import utils
+        from pyspark.sql import SparkSession
+
+        jvm: Any = session._jvm
+        sessions: Any = SparkSession._get_j_spark_session_class(jvm)
+        before = sessions.getActiveSession()
+        sessions.setActiveSession(session._jsparkSession)
+        # The process never notes them if its first query found no active session.
+        utils._enable_debugging_cache = True  # type: ignore[assignment]
+        try:
+            yield
+        finally:
+            if before.isDefined():
+                sessions.setActiveSession(before.get())
+            else:
+                sessions.clearActiveSession()
 
     def release(self, session: SparkSession) -> None:
         """Let go of a session whose query has ended: nothing of it is left."""

@@ -247,8 +247,12 @@ def test_late_rows_are_counted(out):
         (nowhere, "UNRESOLVED_COLUMN.WITH_SUGGESTION", "`speed`", f"{__file__}:{nowhere.__code__.co_firstlineno + 4}"),
     ],
 )
-def test_a_query_that_spark_refuses_is_told_when_it_is_checked_or_opened(out, text, condition, hint, place):
+def test_a_query_that_spark_refuses_is_told_when_it_is_checked_or_opened(
+    out, text, condition, hint, place, monkeypatch
+):
     """Slet, port, text, position and Spark's own condition are in the error; analysing alone finds the same."""
+    # As if the first query of this process had been built in a thread without an active session.
+    monkeypatch.setattr("pyspark.errors.utils._enable_debugging_cache", False)
     made = query("bad", text, inputs={"rows": ROWS}, out=ROWS, warm_up=0)
     with pytest.raises(QueryRefused) as caught:
         made.deep_check({}, {})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -44,6 +46,11 @@ class ConnectEngine(Engine):
         except MasterRefused:
             self._lost = True
         return not self._lost
+
+    @contextmanager
+    def building(self, session: SparkSession) -> Iterator[None]:
+        """Do nothing: the client notes the lines by itself."""
+        yield
 
     def session(self) -> SparkSession:
         """Return a new session on the server, with settings of its own."""
