@@ -1,10 +1,12 @@
 """Checkpoints behind a file system of Hadoop's: a mounted view stands for the stores of a cluster."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from exop_spark import EventTime, Input, query
+from exop_spark.session import lease
 from exop_spark.storage import RemotePath, copy_folder, local_path, remove_folder
 
 from exop import EndOfStream, Punctuation, Tie
@@ -18,12 +20,14 @@ sums = query("sums", WINDOWS, inputs={"rows": Input(ROWS, EventTime("time"))}, o
 
 
 @pytest.fixture
-def view(spark, tmp_path) -> RemotePath:
+def view(tmp_path) -> Iterator[RemotePath]:
     """A folder of another scheme, which is *tmp_path* in the end."""
     name = tmp_path.name.lower().replace("_", "-")
-    settings = spark.engine._session.sparkContext._jsc.hadoopConfiguration()
+    share = lease()  # that of all tests may be in a Spark that a test before this one has killed
+    settings = share.engine._session.sparkContext._jsc.hadoopConfiguration()
     settings.set(f"fs.viewfs.mounttable.{name}.link./data", tmp_path.as_uri())
-    return spark.engine.folder(f"viewfs://{name}/data")
+    yield share.engine.folder(f"viewfs://{name}/data")
+    share.release()
 
 
 def test_a_setting_is_a_path_or_the_uri_of_one_or_elsewhere():
