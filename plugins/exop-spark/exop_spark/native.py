@@ -238,7 +238,7 @@ class NativeFeed(Feed):
         return not self._held and self._beginning() is not None
 
     def _beginning(self) -> Parts | None:
-        """Where the query begins; not known yet for a successor whose predecessor still runs."""
+        """The position at which the query begins; not known yet for a successor whose predecessor still runs."""
         return self._tie.committed.positions.get(self.port)
 
     def _plan(self, end: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -99,7 +99,7 @@ class NativeReader(FeedReader):
         self._ask({"ask": "commit", "end": end})
 
     def __getstate__(self) -> dict[str, Any]:
-        """What travels to the tasks."""
+        """The values that travel to the tasks."""
         return {**super().__getstate__(), "_schema": self._schema}
 
 

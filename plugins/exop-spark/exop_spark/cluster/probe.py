@@ -1,4 +1,4 @@
-"""What a worker says of itself. Pickled by value: standard library only."""
+"""A worker reports its versions. Pickled by value: standard library only."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def wait_for(condition: Callable[[], bool], timeout: float) -> bool:
 
 
 def free_port(wanted: int = 0) -> int:
-    """A port of the loopback that nobody listens at: the one that is wanted, if it is free."""
+    """Return a free port of the loopback: the one that is wanted, if it is free."""
     with socket.socket() as one:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -112,7 +112,7 @@ def _signalled(one: Daemon, number: signal.Signals) -> None:
 
 
 def _arguments(pid: int) -> str:
-    """The command line of a process; empty when there is none, or it has ended and nobody has asked for its result."""
+    """Return the command line of a process; empty when there is none, or it has ended and was not waited for."""
     path = Path(f"/proc/{pid}/cmdline")
     if Path("/proc/self/cmdline").exists():
         try:

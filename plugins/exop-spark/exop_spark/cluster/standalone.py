@@ -51,7 +51,7 @@ appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 
 @dataclass(frozen=True)
 class Worker:
-    """What one worker offers to each of *shares* applications: cores, and the memory (`2g`) for executors."""
+    """The resources of one worker for each of *shares* applications: cores, and the memory (`2g`) for executors."""
 
     cores: int = 1
     memory: str = "2g"
@@ -69,7 +69,7 @@ class Worker:
 
 @dataclass(frozen=True)
 class Status:
-    """What runs of a cluster.
+    """The processes of a cluster.
 
     Attributes:
         master: Its URL, `spark://…`; empty when no cluster runs.
@@ -157,7 +157,7 @@ class Cluster:
         return before
 
     def status(self) -> Status:
-        """What runs."""
+        """Return the processes that run."""
         self._read()
         alive = [one for one in self._daemons if one.alive(self.directory)]
         roles = {one.role: one for one in alive}
@@ -269,7 +269,7 @@ class Cluster:
         raise ClusterError(name=self.name, problem=problem, cure=f"see {daemon.log}")
 
     def _asked(self) -> dict[str, Any]:
-        """What the master says of itself; nothing while it does not answer."""
+        """Return the status that the master reports; nothing while it does not answer."""
         try:
             # No proxy of the environment has a say in the loopback.
             opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

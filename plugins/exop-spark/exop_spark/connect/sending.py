@@ -1,4 +1,4 @@
-"""What a Connect server runs for each micro-batch: it sends the rows to the platform, under the number of the batch.
+"""The function that a Connect server runs for each micro-batch: it sends the rows to the platform, with the number.
 
 Pickled by value together with `wire`: it runs in a process of the server, which needs pyspark and pyarrow, not ExoP.
 """
