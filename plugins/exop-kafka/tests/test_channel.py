@@ -87,7 +87,7 @@ def test_spark_reads_the_topic_itself(opened):
 
 
 def test_an_engine_may_begin_at_the_oldest_record(cluster, opened):
-    """Whatever was written before the application."""
+    """Records that were written before the application read the topic."""
     cluster.fill("numbers", 2, [b"{}", b"{}"])
     channel, _, _ = opened(start="oldest")
     assert channel.oldest() == {"0": 0, "1": 0, "2": 0, "3": 0}

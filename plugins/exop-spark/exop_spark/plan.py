@@ -1,4 +1,4 @@
-"""What a Spark slet is to run, as a value: the query, its inputs, its output."""
+"""The query that a Spark slet runs, with its inputs and its output, as a value."""
 
 from __future__ import annotations
 
@@ -68,5 +68,5 @@ class Plan:
         return [one.time for one in self.inputs.values() if one.time is not None]
 
     def facts(self) -> dict[str, Any]:
-        """What every error of this query names."""
+        """The facts that every error of this query names."""
         return {"slet": self.name, "query": self.text, "ports": list(self.inputs)}

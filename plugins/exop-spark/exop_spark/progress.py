@@ -1,4 +1,4 @@
-"""What Spark reports of a query's micro-batches, added up."""
+"""The sums of the figures that Spark reports for the micro-batches of a query."""
 
 from __future__ import annotations
 

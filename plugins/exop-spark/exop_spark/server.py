@@ -64,7 +64,7 @@ class FeedServer:
             return key
 
     def options(self, key: str) -> dict[str, str]:
-        """What a reader of the feed *key* needs to know."""
+        """Return the options for a reader of the feed *key*."""
         return {"address": self.address, "token": self.token, "feed": key, "certificate": self._certificate}
 
     def add_output(self, output: Output) -> str:
@@ -170,7 +170,7 @@ class FeedServer:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether nobody outside this machine can listen to what is sent to *host*."""
+    """Return whether data sent to *host* stays on this machine."""
     return host == "localhost" or host.startswith("127.") or host in ("::1", "[::1]")
 
 

@@ -97,7 +97,7 @@ class FeedReader(DataSourceStreamReader):
         return wire.connect(self._options["address"], self._options.get("certificate", ""))
 
     def __getstate__(self) -> dict[str, Any]:
-        """What travels to the tasks."""
+        """The values that travel to the tasks."""
         options = {name: value for name, value in self._options.items() if name != "token"}
         return {"_options": options, "_connection": None}
 

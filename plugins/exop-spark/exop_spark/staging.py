@@ -1,4 +1,4 @@
-"""What a task does with its partition of a large output: a Parquet file in a folder, and a receipt for it.
+"""A task writes its partition of a large output to a Parquet file in a folder, and returns a receipt for it.
 
 Pickled by value: it runs in Spark's Python workers, which need pyspark and pyarrow, not ExoP.
 """

@@ -1,4 +1,4 @@
-"""Where the state of a query is, and in how many key groups."""
+"""The place of the state of a query, and the number of its key groups."""
 
 from __future__ import annotations
 

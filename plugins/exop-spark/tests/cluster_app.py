@@ -1,4 +1,4 @@
-"""An application whose windows are computed on the master that it is told."""
+"""An application that computes windows on the master given as its setting."""
 
 from collections.abc import Iterator
 from pathlib import Path

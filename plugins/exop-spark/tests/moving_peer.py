@@ -18,7 +18,7 @@ sums = query("sums", WINDOWS, inputs={"rows": Input(ROWS, EventTime("time"))}, o
 
 
 class Offered:
-    """What a plugin offers."""
+    """The slets of the plugin of this test."""
 
     def __init__(self, *slets: Any) -> None:
         self.slets = list(slets)

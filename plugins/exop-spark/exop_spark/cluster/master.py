@@ -70,7 +70,7 @@ def secrets_of(master: str) -> dict[str, str]:
 
 
 def check_reachable(master: str) -> None:
-    """Try whether somebody listens at a master of which the address is known: Spark itself would try for minutes.
+    """Check that a process listens at the address of the master: Spark itself would try for minutes.
 
     Raises:
         MasterRefused: nobody does.
