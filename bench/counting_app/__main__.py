@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from exop_spark import wire
+from exop_spark.feed import wire
 
 from exop import Platform
 

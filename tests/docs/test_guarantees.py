@@ -25,7 +25,7 @@ KAFKA = "../plugins/exop-kafka/tests/"
 KAFKA_KILLS = KAFKA + "test_recovery.py::test_a_killed_application_continues_exactly_from_its_offsets"
 #: The tests that SQLite, in `tests/engine`, and DuckDB pass.
 SUITE = "../exop/testing/engine_suite.py::"
-ENGINES = "../plugins/exop-spark/tests/test_durable.py::"
+ENGINES = "../plugins/exop-spark/tests/slets/test_durable.py::"
 
 #: How a sentence begins, or what stands in the first cell of a row, and the tests in `tests/` that prove it.
 PROOFS = {

@@ -206,7 +206,7 @@ def test_every_setting_is_explained():
 
 def test_one_query_text_is_accepted_by_spark_and_here():
     """The same settings make a slet of either plugin, with the same columns."""
-    spark = pytest.importorskip("exop_spark.sql")
+    spark = pytest.importorskip("exop_spark.slets.sql")
     settings = {**READINGS, "query": MEANS, "out_columns": "until bigint, sensor int, mean double"}
     here = spec_of(DuckDbSql).asked("here", {**settings, "dialect": "spark"})
     there = spark.sql.asked("there", settings)
@@ -217,7 +217,7 @@ def test_one_query_text_is_accepted_by_spark_and_here():
 @pytest.mark.spark
 def test_one_query_text_has_the_same_results_on_spark_and_here():
     """Windows, their ends, and averages."""
-    spark = pytest.importorskip("exop_spark.sql")
+    spark = pytest.importorskip("exop_spark.slets.sql")
     settings = {**READINGS, "query": UNORDERED, "out_columns": "until bigint, sensor int, mean double"}
     given = [readings((1, 7, 10.0), (9, 7, 20.0), (12, 7, 5.0)), Punctuation(15), readings((19, 8, 1.0))]
     here = rows(feed(DuckDbSql, given, **settings, dialect="spark"))

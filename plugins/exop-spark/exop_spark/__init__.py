@@ -14,29 +14,29 @@ if TYPE_CHECKING:
     from exop.engine.event_time import EventTime
     from exop.engine.pull import Punctuate
 
-    from .aggregates import aggregate
-    from .factory import query
     from .java import find_java
-    from .operators import Aggregate, Filter, Pipeline, Project
     from .plan import Input
-    from .receipt import Receipt
-    from .scripts import script
-    from .slets import SparkSlet
+    from .slets.aggregates import aggregate
+    from .slets.factory import query
+    from .slets.operators import Aggregate, Filter, Pipeline, Project
+    from .slets.scripts import script
+    from .slets.slet import SparkSlet
+    from .storage.receipt import Receipt
 
 _HOMES = {
-    "Aggregate": ".operators",
+    "Aggregate": ".slets.operators",
     "EventTime": "exop.engine.event_time",
-    "Filter": ".operators",
+    "Filter": ".slets.operators",
     "Input": ".plan",
-    "Pipeline": ".operators",
-    "Project": ".operators",
+    "Pipeline": ".slets.operators",
+    "Project": ".slets.operators",
     "Punctuate": "exop.engine.pull",
-    "Receipt": ".receipt",
-    "SparkSlet": ".slets",
-    "aggregate": ".aggregates",
+    "Receipt": ".storage.receipt",
+    "SparkSlet": ".slets.slet",
+    "aggregate": ".slets.aggregates",
     "find_java": ".java",
-    "query": ".factory",
-    "script": ".scripts",
+    "query": ".slets.factory",
+    "script": ".slets.scripts",
 }
 
 __all__ = [
@@ -60,8 +60,8 @@ __all__ = [
 @hookimpl
 def register_slets() -> list[Any]:
     """Offer the slets that are written in a topology file: `spark:sql` and `spark:aggregate`."""
-    from .aggregates import aggregate
-    from .sql import sql
+    from .slets.aggregates import aggregate
+    from .slets.sql import sql
 
     return [sql, aggregate]
 

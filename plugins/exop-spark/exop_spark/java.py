@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -21,6 +22,24 @@ from .errors import JavaMissing
 #: The oldest Java that Spark 4 runs on.
 OLDEST: Final = 17
 _VERSION: Final = re.compile(r'version "(\d+)(?:\.(\d+))?[^"]*"')
+#: The script started in place of `java`. Without SPARK_HOME the workers import the installed pyspark; with it they
+#: would import a zipped one, which every process compiles anew (0.5 s of CPU each). The launcher, and a worker of a
+#: cluster, which runs the launcher, find Spark by it.
+_WRAPPER: Final = """#!/bin/sh
+keep=no
+for argument do
+  shift
+  case "$argument" in
+    org.apache.spark.launcher.Main|org.apache.spark.deploy.worker.Worker) keep=yes ;;
+    {unknown}) continue ;;
+  esac
+  set -- "$@" "$argument"
+done
+[ $keep = yes ] || unset SPARK_HOME
+exec "{java}" "$@"
+"""
+#: An argument of Spark's launcher that a Java without this module does not take, and that Spark can do without.
+_VECTORS: Final = "--add-modules=jdk.incubator.vector"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +89,17 @@ def java_version(executable: Path) -> int | None:
         return None
     major, minor = match.groups()
     return int(minor) if major == "1" and minor else int(major)
+
+
+def java_home(java: Java, directory: Path) -> Path:
+    """Return a Java home for Spark's launcher: one whose `java` mends the launcher's arguments and environment."""
+    if os.name == "nt":  # pragma: no cover - the wrapper is a shell script
+        return java.home
+    wrapper = directory / "java" / "bin" / "java"
+    wrapper.parent.mkdir(parents=True, exist_ok=True)
+    wrapper.write_text(_WRAPPER.format(java=java.executable, unknown="none" if java.has_vectors else _VECTORS))
+    wrapper.chmod(wrapper.stat().st_mode | stat.S_IXUSR)
+    return wrapper.parent.parent
 
 
 def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path | None]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from exop_spark.session import Lease, lease
+from exop_spark.session.engine import Lease, lease
 
 from exop import OutputPort, Punctuation
 

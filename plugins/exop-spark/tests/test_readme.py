@@ -4,7 +4,7 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
-from exop_spark.slets import SparkSlet
+from exop_spark.slets.slet import SparkSlet
 
 from exop.engine.columns import schema_of
 from exop.model.meshes.mesh import Mesh

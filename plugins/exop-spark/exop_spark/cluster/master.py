@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from ..errors import MasterRefused
 from ..failure import condition_of, detail_of
-from ..server import is_loopback
+from ..feed.server import is_loopback
 from . import probe
 from .standalone import secret_of
 

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 from exop.remoting.transport.rundir import private_directory
 
 from ..errors import ClusterError
-from ..java import find_java
+from ..java import find_java, java_home
 from ..settings import JAVA_OPTIONS, connect_server_options
 from .process import Daemon, free_port, last_words, mark, start, stop, wait_for
 
@@ -225,8 +225,6 @@ class Cluster:
 
     def _start(self, role: str, main: str, arguments: list[str], url: str) -> None:
         from pyspark.find_spark_home import _find_spark_home
-
-        from ..launch import java_home
 
         home = Path(_find_spark_home())
         script = ["spark-class", main] if role != "connect" else ["spark-submit", "--class", main]

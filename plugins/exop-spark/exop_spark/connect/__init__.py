@@ -1,1 +1,0 @@
-"""Queries behind a Spark Connect server."""

@@ -1,0 +1,90 @@
+"""From a feed to the streaming DataFrame that a query reads, and from its rows to the declared output."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from exop.engine.event_time import MICROSECONDS, EventTime
+from exop.engine.feed import ROW, Feed
+
+from ..feed.native import NativeFeed, register
+from .window_time import WindowTime, moment
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ..session.engine import Engine
+
+#: The least of all moments in microseconds.
+_LEAST: Final = -(1 << 63)
+
+
+def input_frame(
+    session: SparkSession, engine: Engine, feed: Feed, key: str, *, delay: str, numbered: bool
+) -> DataFrame:
+    """Return *feed* as a streaming DataFrame, with its timestamp column and watermark if it has an event time."""
+    from pyspark.sql.functions import expr
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    options = engine.server.options(key) | {"max_rows": str(feed.pace.max_rows)}
+    kind = "exop"
+    if isinstance(feed, NativeFeed):
+        kind = register(session)
+        options["time"] = feed.event_time.column if feed.event_time is not None else ""
+    frame = session.readStream.format(kind).schema(from_arrow_schema(feed.schema)).options(**options).load()
+    time = feed.event_time
+    if time is not None:
+        frame = frame.withColumn(time.alias, expr(timestamp(time))).withWatermark(time.alias, delay)
+        # Markers move the watermark and are dropped after it. The condition names the event time (times zero): the
+        # optimizer would push one without it below the watermark, and the markers would move nothing.
+        frame = frame.where(expr(f"{ROW} >= unix_micros({time.alias}) * 0"))
+        # For the same reason each column names the event time: a condition of the query's own is pushed no further.
+        there = f"unix_micros({time.alias}) >= {_LEAST}L"
+        columns = [expr(f"if({there}, {_quoted(name)}, NULL)").alias(name) for name in feed.schema.names]
+        frame = frame.select(*columns, time.alias)
+    return frame if numbered else frame.drop(ROW)
+
+
+def timestamp(time: EventTime) -> str:
+    """Return the SQL expression that makes a timestamp of the column of an event time."""
+    name = _quoted(time.column)
+    if isinstance(time, WindowTime):
+        return f"CASE WHEN {ROW} < 0 THEN {moment(time.number(name))} ELSE timestamp_millis(0) END"
+    return f"timestamp_micros(CAST({name} * {MICROSECONDS[time.unit]}L AS BIGINT))"
+
+
+def time_of(time: EventTime, watermark: int) -> float:
+    """Return a watermark, in milliseconds, in the unit of an event time."""
+    if isinstance(time, WindowTime):
+        return time.of_watermark(watermark)
+    return watermark * 1_000 / MICROSECONDS[time.unit]
+
+
+def differences(found: pa.Schema, declared: pa.Schema) -> list[str]:
+    """Say what keeps rows of *found* from being rows of *declared*; nothing if they can be."""
+    said = [f"it has no column {name!r}" for name in declared.names if name not in found.names]
+    said += [f"it has a column {name!r} that is not declared" for name in found.names if name not in declared.names]
+    for field in declared:
+        if field.name in found.names and not _fits(found.field(field.name).type, field.type):
+            said.append(f"its column {field.name!r} is {found.field(field.name).type}, declared is {field.type}")
+    return said
+
+
+def _fits(found: pa.DataType, declared: pa.DataType) -> bool:
+    """Numbers fit numbers (values are checked when they come), times times, texts texts, else only the same type."""
+    kinds = (_is_number, pa.types.is_timestamp, _is_text)
+    return bool(found == declared or any(kind(found) and kind(declared) for kind in kinds))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

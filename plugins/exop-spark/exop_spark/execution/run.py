@@ -1,0 +1,284 @@
+"""One streaming query on Spark: feeds at one end, the results of its micro-batches at the other."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from exop.engine.feed import Feed
+from exop.engine.pull import Emit, PullEngine
+from exop.errors import EngineError
+
+from ..errors import OutputMismatch, QueryError, QueryFailed, QueryRefused
+from ..failure import explained, is_suspicious
+from ..plan import Plan
+from ..storage.carried import carry, packed, unpack
+from ..storage.folders import Folder, remove_folder
+from ..storage.staging import conform
+from ..storage.state_store import set_up
+from .frames import differences, input_frame, time_of
+from .progress import Progress
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ..session.engine import Lease
+    from ..storage.staged import Stage
+
+_log = logging.getLogger(__name__)
+#: The folder of the checkpoint in the directory of a query.
+FOLDER: Final = "spark"
+#: The file there that says where it is instead.
+NOTE: Final = "checkpoint"
+#: How often a query is analysed, when a Python process of Spark's does not start in time.
+_ATTEMPTS: Final = 6
+_SLOW: Final = "Python worker failed to connect back"
+#: The output port.
+OUT: Final = "out"
+
+
+class Run(PullEngine):
+    """One streaming query of a plan.
+
+    Each micro-batch is emitted once, in order, in a thread of Spark's.
+
+    Attributes:
+        directory: Where Spark keeps its checkpoint.
+    """
+
+    def __init__(self, plan: Plan, share: Lease) -> None:
+        self.plan = plan
+        self.progress = Progress()
+        self.directory: Folder | None = None
+        self._share = share
+        self._engine = share.engine
+        self._keys: dict[str, str] = {}
+        self._query: Any = None
+        self._session: SparkSession | None = None
+        self._known = threading.Event()
+        self._scratch: Folder | None = None
+        self._error: BaseException | None = None
+        self.stage: Stage | None = None
+
+    def compile(self, query: Any, feeds: Mapping[str, Feed]) -> None:
+        """Analyse the query, and check that it can stream.
+
+        Raises:
+            QueryRefused: Spark's analysis says no.
+            OutputMismatch: the columns are not those declared.
+        """
+        self._feeds = feeds
+        try:
+            self._session = session = self._engine.session()
+            self._frame = self._patiently(lambda: self._checked(session, query))
+            self._engine.check_streams(session, self._frame, self.plan.mode)
+        except Exception as error:
+            raise self._explained(error, QueryRefused) from error
+
+    def start(
+        self, emit: Emit, directory: Path | None = None, predecessor: Self | bytes | None = None, batch: int = -1
+    ) -> None:
+        """Start the query, with its checkpoint in *directory*, or in one that goes with it.
+
+        With a *predecessor*, it continues with a copy of its checkpoint, behind that micro-batch, or with its archive.
+
+        Raises:
+            QueryRefused: Spark cannot start it.
+            SparkError: the predecessor has not come to rest.
+        """
+        self._emit = emit
+        try:
+            folder = self.directory = self._folder(directory)
+            if isinstance(predecessor, bytes):
+                unpack(predecessor, folder)
+            elif predecessor is not None:
+                assert predecessor.directory is not None
+                carry(predecessor.directory, folder, batch)
+            local = self._engine.master.startswith("local")
+            assert self._session is not None
+            set_up(self._session, self.plan.name, self.plan.key_groups, folder, local=local)
+            place = folder.as_uri()
+            writer, self._keys[OUT] = self._engine.deliver(self._frame, self.plan, place, self._put_out)
+            self._query = writer.outputMode(self.plan.mode).option("checkpointLocation", place).start()
+        except Exception as error:
+            raise self._explained(error, QueryRefused) from error
+        finally:
+            self._known.set()
+
+    @property
+    def active(self) -> bool:
+        """Tell whether the query runs."""
+        return self._query is not None and self._engine.alive and bool(self._query.isActive)
+
+    def check(self) -> None:
+        """Raise what has ended the query, if something has."""
+        if self._query is not None and (error := self._query.exception()) is not None:
+            raise self._explained(error)
+
+    def wait(self) -> None:
+        """Wait until the query ends; raises what ended it, unless it was stopped."""
+        try:
+            self._query.awaitTermination()
+        except Exception as error:
+            raise self._explained(error) from error
+
+    def settle(self) -> None:
+        """Wait until Spark has nothing left to do, windows that the watermark closes included."""
+        try:
+            self._query.processAllAvailable()
+        except Exception as error:
+            raise self._explained(error) from error
+
+    def close(self) -> None:
+        """Stop the query, remove what it left on disk, and let go of Spark."""
+        if self._query is not None and self._engine.alive:
+            try:
+                self._query.stop()
+            except Exception as error:  # noqa: BLE001 - it is being thrown away; why it would not stop is worth a line
+                _log.warning("%s: the query did not stop cleanly: %s", self.plan.name, error)
+        for key in self._keys.values():
+            self._engine.server.remove(key)
+        if self._scratch is not None:
+            remove_folder(self._scratch)
+        if self._session is not None:
+            self._engine.release(self._session)
+        self._share.release()
+
+    def pack(self, batch: int) -> bytes:
+        """Return an archive of Spark's checkpoint."""
+        assert self.directory is not None
+        return packed(self.directory, batch)
+
+    def session(self) -> SparkSession:
+        """Return the session of the query, which can read its state."""
+        assert self._session is not None
+        return self._session
+
+    def metrics(self) -> dict[str, int | float | str]:
+        """Rows, micro-batches and their times, watermark, state, and the rows that each executor has read."""
+        if self._query is not None and self._engine.alive:
+            try:
+                self.progress.learn(self._query)
+            except Exception as error:
+                # Spark may be gone already without anybody having noticed: then the last figures are what there is.
+                if not is_suspicious(error):
+                    raise
+        read = sum((Counter(self._engine.server.read_by(key)) for key in self._keys.values()), Counter[str]())
+        return self.progress.figures() | {f"rows read by {executor}": rows for executor, rows in read.items()}
+
+    def _folder(self, directory: Path | None) -> Folder:
+        """Return the folder of the checkpoint of a query whose own directory is *directory*, if it is to last."""
+        if directory is None:
+            self._scratch = self._engine.checkpoint(self.plan.checkpoints)
+            return self._scratch
+        if not self.plan.checkpoints:
+            return directory / FOLDER
+        # The executors write it where they all can; here is noted where.
+        noted = directory / NOTE
+        if not noted.exists():
+            noted.write_text(self._engine.checkpoint(self.plan.checkpoints).as_uri())
+        return self._engine.folder(noted.read_text())
+
+    def _patiently(self, analyse: Callable[[], DataFrame]) -> DataFrame:
+        """Analyse again if a Python process has not started within Spark's ten seconds: the machine is very busy."""
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return analyse()
+            except Exception as error:
+                if _SLOW not in str(error):
+                    raise
+                for key in self._keys.values():
+                    self._engine.server.remove(key)
+        return analyse()
+
+    def _checked(self, session: SparkSession, query: Any) -> DataFrame:
+        frame = self._analysed(session, query)
+        self._check_columns(frame)
+        return frame
+
+    def _analysed(self, session: SparkSession, query: Any) -> DataFrame:
+        frames: dict[str, DataFrame] = {}
+        for port, one in self.plan.inputs.items():
+            feed = self._feeds[port]
+            key = self._keys[port] = self._engine.server.add(feed)
+            frames[port] = input_frame(
+                session, self._engine, feed, key, delay=self.plan.watermark, numbered=one.numbered
+            )
+            frames[port].createOrReplaceTempView(port)
+        if isinstance(query, str):
+            return session.sql(query)
+        _ship(query)
+        with self._engine.building(session):
+            frame: DataFrame = query(**frames)
+        return frame
+
+    def _check_columns(self, frame: DataFrame) -> None:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        wrong = differences(to_arrow_schema(frame.schema), self.plan.out)
+        if wrong:
+            raise OutputMismatch(slet=self.plan.name, query=self.plan.text, port=OUT, detail="; ".join(wrong))
+        if not frame.isStreaming:
+            raise QueryRefused(**self.plan.facts(), detail="it reads none of its input ports")
+
+    def _put_out(self, batch: int, rows: Any, milliseconds: int | None) -> None:
+        """Emit one micro-batch; Spark calls this, and calls it again with the same number after a failure."""
+        self._known.wait()
+        try:
+            count, results = self._results(rows, batch)
+            moment = self._watermark(milliseconds) if self.plan.by_watermark else None
+            sent = self._emit(batch, results, moment)
+            if self.stage is not None:
+                self.stage.settle(batch, sent=sent)
+            markers = sum(feed.markers for feed in self._feeds.values())
+            self.progress.delivered(batch, count, markers)
+            self.progress.learn(self._query)
+        except BaseException as error:
+            # Spark would turn it into text: keep the original for the error that ended the query.
+            self._error = error
+            raise
+
+    def _results(self, rows: Any, batch: int) -> tuple[int, list[Any]]:
+        """Return the number of rows of a micro-batch, and what leaves: the rows, or receipts for staged ones."""
+        if not self.plan.stage:
+            # Behind a Connect server they are here already; else it is a DataFrame.
+            here = conform(rows.toArrow() if hasattr(rows, "toArrow") else rows, self.plan.out)
+            return here.num_rows, [here] if here.num_rows else []
+        from ..storage.staged import Stage
+
+        self.stage = self.stage or Stage(self.plan.stage, f"{self.plan.name}-{self._query.id}")
+        offsets = {port: feed.planned for port, feed in self._feeds.items()}
+        receipts = self.stage.put(rows, batch, self.plan.out, offsets)
+        return sum(one.rows for one in receipts), [receipts] if receipts else []
+
+    def _watermark(self, milliseconds: int | None) -> float:
+        """The watermark that the micro-batch under way was computed with, in the unit of the event time."""
+        if milliseconds is None:
+            execution = self._query._jsq.streamingQuery().lastExecution()
+            milliseconds = int(execution.offsetSeqMetadata().batchWatermarkMs())
+        self.progress.watermark = moment = time_of(self.plan.times[0], milliseconds)
+        return moment
+
+    def _explained(self, error: BaseException, kind: type[QueryError] = QueryFailed) -> EngineError:
+        """Return the error that ended the query: that of a delivery takes precedence over Spark's account of it."""
+        lost = not self._engine.alive or (is_suspicious(error) and not self._engine.answers())
+        if not lost and self._error is not None:
+            error = self._error
+        found = explained(error, kind, lost=lost, **self.plan.facts())
+        if found is not error:
+            found.__cause__ = error
+        return found
+
+
+def _ship(function: Callable[..., Any]) -> None:
+    """Let Spark's workers get the functions of the query's module by value: they need not be able to import it."""
+    from pyspark import cloudpickle
+
+    module = sys.modules.get(function.__module__)
+    if module is not None and module.__name__ != "__main__":
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]

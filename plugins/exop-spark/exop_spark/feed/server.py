@@ -1,0 +1,220 @@
+"""The door of the feeds: a socket that Spark's Python workers ask through, behind a token or a ticket."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import os
+import secrets
+import socket
+import ssl
+import threading
+from collections import Counter
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from exop.engine.feed import Feed
+from exop.errors import EngineError
+
+from ..errors import SparkError
+from . import wire
+from .native import NativeFeed
+
+_log = logging.getLogger(__name__)
+
+#: Who connects has so long to show the token.
+_PATIENCE: Final = 30.0
+#: Takes a micro-batch: its number, its rows (a table, or a DataFrame in this process), and its watermark in
+#: milliseconds, if that is known.
+Output = Callable[[int, Any, int | None], None]
+
+
+class FeedServer:
+    """Serves the feeds of this process; started with the first session, closed with the last.
+
+    Without a *host*, it listens on a Unix socket in *directory*, which is the owner's alone, or where there is no such
+    thing on the loopback. With a host it listens there, by TLS unless that is the loopback.
+    """
+
+    def __init__(self, directory: Path, host: str = "") -> None:
+        self.token = secrets.token_hex(32)
+        self._feeds: dict[str, Feed] = {}
+        self._outputs: dict[str, Output] = {}
+        self._rows: dict[str, Counter[str]] = {}
+        self._numbers = count(1)
+        self._lock = threading.Lock()
+        self._tls: ssl.SSLContext | None = None
+        self._certificate = ""
+        if host and not is_loopback(host):
+            self._tls, self._certificate = _identity(directory / "identity", host)
+        self._listener, self.address = _listening(directory, host, "tls" if self._tls else "tcp")
+        self._thread = threading.Thread(target=self._accept, name="exop-spark-feeds", daemon=True)
+        self._thread.start()
+
+    def add(self, feed: Feed) -> str:
+        """Serve *feed* from now on; return the key by which it is asked for."""
+        with self._lock:
+            key = f"{next(self._numbers)}-{feed.port}"
+            self._feeds[key] = feed
+            self._rows[key] = Counter()
+            return key
+
+    def options(self, key: str) -> dict[str, str]:
+        """Return the options for a reader of the feed *key*."""
+        return {"address": self.address, "token": self.token, "feed": key, "certificate": self._certificate}
+
+    def add_output(self, output: Output) -> str:
+        """Hand micro-batches that arrive over to *output*; return the key by which they name it."""
+        with self._lock:
+            key = f"{next(self._numbers)}-out"
+            self._outputs[key] = output
+            return key
+
+    def read_by(self, key: str) -> dict[str, int]:
+        """Return how many rows of a feed each executor has read, those of tasks that were done again included."""
+        with self._lock:
+            return dict(self._rows.get(key, {}))
+
+    def remove(self, key: str) -> None:
+        """Serve this feed or output no longer."""
+        with self._lock:
+            self._feeds.pop(key, None)
+            self._outputs.pop(key, None)
+            self._rows.pop(key, None)
+
+    def close(self) -> None:
+        """Stop listening; conversations that are under way end with their feeds."""
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return  # closed
+            threading.Thread(target=self._converse, args=(connection,), name="exop-spark-feed", daemon=True).start()
+
+    def _converse(self, connection: socket.socket) -> None:
+        with connection:
+            try:
+                connection.settimeout(_PATIENCE)
+                self._talk(self._tls.wrap_socket(connection, server_side=True) if self._tls else connection)
+            except (OSError, ValueError) as error:
+                # A worker that goes away ends its conversation so; what it was doing, Spark does again.
+                _log.debug("a feed conversation ended: %s", error)
+
+    def _talk(self, connection: socket.socket) -> None:
+        """Answer who plans, who shows the token first, or one task, which shows its ticket."""
+        with connection:
+            greeting, _ = wire.receive(connection, most=0)
+            if "ticket" in greeting:
+                self._answer(connection, self._read(greeting))
+                return
+            if not hmac.compare_digest(str(greeting.get("token", "")), self.token):
+                wire.send(connection, {"error": "the token is not that of this platform"})
+                return
+            wire.send(connection, {})
+            # From now on it may be silent for long: while the platform holds a micro-batch, nothing is asked.
+            connection.settimeout(None)
+            while True:
+                request, payload = wire.receive(connection)
+                if request.get("ask") == "put":
+                    self._take(connection, request, payload)
+                else:
+                    self._answer(connection, request)
+
+    def _take(self, connection: socket.socket, request: wire.Header, payload: bytearray) -> None:
+        """Hand over a micro-batch; it is answered when it has been put out."""
+        with self._lock:
+            output = self._outputs.get(str(request.get("feed")))
+        answer: wire.Header = {}
+        try:
+            if output is None:
+                raise SparkError("the query that this micro-batch is of has ended")
+            output(int(request["batch"]), pa.ipc.open_stream(payload).read_all(), request["watermark"])
+        except BaseException as error:  # noqa: BLE001 - it ends the query, which keeps the original
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        wire.send(connection, answer)
+
+    def _read(self, request: wire.Header) -> wire.Header:
+        """The question of a task, if its ticket is for that; else one that is refused."""
+        feed, start, end = str(request.get("feed")), request.get("start"), request.get("end")
+        if not (isinstance(start, int) and isinstance(end, int)):
+            return {"ask": "nothing", "feed": feed}
+        right = hmac.compare_digest(str(request["ticket"]), wire.ticket(self.token, feed, start, end))
+        ask = "read" if right else "nothing"
+        return {"ask": ask, "feed": feed, "start": start, "end": end, "by": str(request.get("by"))}
+
+    def _answer(self, connection: socket.socket, request: wire.Header) -> None:
+        with self._lock:
+            feed = self._feeds.get(str(request.get("feed")))
+        try:
+            if feed is None:
+                raise SparkError(f"there is no feed {request.get('feed')!r} any more")
+            header, payload = _serve(feed, request)
+            self._count(request)
+        except EngineError as error:
+            header, payload = {"error": str(error)}, b""
+        wire.send(connection, header, payload)
+
+    def _count(self, request: wire.Header) -> None:
+        """Count the rows that a task has read."""
+        with self._lock:
+            read = self._rows.get(str(request["feed"]))
+            if read is not None and "by" in request:
+                read[str(request["by"])] += request["end"] - request["start"]
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether data sent to *host* stays on this machine."""
+    return host == "localhost" or host.startswith("127.") or host in ("::1", "[::1]")
+
+
+def _listening(directory: Path, host: str, kind: str) -> tuple[socket.socket, str]:
+    if not host and hasattr(socket, "AF_UNIX"):
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(os.fspath(directory / "feeds"))
+        address = f"unix:{directory / 'feeds'}"
+    else:
+        host = host or "127.0.0.1"
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listener.bind((host, 0))
+        address = f"{kind}:{host}:{listener.getsockname()[1]}"
+    listener.listen(64)
+    return listener, address
+
+
+def _identity(directory: Path, host: str) -> tuple[ssl.SSLContext, str]:
+    """Return an identity that lasts as long as this process, and the certificate by which others recognize it.
+
+    Raises:
+        IdentityError: the library cryptography is missing.
+    """
+    from exop.remoting.authority import CA, create_authority, issue
+
+    create_authority(directory)
+    folder = issue(directory, "feeds", also=[host])
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "feeds.pem", folder / "feeds.key")
+    return context, (folder / CA).read_text()
+
+
+def _serve(feed: Feed, request: wire.Header) -> tuple[wire.Header, bytes | memoryview]:
+    match request:
+        case {"ask": "latest", "start": start, "limit": limit, "timeout": timeout}:
+            return {"end": feed.latest(start, limit, float(timeout))}, b""
+        case {"ask": "plan", "end": dict(end)} if isinstance(feed, NativeFeed):
+            return {"reference": feed.plan(end)}, b""
+        case {"ask": "read", "start": int(start), "end": int(end)}:
+            return {}, memoryview(feed.read(start, end))
+        case {"ask": "commit", "end": end}:
+            feed.commit(end)
+            return {}, b""
+        case {"ask": "end"}:
+            return {"end": feed.offset}, b""
+        case _:
+            raise SparkError(f"a feed cannot answer {request.get('ask')!r}, or the ticket is for another range")

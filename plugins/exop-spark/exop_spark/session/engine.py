@@ -1,0 +1,265 @@
+"""The one Spark of this process: started with the first slet that needs it, stopped with the last."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import tempfile
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import settings
+from ..cluster.master import (
+    check_encrypted,
+    check_master,
+    check_reachable,
+    check_workers,
+    is_on_loopback,
+    own_host,
+    secrets_of,
+)
+from ..errors import MasterRefused
+from ..feed.server import FeedServer, Output
+from ..storage.folders import Folder, RemotePath, local_path
+from .scratch import Scratch, memory
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ..plan import Plan
+
+
+class Engine:
+    """The Java process, the Spark context in it, and the server of the feeds; shared by all queries."""
+
+    def __init__(self, master: str) -> None:
+        check_master(master)
+        check_reachable(master)
+        self.master = master
+        self._host = own_host(master, os.environ.get("EXOP_SPARK_HOST", ""))
+        self._scratch = Scratch(Path(tempfile.gettempdir()))
+        self._memory = Scratch(memory())
+        self.server = FeedServer(self._scratch.path, self._host)
+        self._lock = threading.Lock()
+        self._lost = False
+        self._session: SparkSession | None = None
+        try:
+            self._session = self._first_session()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def alive(self) -> bool:
+        """Tell whether the Java process is there."""
+        from pyspark import SparkContext
+
+        process = getattr(SparkContext._gateway, "proc", None)
+        return not self._lost and (process is None or process.poll() is None)
+
+    def answers(self) -> bool:
+        """Ask the Java process whether it is there; one that does not answer is given up, and made sure to be gone."""
+        from pyspark import SparkContext
+
+        gateway: Any = SparkContext._gateway
+        try:
+            gateway.jvm.java.lang.System.nanoTime()
+        except Exception:  # noqa: BLE001 - whatever py4j raises, it was no answer
+            self._lost = True
+            gateway.proc.kill()
+        return not self._lost
+
+    def session(self) -> SparkSession:
+        """Return a new session: views and settings of its own, on the common context."""
+        from ..feed.source import FeedSource
+
+        assert self._session is not None
+        # pyspark keeps the latest session in class attributes: one thread at a time.
+        with self._lock:
+            session = self._session.newSession()
+            session.dataSource.register(FeedSource)
+            return session
+
+    @contextmanager
+    def building(self, session: SparkSession) -> Iterator[None]:
+        """Let pyspark note the lines of a query function, which are the place of an error, in this thread."""
+        from pyspark.errors import utils
+        from pyspark.sql import SparkSession
+
+        jvm: Any = session._jvm
+        sessions: Any = SparkSession._get_j_spark_session_class(jvm)
+        before = sessions.getActiveSession()
+        sessions.setActiveSession(session._jsparkSession)
+        # The process never notes them if its first query found no active session.
+        utils._enable_debugging_cache = True  # type: ignore[assignment]
+        try:
+            yield
+        finally:
+            if before.isDefined():
+                sessions.setActiveSession(before.get())
+            else:
+                sessions.clearActiveSession()
+
+    def release(self, session: SparkSession) -> None:
+        """Let go of a session whose query has ended: nothing of it is left."""
+
+    def deliver(self, frame: DataFrame, plan: Plan, checkpoint: str, put_out: Output) -> tuple[Any, str]:
+        """Return a writer whose batches arrive at *put_out*, and the key of that at the server of the feeds, if any."""
+        return frame.writeStream.foreachBatch(lambda rows, batch: put_out(batch, rows, None)), ""
+
+    def check_streams(self, session: SparkSession, frame: DataFrame, mode: str) -> None:
+        """Let Spark check what it checks when a query starts: whether it can stream in this mode."""
+        jvm: Any = session._jvm
+        output = jvm.org.apache.spark.sql.catalyst.streaming.InternalOutputModes.apply(mode)
+        plan = frame._jdf.queryExecution().analyzed()
+        jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, output)
+
+    def checkpoint(self, place: str = "") -> Folder:
+        """Return a new folder for the checkpoint of a query: in *place* if that is given, otherwise in memory.
+
+        Raises:
+            MasterRefused: none is given, and executors on other hosts have to reach it.
+        """
+        if not place:
+            if not is_on_loopback(self.master):
+                cure = "set checkpoints= to a URI that they reach: hdfs://…, s3a://…, or file:/// on a shared disk"
+                problem = "its executors cannot keep state in the memory of this host"
+                raise MasterRefused(master=self.master, problem=problem, cure=cure)
+            return self._memory.new("checkpoint")
+        path = local_path(place)
+        if path is None:
+            return self.folder(f"{place.rstrip('/')}/checkpoint-{uuid.uuid4().hex}")
+        path.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix="checkpoint-", dir=path))
+
+    def folder(self, uri: str) -> Folder:
+        """Return the folder at a URI; if it is not on this machine, by Hadoop's clients."""
+        path = local_path(uri)
+        if path is not None:
+            return path
+        assert self._session is not None
+        context: Any = self._session.sparkContext
+        return RemotePath(uri, context._jvm, context._jsc.hadoopConfiguration())
+
+    def close(self) -> None:
+        """Stop the context and the feeds; the Java process stays for the next engine and ends with this process."""
+        self.server.close()
+        if self._session is not None:
+            self._stop()
+        self._scratch.close()
+        self._memory.close()
+
+    def _first_session(self) -> SparkSession:
+        from pyspark.sql import SparkSession
+
+        from .launch import started
+
+        self._by_value()
+        options = settings.spark_options(self.master, self._scratch.path, self._host)
+        context = started(options | secrets_of(self.master))
+        try:
+            check_encrypted(self.master, context.getConf().get)
+            check_workers(self.master, context)
+        except BaseException:
+            context.stop()
+            raise
+        return SparkSession(context)
+
+    def _stop(self) -> None:
+        from .launch import forget_gateway
+
+        assert self._session is not None
+        if self.alive:
+            self._session.sparkContext.stop()
+        else:
+            forget_gateway()
+
+    @staticmethod
+    def _by_value() -> None:
+        """Let the workers have what runs there without ExoP being installed."""
+        from pyspark import cloudpickle
+
+        from ..feed import source, wire
+        from . import sending
+
+        for module in (source, sending, wire):
+            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+
+
+class Lease:
+    """A share in the engine; `release` it once."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.released = False
+
+    def release(self) -> None:
+        """Give the share back; the last one stops the engine."""
+        _SHARED.give_back(self)
+
+
+class _Shared:
+    """The engine of this process and how many have a share in it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._engine: Engine | None = None
+        self._shares = 0
+
+    def take(self, master: str) -> Lease:
+        with self._lock:
+            if self._engine is not None and not self._engine.alive:
+                self.drop()
+            if self._engine is None:
+                self._engine = _engine(master)
+            elif self._engine.master != master:
+                raise MasterRefused(
+                    master=master,
+                    problem=f"the Spark of this process runs on {self._engine.master!r}, and there is one per process",
+                    cure="give all Spark slets of a platform the same master",
+                )
+            self._shares += 1
+            return Lease(self._engine)
+
+    def give_back(self, share: Lease) -> None:
+        with self._lock:
+            # A share in an engine that was lost, and perhaps replaced, counts no more.
+            if share.released or share.engine is not self._engine:
+                return
+            share.released = True
+            self._shares -= 1
+            if self._shares == 0:
+                self.drop()
+
+    def drop(self) -> None:
+        with self._lock:
+            engine, self._engine, self._shares = self._engine, None, 0
+            if engine is not None:
+                engine.close()
+
+
+def _engine(master: str) -> Engine:
+    if not master.startswith("sc://"):
+        return Engine(master)
+    from .connect import ConnectEngine
+
+    return ConnectEngine(master)
+
+
+_SHARED = _Shared()
+#: A process that ends without closing its platform leaves no files behind.
+atexit.register(_SHARED.drop)
+
+
+def lease(master: str = settings.DEFAULT_MASTER) -> Lease:
+    """Take a share in the Spark of this process; the first one starts it.
+
+    Raises:
+        MasterRefused: the master cannot be used, or is another one than that of the slets that are open.
+        JavaMissing: no Java.
+    """
+    return _SHARED.take(master)

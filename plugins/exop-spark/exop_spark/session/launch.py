@@ -1,0 +1,105 @@
+"""Starting the Java process that Spark runs in, and the context in it."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import settings
+from ..errors import SparkError
+from ..java import find_java, java_home
+from .scratch import Scratch
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+_log = logging.getLogger(__name__)
+
+
+def started(options: dict[str, str]) -> SparkContext:
+    """Start a context with these options. A Java process that is there already is used again.
+
+    Raises:
+        JavaMissing: no Java.
+        SparkError: this process has another Spark context, or Java did not start.
+    """
+    from pyspark import SparkConf, SparkContext
+
+    if SparkContext._active_spark_context is not None:
+        raise SparkError(
+            "this process has a Spark context that is not ExoP's; stop it, or run the platform in a process of its own"
+        )
+    # Workers on other hosts may have their Python elsewhere; then the user says where.
+    python = os.environ.get("PYSPARK_PYTHON", sys.executable)
+    with _environment(PYSPARK_PYTHON=python, PYSPARK_DRIVER_PYTHON=sys.executable):
+        gateway = SparkContext._gateway or _gateway(options)
+        configuration = SparkConf(loadDefaults=False).setAll(list(options.items()))
+        context = SparkContext(conf=configuration, gateway=gateway)
+    _quieten(context)
+    return context
+
+
+def last_words(directory: Path, most: int = 800) -> str:
+    """Return the last lines of a Java process's log."""
+    log = directory / settings.LOG
+    return (log.read_text(errors="replace")[-most:].strip() if log.exists() else "") or "it left no log"
+
+
+def forget_gateway() -> None:
+    """Let pyspark start a new Java process: its own records name one that is dead."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    SparkContext._active_spark_context = None
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    SparkSession._instantiatedSession = None
+
+
+def _gateway(options: dict[str, str]) -> Any:
+    """Start a Java process; its log is kept as long as this process."""
+    from pyspark import SparkConf
+    from pyspark.java_gateway import launch_gateway
+
+    java = find_java()
+    _log.debug("starting Spark on Java %s, found by %s", java.version, java.found_by)
+    scratch = Scratch(Path(tempfile.gettempdir()))
+    atexit.register(scratch.close)
+    options = options | settings.java_options(scratch.path)
+    configuration = SparkConf(loadDefaults=False).setAll(list(options.items()))
+    with (scratch.path / settings.LOG).open("ab") as log, _environment(JAVA_HOME=str(java_home(java, scratch.path))):
+        try:
+            return launch_gateway(configuration, {"stderr": log, "stdout": log})  # type: ignore[no-untyped-call]
+        except Exception as error:
+            raise SparkError(f"the Java process of Spark did not start: {last_words(scratch.path)}") from error
+
+
+def _quieten(context: Any) -> None:
+    """Keep pyspark from printing what our errors say, and what the end of the Java process makes obvious."""
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    server = getattr(context, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda *_: _log.debug("the connection for accumulators broke", exc_info=True)
+
+
+@contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    """Set environment variables for what is started meanwhile."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -1,0 +1,139 @@
+"""A successor tried on a copy of a running query's checkpoint: Spark says beforehand whether it can go on with it."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from exop.engine.feed import Feed
+from exop.engine.pace import Gate, Pace
+
+from ..errors import QueryFailed, SparkError, StateRefused
+from ..execution.run import FOLDER, Run
+from ..feed.native import NativeFeed
+from ..plan import Plan
+from ..session.engine import lease
+from ..storage.carried import COMMITS, renamed, without_later
+from ..storage.folders import Folder, copy_folder, remove_folder
+
+if TYPE_CHECKING:
+    from .slet import SparkSlet
+
+#: Longest wait for the micro-batch, in seconds.
+_PATIENCE: Final = 60.0
+_GLANCE: Final = 0.1
+#: How often a copy is begun again because Spark removed a file meanwhile.
+_ATTEMPTS: Final = 5
+
+
+def dry_run(predecessor: SparkSlet, successor: SparkSlet) -> str:
+    """Run one micro-batch without rows on a copy of the state of *predecessor*, which goes on; return what it showed.
+
+    Spark compares the schemas of the states when something is computed. Nothing leaves, and the copy is removed.
+
+    Raises:
+        QueryRefused: Spark refuses the query of *successor*.
+        StateRefused: Spark refuses to go on with this state.
+    """
+    run = predecessor.engine
+    if not isinstance(run, Run) or run.directory is None or not run.active:
+        return "not tried on a copy: the old query does not run"
+    if any(isinstance(feed, NativeFeed) for feed in predecessor.feeds.values()):
+        return "not tried on a copy: its tasks read an input themselves, whose offsets are those of the channel"
+    begin = time.monotonic()
+    place = run._engine.checkpoint(run.plan.checkpoints)
+    try:
+        batch = copy_of_live(run.directory, place / FOLDER)
+        if batch is None:
+            return "not tried on a copy: no micro-batch has been committed yet"
+        _attempt(replace(successor.plan(), stage="", checkpoints=""), successor.master, place)
+    except QueryFailed as error:
+        raise StateRefused(batch=batch, condition=error.condition, detail=error.detail.rstrip(".")) from error
+    finally:
+        remove_folder(place)
+    took = (time.monotonic() - begin) * 1000
+    return f"tried on a copy as of micro-batch {batch}: Spark can go on with it; {took:.0f} ms"
+
+
+def copy_of_live(source: Folder, place: Folder) -> int | None:
+    """Copy the checkpoint of a query that runs to *place*, as of the last batch that it has committed.
+
+    Returns:
+        The number of that batch; `None` if there is none.
+
+    Raises:
+        SparkError: Spark removes files faster than they are copied.
+    """
+    for _ in range(_ATTEMPTS):
+        committed = [int(one.name) for one in (source / COMMITS).glob("*") if one.name.isdecimal()]
+        if not committed:
+            return None
+        try:
+            copy_folder(source, place)
+        except (FileNotFoundError, shutil.Error):
+            remove_folder(place)
+            continue
+        batch = max(committed)
+        renamed(place)
+        without_later(place, batch)
+        return batch
+    raise SparkError(f"the checkpoint {source} changes faster than it can be copied")
+
+
+def _attempt(plan: Plan, master: str, place: Any) -> None:
+    """Let the query of *plan* compute one micro-batch without rows, with its checkpoint in *place*."""
+    gate = Gate(Pace())
+    feeds = {port: _EmptyFeed(port, one.columns, gate, event_time=one.time) for port, one in plan.inputs.items()}
+    trial = Run(plan, lease(master))
+    try:
+        trial.compile(plan.query, feeds)
+        trial.start(_drop, place)
+        deadline = time.monotonic() + _PATIENCE
+        while not any(feed.committed.wait(_GLANCE) for feed in feeds.values()):
+            trial.check()
+            if time.monotonic() > deadline:
+                raise QueryFailed(**plan.facts(), condition="", detail=f"no batch within {_PATIENCE:.0f} s")
+    finally:
+        for feed in feeds.values():
+            feed.retire()
+        trial.close()
+
+
+def _drop(batch: int, results: Iterable[Any], watermark: float | None = None) -> bool:
+    """Nothing of a trial leaves."""
+    return True
+
+
+class _EmptyFeed(Feed):
+    """Offers one offset more than has been read, and no row for it."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._first: int | None = None
+        self.committed = threading.Event()
+
+    def latest(self, start: int, limit: int | None, timeout: float) -> int:
+        """Return the next offset once; from then on nothing comes until the query is stopped."""
+        if self._first is None:
+            self._first = start
+        elif start > self._first:
+            self.committed.set()
+            with self._lock:
+                self._lock.wait_for(lambda: self.retired, timeout)
+        return self._first + 1
+
+    def read(self, start: int, end: int) -> pa.Buffer:
+        """Return no rows."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self.schema):
+            pass
+        return sink.getvalue()
+
+    def commit(self, offset: int) -> None:
+        """Nothing is kept."""

@@ -1,0 +1,205 @@
+"""An existing streaming script of PySpark, unchanged, as one slet (paper §3.1, encapsulation).
+
+The script is run when the slet opens. While it runs, its session is that of the platform, its sources are the input
+ports, and starting its query hands the result to the output port; the session's own methods stay as they are for all
+other threads.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from exop.errors import SletError
+
+from ..errors import SparkError
+from ..plan import Input
+from .factory import query
+from .slet import SparkSlet
+
+#: The methods by which a script reads a stream.
+_READS: Final = ("load", "table", "json", "csv", "parquet", "orc", "text", "xml")
+#: The methods by which it starts a query.
+_STARTS: Final = ("start", "toTable")
+#: One script at a time: `sys.argv` and the search path of modules are those of the process.
+_TURN: Final = threading.Lock()
+
+
+def script(
+    name: str,
+    path: str | Path,
+    *,
+    out: pa.Schema,
+    inputs: Mapping[str, Input | pa.Schema],
+    arguments: Sequence[str] = (),
+    **settings: Any,
+) -> type[SparkSlet]:
+    """Make a slet of a script that starts one streaming query.
+
+    Each stream that the script reads is an input, in the order of reading; its format and options do not count. What
+    the script writes leaves by `out`; its format, trigger, checkpoint and `foreachBatch` do not count. A watermark on
+    the timestamp of an event time (`EventTime(column, alias=…)`) is that of the input; give its delay as `watermark`.
+
+    Args:
+        name: The slet's name.
+        path: The script.
+        out: The columns of its result.
+        inputs: The columns of its sources.
+        arguments: Its command line, `sys.argv[1:]`.
+        settings: As for `query`; `mode` is the output mode of the script.
+
+    Raises:
+        SletError: there is no such script.
+    """
+    place = Path(path)
+    try:
+        code = compile(place.read_bytes(), str(place), "exec")
+    except OSError as error:
+        raise SletError(slet=name, problem=f"its script cannot be read: {error}", cure="give its path") from error
+    times = [one.time for one in inputs.values() if isinstance(one, Input) and one.time is not None]
+    aliases = dict.fromkeys((one.alias for one in times), settings.get("watermark", "0 seconds"))
+
+    def run(**frames: Any) -> Any:
+        ends = _Ends(str(place), [*frames.values()], settings.get("mode", "append"), aliases)
+        with _TURN, ends.plugged(), _process(place, arguments):
+            try:
+                exec(code, {"__name__": "__main__", "__file__": str(place)})
+            except SystemExit as error:
+                if error.code:
+                    raise SparkError(f"the script {place} has exited: {error.code}") from error
+        return ends.result()
+
+    run.__doc__ = f"Run the script {place.name}."
+    run.__qualname__ = place.name
+    return query(name, run, out=out, inputs=inputs, **settings)
+
+
+class _Ends:
+    """The ends of a script: what it reads, and what it starts.
+
+    Args:
+        path: The script, for errors.
+        frames: The inputs.
+        mode: The output mode of the slet.
+        aliases: The timestamps that have a watermark, each with its delay.
+    """
+
+    def __init__(self, path: str, frames: list[Any], mode: str, aliases: Mapping[str, str]) -> None:
+        self._path, self._frames, self._mode, self._aliases = path, frames, mode, aliases
+        self._session = frames[0].sparkSession
+        if not hasattr(self._session, "_jsparkSession"):
+            raise SparkError(f"the script {path} cannot run over Spark Connect; use local[*] or spark://HOST:PORT")
+        self._read = 0
+        self._started: list[Any] = []
+
+    @contextmanager
+    def plugged(self) -> Iterator[None]:
+        """Let the methods of Spark lead here, in this thread."""
+        from pyspark.sql import SparkSession
+        from pyspark.sql.classic.dataframe import DataFrame
+        from pyspark.sql.streaming.query import StreamingQueryManager
+        from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
+
+        with ExitStack() as all_of_them:
+
+            def plug(kind: type, names: Sequence[str], method: Callable[..., Any]) -> None:
+                for name in names:
+                    all_of_them.enter_context(_replaced(kind, name, method))
+
+            plug(SparkSession.Builder, ["getOrCreate"], lambda *_: self._session)
+            plug(SparkSession, ["stop"], lambda *_: None)
+            plug(DataStreamReader, _READS, self._next_frame)
+            plug(DataStreamWriter, _STARTS, self._start)
+            plug(DataStreamWriter, ["outputMode"], self._check_mode)
+            plug(DataFrame, ["withWatermark"], self._with_watermark)
+            plug(StreamingQueryManager, ["awaitAnyTermination"], lambda *_, **__: None)
+            yield
+
+    def result(self) -> Any:
+        """Return what the script writes.
+
+        Raises:
+            SparkError: it has started no query, or several, or has not read all inputs.
+        """
+        if len(self._started) != 1:
+            raise SparkError(f"the script {self._path} starts {len(self._started)} queries; a slet runs exactly one")
+        if self._read != len(self._frames):
+            raise SparkError(f"the script {self._path} reads {self._read} streams; the slet has {len(self._frames)}")
+        return self._started[0]
+
+    def _next_frame(self, original: Callable[..., Any], reader: Any, *_: Any, **__: Any) -> Any:
+        if self._read == len(self._frames):
+            problem = f"more streams than the {len(self._frames)} inputs of the slet"
+            raise SparkError(f"the script {self._path} reads {problem}; declare one for each")
+        self._read += 1
+        return self._frames[self._read - 1]
+
+    def _start(self, original: Callable[..., Any], writer: Any, *_: Any, **__: Any) -> _Started:
+        self._started.append(writer._df)
+        return _Started()
+
+    def _check_mode(self, original: Callable[..., Any], writer: Any, mode: str) -> Any:
+        if mode.lower() != self._mode:
+            raise SparkError(
+                f"the script {self._path} writes in the mode {mode!r}: give the slet mode={mode.lower()!r}"
+            )
+        return original(writer, mode)
+
+    def _with_watermark(self, original: Callable[..., Any], frame: Any, column: str, delay: str) -> Any:
+        if column not in self._aliases:
+            return original(frame, column, delay)
+        if delay != self._aliases[column]:
+            raise SparkError(
+                f"the watermark of the script {self._path} is {delay!r}: give the slet watermark={delay!r}"
+            )
+        return frame
+
+
+class _Started:
+    """The query that a script gets for the one that it starts: the platform runs it, when the script has returned."""
+
+    def awaitTermination(self, timeout: float | None = None) -> bool:  # noqa: N802 - Spark's name
+        """Return at once."""
+        return True
+
+    def processAllAvailable(self) -> None:  # noqa: N802
+        """Return at once."""
+
+    def stop(self) -> None:
+        """Leave it to the platform."""
+
+
+@contextmanager
+def _replaced(kind: type, name: str, method: Callable[..., Any]) -> Iterator[None]:
+    """Let a method of a class be another one in this thread; it gets the original, then the arguments."""
+    original, owner = getattr(kind, name), threading.get_ident()
+
+    def either(*arguments: Any, **named: Any) -> Any:
+        if threading.get_ident() != owner:
+            return original(*arguments, **named)
+        return method(original, *arguments, **named)
+
+    setattr(kind, name, either)
+    try:
+        yield
+    finally:
+        setattr(kind, name, original)
+
+
+@contextmanager
+def _process(place: Path, arguments: Sequence[str]) -> Iterator[None]:
+    """Give the script its command line, and let it import the modules beside it."""
+    before, folder = sys.argv, str(place.parent)
+    sys.argv = [str(place), *arguments]
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        sys.argv = before
+        sys.path.remove(folder)

@@ -1,0 +1,239 @@
+"""A query as a slet."""
+
+from __future__ import annotations
+
+import threading
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from exop import EndOfStream, Punctuation, Tie
+from exop.engine.feed import Feed
+from exop.engine.pull import PullEngine
+from exop.engine.pull_slet import Nowhere, PullSlet
+from exop.errors import EngineError
+
+from ..errors import SparkError
+from ..feed.native import NativeFeed
+from ..plan import Input, Mode, Plan
+from ..session.engine import lease
+from ..settings import DEFAULT_MASTER
+from ..storage.carried import other_inputs
+
+#: One round of a warm-up lasts so much event time where no boundary says otherwise.
+_SPAN: Final = 60.0
+
+
+class SparkSlet(PullSlet):
+    """The base of all slets that run a query on Spark; made by `exop_spark.query`, not derived by hand.
+
+    It is open when its query has been analysed, warmed up with rows that are thrown away, and started. Its input
+    methods only append to the feeds; results leave from a thread of Spark's, once per micro-batch.
+    """
+
+    #: How late rows may be, as Spark writes it: `10 seconds`.
+    watermark: str = "0 seconds"
+    mode: Mode = "append"
+    master: str = DEFAULT_MASTER
+    #: Rounds of the warm-up; 0: none.
+    warm_up: int = 3
+    #: When the query is to go on with the state of a running one: try that on a copy while the change is planned.
+    dry_run: bool = True
+    #: The URI of a folder that all hosts of a cluster reach; on this machine, checkpoints need none.
+    checkpoints: str = ""
+
+    #: The parts that the state and the work on it are divided into, fixed when the query first starts; with more than
+    #: one, the state is in RocksDB, on the executors. 0: one, and four on a cluster.
+    key_groups: int = 0
+    #: The URI of a folder into which the tasks put the results; the output carries a receipt for each file. A query has
+    #: it if `query` gets one.
+    stage: str = ""
+    #: Let Spark's tasks read a partitioned log or a Kafka topic themselves.
+    native: bool = True
+    packs: typing.ClassVar[bool] = True
+
+    #: Set by the factory.
+    ports: typing.ClassVar[Mapping[str, Input]] = {}
+    columns: typing.ClassVar[pa.Schema] = pa.schema([])
+
+    def __enter__(self) -> typing.Self:
+        """Start Spark if it is not running yet, analyse and warm up the query, and start it."""
+        share = lease(self.master)  # kept from the warm-up to the query
+        try:
+            if self.warm_up:
+                self._warm_up()
+            return super().__enter__()
+        finally:
+            share.release()
+
+    def make_engine(self) -> PullEngine:
+        """Return the query on the Spark of this process."""
+        from ..execution.run import Run
+
+        return Run(self.plan(), lease(self.master))
+
+    def native_engine(self, port: str) -> str | None:
+        """Spark reads a channel by itself where the order of the rows does not count."""
+        one = self.ports.get(port)
+        return "spark" if self.native and one is not None and not one.numbered else None
+
+    def quiesce(self) -> None:
+        """Return when the results of all that Spark has read are sent; what it has not read is for a successor."""
+        self._hold(on=True)
+        super().quiesce()
+
+    def proceed(self) -> None:
+        """Go on reading: the change was cancelled."""
+        self._hold(on=False)
+
+    def pack(self) -> bytes:
+        """Return the progress and Spark's checkpoint.
+
+        Raises:
+            SparkError: Spark reads a channel of this host by itself.
+        """
+        if self.tie.native:
+            raise SparkError(
+                f"{self._name}: Spark reads {_listed(self.tie.native)} by itself, from a channel of this host; replace "
+                f"it by a query with native=False first, with lose_state=True, and move that one"
+            )
+        return super().pack()
+
+    def inherit(self, predecessor: PullSlet | bytes) -> None:
+        """Continue with a copy of Spark's checkpoint, which has the offsets of the same inputs.
+
+        Raises:
+            EngineError: Spark cannot continue with it.
+        """
+        before = predecessor.tie.native if isinstance(predecessor, PullSlet) else {}
+        if before.keys() != self.tie.native.keys():
+            raise SparkError(
+                f"{self._name}: Spark reads {_listed(self.tie.native)} by itself, its predecessor {_listed(before)}: "
+                f"the offsets in its state are others; replace it with lose_state=True"
+            )
+        super().inherit(predecessor)
+
+    @classmethod
+    def inherits(cls, before: Any, after: Any) -> str | None:
+        """Why a query cannot go on with the checkpoint of another; the schemas of the states are compared by Spark."""
+        other = before.slet.factory
+        if not (isinstance(other, type) and issubclass(other, SparkSlet)):
+            return super().inherits(before, after)
+        if before.settings["mode"] != after.settings["mode"]:
+            return f"its mode is {after.settings['mode']!r}, the state is of one in mode {before.settings['mode']!r}"
+        if before.settings["native"] != after.settings["native"]:
+            return "its setting 'native' is another one, so that the offsets in the state differ"
+        return other_inputs(other.ports, cls.ports)
+
+    @classmethod
+    def try_inherit(cls, predecessor: Any, after: Any) -> str:
+        """Let Spark try the query of the node *after* on a copy of the state of *predecessor*, which goes on."""
+        return tried(predecessor, cls(out=Nowhere(), **after.private_settings()))
+
+    def fields_of_trial(self) -> dict[str, Any]:
+        """Return the fields of the instance that is warmed up, where they differ."""
+        return {}
+
+    def plan(self) -> Plan:
+        """Return the plan of this slet with its present settings."""
+        return Plan(
+            name=self._name,
+            query=self.query,
+            inputs=self.ports,
+            out=self.columns,
+            mode=self.mode,
+            watermark=self.watermark,
+            checkpoints=self.checkpoints,
+            key_groups=self.key_groups,
+            stage=self.stage,
+            by_watermark=self.punctuation.by == "watermark",
+        )
+
+    def _feed(self, port: str, columns: pa.Schema) -> Feed:
+        if port not in self.tie.native:
+            return super()._feed(port, columns)
+        return NativeFeed(
+            port,
+            columns,
+            self._gate,
+            tie=self.tie,
+            event_time=self.times.get(port),
+            begin=self._progress.begins(port),
+            tells=self.punctuation.by == "input",
+            committed=lambda: self.tie.forget(port, self._progress.begins(port).event),
+        )
+
+    def _settle(self) -> None:
+        for feed in self.feeds.values():
+            if isinstance(feed, NativeFeed):
+                feed.await_readable()
+        super()._settle()
+
+    def _hold(self, *, on: bool) -> None:
+        for feed in self.feeds.values() if self.engine is not None else ():
+            if isinstance(feed, NativeFeed):
+                feed.hold(on=on)
+
+    def _warm_up(self) -> None:
+        """Send made-up rows through the whole query, with a feed and a checkpoint of their own, and forget them."""
+        out, span = _Trial(), self.boundary or _SPAN
+        own = self.fields_of_trial()
+        trial = replace(self, out=out, tie=Tie(), warm_up=0, checkpoints="", stage="", close_windows=True, **own)
+        try:
+            with trial:
+                trial.ready()
+                for turn in range(self.warm_up):
+                    for port, one in self.ports.items():
+                        step = one.time.step if one.time else 0
+                        trial.take(port, one.sampled(turn, span))
+                        trial.take(port, Punctuation((turn + 1) * span - step))
+                    trial.quiesce()
+                for port in self.ports:
+                    trial.take(port, EndOfStream())
+                out.wait()
+        except EngineError as error:
+            error.add_note("while it was warmed up with made-up rows: give its inputs a sample=, or set warm_up=0")
+            raise
+
+
+def tried(predecessor: Any, successor: SparkSlet) -> str:
+    """Return what the plan of a change says about the state of a running slet that a new one is to go on with.
+
+    Raises:
+        QueryError: Spark cannot go on with it.
+    """
+    from .dry_run import dry_run
+
+    if predecessor.tie.native:
+        return "not tried on a copy, since Spark reads its input by itself"
+    return dry_run(predecessor, successor) if successor.dry_run else "not tried on a copy, since dry_run is off"
+
+
+def _listed(ports: Iterable[str]) -> str:
+    return ", ".join(ports) or "no input"
+
+
+class _Trial(Nowhere):
+    """The port of a warm-up: results are dropped, and the end is waited for."""
+
+    def __init__(self) -> None:
+        self._over = threading.Event()
+        self._error: BaseException | None = None
+
+    def end(self) -> None:
+        """Note the end."""
+        self._over.set()
+
+    def fail(self, error: BaseException) -> None:
+        """Note the failure."""
+        self._error = error
+        self._over.set()
+
+    def wait(self) -> None:
+        """Wait for the end of the stream, and raise the failure."""
+        self._over.wait()
+        if self._error is not None:
+            raise self._error

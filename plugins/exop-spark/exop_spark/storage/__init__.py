@@ -1,0 +1,1 @@
+"""What a query keeps in folders: its checkpoint, its state, the files of its output."""

@@ -1,0 +1,190 @@
+"""A channel that Spark reads by itself: offsets and control items pass, rows do not."""
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pytest
+from exop_spark.errors import SparkError
+from exop_spark.feed.native import NativeFeed
+
+from exop import Tie
+from exop.engine.event_time import EventTime
+from exop.engine.pace import Gate, Pace
+from exop.engine.progress import InputPosition
+from tests.rig import eventually
+
+COLUMNS = pa.schema([("time", pa.int64()), ("key", pa.int64())])
+
+
+@dataclass
+class Channel:
+    """Two partitions: how far they are written, and how far they may be read."""
+
+    end: dict[str, int] = field(default_factory=lambda: {"0": 0, "1": 0})
+    open: dict[str, int] = field(default_factory=lambda: {"0": 0, "1": 0})
+
+    def native(self, engine):
+        """The reference."""
+        return {"format": "log"}
+
+    def written(self):
+        """What producers have done."""
+        return dict(self.end)
+
+    def readable(self):
+        """What a checkpoint counts."""
+        return dict(self.open)
+
+    def write(self, *ends, settled=True):
+        """Append rows to both."""
+        self.end = dict(zip("01", ends, strict=True))
+        if settled:
+            self.open = dict(self.end)
+
+
+@pytest.fixture
+def channel():
+    """An empty one."""
+    return Channel()
+
+
+@pytest.fixture
+def tie(channel):
+    """The connection to the platform: Spark begins at the beginning."""
+    made = Tie()
+    made.native["rows"] = channel
+    made.begin_reading("rows", {"0": 0, "1": 0})
+    return made
+
+
+@pytest.fixture
+def feeds(tie):
+    """Make feeds; they are retired at the end."""
+    made = []
+
+    def make(timed=False, **options):
+        time = EventTime("time") if timed else None
+        made.append(NativeFeed("rows", COLUMNS, Gate(Pace()), tie=tie, event_time=time, tells=not timed, **options))
+        return made[-1]
+
+    yield make
+    for feed in made:
+        feed.retire()
+
+
+def seen(feed, channel):
+    """Wait until the feed knows how far it may be read."""
+    eventually(lambda: feed._readable == channel.open)
+    return feed
+
+
+def step(feed, start, limit=None):
+    """One micro-batch: planned, computed, sent."""
+    end = feed.latest(start, limit, 0)
+    feed.plan(end)
+    feed.put_out()
+    return end
+
+
+def test_the_first_batch_reads_nothing_and_later_ones_what_is_there(feeds, channel):
+    """Spark's checkpoint has the beginning before a row is read: a restart cannot begin elsewhere."""
+    channel.write(3, 2)
+    feed = seen(feeds(), channel)
+    first = step(feed, {})
+    assert first == {"at": {"0": 0, "1": 0}, "mark": 0, "moment": None}
+    assert step(feed, first)["at"] == {"0": 3, "1": 2}
+    assert feed.rows == 5
+    assert feed.reached().parts == {"0": 3, "1": 2}
+    assert feed.lag == 0
+
+
+def test_a_batch_takes_an_equal_share_of_every_partition(feeds, channel):
+    """`max_rows` is for all of them together."""
+    channel.write(10, 3)
+    feed = seen(feeds(), channel)
+    second = step(feed, step(feed, {}), limit=8)
+    assert second["at"] == {"0": 4, "1": 3}
+    assert feed.latest(second, 8, 0)["at"] == {"0": 8, "1": 3}
+
+
+def test_what_no_checkpoint_counts_is_not_read(feeds, channel):
+    """A recovery may put other rows there."""
+    channel.write(4, 4)
+    channel.write(9, 9, settled=False)
+    feed = seen(feeds(), channel)
+    end = step(feed, step(feed, {}))
+    assert end["at"] == {"0": 4, "1": 4}
+    assert feed.latest(end, None, 0) == end
+    assert feed.lag == 0
+    feed.end()
+    assert feed.lag == 10
+
+
+def test_a_punctuation_is_told_when_the_rows_before_it_are_sent(feeds, channel):
+    """Those of every partition."""
+    feed = feeds()
+    first = step(feed, {})
+    channel.write(2, 2, settled=False)
+    feed.punctuate(7)
+    assert feed.complete() is None
+    channel.write(2, 2)
+    step(seen(feed, channel), first)
+    assert feed.complete() == 7
+    assert feed.reached() == InputPosition(1, 0, 7, {"0": 2, "1": 2})
+
+
+def test_a_punctuation_moves_the_watermark_by_a_mark_behind_its_rows(feeds, channel):
+    """The mark is part of the offset: a batch that is done again has it again."""
+    feed = feeds(timed=True)
+    first = step(feed, {})
+    channel.write(2, 2)
+    feed.punctuate(7)
+    end = step(seen(feed, channel), first)
+    assert (end["mark"], end["moment"]) == (1, 8)
+    assert feed.markers == 1
+    feed.end(close_windows=True)
+    last = step(feed, end)
+    assert (last["mark"], last["moment"]) == (2, feed.never)
+    assert feed.finished
+    feed.put_out(over=True)
+    assert feed.reached().event == 2
+
+
+def test_a_restarted_query_does_the_batch_again_to_the_same_end(feeds, channel):
+    """Spark plans it from its own checkpoint, without asking how far to go."""
+    channel.write(9, 9)
+    feed = seen(feeds(begin=InputPosition(0, 0, None, {"0": 1, "1": 1})), channel)
+    feed.resume(InputPosition(0, 0, None, {"0": 1, "1": 1}))
+    again = {"at": {"0": 4, "1": 2}, "mark": 3, "moment": 50}
+    feed.plan(again)
+    feed.put_out()
+    assert feed.reached().parts == {"0": 4, "1": 2}
+    assert feed.latest(again, None, 0) == {"at": {"0": 9, "1": 9}, "mark": 3, "moment": 50}
+
+
+def test_a_successor_waits_until_it_knows_where_its_predecessor_ended(feeds, channel, tie):
+    """It is open before, and reads nothing."""
+    tie.committed = type(tie.committed)()
+    channel.write(5, 5)
+    feed = seen(feeds(), channel)
+    assert feed.latest({}, None, 0) == {}
+    tie.begin_reading("rows", {"0": 2, "1": 3})
+    assert step(feed, {})["at"] == {"0": 2, "1": 3}
+
+
+def test_while_it_is_held_nothing_new_begins(feeds, channel):
+    """A slet that comes to rest leaves what it has not read to its successor."""
+    feed = feeds()
+    first = step(feed, {})
+    channel.write(5, 5)
+    seen(feed, channel).hold(on=True)
+    assert feed.latest(first, None, 0) == first
+    assert feed.lag == 0
+    feed.hold(on=False)
+    assert feed.latest(first, None, 0)["at"] == {"0": 5, "1": 5}
+
+
+def test_no_row_is_taken_from_the_platform(feeds):
+    """The wiring elides them; one that comes all the same is an error, not a double."""
+    with pytest.raises(SparkError, match="read by Spark itself"):
+        feeds().admit(pa.record_batch({"time": [1], "key": [1]}, schema=COLUMNS))

@@ -1,0 +1,80 @@
+"""What a task reads of a log: exactly its range, as columns."""
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+from exop_kafka import MockCluster
+from exop_spark.feed.native_source import Mark, NativeReader, Slice, read_log, read_topic
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from exop import Punctuation
+from exop.runtime.log.disk import DiskLog
+
+PLAIN = pa.schema([("key", pa.int64()), ("text", pa.string())])
+SCHEMA = PLAIN.append(pa.field("_row", pa.int64()))
+
+
+@pytest.fixture
+def log(tmp_path):
+    """Rows in lists and in columns, with control items between them, in several files."""
+    log = DiskLog(tmp_path)
+    log.append([{"key": 0, "text": "a"}, {"key": 1, "text": "b"}])
+    log.append(Punctuation(3))
+    log.append(pa.record_batch({"text": ["c", "d", "e"], "key": pa.array([2, 3, 4], pa.int32())}))
+    log.append([{"key": 5, "text": "f", "more": 1}])
+    log.close()
+    return tmp_path
+
+
+def ticket(folder, first, after):
+    """The ticket of a task."""
+    return Slice({"format": "log", "place": str(folder)}, "0", first, after)
+
+
+@pytest.mark.parametrize(("first", "after"), [(0, 6), (1, 2), (1, 4), (3, 4), (3, 6), (5, 6)])
+def test_exactly_the_range_is_read(log, first, after):
+    """It may begin and end inside of what was appended at once."""
+    found = [row for batch in read_log(ticket(log, first, after), PLAIN) for row in batch.to_pylist()]
+    assert found == [{"key": number, "text": "abcdef"[number]} for number in range(first, after)]
+
+
+def test_a_log_that_is_too_short_is_an_error(log):
+    """Not a batch with fewer rows."""
+    with pytest.raises(ValueError, match="ends at row 6, not 9"):
+        [*read_log(ticket(log, 4, 9), PLAIN)]
+
+
+def test_the_reader_makes_tickets_of_offsets(monkeypatch, log):
+    """One for each partition with new rows, and one that moves the watermark."""
+    reader = NativeReader({"time": "key"}, from_arrow_schema(SCHEMA))
+
+    def answer(request):
+        return {"reference": {"format": "log", "partitions": {"0": str(log), "1": "/elsewhere"}}}, b""
+
+    monkeypatch.setattr(reader, "_ask", answer)
+    end = {"at": {"0": 6, "1": 0}, "mark": 2, "moment": 9}
+    assert reader.partitions({}, end) == []
+    rows, mark = reader.partitions({"at": {"0": 4, "1": 0}, "mark": 1, "moment": 5}, end)
+    assert (rows.partition, rows.first, rows.after, rows.reference["place"]) == ("0", 4, 6, str(log))
+    assert isinstance(mark, Mark)
+    (found,) = reader.read(rows)
+    assert found.to_pylist() == [{"key": 4, "text": "e", "_row": 0}, {"key": 5, "text": "f", "_row": 0}]
+    (found,) = reader.read(mark)
+    assert found.to_pylist() == [{"key": 9, "text": None, "_row": -1}]
+
+
+def test_a_task_reads_its_range_of_a_topic():
+    """The values are JSON objects; fields that the query does not have are left out, missing ones are empty."""
+    values = [b'{"key":%d,"text":"t%d","more":[1]}' % (n, n) for n in range(9)] + [b'{"key":9}']
+    with MockCluster({"rows": 2}) as cluster:
+        producer = Producer({"bootstrap.servers": cluster.brokers, "linger.ms": 1})
+        for value in values:
+            producer.produce("rows", value, partition=1)
+        assert producer.flush(60) == 0
+        reference = {"format": "kafka", "brokers": cluster.brokers, "topic": "rows", "client": {}}
+        found = [*read_topic(Slice(reference, "1", 7, 10), PLAIN)]
+    assert [row for batch in found for row in batch.to_pylist()] == [
+        {"key": 7, "text": "t7"},
+        {"key": 8, "text": "t8"},
+        {"key": 9, "text": None},
+    ]

@@ -1,0 +1,184 @@
+"""The door of the feeds, asked as Spark's workers ask."""
+
+import pickle
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pytest
+from exop_spark.feed import wire
+from exop_spark.feed.server import FeedServer
+from exop_spark.feed.source import FeedReader
+from exop_spark.session.sending import sender
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from exop.engine.feed import Feed
+from exop.engine.pace import Gate, Pace
+
+COLUMNS = pa.schema([pa.field("time", pa.int32())])
+
+
+@pytest.fixture
+def server(tmp_path) -> Iterator[FeedServer]:
+    """A server that is listening."""
+    server = FeedServer(tmp_path)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def feed() -> Feed:
+    """A feed that holds three rows, whose polls do not wait."""
+    gate = Gate(Pace())
+    gate.release()
+    feed = Feed("rows", COLUMNS, gate)
+    feed.push(pa.RecordBatch.from_pydict({"time": [1, 2, 3]}, schema=COLUMNS))
+    return feed
+
+
+def reader_of(server: FeedServer, feed: Feed, **options: str) -> FeedReader:
+    """A reader as Spark makes it."""
+    return FeedReader({**server.options(server.add(feed)), "max_rows": "2", **options})
+
+
+def read(reader: FeedReader, start: int, end: int) -> list[int]:
+    """Read a range as Spark does: planned by one reader, read by a copy of it in a task."""
+    (partition,) = reader.partitions({"row": start}, {"row": end})
+    task = pickle.loads(pickle.dumps(reader))
+    (batch,) = task.read(pickle.loads(pickle.dumps(partition)))
+    return list(batch.column("time").to_pylist())
+
+
+def test_a_task_reads_the_range_of_its_ticket(server, feed):
+    """Rows arrive in order."""
+    assert read(reader_of(server, feed), 1, 3) == [2, 3]
+
+
+def test_a_ticket_is_for_one_range_alone(server, feed):
+    """What travels to the tasks neither knows the token nor opens anything else."""
+    reader = reader_of(server, feed)
+    (partition,) = reader.partitions({"row": 1}, {"row": 2})
+    task = pickle.loads(pickle.dumps(reader))
+    assert server.token not in str(vars(task))
+    partition.end = 3
+    with pytest.raises(wire.WireError, match="the ticket is for another range"):
+        list(task.read(partition))
+    partition.end = "3"
+    with pytest.raises(wire.WireError, match="the ticket is for another range"):
+        list(task.read(partition))
+
+
+def test_workers_of_this_machine_read_by_tcp(feed, tmp_path):
+    """A cluster on the loopback may belong to another user, who cannot open the socket of a directory."""
+    server = FeedServer(tmp_path, "127.0.0.1")
+    assert server.address.startswith("tcp:127.0.0.1:")
+    assert read(reader_of(server, feed), 0, 2) == [1, 2]
+    server.close()
+
+
+def test_workers_of_other_hosts_read_by_tls(feed, tmp_path, monkeypatch):
+    """They recognize the platform by its certificate; who does not speak TLS, or trusts another one, gets nothing."""
+    monkeypatch.setattr("exop_spark.feed.server.is_loopback", lambda host: False)
+    server = FeedServer(tmp_path / "one", "127.0.0.1")
+    other = FeedServer(tmp_path / "other", "127.0.0.1")
+    reader = reader_of(server, feed)
+    assert server.address.startswith("tls:127.0.0.1:")
+    assert read(reader, 0, 2) == [1, 2]
+    with pytest.raises(ssl.SSLCertVerificationError):
+        read(reader_of(server, feed, certificate=other.options("")["certificate"]), 0, 2)
+    with pytest.raises(ConnectionError):
+        read(reader_of(server, feed, address=server.address.replace("tls", "tcp")), 0, 2)
+    server.close()
+    other.close()
+
+
+def test_rows_are_counted_for_the_executor_that_reads_them(server, feed):
+    """Those of all its tasks; what was planned does not count."""
+    reader = reader_of(server, feed)
+    for start, end in ((0, 1), (1, 3)):
+        (partition,) = reader.partitions({"row": start}, {"row": end})
+        assert len([*reader.read(partition)]) == 1
+    assert server.read_by("1-rows") == {wire.reader(): 3}
+    server.remove("1-rows")
+    assert server.read_by("1-rows") == {}
+
+
+def test_an_empty_range_has_no_partition(server, feed):
+    """Spark plans ranges without rows, too."""
+    assert reader_of(server, feed).partitions({"row": 1}, {"row": 1}) == []
+
+
+def test_offsets_respect_the_limit(server, feed):
+    """The default limit is that of the slet; Spark may ask for everything."""
+    reader = reader_of(server, feed)
+    assert reader.initialOffset() == {"row": 0}
+    assert reader.getDefaultReadLimit() == ReadMaxRows(2)
+    assert reader.latestOffset({"row": 0}, ReadMaxRows(2)) == {"row": 2}
+    assert reader.latestOffset({"row": 2}, ReadAllAvailable()) == {"row": 3}
+    assert reader.reportLatestOffset() == {"row": 3}
+
+
+def test_a_commit_reaches_the_feed(server, feed):
+    """What Spark commits is trimmed."""
+    reader_of(server, feed).commit({"row": 3})
+    with pytest.raises(Exception, match="holds rows 3 to 3"):
+        feed.read(0, 1)
+
+
+def test_without_the_token_nothing_is_answered(server, feed):
+    """A wrong token ends the conversation before any question."""
+    reader = reader_of(server, feed, token="guessed")
+    with pytest.raises(wire.WireError, match="token"):
+        reader.reportLatestOffset()
+
+
+def test_a_feed_that_is_gone_is_named(server, feed):
+    """Asking for a feed that was removed is told, not waited for."""
+    reader = reader_of(server, feed)
+    server.remove(reader._options["feed"])
+    with pytest.raises(wire.WireError, match="no feed '1-rows'"):
+        reader.reportLatestOffset()
+
+
+@dataclass
+class Frame:
+    """The rows of a micro-batch, as a Connect server gives them to a function."""
+
+    rows: pa.Table
+
+    def toArrow(self) -> pa.Table:  # noqa: N802 - Spark's name
+        """Return them."""
+        return self.rows
+
+
+def test_a_connect_server_sends_its_batches_under_their_numbers(server, tmp_path):
+    """Rows, number and watermark arrive; the batch is done when they have been put out."""
+    arrived = []
+    key = server.add_output(lambda *batch: arrived.append(batch))
+    rows = pa.table({"time": [1, 2]})
+    (tmp_path / "7").write_text('v1\n{"batchWatermarkMs":5000,"conf":{}}\n{"row":3}')
+    sender(server.options(key), tmp_path.as_uri())(Frame(rows), 7)
+    sender(server.options(key), "")(Frame(rows.slice(0, 0)), 8)
+    assert arrived == [(7, rows, 5000), (8, rows.slice(0, 0), None)]
+
+
+def test_a_batch_that_cannot_be_put_out_ends_its_query(server):
+    """What went wrong is told to Spark, which does not commit the batch; a query that has ended takes none."""
+
+    def full(*_: object) -> None:
+        raise ValueError("the disk is full")
+
+    key = server.add_output(full)
+    with pytest.raises(wire.WireError, match="ValueError: the disk is full"):
+        sender(server.options(key), "")(Frame(pa.table({})), 0)
+    server.remove(key)
+    with pytest.raises(wire.WireError, match="has ended"):
+        sender(server.options(key), "")(Frame(pa.table({})), 0)
+
+
+def test_an_unknown_question_is_refused(server, feed):
+    """The conversation knows four questions."""
+    reader = reader_of(server, feed)
+    with pytest.raises(wire.WireError, match="cannot answer 'delete'"):
+        reader._ask({"ask": "delete"})
