@@ -62,7 +62,6 @@ class Feed:
         self.schema = self._columns.append(pa.field(ROW, pa.int64()))
         self._gate, self._lock = gate, gate.lock
         self._log = MemoryLog(begin.offset)
-        self._marks: deque[tuple[int, float]] = deque()
         self._markers: deque[int] = deque()
         self._markers_out = 0
         self._events: deque[_Event] = deque()
@@ -123,7 +122,6 @@ class Feed:
             self._note("time", 1, int(marked))
             if marked:
                 self._mark(self._following(complete))
-            self._marks.append((self._end, complete))
             if crossing:
                 self._urgent_until = self._end
             self._lock.notify_all()
@@ -205,7 +203,6 @@ class Feed:
         """Note that the results of all planned rows are sent; with *over*, the end of the stream, too."""
         with self._lock:
             self._done, self._over = self._planned, over
-            self._lock.notify_all()
             while self._markers and self._markers[0] < self._done:
                 self._markers.popleft()
                 self._markers_out += 1
@@ -216,8 +213,6 @@ class Feed:
         with self._lock:
             self._planned = self._done = self._repeated = position.offset
             self._told = position.complete
-            while self._marks and self._marks[0][0] <= self._done:
-                self._marks.popleft()
 
     def reached(self) -> InputPosition:
         """Return the position up to which the results are sent, before the punctuations that are not sent yet."""
@@ -234,8 +229,7 @@ class Feed:
     def complete(self) -> float | None:
         """Return the time up to which the stream is complete at the offset whose results are sent."""
         with self._lock:
-            while self.untold:
-                self._told = self._marks.popleft()[1]
+            self._told = self._punctuated()
             return self._told
 
     @property
@@ -251,7 +245,7 @@ class Feed:
     @property
     def untold(self) -> bool:
         """Whether the results before a punctuation are sent, but not the punctuation."""
-        return bool(self._marks) and self._marks[0][0] <= self._done
+        return self._punctuated() != self._told
 
     @property
     def markers(self) -> int:
@@ -303,6 +297,16 @@ class Feed:
         first, self._event = self._event, self._event + events
         self._events.append(_Event(kind, first, self._event, self._end, self._end + rows, self._complete))
 
+    def _punctuated(self) -> float | None:
+        """Return the time of the last punctuation before which all results are sent."""
+        found = self._told
+        for one in self._events:
+            if one.end > self._done:
+                break
+            if one.complete is not None and (found is None or one.complete > found):
+                found = one.complete
+        return found
+
     def _is_over(self, one: _Event) -> bool:
         if one.kind == "time" and self._tells and one.complete is not None:
             return self._told is not None and self._told >= one.complete
@@ -321,6 +325,14 @@ class Feed:
         if self.event_time is not None:
             return self.event_time.after(complete)
         return complete + 1 if isinstance(complete, int) else complete
+
+
+def completed(feeds: list[Feed]) -> float | None:
+    """Return the time up to which all inputs are complete; none while one is silent. Ended inputs hold nothing back."""
+    times = [(feed.finished, feed.complete()) for feed in feeds]  # of an ended input, too: it is told by this
+    through = [time for finished, time in times if not finished] or [time for _, time in times]
+    known = [one for one in through if one is not None]
+    return min(known) if len(known) == len(through) else None
 
 
 def _described(schema: pa.Schema) -> str:

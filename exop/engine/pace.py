@@ -1,8 +1,7 @@
-"""When the micro-batches of one query may begin: decided here, since Spark asks the feeds what there is.
+"""`Pace` and `Gate`: when the next batch of a query on a `PullEngine` begins.
 
-Spark's own interval trigger can only count wall-clock time. A long poll in the source can do more: begin at once when
-the stream passes a boundary (the end of a minute), wait otherwise until a batch is worth its price, and cost nothing
-while nothing comes.
+The engine asks the feeds what there is, and its question waits there: not at all when the stream passes a boundary (the
+end of a minute), otherwise until a batch is worth its price; an idle query costs nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +10,10 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from exop.engine.feed import Feed
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +21,10 @@ class Pace:
     """The rule: at least `interval` seconds between two starts, unless a boundary or enough rows press.
 
     Args:
-        interval: least time between the starts of two micro-batches, in seconds.
+        interval: least time between the starts of two batches, in seconds.
         boundary: a punctuation that reaches the next multiple of this much stream time starts a batch at once.
         enough: so many waiting rows of one input start a batch at once.
-        max_rows: most rows of one input in one micro-batch.
+        max_rows: most rows of one input in one batch.
     """
 
     interval: float = 0.0
@@ -37,31 +39,19 @@ class Pace:
         return before is None or after // self.boundary > before // self.boundary
 
 
-class Waiting(Protocol):
-    """What the gate sees of a feed."""
-
-    @property
-    def pending(self) -> int:
-        """Rows that no micro-batch has taken yet."""
-
-    @property
-    def urgent(self) -> bool:
-        """A boundary or the end of the stream is among them."""
-
-
 class Gate:
     """The common long poll of all feeds of one query.
 
-    Spark asks the sources of a query one after the other. The one it asks first (the leader) waits for all of them;
-    the others answer at once with what they have.
+    An engine asks the feeds one after the other. The one that it asks first (the leader) waits for all of them; the
+    others answer at once with what they have.
     """
 
     def __init__(self, pace: Pace, clock: Callable[[], float] = time.monotonic) -> None:
         self.pace = pace
         self.lock = threading.Condition()
-        self.feeds: list[Waiting] = []
+        self.feeds: list[Feed] = []
         self._clock = clock
-        self._leader: Waiting | None = None
+        self._leader: Feed | None = None
         self._last_start = float("-inf")
         self._nudged = False
         self._released = False
@@ -70,7 +60,7 @@ class Gate:
     def nudge(self) -> None:
         """Let the next poll return at once, with nothing if there is nothing. Call with the lock held.
 
-        Spark looks after each poll whether the watermark has moved, and closes windows then.
+        Engines look after each poll whether the watermark has moved, and close windows then.
         """
         self._nudged = True
 
@@ -86,7 +76,7 @@ class Gate:
             self._released = False
 
     def wait_polled(self, timeout: float) -> bool:
-        """Wait until Spark has asked for the first time: from then on the query runs."""
+        """Wait until the engine has asked for the first time: from then on the query runs."""
         return self._polled.wait(timeout)
 
     def wait_until(self, ready: Callable[[], bool]) -> None:
@@ -94,8 +84,8 @@ class Gate:
         with self.lock:
             self.lock.wait_for(ready)
 
-    def wait(self, feed: Waiting, timeout: float) -> None:
-        """Wait until a micro-batch may begin, at most *timeout* seconds. Call with the lock held."""
+    def wait(self, feed: Feed, timeout: float) -> None:
+        """Wait until a batch may begin, at most *timeout* seconds. Call with the lock held."""
         self._polled.set()
         self._leader = self._leader or feed
         if feed is not self._leader:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 import pyarrow as pa
 
 from exop.engine.event_time import EventTime
-from exop.engine.feed import Feed
+from exop.engine.feed import Feed, completed
 from exop.engine.pace import Gate, Pace
 from exop.engine.progress import InputPosition, QueryProgress
 from exop.engine.pull import PullEngine, Punctuate
@@ -348,7 +348,7 @@ class PullSlet(Slet):
     def _news(self, watermark: float | None) -> list[Leaving]:
         """Return the punctuation that is due."""
         by_input = self.punctuation.by == "input"
-        moment = _least([*self.feeds.values()]) if by_input else watermark
+        moment = completed([*self.feeds.values()]) if by_input else watermark
         # The end of the stream says more than a time after every window.
         ended = moment is not None and any(moment >= feed.never for feed in self.feeds.values())
         complete = None if moment is None or ended else self.punctuation.complete(moment)
@@ -399,10 +399,3 @@ class Nowhere(OutputPort[Any]):
 
     def fail(self, error: BaseException) -> None:
         """Drop it."""
-
-
-def _least(feeds: list[Feed]) -> float | None:
-    """Return the time up to which all inputs are complete; none while one is silent. Ended inputs hold nothing back."""
-    through = [feed.complete() for feed in feeds if not feed.finished] or [feed.complete() for feed in feeds]
-    known = [one for one in through if one is not None]
-    return min(known) if len(known) == len(through) else None

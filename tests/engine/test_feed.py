@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from exop.engine.event_time import EventTime
-from exop.engine.feed import ROW, Feed
+from exop.engine.feed import ROW, Feed, completed
 from exop.engine.pace import Gate, Pace
 from exop.errors import EngineError, FeedClosed
 
@@ -151,6 +151,21 @@ def test_a_punctuation_behind_rows_that_have_left_is_untold():
     assert not feed.untold
 
 
+def test_a_punctuation_that_was_not_delivered_before_a_restart_is_untold():
+    """It came after the last batch, whose position is stored; the restarted feed receives it again."""
+    first = feed_with()
+    first.push(rows(1))
+    first.latest(0, None, 0)
+    first.put_out()
+    position = first.reached()
+    again = feed_with()
+    again.push(rows(1))
+    again.punctuate(2)
+    again.resume(position)
+    assert again.untold
+    assert again.complete() == 2
+
+
 def test_punctuations_only_move_on():
     """A punctuation with an earlier time than the last one has no effect."""
     feed = feed_with()
@@ -222,3 +237,14 @@ def test_a_feed_is_finished_when_all_of_it_has_left():
     feed.latest(0, None, 0)
     feed.put_out()
     assert feed.finished
+
+
+def test_an_input_that_has_ended_holds_back_no_other():
+    """Its last punctuation counts as delivered: the query does not look for it again and again."""
+    ended, other = feed_with(), feed_with()
+    ended.punctuate(1)
+    ended.end()
+    other.punctuate(5)
+    assert completed([ended, other]) == 5
+    assert not ended.untold
+    assert not other.untold
