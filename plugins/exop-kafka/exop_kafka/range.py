@@ -70,12 +70,13 @@ class TopicRange:
                 while at < after:
                     # Never more than there are: it would wait for the rest.
                     found = self._consumer.consume(min(LOT, after - at), GLANCE)
-                    waited = 0.0 if found else waited + GLANCE
-                    if waited >= PATIENCE:
-                        raise self._link.error(BrokersAway, f"no record came within {PATIENCE:g} s", "try again")
                     for one in found:
                         if one.error() is not None:
                             self._link.check(one.error(), f"partition {part}")
-                    at = found[-1].offset() + 1 if found else at
-                    yield [msgspec.json.decode(one.value()) for one in found if one.offset() < after]
+                    records = [one for one in found if one.error() is None]
+                    waited = 0.0 if records else waited + GLANCE
+                    if waited >= PATIENCE:
+                        raise self._link.error(BrokersAway, f"no record came within {PATIENCE:g} s", "try again")
+                    at = records[-1].offset() + 1 if records else at
+                    yield [msgspec.json.decode(one.value()) for one in records if one.offset() < after]
                 self._consumer.unassign()

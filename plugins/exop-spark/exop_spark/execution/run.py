@@ -7,6 +7,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -135,19 +136,20 @@ class Run(PullEngine):
             raise self._explained(error) from error
 
     def close(self) -> None:
-        """Stop the query, remove what it left on disk, and let go of Spark."""
-        if self._query is not None and self._engine.alive:
-            try:
-                self._query.stop()
-            except Exception as error:  # noqa: BLE001 - it is being thrown away; why it would not stop is worth a line
-                _log.warning("%s: the query did not stop cleanly: %s", self.plan.name, error)
-        for key in self._keys.values():
-            self._engine.server.remove(key)
-        if self._scratch is not None:
-            remove_folder(self._scratch)
-        if self._session is not None:
-            self._engine.release(self._session)
-        self._share.release()
+        """Stop the query, remove its scratch files, and release its share in Spark."""
+        with ExitStack() as undo:  # each step is carried out, whatever another one raises
+            undo.callback(self._share.release)
+            if self._session is not None:
+                undo.callback(self._engine.release, self._session)
+            if self._scratch is not None:
+                undo.callback(remove_folder, self._scratch)
+            for key in self._keys.values():
+                undo.callback(self._engine.server.remove, key)
+            if self._query is not None and self._engine.alive:
+                try:
+                    self._query.stop()
+                except Exception as error:  # noqa: BLE001 - the query is given up; the log has the reason
+                    _log.warning("%s: the query did not stop cleanly: %s", self.plan.name, error)
 
     def pack(self, batch: int) -> bytes:
         """Return an archive of Spark's checkpoint."""

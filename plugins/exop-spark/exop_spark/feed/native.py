@@ -17,6 +17,7 @@ from exop.engine.event_time import EventTime
 from exop.engine.feed import Feed
 from exop.engine.pace import Gate
 from exop.engine.progress import BEGINNING, InputPosition
+from exop.safe_repr import error_text
 
 from ..errors import SparkError
 
@@ -67,6 +68,7 @@ class NativeFeed(Feed):
         self._marked = self._marks_out = 0
         self._stop: Parts | None = None
         self._held = False
+        self._failure: SparkError | None = None
         threading.Thread(target=self._look, name=f"exop-spark offsets of {port}", daemon=True).start()
 
     # For the platform.
@@ -120,11 +122,17 @@ class NativeFeed(Feed):
     # For the engine.
 
     def latest(self, start: Mapping[str, Any], limit: int | None, timeout: float) -> Mapping[str, Any]:  # type: ignore[override]
-        """Return how far the next micro-batch reads, after a wait of at most *timeout* seconds."""
+        """Return how far the next micro-batch reads, after a wait of at most *timeout* seconds.
+
+        Raises:
+            SparkError: the channel has failed.
+        """
         with self._lock:
             if self._at is None and start:
                 self._plan(start)
             self._gate.wait(self, timeout)
+            if self._failure is not None:
+                raise self._failure
             begin = self._at if self._at is not None else self._beginning()
             if self._retired or begin is None or not self.pending:
                 return start
@@ -259,9 +267,16 @@ class NativeFeed(Feed):
         return not self._tells or (self._told is not None and self._told >= one.complete)
 
     def _look(self) -> None:
-        """Look how far the partitions may be read, until the query stops."""
+        """Ask the channel how far its partitions may be read, until the query stops."""
         while self._retired is None:
-            found = dict(self._channel.readable())
+            try:
+                found = dict(self._channel.readable())
+            except Exception as error:  # noqa: BLE001 - the next question of the engine raises it, which ends the query
+                with self._lock:
+                    self._failure = SparkError(f"port {self.port!r}: the channel cannot be read: {error_text(error)}")
+                    self._gate.nudge()
+                    self._lock.notify_all()
+                return
             with self._lock:
                 if found != self._readable:
                     self._readable = found

@@ -11,6 +11,7 @@ import ssl
 import threading
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -26,8 +27,9 @@ from .native import NativeFeed
 
 _log = logging.getLogger(__name__)
 
-#: Who connects has so long to show the token.
-_PATIENCE: Final = 30.0
+#: The seconds that a client has to authenticate, and those after which a failed `accept` is repeated.
+_AUTHENTICATION: Final = 30.0
+_RETRY: Final = 0.2
 #: Takes a micro-batch: its number, its rows (a table, or a DataFrame in this process), and its watermark in
 #: milliseconds, if that is known.
 Output = Callable[[int, Any, int | None], None]
@@ -46,7 +48,7 @@ class FeedServer:
         self._outputs: dict[str, Output] = {}
         self._rows: dict[str, Counter[str]] = {}
         self._numbers = count(1)
-        self._lock = threading.Lock()
+        self._lock, self._closed = threading.Lock(), threading.Event()
         self._tls: ssl.SSLContext | None = None
         self._certificate = ""
         if host and not is_loopback(host):
@@ -87,21 +89,26 @@ class FeedServer:
             self._rows.pop(key, None)
 
     def close(self) -> None:
-        """Stop listening; conversations that are under way end with their feeds."""
+        """Stop listening; open connections end with their feeds."""
+        self._closed.set()
+        with suppress(OSError):  # Linux needs it: `close` alone leaves a thread in `accept`, and the port open
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
     def _accept(self) -> None:
-        while True:
+        while not self._closed.is_set():
             try:
                 connection, _ = self._listener.accept()
-            except OSError:
-                return  # closed
+            except OSError as error:
+                if not self._closed.wait(_RETRY):  # for example, the process has no file descriptor left
+                    _log.warning("a connection to the feeds could not be accepted: %s", error)
+                continue
             threading.Thread(target=self._converse, args=(connection,), name="exop-spark-feed", daemon=True).start()
 
     def _converse(self, connection: socket.socket) -> None:
         with connection:
             try:
-                connection.settimeout(_PATIENCE)
+                connection.settimeout(_AUTHENTICATION)
                 self._talk(self._tls.wrap_socket(connection, server_side=True) if self._tls else connection)
             except (OSError, ValueError) as error:
                 # A worker that goes away ends its conversation so; what it was doing, Spark does again.

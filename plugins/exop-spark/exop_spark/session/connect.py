@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -98,7 +98,9 @@ class ConnectEngine(Engine):
             raise MasterRefused(master=self.master, problem=f"checkpoints={uri} cannot be seen from here", cure=cure)
         return path
 
-    def _first_session(self) -> SparkSession:
+    @contextmanager
+    def _started(self) -> Iterator[SparkSession]:
+        """Connect to the server, check it, and yield a session; disconnect at the end."""
         import pyspark
 
         self._by_value()
@@ -107,29 +109,26 @@ class ConnectEngine(Engine):
         except ImportError:
             cure = "pip install 'exop-spark[connect]'"
             raise MasterRefused(master=self.master, problem="the client's libraries are missing", cure=cure) from None
-        os.environ[_REMOTE] = "1"
-        try:
-            session = self.session()
-            version = session.version
-        except Exception as error:
-            os.environ.pop(_REMOTE, None)
-            problem = " ".join(str(error).split())[:300]
-            cure = "write the token into the URL, sc://HOST:PORT/;token=…, and ;use_ssl=true for another host"
-            raise MasterRefused(master=self.master, problem=problem, cure=cure) from error
-        if version != pyspark.__version__:
-            problem = f"it runs Spark {version}, this is pyspark {pyspark.__version__}"
-            raise MasterRefused(master=self.master, problem=problem, cure="install the same version in both places")
         if not is_on_loopback(self.master) and "use_ssl=true" not in self.master:
             raise MasterRefused(
                 master=self.master, problem="it is on another host, and unencrypted", cure="add ;use_ssl=true"
             )
-        check_encrypted(self.master, session.conf.get)
-        return session
-
-    def _stop(self) -> None:
-        assert self._session is not None
-        os.environ.pop(_REMOTE, None)
-        self.release(self._session)
+        os.environ[_REMOTE] = "1"
+        with ExitStack() as opened:
+            opened.callback(os.environ.pop, _REMOTE, None)
+            try:
+                session = self.session()
+                version = session.version
+            except Exception as error:
+                problem = " ".join(str(error).split())[:300]
+                cure = "write the token into the URL, sc://HOST:PORT/;token=…, and ;use_ssl=true for another host"
+                raise MasterRefused(master=self.master, problem=problem, cure=cure) from error
+            opened.callback(self.release, session)
+            if version != pyspark.__version__:
+                problem = f"it runs Spark {version}, this is pyspark {pyspark.__version__}"
+                raise MasterRefused(master=self.master, problem=problem, cure="install the same version in both places")
+            check_encrypted(self.master, session.conf.get)
+            yield session
 
 
 def _with_token(master: str) -> str:

@@ -8,7 +8,7 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,17 +41,16 @@ class Engine:
         check_reachable(master)
         self.master = master
         self._host = own_host(master, os.environ.get("EXOP_SPARK_HOST", ""))
-        self._scratch = Scratch(Path(tempfile.gettempdir()))
-        self._memory = Scratch(memory())
-        self.server = FeedServer(self._scratch.path, self._host)
-        self._lock = threading.Lock()
-        self._lost = False
-        self._session: SparkSession | None = None
-        try:
-            self._session = self._first_session()
-        except BaseException:
-            self.close()
-            raise
+        self._lock, self._lost = threading.Lock(), False
+        with ExitStack() as opened:
+            self._scratch = Scratch(Path(tempfile.gettempdir()))
+            opened.callback(self._scratch.close)
+            self._memory = Scratch(memory())
+            opened.callback(self._memory.close)
+            self.server = FeedServer(self._scratch.path, self._host)
+            opened.callback(self.server.close)
+            self._session = opened.enter_context(self._started())
+            self._opened = opened.pop_all()
 
     @property
     def alive(self) -> bool:
@@ -77,7 +76,6 @@ class Engine:
         """Return a new session: views and settings of its own, on the common context."""
         from ..feed.source import FeedSource
 
-        assert self._session is not None
         # pyspark keeps the latest session in class attributes: one thread at a time.
         with self._lock:
             session = self._session.newSession()
@@ -141,22 +139,19 @@ class Engine:
         path = local_path(uri)
         if path is not None:
             return path
-        assert self._session is not None
         context: Any = self._session.sparkContext
         return RemotePath(uri, context._jvm, context._jsc.hadoopConfiguration())
 
     def close(self) -> None:
         """Stop the context and the feeds; the Java process stays for the next engine and ends with this process."""
-        self.server.close()
-        if self._session is not None:
-            self._stop()
-        self._scratch.close()
-        self._memory.close()
+        self._opened.close()
 
-    def _first_session(self) -> SparkSession:
+    @contextmanager
+    def _started(self) -> Iterator[SparkSession]:
+        """Start Spark, check that its workers can do the work, and yield a session; stop Spark at the end."""
         from pyspark.sql import SparkSession
 
-        from .launch import started
+        from .launch import forget_gateway, started
 
         self._by_value()
         options = settings.spark_options(self.master, self._scratch.path, self._host)
@@ -164,19 +159,12 @@ class Engine:
         try:
             check_encrypted(self.master, context.getConf().get)
             check_workers(self.master, context)
-        except BaseException:
-            context.stop()
-            raise
-        return SparkSession(context)
-
-    def _stop(self) -> None:
-        from .launch import forget_gateway
-
-        assert self._session is not None
-        if self.alive:
-            self._session.sparkContext.stop()
-        else:
-            forget_gateway()
+            yield SparkSession(context)
+        finally:
+            if self.alive:
+                context.stop()
+            else:
+                forget_gateway()
 
     @staticmethod
     def _by_value() -> None:

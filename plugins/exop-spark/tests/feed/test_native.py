@@ -184,6 +184,19 @@ def test_while_it_is_held_nothing_new_begins(feeds, channel):
     assert feed.latest(first, None, 0)["at"] == {"0": 5, "1": 5}
 
 
+def test_a_channel_that_fails_ends_the_query(feeds, channel):
+    """The question of the engine raises the error: otherwise the query would wait for ever."""
+
+    def readable():
+        raise OSError("the topic is gone")
+
+    channel.readable = readable
+    feed = feeds()
+    eventually(lambda: feed._failure is not None)
+    with pytest.raises(SparkError, match=r"port 'rows': the channel cannot be read: OSError: the topic is gone"):
+        feed.latest({}, None, 0)
+
+
 def test_no_row_is_taken_from_the_platform(feeds):
     """The wiring elides them; one that comes all the same is an error, not a double."""
     with pytest.raises(SparkError, match="read by Spark itself"):

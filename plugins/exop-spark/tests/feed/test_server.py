@@ -4,6 +4,7 @@ import pickle
 import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -15,6 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from exop.engine.feed import Feed
 from exop.engine.pace import Gate, Pace
+from tests.rig import eventually
 
 COLUMNS = pa.schema([pa.field("time", pa.int32())])
 
@@ -175,6 +177,31 @@ def test_a_batch_that_cannot_be_put_out_ends_its_query(server):
     server.remove(key)
     with pytest.raises(wire.WireError, match="has ended"):
         sender(server.options(key), "")(Frame(pa.table({})), 0)
+
+
+def test_a_connection_that_cannot_be_accepted_ends_nothing(server, feed):
+    """The next one is accepted, for example when the process has free file descriptors again."""
+    real, failures = server._listener, [OSError(24, "Too many open files")]
+
+    def accept():
+        if failures:
+            raise failures.pop()
+        return real.accept()
+
+    server._listener = SimpleNamespace(accept=accept, shutdown=real.shutdown, close=real.close)
+    for _ in range(2):  # the first one is accepted by the call that was in progress
+        assert reader_of(server, feed).reportLatestOffset() == {"row": 3}
+    assert not failures
+
+
+@pytest.mark.parametrize("host", ["", "127.0.0.1"])
+def test_a_closed_server_accepts_nothing_and_leaves_no_thread(tmp_path, host):
+    """A thread in `accept` would keep the port open."""
+    server = FeedServer(tmp_path, host)
+    server.close()
+    eventually(lambda: not server._thread.is_alive())
+    with pytest.raises(ConnectionRefusedError):
+        wire.connect(server.address)
 
 
 def test_an_unknown_question_is_refused(server, feed):

@@ -1,0 +1,48 @@
+"""Ranges of a topic, read by a consumer that reports errors between the records."""
+
+from types import SimpleNamespace
+
+import pytest
+from confluent_kafka import KafkaError
+from exop_kafka.errors import TopicMissing
+from exop_kafka.link import Link
+from exop_kafka.range import TopicRange
+
+
+def record(offset):
+    """A record whose value is its offset."""
+    return SimpleNamespace(error=lambda: None, offset=lambda: offset, value=lambda: b"%d" % offset)
+
+
+def failure(code):
+    """What the client returns in place of a record."""
+    return SimpleNamespace(error=lambda: KafkaError(code), offset=lambda: None, value=lambda: b"an error in words")
+
+
+@pytest.fixture
+def range_of():
+    """Make a range whose consumer returns these lists of messages, one after the other."""
+
+    def make(*lists):
+        left = [*lists]
+        consumer = SimpleNamespace(
+            assign=lambda _: None, unassign=lambda: None, consume=lambda *_: left.pop(0), close=lambda: None
+        )
+        link = Link("the channel 'rows'", "rows", "localhost:9092")
+        link.opened = lambda *_: consumer
+        return TopicRange(link, {})
+
+    return make
+
+
+def test_an_error_that_passes_is_no_record(range_of):
+    """The records before and after it are returned, each once."""
+    lost = failure(KafkaError._TRANSPORT)
+    found = range_of([record(0), lost], [lost], [lost, record(1), record(2)]).values({"0": 0}, {"0": 2})
+    assert [value for values in found for value in values] == [0, 1]
+
+
+def test_an_error_that_does_not_pass_is_raised(range_of):
+    """It names the partition."""
+    with pytest.raises(TopicMissing, match="partition 0"):
+        [*range_of([failure(KafkaError.UNKNOWN_TOPIC_OR_PART)]).values({"0": 0}, {"0": 2})]
