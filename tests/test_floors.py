@@ -47,7 +47,6 @@ CONFINED = {
         "engine/columns.py",
         "engine/feed.py",
         "engine/pull_slet.py",
-        "engine/worker.py",
         "engine/groups.py",
     ),
     "pyspark": (),

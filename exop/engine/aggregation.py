@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from exop.engine.columns import schema_of
 from exop.errors import QueryError, SettingError
+from exop.model.values.columns import stream_of
 
 #: The name and the version of the form, for `Engine.name` and `Engine.version`.
 FORM: Final = "aggregate"
@@ -156,10 +157,7 @@ class Aggregation:
         head = {"layout": self.layout(), "complete": complete, "late": late}
         table = groups.select(self.state.names).cast(self.state)
         table = table.replace_schema_metadata({_LAYOUT: json.dumps(head).encode()})
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table)
-        return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+        return bytes(stream_of(table))
 
     def read(self, state: bytes) -> tuple[pa.Table, int, int]:
         """Return the groups, the number of the last complete window, and the number of late rows; see `write`.

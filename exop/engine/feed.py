@@ -17,6 +17,7 @@ from exop.engine.event_time import EventTime
 from exop.engine.pace import Gate
 from exop.engine.progress import BEGINNING, InputPosition
 from exop.errors import EngineError, FeedClosed
+from exop.model.values.columns import stream_of
 from exop.runtime.log.memory import MemoryLog
 
 #: The column with the number of the row; -1 denotes a marker, a row that only moves the watermark.
@@ -184,10 +185,7 @@ class Feed:
                 held = f"rows {self._log.start} to {self._end}"
                 raise EngineError(f"the feed of port {self.port!r} holds {held}, not {start} to {end}")
             parts = self._log.read(start, end)
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, self.schema) as stream:
-            stream.write_table(pa.Table.from_batches(parts, schema=self.schema).combine_chunks())
-        return sink.getvalue()
+        return stream_of(pa.Table.from_batches(parts, schema=self.schema).combine_chunks())
 
     def commit(self, offset: int) -> None:
         """Drop the rows before *offset*, which the engine does not need any more."""

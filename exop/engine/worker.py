@@ -9,11 +9,13 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Final
 
 from exop.errors import QueryError
+from exop.model.values.columns import read_arrow, stream_of
 from exop.safe_repr import error_text
 
 
@@ -21,20 +23,10 @@ class _Pickler(pickle.Pickler):
     """Record batches travel in Arrow's format, without the rows outside of a slice."""
 
     def reducer_override(self, value: Any) -> Any:
-        if type(value).__name__ != "RecordBatch":
-            return NotImplemented
-        import pyarrow as pa
-
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, value.schema) as writer:
-            writer.write_batch(value)
-        return _record_batch, (sink.getvalue().to_pybytes(),)
+        return (_RECORD_BATCH, (bytes(stream_of(value)),)) if type(value).__name__ == "RecordBatch" else NotImplemented
 
 
-def _record_batch(data: bytes) -> Any:
-    import pyarrow as pa
-
-    return pa.ipc.open_stream(data).read_next_batch()
+_RECORD_BATCH: Final = partial(read_arrow, table=False, foreign=False)
 
 
 def dump(value: Any) -> memoryview:

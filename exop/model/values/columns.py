@@ -36,9 +36,9 @@ def write(value: Any) -> tuple[str, list[Any]] | None:
         return "SCALAR", _array(numpy.asarray(value))
     arrow = sys.modules.get("pyarrow")
     if arrow is not None and isinstance(value, arrow.RecordBatch):
-        return "RECORD_BATCH", [_stream(arrow, value.schema, [value])]
+        return "RECORD_BATCH", [bytes(stream_of(value))]
     if arrow is not None and isinstance(value, arrow.Table):
-        return "TABLE", [_stream(arrow, value.schema, value.to_batches())]
+        return "TABLE", [bytes(stream_of(value))]
     return None
 
 
@@ -49,6 +49,16 @@ def read_array(content: list[Any]) -> Any:
     described, shape, order, data = content
     kind = np.dtype(_plain(described) if isinstance(described, str) else [_field(one) for one in described])
     return np.frombuffer(bytearray(data), dtype=kind).reshape(shape, order=order)
+
+
+def stream_of(value: Any) -> Any:
+    """Return a buffer with a record batch, or a table with its chunks, in Arrow's format; of a slice its rows alone."""
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, value.schema) as stream:
+        stream.write(value)
+    return sink.getvalue()
 
 
 def read_arrow(data: bytes, *, table: bool, foreign: bool) -> Any:
@@ -261,11 +271,3 @@ def _field(one: list[Any]) -> tuple[Any, ...]:
     name, kind, *shape = one
     inner = [_field(each) for each in kind] if isinstance(kind, (list, tuple)) else _plain(kind)
     return (name, inner, *(tuple(each) for each in shape))
-
-
-def _stream(arrow: Any, schema: Any, batches: list[Any]) -> bytes:
-    sink = arrow.BufferOutputStream()
-    with arrow.ipc.new_stream(sink, schema) as stream:
-        for batch in batches:
-            stream.write_batch(batch)
-    return bytes(sink.getvalue())

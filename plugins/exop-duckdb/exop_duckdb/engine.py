@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from exop.engine import Engine
 from exop.errors import QueryError, SettingError
+from exop.model.values.columns import stream_of
 
 from .queries import WINDOW, declared, parsed, position
 
@@ -164,7 +165,7 @@ class DuckDb(Engine):
     def snapshot(self) -> bytes:
         """Return all tables in Arrow's format, and the time, behind a line that describes them."""
         parts = {name: self._base.sql(f"SELECT * FROM {quoted(name)}").to_arrow_table() for name in self._all()}
-        written = {name: _written(table) for name, table in parts.items()}
+        written = {name: bytes(stream_of(table)) for name, table in parts.items()}
         time = None if self._complete == -inf else str(self._complete)
         head = {"time": time, "late": self._late, "tables": {name: len(part) for name, part in written.items()}}
         return b"".join([json.dumps(head).encode(), b"\n", *written.values()])
@@ -270,10 +271,3 @@ def quoted(name: str) -> str:
 
 def _column(field: pa.Field) -> str:
     return f"{field.name} {field.type}"
-
-
-def _written(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
