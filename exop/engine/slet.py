@@ -6,7 +6,7 @@ import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from math import inf
 from typing import Any, ClassVar, Final, Literal, Self
 
@@ -40,6 +40,8 @@ class EngineSlet(Slet):
         isolation: Where the engine runs: in the threads of the platform, or in a worker process, which is killed if an
             interrupt has no effect within 2 seconds, or if it takes too much memory.
         memory_limit: The maximum number of bytes of the worker process; 0: no limit.
+        max_wait: The maximum number of seconds for which rows in a queue wait for a batch of `gathers` rows while the
+            engine is idle; 0: it is called at once. They do not wait if the queue is full, or a punctuation follows.
         engine: The open engine.
     """
 
@@ -47,6 +49,7 @@ class EngineSlet(Slet):
     time_limit: float = 60.0
     isolation: Literal["thread", "process"] = "thread"
     memory_limit: int = 0
+    max_wait: float = 0.0
     state: EngineState
     reopens: ClassVar[bool] = True
     #: A call of an engine costs far more than a row: a queue passes all rows that wait, up to this number.
@@ -90,6 +93,20 @@ class EngineSlet(Slet):
             QueryError: the query is invalid.
         """
         return cls(state=EngineState(), **settings)._opened().close
+
+    @classmethod
+    def restores(cls, before: Any, after: Any) -> str | None:
+        """Return why the engine of this slet cannot read the snapshots of another slet's engine."""
+        former = before.slet.factory
+        if former is cls:
+            return None
+        if not (isinstance(former, type) and issubclass(former, EngineSlet)):
+            return (
+                f"its engine commits by itself, and {spec_of(cls).name} continues with a snapshot of one that is called"
+            )
+        theirs, own = (kind(state=EngineState(), **node.settings) for kind, node in ((former, before), (cls, after)))
+        with closing(theirs.make_engine()) as held, closing(own.make_engine()) as engine:
+            return _unreadable(held.name, held.version, engine)
 
     def take(self, port: str, payload: Any) -> Iterator[Any]:
         """Process a batch or a control item that arrives at *port*; return the results.
@@ -160,10 +177,8 @@ class EngineSlet(Slet):
         """Let *engine* continue with the snapshot in a memento, if there is one."""
         if not state.engine:
             return
-        if state.engine != engine.name or state.version > engine.version:
-            held, known = f"{state.engine}, version {state.version}", f"{engine.name}, up to version {engine.version}"
+        if problem := _unreadable(state.engine, state.version, engine):
             cure = "use the engine that wrote it, or start without state (`exop replace --lose-state`)"
-            problem = f"it is a snapshot of {held}; this engine reads those of {known}"
             raise StoredStateError(what=f"the state of {spec_of(type(self)).name}", problem=problem, cure=cure)
         try:
             engine.restore(state.snapshot, state.version)
@@ -214,3 +229,11 @@ class EngineSlet(Slet):
             if self._began == began:
                 self._interrupted = True
                 self.engine.interrupt()
+
+
+def _unreadable(name: str, version: int, engine: Engine) -> str | None:
+    """Return why an engine cannot continue with a snapshot of this format."""
+    if name == engine.name and version <= engine.version:
+        return None
+    known = f"{engine.name}, up to version {engine.version}"
+    return f"it is a snapshot of {name}, version {version}; this engine reads those of {known}"

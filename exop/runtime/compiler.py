@@ -98,6 +98,7 @@ def _slet_entry(component: Component, port: PortSpec, call: Callable[[Any], Any]
         )
         if port.type.form != "item":
             found.gathers = getattr(component.spec.factory, "gathers", 0)
+            found.max_wait = getattr(component.instance, "max_wait", 0.0)
         return found
     entry: Entry = LateEntry(
         NOWHERE.control,

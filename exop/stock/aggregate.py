@@ -27,6 +27,7 @@ class Aggregate(AggregateSlet, name="aggregate"):
         time: The column with the time of a row. In the output, it has the end of the window.
         window: The length of a window in the unit of the time; 0: no windows.
         slide: The distance between two windows; by default the length of a window.
+        max_wait: The maximum number of seconds for which rows in a queue wait for a larger batch.
         time_limit: The maximum number of seconds for one call of the engine; 0: no limit.
         isolation: `process` runs the engine in a worker process.
         memory_limit: The maximum number of bytes of the worker process; 0: no limit.

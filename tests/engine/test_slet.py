@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from exop import Batch, EndOfStream, Punctuation, input_port
+from exop import Application, Batch, EndOfStream, Memento, Platform, Punctuation, input_port, slet
 from exop.engine import Engine, EngineSlet, EngineState
-from exop.errors import QueryError, QueryInterrupted, StoredStateError
+from exop.errors import MementoError, QueryError, QueryInterrupted, StoredStateError
+from exop.hooks import Plugins, hookimpl
 from exop.testing import open as open_slet
+from tests.rig import PATIENCE, collector, eventually
 
 
 class Recorder(Engine):
@@ -83,6 +85,32 @@ class Two(EngineSlet):
     def right(self, item: Batch[Any] | Punctuation | EndOfStream) -> Iterator[Batch[Any] | Punctuation]:
         """The other one."""
         return self.take("right", item)
+
+
+class One(EngineSlet):
+    """A query with one input."""
+
+    def make_engine(self) -> Engine:
+        """Return an engine."""
+        return Recorder()
+
+    @input_port
+    def rows(self, item: Batch[Any] | EndOfStream) -> Iterator[Batch[Any]]:
+        """Take a batch."""
+        return self.take("rows", item)
+
+
+class World:
+    """How many numbers there are, and whether there will be more."""
+
+    limit = 0
+    over = False
+
+
+class Counted(Memento):
+    """How far the source has come."""
+
+    number: int = 0
 
 
 def test_the_earliest_time_of_all_inputs_counts():
@@ -181,3 +209,70 @@ def test_metrics_count_calls_and_rows():
         slet.left([1, 2])
         found = slet.metrics()
     assert (found["engine_calls"], found["engine_rows"]) == (1, 2)
+
+
+@slet
+def numbers(counted: Counted) -> Iterator[int | None]:
+    """Emit the numbers below a limit, and pause until it is over."""
+    while counted.number < World.limit or not World.over:
+        if counted.number < World.limit:
+            counted.number += 1
+            yield counted.number
+        else:
+            threading.Event().wait(0.001)
+            yield None
+
+
+def test_a_change_and_a_checkpoint_do_not_wait_for_a_larger_batch(tmp_path):
+    """Rows that wait for more are kept while the slet is replaced; the end of the stream delivers them."""
+    seen: list[Any] = []
+    World.limit, World.over = 2, False
+    app = Application("waiting")
+    app.durable(every=3600)
+    queue = app.channel("queue", "queue")
+    app.add("numbers", numbers, out=queue)
+    see = collector(seen)
+    app.add("see", see, item=app.add("query", One, rows=queue, query="q", max_wait=3600.0))
+
+    class Offered:
+        @hookimpl
+        def register_slets(self) -> list[Any]:
+            return [numbers, One, see]
+
+    plugins = Plugins()
+    plugins.register("offered", Offered())
+    with Platform(plugins=plugins, state=tmp_path, control=False) as platform:
+        mesh = platform.apply(app.build())
+        eventually(lambda: platform.deployment("waiting").channels["queue"].depth == 2)
+        platform.checkpoint("waiting")
+        mesh = platform.apply(mesh.configure("query", query="another"))
+        World.limit = 3
+        eventually(lambda: platform.deployment("waiting").channels["queue"].depth == 3)
+        platform.apply(mesh.configure("query", max_wait=0.0))
+        eventually(lambda: seen == [("rows", 1, 2, 3)])
+        World.over = True
+        assert platform.wait("waiting", PATIENCE)
+
+
+class Other(One):
+    """The same query on another engine."""
+
+    def make_engine(self) -> Engine:
+        """Return an engine with another form of snapshots."""
+        made = Recorder()
+        made.name = "other"
+        return made
+
+
+def test_a_slet_whose_engine_cannot_read_the_state_is_refused_in_the_plan():
+    """Before anything stops; both formats, and what may be done, are named."""
+    World.limit, World.over = 0, True
+    app = Application("refused")
+    app.add("query", One, rows=app.add("numbers", numbers), query="q")
+    with Platform(plugins=Plugins()) as platform:
+        mesh = platform.apply(app.build())
+        told = "a snapshot of recorder, version 2; this engine reads those of other, up to version 2; rebuild it"
+        with pytest.raises(MementoError, match=told):
+            platform.plan(mesh.replace("query", Other))
+        assert "is lost, as requested" in str(platform.plan(mesh.replace("query", Other, lose_state=True)))
+        platform.wait("refused", PATIENCE)

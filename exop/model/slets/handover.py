@@ -87,7 +87,8 @@ def _way(before: Node, after: Node) -> HandOver:
     if new is None:
         raise MementoError(node=before.name, old=old.__name__, new=after.slet.name, problem="it keeps no state")
     if problem := getattr(after.slet.factory, "restores", _always)(before, after):
-        raise MementoError(node=before.name, old=before.slet.name, new=after.slet.name, problem=problem)
+        facts = {"node": before.name, "old": before.slet.name, "new": after.slet.name, "problem": problem}
+        raise MementoError(**facts, cure="rebuild it from a log upstream (`exop replace --rebuild log`), or ")
     if new is old:
         return HandOver(f"the state ({old.__name__}) by reference", lambda memento: memento)
     upgrade = getattr(new, "upgrade", None)

@@ -139,9 +139,7 @@ class Inbox(QueueChannel):
             self._next = end
             if self.left:
                 self.dropped += self.clear()
-        worker = self.worker
-        if worker is not None and worker.sleeping:
-            worker.wake()
+        self._wake_worker()
         if self.ack == "received" or self.left:
             self._report(later=self._next - self._reported.done < self.capacity // 4)
 

@@ -81,6 +81,10 @@ class Buffered(Channel):
     def drain(self, driver: Driver, most: int) -> int:
         """Deliver up to *most* entries, each after a safe point, while *driver* drains the channel; return how many."""
 
+    def holds(self) -> float:
+        """For how many seconds the waiting entries still wait for further ones; 0: they are to be delivered."""
+        return 0.0
+
     @abstractmethod
     def take(self, most: int) -> list[Any]:
         """Remove and return entries with up to *most* items, for a pulled port; a control item is returned alone."""
@@ -141,6 +145,12 @@ class Buffered(Channel):
         with self._lock:
             if wake not in self._pushers:
                 self._pushers.append(wake)
+        self._wake_worker()
+
+    def _wake_worker(self) -> None:
+        worker = self.worker
+        if worker is not None and worker.sleeping:
+            worker.wake()
 
     def _let_in(self) -> None:
         """Wake the waiting pushers if there is room. Called when an entry was removed."""
@@ -179,6 +189,7 @@ class QueueChannel(Buffered):
         self._apart = 0  # the part of `taken` that the next place counts (in batches), or that a recovery has added
         self._extra = 0  # items in batches beyond the first of each
         self._behind: list[Entry] = [NOWHERE]
+        self._held_since = 0.0  # the time from which items wait for a batch of the useful size
 
     def entry(self, outlets: Sequence[Outlet]) -> Entry:
         """Bind producers to the buffer; the worker delivers to *outlets*."""
@@ -191,7 +202,7 @@ class QueueChannel(Buffered):
                 self._wait_for_room()
             append(item)
             worker = self.worker
-            if worker is not None and worker.sleeping:
+            if worker is not None and worker.sleeping and (not self._held_since or self._suffices()):
                 worker.wake()
 
         def push_probe(item: Any) -> None:
@@ -208,9 +219,7 @@ class QueueChannel(Buffered):
 
         def append_now(packet: Packet) -> None:
             append(packet)
-            worker = self.worker
-            if worker is not None and worker.sleeping:
-                worker.wake()
+            self._wake_worker()
 
         def control(mark: Punctuation | EndOfStream) -> None:
             if isinstance(mark, Punctuation) and len(entries) + self._extra >= capacity:
@@ -280,7 +289,9 @@ class QueueChannel(Buffered):
         for moved in range(most):
             driver.busy = True
             probe = driver.attend() if driver.attention else False
-            if not self._is_drained_by(driver) or not self.entries:
+            if not self.entries:
+                self._held_since = 0.0
+            if not self._is_drained_by(driver) or not self.entries or self.holds():
                 driver.rest()
                 return moved
             packet = self._gathered(self.deliver.gathers)
@@ -295,16 +306,43 @@ class QueueChannel(Buffered):
         return most
 
     def _gathered(self, most: int) -> Packet:
-        """Remove the first entry or, if it is a plain item, up to *most* plain items as one batch."""
-        entries = self.entries
-        first = entries.popleft()
-        if type(first) is Packet:
+        """Remove up to *most* single items as one batch, or, if it is none, the first entry."""
+        entries, self._held_since = self.entries, 0.0
+        batch, moments = list[Any](), (0.0, 0.0)
+        while len(batch) < most and entries:
+            item = entries[0]
+            if type(item) is Packet:
+                if item.method != "push":
+                    break
+                moments = moments if moments[1] else (item.origin, item.stored)
+                item = item.payload
+            batch.append(item)
+            entries.popleft()
+        if not batch:
+            first: Packet = entries.popleft()
             return first
-        batch = [first]
-        while len(batch) < most and entries and type(entries[0]) is not Packet:
-            batch.append(entries.popleft())
         self._lighten(1 - len(batch))
-        return Packet("push_batch", batch)
+        return Packet("push_batch", batch, *moments)
+
+    def holds(self) -> float:
+        """For how many seconds the waiting items still wait for a batch of the useful size; 0: they are delivered.
+
+        They do not wait if they are enough, if a pusher waits for room, if a batch or a control item has arrived, or if
+        the worker is to empty the queue.
+        """
+        longest, worker = self.deliver.max_wait, self.worker
+        if longest <= 0 or worker is None or worker.ignores_capacity or worker.ending or worker.retired:
+            return 0.0
+        whole = (one for one in list(self.entries) if type(one) is Packet and one.method != "push")
+        if self._suffices() or next(whole, None) is not None:
+            return 0.0
+        now = time.monotonic()
+        self._held_since = self._held_since or now
+        return max(0.0, self._held_since + longest - now)
+
+    def _suffices(self) -> bool:
+        """Whether single items need not wait for more."""
+        return bool(self._pushers) or self.depth >= min(self.deliver.gathers, self.capacity)
 
     def _is_drained_by(self, driver: Driver) -> bool:
         return self.worker is driver and (driver.only is None or self in driver.only)

@@ -46,6 +46,7 @@ class Entry:
         targets: The entries of a fan-out, to each of which an in-flight item is passed.
         behind: The entries downstream, to which in-flight items are passed if the endpoint was removed.
         gathers: The maximum number of waiting items that a queue passes as one batch; 0: it passes them one by one.
+        max_wait: The maximum number of seconds for which a queue waits for so many items, before it passes fewer.
     """
 
     __slots__ = (
@@ -54,6 +55,7 @@ class Entry:
         "endpoint",
         "gathers",
         "link",
+        "max_wait",
         "pass_on",
         "probe",
         "push",
@@ -90,7 +92,7 @@ class Entry:
         self.store = store
         self.targets: Sequence[Entry] = ()
         self.behind = behind
-        self.gathers = 0
+        self.gathers, self.max_wait = 0, 0.0
 
     def name_endpoint(self, endpoint: str) -> None:
         """Set the endpoint to which the entry and its probe lead."""

@@ -95,6 +95,9 @@ class DrainedQueue(Protocol):
     def keeps_out(self, driver: Driver) -> bool:
         """Whether *driver* has to wait for room; if so, the queue wakes it later."""
 
+    def holds(self) -> float:
+        """For how many seconds the waiting entries still wait for further ones; 0: they are to be delivered."""
+
 
 class Driver:
     """The base of all drivers: the flags of the safe point, parking, and waiting for a condition.

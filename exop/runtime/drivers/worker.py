@@ -429,8 +429,12 @@ class Worker(ThreadDriver):
         self.rest()
         self.sleeping = True
         # Read after `sleeping` was set: from then on, a thread that adds something wakes the worker.
-        if self.empty and not (self.halting or self.ending or self.retired or self.filled):
-            return False
+        if not (self.halting or self.ending or self.retired or self.filled):
+            if self.empty:
+                return False
+            if held := min((queue.holds() for queue in self.only or self.queues if queue.entries), default=0.0):
+                with self._pool.away(self):
+                    self._signal.wait(min(held, threading.TIMEOUT_MAX))
         self.sleeping = False
         return True
 

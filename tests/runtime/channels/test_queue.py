@@ -1,5 +1,7 @@
 """The queue: bounded, drained by a worker, back-pressure instead of loss."""
 
+import math
+
 import pyarrow as pa
 import pytest
 
@@ -8,7 +10,7 @@ from exop.model.items import Batch, EndOfStream, Punctuation
 from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.dataflow.entry import Packet
 from exop.runtime.drivers.worker import Worker
-from tests.rig import eventually, threads_leave
+from tests.rig import PATIENCE, eventually, threads_leave
 from tests.runtime.rig import Log, driven, finished, joined
 
 
@@ -223,3 +225,87 @@ def test_items_that_wait_are_passed_as_one_batch_to_a_port_that_gathers(workers)
     assert batches == [[0, 1, 2], [3, 4], [5], [6, 7, 8, 9], [10]]
     assert queue.depth == 0
     assert queue.metrics()["items"] == 11
+
+
+@pytest.fixture
+def waiting(workers):
+    """A queue that waits without limit for three items, its entry, and the batches that it has passed on."""
+    batches: list[list[int]] = []
+    queue = QueueChannel("q", capacity=10)
+    entry = joined(queue, Log(batches.append))
+    queue.deliver.gathers, queue.deliver.max_wait = 3, math.inf
+    worker = workers(queue)
+    eventually(lambda: worker.sleeping)
+
+    def held(item):
+        """Push an item, and see that the worker, which has seen it, does not deliver it."""
+        entry.push(item)
+        eventually(lambda: queue.holds() and worker.sleeping)
+
+    return queue, entry, batches, held
+
+
+def test_items_wait_until_they_are_enough_for_a_batch(waiting):
+    """The batch leaves with its last item; the next one waits again."""
+    queue, entry, batches, held = waiting
+    held(1)
+    held(2)
+    assert not batches
+    entry.push(3)
+    eventually(lambda: batches == [[1, 2, 3]])
+    held(4)
+    assert queue.depth == 1
+
+
+@pytest.mark.parametrize("measured", [False, True])
+def test_items_do_not_wait_for_more_if_something_else_follows(waiting, measured):
+    """A punctuation, and a batch, leave behind the items before them; a measured item is one of the batch."""
+    queue, entry, batches, held = waiting
+    held(1)
+    (entry.probe if measured else entry).push(2)
+    entry.control(Punctuation(2))
+    eventually(lambda: queue.marks == 1)
+    held(3)
+    entry.push_batch([4, 5])
+    eventually(lambda: batches == [[1, 2], [3], [4, 5]])
+    assert len(queue.waits) == measured
+
+
+def test_items_do_not_wait_for_more_if_there_is_no_room(waiting):
+    """Neither in a full queue, nor if a batch does not fit."""
+    queue, entry, batches, held = waiting
+    queue.deliver.gathers = 20
+    for item in range(9):
+        held(item)
+    finished(driven(lambda _: entry.push_batch([*range(9, 19)])))
+    eventually(lambda: batches == [[*range(9)], [*range(9, 19)]])
+    for item in range(10):
+        entry.push(item)
+    eventually(lambda: batches[2:] == [[*range(10)]])
+
+
+def test_items_wait_for_no_longer_than_the_limit(waiting):
+    """The limit counts from the first of them; afterwards the next ones wait as long."""
+    queue, entry, batches, _held = waiting
+    queue.deliver.max_wait = 0.02
+    entry.push(1)
+    eventually(lambda: batches == [[1]])
+    entry.push(2)
+    eventually(lambda: batches == [[1], [2]])
+
+
+def test_a_worker_that_holds_items_parks_and_empties_its_queue_at_once(waiting):
+    """A change waits for neither; what was not delivered waits on."""
+    queue, _, batches, held = waiting
+    held(1)
+    worker = queue.worker
+    worker.close()
+    assert worker.wait_parked(PATIENCE)
+    worker.draining = True
+    worker.open()
+    eventually(lambda: batches == [[1]])
+    worker.draining = False
+    held(2)
+    worker.halt()
+    assert worker.join(PATIENCE)
+    assert [*queue.entries] == [2]
