@@ -1,7 +1,7 @@
-"""The Python data source by which Spark's tasks read a channel themselves: a log on a shared disk, or a Kafka topic.
+"""The Python data source by which Spark's tasks read a native channel: a log on a shared disk, or a Kafka topic.
 
 Pickled by value together with `source` and `wire`. A task that reads a log needs ExoP in its Python, one that reads a
-topic confluent-kafka; neither talks to the platform.
+topic confluent-kafka; neither connects to the platform.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pyspark.sql.types import StructType
 
 from .source import POLL_SECONDS, FeedReader
 
-#: The rows of a batch that a task passes to Spark, at least.
-LOT = 20_000
+#: The minimum number of rows of a batch that a task passes to Spark, except for its last batch.
+BATCH_ROWS = 20_000
 #: Seconds without a record after which a task that reads a topic fails.
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 class Slice(InputPartition):
-    """The ticket of a task: the rows *first* up to *after* of one partition, and where it is."""
+    """A range of one partition for a task: the rows from *first* up to, and without, *after*."""
 
     def __init__(self, reference: Mapping[str, Any], partition: str, first: int, after: int) -> None:
         super().__init__(None)
@@ -33,8 +33,8 @@ class Slice(InputPartition):
         self.after = after
 
 
-class Mark(InputPartition):
-    """A row that only moves the watermark."""
+class Marker(InputPartition):
+    """A marker for a task: one row, which only moves the watermark."""
 
     def __init__(self, moment: float) -> None:
         super().__init__(None)
@@ -42,18 +42,18 @@ class Mark(InputPartition):
 
 
 class NativeReader(FeedReader):
-    """Asks the platform how far the partitions may be read; its copies in the tasks read them."""
+    """Asks the platform for the ends of the partitions; its copies in the tasks read the partitions."""
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
         super().__init__(options)
         self._schema = schema
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Begin where the platform says, with the first micro-batch."""
+        """Return the offset before the first micro-batch, from which the platform decides where to begin."""
         return {}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Return how far the next micro-batch reads; waits for rows, so that Spark need not poll."""
+        """Return the end of the next micro-batch, after a wait for rows."""
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         answer, _ = self._ask({"ask": "latest", "start": start, "limit": most, "timeout": POLL_SECONDS})
         return dict(answer["end"])
@@ -63,7 +63,7 @@ class NativeReader(FeedReader):
         return dict(self._ask({"ask": "end"})[0]["end"])
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
-        """Return one ticket for each partition with new rows, and one for a mark."""
+        """Return a range for each partition with new rows, and a marker if the watermark has to move."""
         answer, _ = self._ask({"ask": "plan", "end": end})
         if not start:
             return []
@@ -76,15 +76,15 @@ class NativeReader(FeedReader):
                 here = {**reference, "place": places[part]} if part in places else reference
                 found.append(Slice(here, part, first, after))
         if end["mark"] > start["mark"]:
-            found.append(Mark(end["moment"]))
+            found.append(Marker(end["moment"]))
         return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read a range, in a task."""
+        """Read a range, or make the row of a marker; called in a task."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
         schema = to_arrow_schema(self._schema)
-        if isinstance(partition, Mark):
+        if isinstance(partition, Marker):
             time = self._options["time"]
             values = {name: [partition.moment if name == time else None] for name in schema.names[:-1]}
             yield _numbered(pa.RecordBatch.from_pydict(values, schema=_plain(schema)), schema, -1)
@@ -95,11 +95,11 @@ class NativeReader(FeedReader):
             yield _numbered(batch, schema, 0)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Let the platform know what Spark has committed."""
+        """Tell the platform what Spark has committed."""
         self._ask({"ask": "commit", "end": end})
 
     def __getstate__(self) -> dict[str, Any]:
-        """The values that travel to the tasks."""
+        """Return the values that are sent to the tasks."""
         return {**super().__getstate__(), "_schema": self._schema}
 
 
@@ -112,7 +112,7 @@ class NativeSource(DataSource):
         return "exop-native"
 
     def streamReader(self, schema: StructType) -> NativeReader:  # noqa: N802
-        """Return the reader; all it needs is in the options."""
+        """Return the reader for these options and columns."""
         return NativeReader(dict(self.options), schema)
 
 
@@ -132,7 +132,7 @@ def read_log(ticket: Slice, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     with LogReader(Path(ticket.reference["place"])) as log:
         place = Position(ticket.first)
         while place.offset < ticket.after:
-            found, after = log.events(place, min(LOT, ticket.after - place.offset))
+            found, after = log.events(place, min(BATCH_ROWS, ticket.after - place.offset))
             if after == place:
                 raise ValueError(f"the log {ticket.reference['place']} ends at row {place.offset}, not {ticket.after}")
             offset, place = place.offset, after
@@ -161,10 +161,10 @@ def read_topic(ticket: Slice, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         consumer.assign([place])
         at = ticket.first
         while at < ticket.after:
-            first = consumer.poll(PATIENCE)  # `consume` alone would wait so long for a whole lot
+            first = consumer.poll(TIMEOUT)  # `consume` alone would wait for a full batch
             if first is None:
-                raise ValueError(f"no record of {reference['topic']!r} came within {PATIENCE:g} s")
-            values, found = [], [first, *consumer.consume(LOT - 1, 0)]
+                raise ValueError(f"no record of {reference['topic']!r} came within {TIMEOUT:g} s")
+            values, found = [], [first, *consumer.consume(BATCH_ROWS - 1, 0)]
             for record in found:
                 if (problem := record.error()) is not None:
                     raise ValueError(f"the topic {reference['topic']!r} cannot be read: {problem.str()}")
@@ -198,12 +198,13 @@ def _as_columns(payload: Any, schema: pa.Schema) -> pa.RecordBatch:
 
 def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Join small batches: each costs Spark as much as a large one."""
-    waiting: list[pa.RecordBatch] = []
+    waiting, rows = list[pa.RecordBatch](), 0
     for batch in batches:
         waiting.append(batch)
-        if sum(one.num_rows for one in waiting) >= LOT:
+        rows += batch.num_rows
+        if rows >= BATCH_ROWS:
             yield pa.concat_batches(waiting)
-            waiting = []
+            waiting, rows = [], 0
     if waiting:
         yield pa.concat_batches(waiting)
 
@@ -213,5 +214,5 @@ def _plain(schema: pa.Schema) -> pa.Schema:
 
 
 def _numbered(batch: pa.RecordBatch, schema: pa.Schema, number: int) -> pa.RecordBatch:
-    numbers = pa.array([number], pa.int64()).take(pa.array([0] * batch.num_rows, pa.int8()))
+    numbers = pa.repeat(pa.scalar(number, pa.int64()), batch.num_rows)
     return pa.RecordBatch.from_arrays([*batch.columns, numbers], schema=schema)

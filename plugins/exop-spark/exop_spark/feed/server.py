@@ -1,4 +1,4 @@
-"""The door of the feeds: a socket that Spark's Python workers ask through, behind a token or a ticket."""
+"""The server of the feeds: a socket from which Spark's Python workers read, with a token or a ticket."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ Output = Callable[[int, Any, int | None], None]
 class FeedServer:
     """Serves the feeds of this process; started with the first session, closed with the last.
 
-    Without a *host*, it listens on a Unix socket in *directory*, which is the owner's alone, or where there is no such
-    thing on the loopback. With a host it listens there, by TLS unless that is the loopback.
+    Without a *host*, it listens on a Unix socket in *directory*, which only its owner can enter; on systems without
+    Unix sockets, on the loopback. With a *host*, it listens at this address, by TLS unless it is the loopback.
     """
 
     def __init__(self, directory: Path, host: str = "") -> None:
@@ -58,7 +58,7 @@ class FeedServer:
         self._thread.start()
 
     def add(self, feed: Feed) -> str:
-        """Serve *feed* from now on; return the key by which it is asked for."""
+        """Serve *feed* from now on; return its key for requests."""
         with self._lock:
             key = f"{next(self._numbers)}-{feed.port}"
             self._feeds[key] = feed
@@ -70,19 +70,19 @@ class FeedServer:
         return {"address": self.address, "token": self.token, "feed": key, "certificate": self._certificate}
 
     def add_output(self, output: Output) -> str:
-        """Hand micro-batches that arrive over to *output*; return the key by which they name it."""
+        """Pass arriving micro-batches to *output* from now on; return its key for requests."""
         with self._lock:
             key = f"{next(self._numbers)}-out"
             self._outputs[key] = output
             return key
 
     def read_by(self, key: str) -> dict[str, int]:
-        """Return how many rows of a feed each executor has read, those of tasks that were done again included."""
+        """Return the number of rows of a feed that each executor has read, including those of repeated tasks."""
         with self._lock:
             return dict(self._rows.get(key, {}))
 
     def remove(self, key: str) -> None:
-        """Serve this feed or output no longer."""
+        """Stop to serve a feed or an output."""
         with self._lock:
             self._feeds.pop(key, None)
             self._outputs.pop(key, None)
@@ -103,57 +103,57 @@ class FeedServer:
                 if not self._closed.wait(_RETRY):  # for example, the process has no file descriptor left
                     _log.warning("a connection to the feeds could not be accepted: %s", error)
                 continue
-            threading.Thread(target=self._converse, args=(connection,), name="exop-spark-feed", daemon=True).start()
+            threading.Thread(target=self._handle, args=(connection,), name="exop-spark-feed", daemon=True).start()
 
-    def _converse(self, connection: socket.socket) -> None:
+    def _handle(self, connection: socket.socket) -> None:
         with connection:
             try:
                 connection.settimeout(_AUTHENTICATION)
-                self._talk(self._tls.wrap_socket(connection, server_side=True) if self._tls else connection)
+                self._dispatch(self._tls.wrap_socket(connection, server_side=True) if self._tls else connection)
             except (OSError, ValueError) as error:
-                # A worker that goes away ends its conversation so; what it was doing, Spark does again.
-                _log.debug("a feed conversation ended: %s", error)
+                # This is how the connection of a worker ends that was killed; Spark repeats its task.
+                _log.debug("a connection to the feeds ended: %s", error)
 
-    def _talk(self, connection: socket.socket) -> None:
-        """Answer who plans, who shows the token first, or one task, which shows its ticket."""
+    def _dispatch(self, connection: socket.socket) -> None:
+        """Answer the planning process, which sends the token first, or one task, which sends its ticket."""
         with connection:
             greeting, _ = wire.receive(connection, most=0)
             if "ticket" in greeting:
-                self._answer(connection, self._read(greeting))
+                self._answer(connection, self._checked(greeting))
                 return
             if not hmac.compare_digest(str(greeting.get("token", "")), self.token):
                 wire.send(connection, {"error": "the token is not that of this platform"})
                 return
             wire.send(connection, {})
-            # From now on it may be silent for long: while the platform holds a micro-batch, nothing is asked.
+            # No time-out from here on: while the platform processes a micro-batch, no request arrives.
             connection.settimeout(None)
             while True:
                 request, payload = wire.receive(connection)
                 if request.get("ask") == "put":
-                    self._take(connection, request, payload)
+                    self._receive_batch(connection, request, payload)
                 else:
                     self._answer(connection, request)
 
-    def _take(self, connection: socket.socket, request: wire.Header, payload: bytearray) -> None:
-        """Hand over a micro-batch; it is answered when it has been put out."""
+    def _receive_batch(self, connection: socket.socket, request: wire.Header, payload: bytearray) -> None:
+        """Pass a micro-batch to its query; answer when its results are sent."""
         with self._lock:
             output = self._outputs.get(str(request.get("feed")))
         answer: wire.Header = {}
         try:
             if output is None:
-                raise SparkError("the query that this micro-batch is of has ended")
+                raise SparkError("the query of this micro-batch has ended")
             output(int(request["batch"]), pa.ipc.open_stream(payload).read_all(), request["watermark"])
-        except BaseException as error:  # noqa: BLE001 - it ends the query, which keeps the original
+        except BaseException as error:  # noqa: BLE001 - it ends the query, which has stored the error
             answer = {"error": f"{type(error).__name__}: {error}"}
         wire.send(connection, answer)
 
-    def _read(self, request: wire.Header) -> wire.Header:
-        """The question of a task, if its ticket is for that; else one that is refused."""
+    def _checked(self, request: wire.Header) -> wire.Header:
+        """Return the request of a task if its ticket is for this range; otherwise a request that is refused."""
         feed, start, end = str(request.get("feed")), request.get("start"), request.get("end")
         if not (isinstance(start, int) and isinstance(end, int)):
             return {"ask": "nothing", "feed": feed}
-        right = hmac.compare_digest(str(request["ticket"]), wire.ticket(self.token, feed, start, end))
-        ask = "read" if right else "nothing"
+        valid = hmac.compare_digest(str(request["ticket"]), wire.ticket(self.token, feed, start, end))
+        ask = "read" if valid else "nothing"
         return {"ask": ask, "feed": feed, "start": start, "end": end, "by": str(request.get("by"))}
 
     def _answer(self, connection: socket.socket, request: wire.Header) -> None:
@@ -169,7 +169,7 @@ class FeedServer:
         wire.send(connection, header, payload)
 
     def _count(self, request: wire.Header) -> None:
-        """Count the rows that a task has read."""
+        """Add the rows that a task has read."""
         with self._lock:
             read = self._rows.get(str(request["feed"]))
             if read is not None and "by" in request:
@@ -196,7 +196,7 @@ def _listening(directory: Path, host: str, kind: str) -> tuple[socket.socket, st
 
 
 def _identity(directory: Path, host: str) -> tuple[ssl.SSLContext, str]:
-    """Return an identity that lasts as long as this process, and the certificate by which others recognize it.
+    """Return an identity for the lifetime of this process, and the certificate by which others recognize it.
 
     Raises:
         IdentityError: the library cryptography is missing.

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from . import wire
 
-#: How long one poll waits for rows; a closing query wakes it earlier.
+#: The maximum number of seconds for which a poll waits for rows; it returns at once when the query is closed.
 POLL_SECONDS = 10.0
 
 
@@ -31,10 +31,10 @@ class FeedPartition(InputPartition):
 
 
 class FeedReader(DataSourceStreamReader):
-    """Reads one feed by offset, with a long poll instead of a polling delay.
+    """Reads one feed by offset; a long poll takes the place of a polling interval.
 
-    Spark keeps one instance in a planning process (offsets, ranges, commits) and sends copies to the tasks (`read`).
-    The copies are without the token: a task can read the range of its ticket and do nothing else.
+    Spark has one instance in a planning process (offsets, ranges, commits), and sends copies to the tasks (`read`). The
+    copies do not contain the token: a task can read the range of its ticket, and nothing else.
     """
 
     def __init__(self, options: dict[str, str]) -> None:
@@ -42,15 +42,15 @@ class FeedReader(DataSourceStreamReader):
         self._connection: socket.socket | None = None
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
-        """Begin at the beginning of the feed."""
+        """Return the offset of the first row."""
         return {"row": 0}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Never read more than so many rows at once."""
+        """Return the maximum number of rows of a micro-batch."""
         return ReadMaxRows(int(self._options["max_rows"]))
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
-        """Return how far the next micro-batch reads; waits for rows, so that Spark need not poll."""
+        """Return the end of the next micro-batch, after a wait for rows."""
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         answer, _ = self._ask({"ask": "latest", "start": start["row"], "limit": most, "timeout": POLL_SECONDS})
         return {"row": answer["end"]}
@@ -61,27 +61,27 @@ class FeedReader(DataSourceStreamReader):
         return {"row": answer["end"]}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[FeedPartition]:
-        """Make one partition: the order of the rows is part of the answer."""
+        """Return one partition, which keeps the order of the rows; none for an empty range."""
         if start["row"] >= end["row"]:
             return []
         ticket = wire.ticket(self._options["token"], self._options["feed"], start["row"], end["row"])
         return [FeedPartition(start["row"], end["row"], ticket)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read a range, in a task."""
+        """Read a range; called in a task."""
         part = cast("FeedPartition", partition)
         request = {"feed": self._options["feed"], "start": part.start, "end": part.end, "ticket": part.ticket}
-        request["by"] = wire.reader()
+        request["by"] = wire.executor()
         with self._connected() as connection:
             _, rows = wire.ask(connection, request)
         yield from pa.ipc.open_stream(rows)
 
     def commit(self, end: dict[str, int]) -> None:
-        """Let the feed forget what Spark has committed."""
+        """Let the feed drop the rows before an offset that Spark has committed."""
         self._ask({"ask": "commit", "end": end["row"]})
 
     def stop(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -97,7 +97,7 @@ class FeedReader(DataSourceStreamReader):
         return wire.connect(self._options["address"], self._options.get("certificate", ""))
 
     def __getstate__(self) -> dict[str, Any]:
-        """The values that travel to the tasks."""
+        """Return the values that are sent to the tasks."""
         options = {name: value for name, value in self._options.items() if name != "token"}
         return {"_options": options, "_connection": None}
 
@@ -111,5 +111,5 @@ class FeedSource(DataSource):
         return "exop"
 
     def streamReader(self, schema: StructType) -> FeedReader:  # noqa: N802
-        """Return the reader; all it needs is in the options."""
+        """Return the reader for these options."""
         return FeedReader(dict(self.options))

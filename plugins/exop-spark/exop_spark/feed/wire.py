@@ -1,7 +1,7 @@
-"""How Spark's Python workers talk to a feed: length-prefixed messages over a local socket, or TLS from other hosts.
+"""The protocol between Spark's Python workers and the feeds: length-prefixed messages, by a Unix socket, TCP or TLS.
 
-This module and `source` are pickled by value and so run in worker processes that need not have ExoP installed:
-standard library only.
+This module is pickled by value together with `source`: it runs in worker processes without ExoP, and therefore needs
+the standard library only.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ import struct
 from typing import Any
 
 _LENGTHS = "!IQ"
-#: A header is a handful of names and numbers; anything longer is not ours.
+#: The maximum size of a header, which has a few names and numbers, in bytes.
 _MAX_HEADER = 64 * 1024
 
 Header = dict[str, Any]
 
 
 class WireError(ConnectionError):
-    """The other side hung up, refused the token, or said something that is no message."""
+    """The connection was closed, the request was refused, or what has arrived is no message."""
 
 
-def reader() -> str:
-    """Name the executor that this Python worker belongs to: its host, and the process that forks its workers."""
+def executor() -> str:
+    """Return the name of the executor of this Python worker: its host, and the process that forks its workers."""
     return f"{socket.gethostname()}:{os.getppid()}"
 
 
 def connect(address: str, certificate: str = "", timeout: float | None = None) -> socket.socket:
     """Connect to *address*, `unix:PATH`, `tcp:HOST:PORT` or `tls:HOST:PORT`.
 
-    For TLS, *certificate* (PEM) is that of the authority that has issued the one of the other side.
+    For TLS, *certificate* (PEM) is that of the authority that has issued the server's certificate.
     """
     kind, _, place = address.partition(":")
     if kind == "unix":
@@ -51,12 +51,12 @@ def connect(address: str, certificate: str = "", timeout: float | None = None) -
 
 
 def ticket(token: str, feed: str, start: int, end: int) -> str:
-    """Return the proof that who knows the token lets a task read this range of a feed."""
+    """Return the signature with which a task, which does not have the token, may read this range of a feed."""
     return hmac.new(token.encode(), f"{feed} {start} {end}".encode(), hashlib.sha256).hexdigest()
 
 
 def send(connection: socket.socket, header: Header, payload: bytes | memoryview = b"") -> None:
-    """Send one message: a JSON header and bytes that are passed on as they are."""
+    """Send one message: a JSON header, and a payload of bytes."""
     encoded = json.dumps(header).encode()
     connection.sendall(struct.pack(_LENGTHS, len(encoded), len(payload)) + encoded)
     if payload:
@@ -64,14 +64,14 @@ def send(connection: socket.socket, header: Header, payload: bytes | memoryview 
 
 
 def receive(connection: socket.socket, most: int | None = None) -> tuple[Header, bytearray]:
-    """Receive one message, of at most *most* bytes beside its header.
+    """Receive one message with a payload of at most *most* bytes.
 
     Raises:
-        WireError: the other side hung up, or what came is no message.
+        WireError: the connection was closed, or the message is larger than it may be.
     """
     length, size = struct.unpack(_LENGTHS, _exactly(connection, struct.calcsize(_LENGTHS)))
     if length > _MAX_HEADER or (most is not None and size > most):
-        raise WireError(f"a message of {length} + {size} bytes is none of ours")
+        raise WireError(f"a message of {length} + {size} bytes is larger than those of a feed")
     header = json.loads(_exactly(connection, length))
     return header, _exactly(connection, size)
 
@@ -80,7 +80,7 @@ def ask(connection: socket.socket, header: Header, payload: bytes | memoryview =
     """Send a request, with its payload if it has one, and return the answer.
 
     Raises:
-        WireError: the feed refused; its words are in the message.
+        WireError: the request was refused; the message has the reason.
     """
     send(connection, header, payload)
     answer, received = receive(connection)
@@ -95,6 +95,6 @@ def _exactly(connection: socket.socket, size: int) -> bytearray:
     while view:
         count = connection.recv_into(view)
         if not count:
-            raise WireError("the other side hung up")
+            raise WireError("the other side has closed the connection")
         view = view[count:]
     return data

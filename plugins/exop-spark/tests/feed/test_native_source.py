@@ -1,10 +1,10 @@
-"""What a task reads of a log: exactly its range, as columns."""
+"""A task reads exactly its range of a log or a topic, as columns."""
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from exop_kafka import MockCluster
-from exop_spark.feed.native_source import Mark, NativeReader, Slice, read_log, read_topic
+from exop_spark.feed.native_source import Marker, NativeReader, Slice, read_log, read_topic
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from exop import Punctuation
@@ -33,19 +33,19 @@ def ticket(folder, first, after):
 
 @pytest.mark.parametrize(("first", "after"), [(0, 6), (1, 2), (1, 4), (3, 4), (3, 6), (5, 6)])
 def test_exactly_the_range_is_read(log, first, after):
-    """It may begin and end inside of what was appended at once."""
+    """It may begin and end inside of a batch that was appended."""
     found = [row for batch in read_log(ticket(log, first, after), PLAIN) for row in batch.to_pylist()]
     assert found == [{"key": number, "text": "abcdef"[number]} for number in range(first, after)]
 
 
 def test_a_log_that_is_too_short_is_an_error(log):
-    """Not a batch with fewer rows."""
+    """Otherwise rows would be missing without a trace."""
     with pytest.raises(ValueError, match="ends at row 6, not 9"):
         [*read_log(ticket(log, 4, 9), PLAIN)]
 
 
-def test_the_reader_makes_tickets_of_offsets(monkeypatch, log):
-    """One for each partition with new rows, and one that moves the watermark."""
+def test_the_reader_makes_ranges_of_offsets(monkeypatch, log):
+    """One for each partition with new rows, and a marker, which moves the watermark."""
     reader = NativeReader({"time": "key"}, from_arrow_schema(SCHEMA))
 
     def answer(request):
@@ -56,7 +56,7 @@ def test_the_reader_makes_tickets_of_offsets(monkeypatch, log):
     assert reader.partitions({}, end) == []
     rows, mark = reader.partitions({"at": {"0": 4, "1": 0}, "mark": 1, "moment": 5}, end)
     assert (rows.partition, rows.first, rows.after, rows.reference["place"]) == ("0", 4, 6, str(log))
-    assert isinstance(mark, Mark)
+    assert isinstance(mark, Marker)
     (found,) = reader.read(rows)
     assert found.to_pylist() == [{"key": 4, "text": "e", "_row": 0}, {"key": 5, "text": "f", "_row": 0}]
     (found,) = reader.read(mark)

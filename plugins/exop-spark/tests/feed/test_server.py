@@ -1,4 +1,4 @@
-"""The door of the feeds, asked as Spark's workers ask."""
+"""The server of the feeds, with the requests of Spark's workers."""
 
 import pickle
 import ssl
@@ -53,12 +53,12 @@ def read(reader: FeedReader, start: int, end: int) -> list[int]:
 
 
 def test_a_task_reads_the_range_of_its_ticket(server, feed):
-    """Rows arrive in order."""
+    """The rows are in order."""
     assert read(reader_of(server, feed), 1, 3) == [2, 3]
 
 
 def test_a_ticket_is_for_one_range_alone(server, feed):
-    """What travels to the tasks neither knows the token nor opens anything else."""
+    """What is sent to the tasks contains no token, and opens no other range."""
     reader = reader_of(server, feed)
     (partition,) = reader.partitions({"row": 1}, {"row": 2})
     task = pickle.loads(pickle.dumps(reader))
@@ -80,7 +80,7 @@ def test_workers_of_this_machine_read_by_tcp(feed, tmp_path):
 
 
 def test_workers_of_other_hosts_read_by_tls(feed, tmp_path, monkeypatch):
-    """They recognize the platform by its certificate; who does not speak TLS, or trusts another one, gets nothing."""
+    """They recognize the platform by its certificate; a client without TLS, or with another authority, gets nothing."""
     monkeypatch.setattr("exop_spark.feed.server.is_loopback", lambda host: False)
     server = FeedServer(tmp_path / "one", "127.0.0.1")
     other = FeedServer(tmp_path / "other", "127.0.0.1")
@@ -96,12 +96,12 @@ def test_workers_of_other_hosts_read_by_tls(feed, tmp_path, monkeypatch):
 
 
 def test_rows_are_counted_for_the_executor_that_reads_them(server, feed):
-    """Those of all its tasks; what was planned does not count."""
+    """Those of all its tasks; planning alone does not count."""
     reader = reader_of(server, feed)
     for start, end in ((0, 1), (1, 3)):
         (partition,) = reader.partitions({"row": start}, {"row": end})
         assert len([*reader.read(partition)]) == 1
-    assert server.read_by("1-rows") == {wire.reader(): 3}
+    assert server.read_by("1-rows") == {wire.executor(): 3}
     server.remove("1-rows")
     assert server.read_by("1-rows") == {}
 
@@ -122,21 +122,21 @@ def test_offsets_respect_the_limit(server, feed):
 
 
 def test_a_commit_reaches_the_feed(server, feed):
-    """What Spark commits is trimmed."""
+    """The feed drops the rows before the offset that Spark has committed."""
     reader_of(server, feed).commit({"row": 3})
     with pytest.raises(Exception, match="holds rows 3 to 3"):
         feed.read(0, 1)
 
 
 def test_without_the_token_nothing_is_answered(server, feed):
-    """A wrong token ends the conversation before any question."""
+    """A wrong token is refused before the first request."""
     reader = reader_of(server, feed, token="guessed")
     with pytest.raises(wire.WireError, match="token"):
         reader.reportLatestOffset()
 
 
-def test_a_feed_that_is_gone_is_named(server, feed):
-    """Asking for a feed that was removed is told, not waited for."""
+def test_a_feed_that_was_removed_is_named(server, feed):
+    """The request fails at once, and does not wait."""
     reader = reader_of(server, feed)
     server.remove(reader._options["feed"])
     with pytest.raises(wire.WireError, match="no feed '1-rows'"):
@@ -155,7 +155,7 @@ class Frame:
 
 
 def test_a_connect_server_sends_its_batches_under_their_numbers(server, tmp_path):
-    """Rows, number and watermark arrive; the batch is done when they have been put out."""
+    """Rows, number and watermark arrive; the answer follows when they are sent."""
     arrived = []
     key = server.add_output(lambda *batch: arrived.append(batch))
     rows = pa.table({"time": [1, 2]})
@@ -165,8 +165,8 @@ def test_a_connect_server_sends_its_batches_under_their_numbers(server, tmp_path
     assert arrived == [(7, rows, 5000), (8, rows.slice(0, 0), None)]
 
 
-def test_a_batch_that_cannot_be_put_out_ends_its_query(server):
-    """What went wrong is told to Spark, which does not commit the batch; a query that has ended takes none."""
+def test_a_batch_that_cannot_be_sent_ends_its_query(server):
+    """Spark gets the error, and does not commit the batch; a query that has ended takes none."""
 
     def full(*_: object) -> None:
         raise ValueError("the disk is full")
@@ -204,8 +204,8 @@ def test_a_closed_server_accepts_nothing_and_leaves_no_thread(tmp_path, host):
         wire.connect(server.address)
 
 
-def test_an_unknown_question_is_refused(server, feed):
-    """The conversation knows four questions."""
+def test_an_unknown_request_is_refused(server, feed):
+    """The error names it."""
     reader = reader_of(server, feed)
     with pytest.raises(wire.WireError, match="cannot answer 'delete'"):
         reader._ask({"ask": "delete"})

@@ -16,26 +16,26 @@ def ends():
 
 
 def test_a_message_arrives_as_it_was_sent(ends):
-    """Header and payload come out as they went in, whatever bytes they hold."""
+    """The header and the payload are unchanged, whatever bytes they contain."""
     left, right = ends
     wire.send(left, {"ask": "read", "end": 7}, b"\0\xff" * 1000)
     assert wire.receive(right) == ({"ask": "read", "end": 7}, bytearray(b"\0\xff" * 1000))
 
 
-def test_a_refusal_is_raised_with_its_words(ends):
-    """The other side's error is the message of the exception."""
+def test_a_refusal_is_raised_with_its_reason(ends):
+    """The server's error is the message of the exception."""
     left, right = ends
     wire.send(right, {"error": "no such feed"})
     with pytest.raises(wire.WireError, match="no such feed"):
         wire.ask(left, {"ask": "read"})
 
 
-def test_hanging_up_in_mid_message_is_an_error(ends):
-    """Half a message is no message."""
+def test_half_a_message_is_an_error(ends):
+    """The connection was closed before its end."""
     left, right = ends
     left.sendall(struct.pack("!IQ", 10, 0) + b"{")
     left.close()
-    with pytest.raises(wire.WireError, match="hung up"):
+    with pytest.raises(wire.WireError, match="has closed the connection"):
         wire.receive(right)
 
 
@@ -44,5 +44,5 @@ def test_a_message_that_claims_too_much_is_refused_unread(ends, lengths):
     """Lengths are checked before anything is allocated for them."""
     left, right = ends
     left.sendall(struct.pack("!IQ", *lengths))
-    with pytest.raises(wire.WireError, match="none of ours"):
+    with pytest.raises(wire.WireError, match="larger than those of a feed"):
         wire.receive(right, most=0)
