@@ -32,8 +32,8 @@ def up(
 ) -> int:
     """Start a master and workers, and print the URL for the setting `master`.
 
-    What runs already is kept: a second `up` only adds what is missing. All processes listen on the loopback alone, and
-    serve this user alone.
+    Processes that run already remain: a second `up` only adds the missing ones. All processes listen on the loopback
+    only, and serve this user only.
 
     Example: `exop-spark cluster up --workers 2`
 
@@ -49,14 +49,14 @@ def up(
 
 
 def status(*, name: Name = DEFAULT_NAME, json: Json = False) -> int:
-    """Show what runs; the exit code is 1 when no cluster does."""
+    """Show the cluster; the exit code is 1 if it does not run."""
     found = Cluster(name).status()
     _answer(found, json=json)
     return 0 if found.master else 1
 
 
 def add_worker(*, name: Name = DEFAULT_NAME, json: Json = False) -> int:
-    """Start one worker more, like the others."""
+    """Start another worker like the others."""
     return _answer(Cluster(name).add_worker(), json=json)
 
 
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         say("exop-spark: stopped")
         return INTERRUPTED
-    except Exception as error:  # noqa: BLE001 - the last resort of a program
+    except Exception as error:  # noqa: BLE001 - reported to the user
         return report_error(error)
     return result if isinstance(result, int) else 0
 

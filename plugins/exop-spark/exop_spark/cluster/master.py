@@ -1,4 +1,4 @@
-"""The master of the setting `master`: which are possible, how its workers reach this process, and whether they can."""
+"""The checks of the setting `master`: its form, its address, encryption, and the Python of its workers."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ from .standalone import secret_of
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-#: Longest wait for a master to accept a connection, in seconds.
+#: The maximum time in which a master accepts a connection, in seconds.
 _CONNECT: Final = 5.0
-#: Longest wait for a first executor, in seconds.
+#: The maximum time until the first executor, in seconds.
 _EXECUTOR: Final = 180.0
 _KNOWN: Final = ("spark://", "sc://", "k8s://", "yarn")
 
 
 def check_master(master: str) -> None:
-    """Accept `local`, `local[n]`, `local[*]`, `spark://…`, `sc://…`, `k8s://…` and `yarn`.
+    """Check the form: `local`, `local[n]`, `local[*]`, `spark://…`, `sc://…`, `k8s://…` or `yarn`.
 
     Raises:
-        MasterRefused: another master.
+        MasterRefused: it is another one.
     """
     if not (is_local(master) or master.startswith(_KNOWN)):
         cure = "use local[*], local[N], spark://HOST:PORT, sc://HOST:PORT, k8s://URL or yarn"
-        raise MasterRefused(master=master, problem="it is none that exop-spark knows", cure=cure)
+        raise MasterRefused(master=master, problem="its form is not supported", cure=cure)
 
 
 def is_local(master: str) -> bool:
-    """Whether Spark runs in this process's own Java."""
+    """Return whether Spark runs in the Java process of this platform."""
     return master == "local" or master.startswith("local[")
 
 
 def is_on_loopback(master: str) -> bool:
-    """Whether nothing of the cluster is outside this machine."""
+    """Return whether the whole cluster is on this machine."""
     return is_local(master) or is_loopback(urlsplit(master).hostname or "")
 
 
 def own_host(master: str, given: str = "") -> str:
-    """The address at which the workers of *master* reach this process, *given* where the user knows it better.
+    """Return the address at which the workers of *master* reach this process; *given* takes precedence.
 
-    Empty for a local master, which needs none.
+    Return an empty text for a local master, which needs no address.
     """
     if is_local(master):
         return ""
@@ -57,23 +57,23 @@ def own_host(master: str, given: str = "") -> str:
     if given:
         return given
     url = urlsplit(master.removeprefix("k8s://"))
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
-        # No packet is sent: the system chooses the address that this route would have.
-        way.connect((url.hostname or "192.0.2.1", url.port or 443))
-        return str(way.getsockname()[0])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as route:
+        # No packet is sent: the system only chooses the route, and with it the address.
+        route.connect((url.hostname or "192.0.2.1", url.port or 443))
+        return str(route.getsockname()[0])
 
 
 def secrets_of(master: str) -> dict[str, str]:
-    """The options by which a cluster of `exop-spark cluster up` knows its owner; none for others."""
+    """Return the options with the secret of a cluster of `exop-spark cluster up`; none for others."""
     secret = secret_of(master)
     return {"spark.authenticate": "true", "spark.authenticate.secret": secret} if secret else {}
 
 
 def check_reachable(master: str) -> None:
-    """Check that a process listens at the address of the master: Spark itself would try for minutes.
+    """Check that a process listens at the address of the master; Spark would try to connect for minutes.
 
     Raises:
-        MasterRefused: nobody does.
+        MasterRefused: no process listens there.
     """
     if not master.startswith(("spark://", "sc://")):
         return
@@ -88,14 +88,14 @@ def check_reachable(master: str) -> None:
         except (OSError, ValueError) as problem:
             problems.append(str(problem))
     cure = "`exop-spark cluster status` shows what runs on this machine, `exop-spark cluster up` starts a cluster"
-    raise MasterRefused(master=master, problem=f"nobody answers there ({problems[-1]})", cure=cure)
+    raise MasterRefused(master=master, problem=f"it does not answer ({problems[-1]})", cure=cure)
 
 
 def check_encrypted(master: str, setting: Callable[[str, str], Any]) -> None:
-    """Insist on encryption where rows, and the tickets by which they are read, leave this machine.
+    """Check that Spark encrypts its messages if the cluster is not on this machine: they contain rows and tickets.
 
     Raises:
-        MasterRefused: Spark is set up to send them for all to read.
+        MasterRefused: it does not.
     """
     if is_on_loopback(master):
         return
@@ -113,10 +113,10 @@ def check_encrypted(master: str, setting: Callable[[str, str], Any]) -> None:
 
 
 def check_workers(master: str, context: SparkContext) -> None:
-    """Run one task on the cluster, which shows that its Python can do the work.
+    """Check the Python of the workers by a task on the cluster.
 
     Raises:
-        MasterRefused: no executor comes, or it lacks a module, or has another version of Python or Spark.
+        MasterRefused: there is no executor, or its Python lacks a module, or it has another version of Python or Spark.
     """
     from pyspark import cloudpickle
 
@@ -128,7 +128,7 @@ def check_workers(master: str, context: SparkContext) -> None:
     def run() -> None:
         try:
             found.extend(context.parallelize([0], 1).map(probe.versions).collect())
-        except Exception as error:  # noqa: BLE001 - told by the caller, in its own words
+        except Exception as error:  # noqa: BLE001 - reported by the caller
             found.append(error)
 
     task = threading.Thread(target=run, name="exop-spark probe", daemon=True)

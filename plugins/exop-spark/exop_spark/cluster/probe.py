@@ -1,16 +1,16 @@
-"""A worker reports its versions. Pickled by value: standard library only."""
+"""The task that reports the versions of a worker. Pickled by value, so that it needs the standard library only."""
 
 from __future__ import annotations
 
 import sys
 from importlib.metadata import PackageNotFoundError, version
 
-#: What a task needs. Spark compares the versions of Python itself.
+#: The libraries that a task needs. The versions of Python are compared by Spark.
 NEEDED = ("pyspark", "pyarrow", "pandas")
 
 
 def versions(_: object) -> dict[str, str]:
-    """Return the interpreter, and the version of each library that a task needs; empty for one that is missing."""
+    """Return the path of the interpreter, and the version of each library; an empty text for a missing one."""
     found = {"python": sys.executable}
     for name in NEEDED:
         try:
@@ -21,7 +21,7 @@ def versions(_: object) -> dict[str, str]:
 
 
 def difference(here: dict[str, str], there: dict[str, str]) -> str:
-    """Say what keeps a worker from doing the work; nothing if nothing does. Only Spark has to be the same."""
+    """Return why a worker cannot run the tasks, or an empty text. Only the version of Spark has to be the same."""
     missing = [name for name in NEEDED if not there[name]]
     if missing:
         return f"{there['python']} there has no {', '.join(missing)}"

@@ -1,4 +1,4 @@
-"""The processes of a cluster: daemons, recognized later by their command line, stopped with their children."""
+"""The processes of a cluster: started, recognized later by their command line, and stopped with their children."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-#: The system property that marks the processes of a cluster: a process number alone may belong to another one by now.
+#: The system property that identifies a process of a cluster: by now, its process number may belong to another one.
 _MARK: Final = "-Dexop.cluster="
-_GLANCE: Final = 0.05
+_POLL: Final = 0.05
 #: The part of a line that an error quotes, in characters.
 _QUOTED: Final = 600
-#: How a line begins that says why a process of Java's ended.
+#: The beginning of a line with the reason for which a Java process has ended.
 _REASON: Final = re.compile(r"^(Caused by: |Exception in |Error: |[\w.$]+(Exception|Error)\b)|\bERROR\b")
-#: What this process has started, whose results it asks for: an ended child would remain in the table of processes.
+#: The processes that this process has started; their exit codes are read, so that ended ones do not remain zombies.
 _STARTED: Final[list[subprocess.Popen[bytes]]] = []
 
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
-    """One process: its role (`master`, `worker-1`, `connect`), number, address and log."""
+    """A process: its role (`master`, `worker-1`, `connect`), number, address, and log."""
 
     role: str
     pid: int
@@ -35,19 +35,19 @@ class Daemon:
     log: str
 
     def alive(self, directory: Path) -> bool:
-        """Whether this process of the cluster in *directory* still runs."""
+        """Return whether this process of the cluster in *directory* runs."""
         return mark(directory, self.role) in _arguments(self.pid)
 
 
 def mark(directory: Path, role: str) -> str:
-    """The argument of the Java virtual machine by which a process is recognized."""
+    """Return the argument of the Java virtual machine by which a process is recognized."""
     return f"{_MARK}{directory}/{role}"
 
 
 def start(
     role: str, command: Sequence[str], *, url: str, environment: Mapping[str, str], directory: Path, log: Path
 ) -> Daemon:
-    """Start a process that outlives this one, in a session of its own, with its output in *log*."""
+    """Start a process in a new session, so that it outlives this one, with its output in *log*."""
     with log.open("ab") as output:
         process = subprocess.Popen(
             command,
@@ -63,13 +63,13 @@ def start(
 
 
 def stop(daemons: Sequence[Daemon], directory: Path, grace: float = 10.0) -> None:
-    """Ask the processes to end, wait, and kill those that do not, each with all of its process group."""
+    """Terminate the processes, wait *grace* seconds, and kill the remaining ones, each with its process group."""
     running = [one for one in daemons if one.alive(directory)]
     for one in running:
         _signalled(one, signal.SIGTERM)
     wait_for(lambda: not any(one.alive(directory) for one in running), grace)
     for one in running:
-        # Executors are in the group of their worker, and may need longer than it.
+        # Executors are in the group of their worker, and may run longer than the worker.
         _signalled(one, signal.SIGKILL)
 
 
@@ -81,12 +81,12 @@ def wait_for(condition: Callable[[], bool], timeout: float) -> bool:
             return False
         for child in _STARTED:
             child.poll()
-        time.sleep(_GLANCE)
+        time.sleep(_POLL)
     return True
 
 
 def free_port(wanted: int = 0) -> int:
-    """Return a free port of the loopback: the one that is wanted, if it is free."""
+    """Return a free port of the loopback: *wanted*, if it is free."""
     with socket.socket() as one:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -96,8 +96,8 @@ def free_port(wanted: int = 0) -> int:
         return int(one.getsockname()[1])
 
 
-def last_words(log: str) -> str:
-    """The last reason that a log gives, or its last line."""
+def reason_in_log(log: str) -> str:
+    """Return the last line of a log that gives a reason, otherwise its last line."""
     try:
         lines = [line for line in Path(log).read_text(errors="replace").splitlines() if line.strip()]
     except OSError:
@@ -112,7 +112,7 @@ def _signalled(one: Daemon, number: signal.Signals) -> None:
 
 
 def _arguments(pid: int) -> str:
-    """Return the command line of a process; empty when there is none, or it has ended and was not waited for."""
+    """Return the command line of a process; empty if it has ended, or is a zombie."""
     path = Path(f"/proc/{pid}/cmdline")
     if Path("/proc/self/cmdline").exists():
         try:

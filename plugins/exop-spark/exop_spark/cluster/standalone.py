@@ -1,7 +1,7 @@
-"""A standalone Spark cluster on the loopback: started, looked at, made larger and ended.
+"""`Cluster`: a standalone Spark cluster on the loopback.
 
-Its processes are found again by the file `cluster.json` in a directory of the user's own. Who talks to them has to
-know the secret in that file; a platform of the same user reads it there (`secrets_of`).
+The file `cluster.json`, in a private directory of the user, lists its processes, and contains the secret that all
+clients need; platforms of the same user read it there (`secret_of`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from exop.remoting.transport.rundir import private_directory
 from ..errors import ClusterError
 from ..java import find_java, java_home
 from ..settings import JAVA_OPTIONS, connect_server_options
-from .process import Daemon, free_port, last_words, mark, start, stop, wait_for
+from .process import Daemon, free_port, mark, reason_in_log, start, stop, wait_for
 
 DEFAULT_NAME: Final = "default"
 _FILE: Final = "cluster.json"
@@ -35,9 +35,9 @@ _LOOPBACK: Final = "127.0.0.1"
 _MASTER: Final = "org.apache.spark.deploy.master.Master"
 _WORKER: Final = "org.apache.spark.deploy.worker.Worker"
 _CONNECT: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
-#: Longest time until a process is ready, in seconds.
+#: The maximum time until a process is ready, in seconds.
 _START: Final = 180.0
-#: Heap of a master, of a worker itself (executors have their own), and of a Connect server, which plans queries.
+#: The heap of a master, of a worker (executors have their own), and of a Connect server, which plans queries.
 _MEMORY: Final = {"master": "256m", "worker": "256m", "connect": "1g"}
 _LOGGING: Final = """rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr
@@ -62,7 +62,7 @@ class Worker:
             raise ClusterError(name="", problem=f"{self.memory!r} is no memory", cure="write 512m or 2g, for example")
 
     def arguments(self) -> list[str]:
-        """The arguments of the worker."""
+        """Return the arguments of the worker."""
         size, unit = int(self.memory[:-1]), self.memory[-1]
         return ["--cores", str(self.cores * self.shares), "--memory", f"{size * self.shares}{unit}"]
 
@@ -72,11 +72,11 @@ class Status:
     """The processes of a cluster.
 
     Attributes:
-        master: Its URL, `spark://…`; empty when no cluster runs.
-        connect: The URL of its Connect server, `sc://…`; empty when it has none.
-        workers: The number of workers that are registered.
-        cores: The number of cores that they offer, and how many are used.
-        lost: The roles of processes that were started and run no longer.
+        master: The URL of the master, `spark://…`; empty if no cluster runs.
+        connect: The URL of the Connect server, `sc://…`; empty if there is none.
+        workers: The number of registered workers.
+        cores, cores_used: The number of their cores, and of those in use.
+        lost: The roles of processes that were started and have ended.
     """
 
     name: str
@@ -90,12 +90,12 @@ class Status:
     directory: str = ""
 
     def facts(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the status as plain data."""
         return asdict(self)
 
 
 class Cluster:
-    """The cluster called *name* of this user, running or not."""
+    """The cluster *name* of this user, whether it runs or not."""
 
     def __init__(self, name: str = DEFAULT_NAME) -> None:
         if not name.replace("-", "").replace("_", "").isalnum():
@@ -108,9 +108,9 @@ class Cluster:
         self._daemons: list[Daemon] = []
 
     def up(self, workers: int, offer: Worker, *, connect: bool = False, port: int = 0) -> Status:
-        """Start a master and *workers* workers, or what is missing of them, and with *connect* a Connect server.
+        """Start a master, *workers* workers and, with *connect*, a Connect server; those that run already remain.
 
-        A new master listens at *port* if that is free. A Connect server that is started again has its port of before.
+        A new master listens at *port* if it is free. A Connect server that is started again uses its former port.
 
         Raises:
             JavaMissing: no Java.
@@ -134,7 +134,7 @@ class Cluster:
         return self.status()
 
     def add_worker(self) -> Status:
-        """Start one worker more, like the others.
+        """Start another worker like the others.
 
         Raises:
             ClusterError: no cluster runs, or the worker did not start.
@@ -150,7 +150,7 @@ class Cluster:
         return self.status()
 
     def down(self) -> Status:
-        """End all processes and remove their files; the state before. Not an error when nothing runs."""
+        """End all processes, and remove their files; return the status before. It is no error if no process runs."""
         before = self.status()
         with self._changed():
             self._down()
@@ -177,7 +177,7 @@ class Cluster:
         )
 
     def secret(self, url: str) -> str:
-        """The secret of this cluster if *url* is its master or its Connect server, else nothing."""
+        """Return the secret of this cluster if *url* is its master or its Connect server; otherwise an empty text."""
         self._read()
         return self._secret if any(one.url == url for one in self._daemons) else ""
 
@@ -189,7 +189,7 @@ class Cluster:
         lines = {
             "spark.authenticate": "true",
             "spark.authenticate.secret": self._secret,
-            # It would run programs for everybody, at a fixed port.
+            # It would run programs of any user, at a fixed port.
             "spark.master.rest.enabled": "false",
             "spark.ui.killEnabled": "false",
         }
@@ -238,7 +238,7 @@ class Cluster:
             "SPARK_LOCAL_IP": _LOOPBACK,
             "SPARK_LOCAL_DIRS": str(self.directory / "scratch"),
             "SPARK_DAEMON_MEMORY": _MEMORY[role.partition("-")[0]],
-            # A port that was taken meanwhile is an error, not a reason to listen at another one.
+            # If the port was taken meanwhile, starting fails, because clients would not find another one.
             "SPARK_DAEMON_JAVA_OPTS": f"{mark(self.directory, role)} -Dspark.port.maxRetries=0",
             "SPARK_SUBMIT_OPTS": mark(self.directory, role),
         }
@@ -249,27 +249,27 @@ class Cluster:
         self._write()
 
     def _registered(self) -> None:
-        """Return when the master knows all workers."""
+        """Wait until all workers are registered at the master."""
         for one in filter(_is_worker, self._daemons):
             self._await(one.role, lambda url=one.url: url in self._workers())
 
     def _workers(self) -> dict[str, dict[str, Any]]:
-        """The workers that the master knows, by their addresses."""
+        """Return the workers that are registered at the master, by their addresses."""
         found = self._asked().get("workers", [])
         return {f"{one['host']}:{one['port']}": one for one in found if one["state"] == "ALIVE"}
 
     def _await(self, role: str, condition: Any) -> None:
         daemon = next(one for one in self._daemons if one.role == role)
-        # The script that starts Java does not have the mark: it is alive until it has left the table of processes.
+        # The script that starts Java does not have the mark, so that `Daemon.alive` does not recognize it.
         if wait_for(lambda: condition() or not _exists(daemon.pid), _START) and condition():
             return
-        problem = f"its {role} did not start ({last_words(daemon.log)})"
+        problem = f"its {role} did not start ({reason_in_log(daemon.log)})"
         raise ClusterError(name=self.name, problem=problem, cure=f"see {daemon.log}")
 
     def _asked(self) -> dict[str, Any]:
-        """Return the status that the master reports; nothing while it does not answer."""
+        """Return the status that the master reports; it is empty while the master does not answer."""
         try:
-            # No proxy of the environment has a say in the loopback.
+            # Proxies of the environment do not apply to the loopback.
             opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
             with opener.open(f"{self._web}/json/", timeout=10) as answer:
                 found: dict[str, Any] = json.load(answer)
@@ -284,7 +284,7 @@ class Cluster:
         return next(one.url for one in self._daemons if one.role == role)
 
     def _forget_lost(self) -> None:
-        """Forget the processes that have ended; executors end with their worker."""
+        """Remove the processes that have ended from the list; executors end with their worker."""
         self._daemons = [one for one in self._daemons if one.alive(self.directory)]
 
     def _down(self) -> None:
@@ -297,7 +297,7 @@ class Cluster:
 
     @contextmanager
     def _undone_on_failure(self) -> Iterator[None]:
-        """End what was started, when something of it does not start; the logs stay."""
+        """End all processes that were started in the block if it fails; the logs remain."""
         before = list(self._daemons)
         try:
             yield
@@ -309,7 +309,7 @@ class Cluster:
 
     @contextmanager
     def _changed(self) -> Iterator[None]:
-        """Let one process at a time change the cluster."""
+        """Hold the lock of the cluster, and read its file, while the block changes it."""
         import fcntl
 
         with (self.directory / "lock").open("w") as lock:
@@ -337,7 +337,7 @@ class Cluster:
 
 
 def secret_of(url: str) -> str:
-    """The secret of the cluster of this user that has *url*; nothing for all others."""
+    """Return the secret of the cluster of this user with this URL; an empty text for all others."""
     root = _root()
     for path in root.glob(f"*/{_FILE}"):
         found = Cluster(path.parent.name).secret(url)
@@ -352,7 +352,7 @@ def _root() -> Path:
 
 
 def _without_spark(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment without what would set up another Spark."""
+    """Return the environment without the variables that configure another Spark."""
     return {name: value for name, value in environment.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
 
 

@@ -15,15 +15,13 @@ from .window_time import WindowTime, moment
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ..session.engine import Engine
+    from ..session.engine import Spark
 
 #: The least of all moments in microseconds.
 _LEAST: Final = -(1 << 63)
 
 
-def input_frame(
-    session: SparkSession, engine: Engine, feed: Feed, key: str, *, delay: str, numbered: bool
-) -> DataFrame:
+def input_frame(session: SparkSession, engine: Spark, feed: Feed, key: str, *, delay: str, numbered: bool) -> DataFrame:
     """Return *feed* as a streaming DataFrame, with its timestamp column and watermark if it has an event time."""
     from pyspark.sql.functions import expr
     from pyspark.sql.pandas.types import from_arrow_schema

@@ -1,4 +1,4 @@
-"""Spark behind a Connect server: the same queries, with neither Java nor a driver in this process."""
+"""`ConnectSpark`: the same queries on a Spark Connect server; this process has neither Java nor the driver."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from ..cluster.standalone import secret_of
 from ..errors import MasterRefused, QueryRefused
 from ..feed.server import Output
 from ..storage.folders import Folder, local_path
-from .engine import Engine
+from .engine import Spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from ..plan import Plan
 
-#: By it pyspark's functions know that the frames of this process are remote.
+#: The environment variable that lets pyspark's functions make expressions for a server.
 _REMOTE: Final = "SPARK_CONNECT_MODE_ENABLED"
-#: How often a call is repeated when the server does not answer: for some seconds, not the ten minutes of the default.
+#: The number of attempts if the server does not answer: they take some seconds; those by default take ten minutes.
 _RETRIES: Final = 5
 
 
-class ConnectEngine(Engine):
-    """A Connect server, and the server of the feeds.
+class ConnectSpark(Spark):
+    """A session on a Connect server, and the server of the feeds.
 
-    The functions of `foreachBatch` run on the server. They send their rows to this process, which puts them out and
-    answers; then Spark commits the batch.
+    The functions of `foreachBatch` run on the Connect server. They send the rows of a batch to this process, which
+    emits them and answers; then Spark commits the batch.
     """
 
     @property
     def alive(self) -> bool:
-        """Tell whether the server has answered until now."""
+        """Whether the server has answered the last question of `answers`."""
         return not self._lost
 
     def answers(self) -> bool:
-        """Ask the server whether it is there."""
+        """Return whether the server accepts a connection; if it does not, it is regarded as lost from now on."""
         try:
             check_reachable(self.master)
         except MasterRefused:
@@ -49,11 +49,11 @@ class ConnectEngine(Engine):
 
     @contextmanager
     def building(self, session: SparkSession) -> Iterator[None]:
-        """Do nothing: the client notes the lines by itself."""
+        """Do nothing: the client records the lines without help."""
         yield
 
     def session(self) -> SparkSession:
-        """Return a new session on the server, with settings of its own."""
+        """Return a new session on the server, with its own settings."""
         from pyspark.sql.connect.client.retries import DefaultPolicy
         from pyspark.sql.connect.session import SparkSession as RemoteSession
 
@@ -69,12 +69,12 @@ class ConnectEngine(Engine):
         return session  # type: ignore[no-any-return]
 
     def release(self, session: SparkSession) -> None:
-        """End a session on the server, whose query has ended."""
+        """End a session on the server."""
         if self.alive:
             session.stop()
 
     def deliver(self, frame: DataFrame, plan: Plan, checkpoint: str, put_out: Output) -> tuple[Any, str]:
-        """Return a writer whose batches arrive at *put_out*, and the key by which the server of the feeds knows it."""
+        """Return a writer whose batches are passed to *put_out*, and the key of this output at our server."""
         from . import sending
 
         if plan.stage:
@@ -84,13 +84,13 @@ class ConnectEngine(Engine):
         return frame.writeStream.foreachBatch(sending.sender(self.server.options(key), offsets)), key
 
     def check_streams(self, session: SparkSession, frame: DataFrame, mode: str) -> None:
-        """Nothing can be asked: the server checks whether a query can stream when it starts."""
+        """Check nothing: the server checks whether a query can stream when the query starts."""
 
     def folder(self, uri: str) -> Folder:
         """Return the folder at a URI of this machine.
 
         Raises:
-            MasterRefused: it is elsewhere: only the server could look into it.
+            MasterRefused: the folder is on another file system, which only the server can read.
         """
         path = local_path(uri)
         if path is None:
@@ -132,9 +132,9 @@ class ConnectEngine(Engine):
 
 
 def _with_token(master: str) -> str:
-    """The URL with the token of a server that this user has started here."""
+    """Return the URL, with the token if the server was started by `exop-spark cluster up` of this user."""
     secret = secret_of(master.rstrip("/"))
     if not secret:
         return master
-    # The client sends a token without encryption to this name alone.
+    # The client sends a token without encryption only to this name.
     return f"sc://localhost:{urlsplit(master).port}/;token={secret}"

@@ -1,4 +1,4 @@
-"""The one Spark of this process: started with the first slet that needs it, stopped with the last."""
+"""`Spark`: the Spark of this process, started with the first slet that needs it, stopped with the last one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ..plan import Plan
 
 
-class Engine:
+class Spark:
     """The Java process, the Spark context in it, and the server of the feeds; shared by all queries."""
 
     def __init__(self, master: str) -> None:
@@ -54,29 +54,29 @@ class Engine:
 
     @property
     def alive(self) -> bool:
-        """Tell whether the Java process is there."""
+        """Whether the Java process runs."""
         from pyspark import SparkContext
 
         process = getattr(SparkContext._gateway, "proc", None)
         return not self._lost and (process is None or process.poll() is None)
 
     def answers(self) -> bool:
-        """Ask the Java process whether it is there; one that does not answer is given up, and made sure to be gone."""
+        """Return whether the Java process answers; one that does not is killed, and regarded as lost from now on."""
         from pyspark import SparkContext
 
         gateway: Any = SparkContext._gateway
         try:
             gateway.jvm.java.lang.System.nanoTime()
-        except Exception:  # noqa: BLE001 - whatever py4j raises, it was no answer
+        except Exception:  # noqa: BLE001 - any exception of py4j means that there was no answer
             self._lost = True
             gateway.proc.kill()
         return not self._lost
 
     def session(self) -> SparkSession:
-        """Return a new session: views and settings of its own, on the common context."""
+        """Return a new session, with its own views and settings, in the common context."""
         from ..feed.source import FeedSource
 
-        # pyspark keeps the latest session in class attributes: one thread at a time.
+        # pyspark stores the latest session in class attributes: one thread at a time.
         with self._lock:
             session = self._session.newSession()
             session.dataSource.register(FeedSource)
@@ -84,7 +84,7 @@ class Engine:
 
     @contextmanager
     def building(self, session: SparkSession) -> Iterator[None]:
-        """Let pyspark note the lines of a query function, which are the place of an error, in this thread."""
+        """Let pyspark record the lines of a query function while the block runs; errors name them."""
         from pyspark.errors import utils
         from pyspark.sql import SparkSession
 
@@ -92,7 +92,7 @@ class Engine:
         sessions: Any = SparkSession._get_j_spark_session_class(jvm)
         before = sessions.getActiveSession()
         sessions.setActiveSession(session._jsparkSession)
-        # The process never notes them if its first query found no active session.
+        # Otherwise pyspark never records them in a process whose first query found no active session.
         utils._enable_debugging_cache = True  # type: ignore[assignment]
         try:
             yield
@@ -103,24 +103,27 @@ class Engine:
                 sessions.clearActiveSession()
 
     def release(self, session: SparkSession) -> None:
-        """Let go of a session whose query has ended: nothing of it is left."""
+        """Release a session whose query has ended; in this process it has no resources."""
 
     def deliver(self, frame: DataFrame, plan: Plan, checkpoint: str, put_out: Output) -> tuple[Any, str]:
-        """Return a writer whose batches arrive at *put_out*, and the key of that at the server of the feeds, if any."""
+        """Return a writer whose batches are passed to *put_out*, and the key of this output at the server of the feeds.
+
+        In this process, there is no such key, and the rows are a DataFrame.
+        """
         return frame.writeStream.foreachBatch(lambda rows, batch: put_out(batch, rows, None)), ""
 
     def check_streams(self, session: SparkSession, frame: DataFrame, mode: str) -> None:
-        """Let Spark check what it checks when a query starts: whether it can stream in this mode."""
+        """Let Spark check whether a query can stream in this output mode, as it does when a query starts."""
         jvm: Any = session._jvm
         output = jvm.org.apache.spark.sql.catalyst.streaming.InternalOutputModes.apply(mode)
         plan = frame._jdf.queryExecution().analyzed()
         jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, output)
 
     def checkpoint(self, place: str = "") -> Folder:
-        """Return a new folder for the checkpoint of a query: in *place* if that is given, otherwise in memory.
+        """Return a new folder for the checkpoint of a query, in *place* or, if it is empty, in memory.
 
         Raises:
-            MasterRefused: none is given, and executors on other hosts have to reach it.
+            MasterRefused: *place* is empty, and the executors are on other hosts.
         """
         if not place:
             if not is_on_loopback(self.master):
@@ -135,7 +138,7 @@ class Engine:
         return Path(tempfile.mkdtemp(prefix="checkpoint-", dir=path))
 
     def folder(self, uri: str) -> Folder:
-        """Return the folder at a URI; if it is not on this machine, by Hadoop's clients."""
+        """Return the folder at a URI; other file systems than that of this machine are reached by Hadoop's clients."""
         path = local_path(uri)
         if path is not None:
             return path
@@ -143,7 +146,7 @@ class Engine:
         return RemotePath(uri, context._jvm, context._jsc.hadoopConfiguration())
 
     def close(self) -> None:
-        """Stop the context and the feeds; the Java process stays for the next engine and ends with this process."""
+        """Stop the context and the feeds. The Java process remains for the next context, and ends with this process."""
         self._opened.close()
 
     @contextmanager
@@ -168,7 +171,7 @@ class Engine:
 
     @staticmethod
     def _by_value() -> None:
-        """Let the workers have what runs there without ExoP being installed."""
+        """Let Spark send the modules that run in its workers, in which ExoP need not be installed."""
         from pyspark import cloudpickle
 
         from ..feed import source, wire
@@ -179,23 +182,23 @@ class Engine:
 
 
 class Lease:
-    """A share in the engine; `release` it once."""
+    """A share in the Spark of this process."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Spark) -> None:
         self.engine = engine
         self.released = False
 
     def release(self) -> None:
-        """Give the share back; the last one stops the engine."""
+        """Return the share; the last one stops Spark. A second call does nothing."""
         _SHARED.give_back(self)
 
 
 class _Shared:
-    """The engine of this process and how many have a share in it."""
+    """The Spark of this process, and the number of its shares."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._engine: Engine | None = None
+        self._engine: Spark | None = None
         self._shares = 0
 
     def take(self, master: str) -> Lease:
@@ -203,7 +206,7 @@ class _Shared:
             if self._engine is not None and not self._engine.alive:
                 self.drop()
             if self._engine is None:
-                self._engine = _engine(master)
+                self._engine = _spark(master)
             elif self._engine.master != master:
                 raise MasterRefused(
                     master=master,
@@ -215,7 +218,7 @@ class _Shared:
 
     def give_back(self, share: Lease) -> None:
         with self._lock:
-            # A share in an engine that was lost, and perhaps replaced, counts no more.
+            # Shares in a Spark that was lost, and perhaps replaced, no longer count.
             if share.released or share.engine is not self._engine:
                 return
             share.released = True
@@ -230,16 +233,16 @@ class _Shared:
                 engine.close()
 
 
-def _engine(master: str) -> Engine:
+def _spark(master: str) -> Spark:
     if not master.startswith("sc://"):
-        return Engine(master)
-    from .connect import ConnectEngine
+        return Spark(master)
+    from .connect import ConnectSpark
 
-    return ConnectEngine(master)
+    return ConnectSpark(master)
 
 
 _SHARED = _Shared()
-#: A process that ends without closing its platform leaves no files behind.
+#: Also if a process ends without closing its platform, no files remain.
 atexit.register(_SHARED.drop)
 
 
@@ -247,7 +250,7 @@ def lease(master: str = settings.DEFAULT_MASTER) -> Lease:
     """Take a share in the Spark of this process; the first one starts it.
 
     Raises:
-        MasterRefused: the master cannot be used, or is another one than that of the slets that are open.
-        JavaMissing: no Java.
+        MasterRefused: the master cannot be used, or is not that of the slets that are open.
+        JavaMissing: there is no suitable Java.
     """
     return _SHARED.take(master)

@@ -1,4 +1,4 @@
-"""Starting the Java process that Spark runs in, and the context in it."""
+"""Starts the Java process of Spark, and the context in it."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _log = logging.getLogger(__name__)
 
 
 def started(options: dict[str, str]) -> SparkContext:
-    """Start a context with these options. A Java process that is there already is used again.
+    """Start a context with these options, in the Java process of an earlier context if there is one.
 
     Raises:
-        JavaMissing: no Java.
+        JavaMissing: there is no suitable Java.
         SparkError: this process has another Spark context, or Java did not start.
     """
     from pyspark import SparkConf, SparkContext
@@ -36,7 +36,7 @@ def started(options: dict[str, str]) -> SparkContext:
         raise SparkError(
             "this process has a Spark context that is not ExoP's; stop it, or run the platform in a process of its own"
         )
-    # Workers on other hosts may have their Python elsewhere; then the user says where.
+    # Workers on other hosts may have their Python at another path, which the user has set.
     python = os.environ.get("PYSPARK_PYTHON", sys.executable)
     with _environment(PYSPARK_PYTHON=python, PYSPARK_DRIVER_PYTHON=sys.executable):
         gateway = SparkContext._gateway or _gateway(options)
@@ -46,14 +46,14 @@ def started(options: dict[str, str]) -> SparkContext:
     return context
 
 
-def last_words(directory: Path, most: int = 800) -> str:
-    """Return the last lines of a Java process's log."""
+def end_of_log(directory: Path, most: int = 800) -> str:
+    """Return the last characters of the log of a Java process."""
     log = directory / settings.LOG
     return (log.read_text(errors="replace")[-most:].strip() if log.exists() else "") or "it left no log"
 
 
 def forget_gateway() -> None:
-    """Let pyspark start a new Java process: its own records name one that is dead."""
+    """Let pyspark start a new Java process instead of the lost one, to which its class attributes refer."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -64,7 +64,7 @@ def forget_gateway() -> None:
 
 
 def _gateway(options: dict[str, str]) -> Any:
-    """Start a Java process; its log is kept as long as this process."""
+    """Start a Java process; its log remains until the end of this process."""
     from pyspark import SparkConf
     from pyspark.java_gateway import launch_gateway
 
@@ -78,11 +78,11 @@ def _gateway(options: dict[str, str]) -> Any:
         try:
             return launch_gateway(configuration, {"stderr": log, "stdout": log})  # type: ignore[no-untyped-call]
         except Exception as error:
-            raise SparkError(f"the Java process of Spark did not start: {last_words(scratch.path)}") from error
+            raise SparkError(f"the Java process of Spark did not start: {end_of_log(scratch.path)}") from error
 
 
 def _quieten(context: Any) -> None:
-    """Keep pyspark from printing what our errors say, and what the end of the Java process makes obvious."""
+    """Suppress messages of pyspark that repeat our errors, or follow from the end of the Java process."""
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     server = getattr(context, "_accumulatorServer", None)
@@ -92,7 +92,7 @@ def _quieten(context: Any) -> None:
 
 @contextmanager
 def _environment(**values: str) -> Iterator[None]:
-    """Set environment variables for what is started meanwhile."""
+    """Set environment variables for the processes that are started in the block."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

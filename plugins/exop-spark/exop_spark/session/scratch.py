@@ -1,4 +1,4 @@
-"""Directories that last as long as the process: made for it alone, removed with it, swept up if it was killed."""
+"""`Scratch`: a directory for the lifetime of the process; the next process removes that of a killed one."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from typing import IO, Final
 
 PREFIX: Final = "exop-spark-"
 _LOCK: Final = "lock"
-#: Memory as a directory: what is written to disk in every micro-batch costs nothing there.
+#: A file system in memory, where the many small writes of each micro-batch are cheap.
 MEMORY: Final = Path("/dev/shm")
 
 
 class Scratch:
-    """A directory of this process's own under *place*.
+    """A directory of this process in *place*.
 
-    It is locked while the process lives. A process that is killed leaves it behind, unlocked: the next one that makes
-    such a directory at the same place removes it.
+    The process holds a lock on it. When the process was killed, the directory remains without a lock; the next process
+    that makes such a directory in *place* removes it.
     """
 
     def __init__(self, place: Path) -> None:
         sweep(place)
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
-        # Locked before it has the name that others look for: nobody sees it unlocked.
+        # The lock file gets the name for which `sweep` looks only when it is locked.
         self._lock: IO[bytes] | None = (self.path / "locking").open("wb")
         _locked(self._lock)
         (self.path / "locking").rename(self.path / _LOCK)
 
     def new(self, name: str) -> Path:
-        """Return a new directory in it, named after *name*."""
+        """Return a new directory in this one, whose name begins with *name*."""
         return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.path))
 
     def close(self) -> None:
-        """Remove it and all that is in it."""
+        """Remove the directory and its contents."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self._lock is not None:
             self._lock.close()
@@ -42,25 +42,25 @@ class Scratch:
 
 
 def memory() -> Path:
-    """Where scratch files are fastest: in memory, or where temporary files go."""
+    """Return the fastest place for scratch files: a file system in memory, or the folder of temporary files."""
     return MEMORY if os.access(MEMORY, os.W_OK) else Path(tempfile.gettempdir())
 
 
 def sweep(place: Path) -> None:
-    """Remove the directories at *place* whose processes are gone; those of others, or in use, are left alone."""
+    """Remove the directories in *place* whose processes have ended, except those of other users."""
     for left in place.glob(f"{PREFIX}*/{_LOCK}"):
         try:
             with left.open("rb+") as lock:
                 if _locked(lock):
                     shutil.rmtree(left.parent, ignore_errors=True)
         except OSError:
-            continue  # somebody else's, or swept up by somebody else just now
+            continue  # it belongs to another user, or another process has just removed it
 
 
 def _locked(lock: IO[bytes]) -> bool:
-    """Lock an open file; `False` if another process has it, or where files cannot be locked."""
+    """Lock an open file; return `False` if another process holds the lock, or the system has no such locks."""
     try:
-        import fcntl  # not everywhere; without it nothing is swept
+        import fcntl  # not on all systems; without it, `sweep` removes nothing
     except ImportError:  # pragma: no cover
         return False
     try:

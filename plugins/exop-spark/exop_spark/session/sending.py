@@ -1,6 +1,7 @@
-"""The function that a Connect server runs for each micro-batch: it sends the rows to the platform, with the number.
+"""The function that a Connect server calls with each micro-batch: it sends the rows to the platform.
 
-Pickled by value together with `wire`: it runs in a process of the server, which needs pyspark and pyarrow, not ExoP.
+This module is pickled by value together with `wire`: it runs in a process of the server, which needs pyspark and
+pyarrow, but not ExoP.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ def sender(options: dict[str, str], offsets: str) -> Callable[[Any, int], None]:
     """Return the function for `foreachBatch`.
 
     Args:
-        options: What a reader of the platform's feeds needs to know, with the key of the output.
-        offsets: The URI of the folder in which Spark notes, before each batch, its watermark; empty if nobody asks.
+        options: The options of `FeedServer.options` for the key of the output.
+        offsets: The URI of the folder to which Spark writes the watermark of each batch; empty if it is not needed.
     """
 
     def send(frame: Any, batch: int) -> None:
@@ -38,7 +39,7 @@ def sender(options: dict[str, str], offsets: str) -> Callable[[Any, int], None]:
 
 
 def _watermark(frame: Any, uri: str) -> int:
-    """The watermark of a batch, in milliseconds, from Spark's note: lines with a version, the metadata, the offsets."""
+    """Return the watermark of a batch, in milliseconds, from Spark's file: a version, the metadata, the offsets."""
     url = urlsplit(uri)
     if url.scheme == "file":
         with open(unquote(url.path), encoding="utf-8") as file:

@@ -9,7 +9,7 @@ import pytest
 from exop_spark import java
 from exop_spark.cluster import standalone
 from exop_spark.cluster.command import main
-from exop_spark.cluster.process import Daemon, free_port, last_words, mark, start, stop, wait_for
+from exop_spark.cluster.process import Daemon, free_port, mark, reason_in_log, start, stop, wait_for
 from exop_spark.cluster.standalone import Cluster, Worker, secret_of
 from exop_spark.errors import ClusterError, JavaMissing
 
@@ -117,8 +117,8 @@ def test_the_last_reason_in_a_log_is_quoted(home):
     """A stack trace says less than the line above it."""
     log = home / "log"
     log.write_text("starting\nCaused by: java.net.BindException: in use\n\tat here\n")
-    assert last_words(str(log)) == "Caused by: java.net.BindException: in use"
-    assert last_words(str(home / "none")) == "it left no log"
+    assert reason_in_log(str(log)) == "Caused by: java.net.BindException: in use"
+    assert reason_in_log(str(home / "none")) == "it left no log"
 
 
 @pytest.mark.parametrize(

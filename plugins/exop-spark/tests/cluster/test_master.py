@@ -16,9 +16,9 @@ def test_masters_that_can_be_used(master):
     check_master(master)
 
 
-def test_another_master_is_refused_with_those_there_are():
-    """A mistake is told before Java is started."""
-    with pytest.raises(MasterRefused, match=r"none that exop-spark knows; use local\[\*\].*spark://HOST:PORT"):
+def test_another_master_is_refused_and_the_error_names_the_possible_ones():
+    """A mistake is found before Java is started."""
+    with pytest.raises(MasterRefused, match=r"its form is not supported; use local\[\*\].*spark://HOST:PORT"):
         check_master("mesos://host")
 
 
@@ -29,7 +29,7 @@ def test_a_master_that_does_not_answer_is_refused_at_once():
         open_.bind(("127.0.0.1", 0))
         open_.listen()
         dead, alive = (one.getsockname()[1] for one in (silent, open_))
-        with pytest.raises(MasterRefused, match=r"nobody answers there .*exop-spark cluster up"):
+        with pytest.raises(MasterRefused, match=r"it does not answer .*exop-spark cluster up"):
             check_reachable(f"spark://127.0.0.1:{dead}")
         check_reachable(f"spark://127.0.0.1:{dead},127.0.0.1:{alive}")
         check_reachable("local[2]")
@@ -46,7 +46,7 @@ def test_a_master_that_does_not_answer_is_refused_at_once():
     ],
 )
 def test_a_cluster_on_the_loopback_is_reached_there(master, inside, host):
-    """Nobody outside is offered anything; for workers elsewhere the user may say where this host is."""
+    """No other host can connect there; for workers on other hosts, the user may give the address of this host."""
     assert (is_on_loopback(master), own_host(master, "192.0.2.1")) == (inside, host)
 
 
