@@ -191,11 +191,13 @@ def test_a_setting_that_cannot_be_is_refused(setting, value):
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_example_of_the_readme_runs(capsys):
-    """It prints what it says."""
-    program, printed = re.findall(r"```(?:python|text)\n(.*?)```", README, re.DOTALL)[:2]
-    exec(program, {"__name__": "readme"})
-    assert capsys.readouterr().out == printed
+def test_the_examples_of_the_readme_run(capsys):
+    """They print what they say."""
+    names: dict = {"__name__": "readme"}
+    programs, printed = (re.findall(rf"```{kind}\n(.*?)```", README, re.DOTALL) for kind in ("python", "text"))
+    for program, shown in zip(programs, printed, strict=True):
+        exec(program, names)
+        assert capsys.readouterr().out == shown
 
 
 def test_every_setting_is_explained():

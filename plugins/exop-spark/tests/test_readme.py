@@ -8,7 +8,6 @@ from exop_spark.slets.slet import SparkSlet
 
 from exop.engine.columns import schema_of
 from exop.model.meshes.mesh import Mesh
-from exop.model.slets.slet import spec_of
 from exop.runtime.catalog import known_slets
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
@@ -21,23 +20,18 @@ def snippet(language: str) -> str:
     return found.group(1)
 
 
-def test_the_first_examples_make_slets():
-    """They run as they stand."""
+def test_the_examples_print_what_they_say(spark, capsys):
+    """They run as they stand, one after the other."""
     names: dict = {"__name__": "readme"}
-    for text in re.findall(r"```python\n(.*?)```", README, re.DOTALL):
-        exec(text, names)
-        if "query(" in text:
-            assert [port.name for port in spec_of(names["means"]).inputs] == ["readings"]
+    printed = ""
+    for language, text in re.findall(r"```(python|text)\n(.*?)```", README, re.DOTALL):
+        if language == "text":
+            assert printed == text
+        else:
+            exec(text, names)
+            printed = capsys.readouterr().out
     assert names["sensors"].output("alarms").name == "alarms"
     assert names["pipeline"].nodes() == ["means"]
-
-
-def test_the_complete_example_prints_what_it_says(spark, capsys):
-    """It runs as it stands, behind the examples before it."""
-    names: dict = {"__name__": "readme"}
-    for text in re.findall(r"```python\n(.*?)```", README, re.DOTALL)[:3]:
-        exec(text, names)
-    assert capsys.readouterr().out == re.findall(r"```text\n(.*?)```", README, re.DOTALL)[0]
 
 
 def test_the_topology_names_a_slet_that_is_there():
