@@ -25,6 +25,7 @@ _LOCKED: Final = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "python_enable_replacements": "false",
+    "temp_directory": "",  # beyond its memory, a query fails instead of writing files
 }
 #: The view of the batch that arrives, and the prefix of tables with rows of windows that are not complete.
 _ARRIVING: Final = "_exop_arriving"

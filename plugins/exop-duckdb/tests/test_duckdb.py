@@ -134,12 +134,20 @@ def test_a_query_reaches_nothing_outside(query):
     assert local_of_the_host.num_rows == 1
 
 
-def test_memory_is_limited():
-    """The query fails, and the process lives."""
-    big = "SELECT len(list(range)) AS number FROM range(100_000_000)"
+LARGE = [
+    "SELECT len(list(range)) AS number FROM range(100_000_000)",
+    "SELECT count(*) AS number FROM (SELECT repeat('x', 100) || range AS s FROM range(1_000_000) ORDER BY s OFFSET 1)",
+]
+
+
+@pytest.mark.parametrize("query", LARGE)
+def test_memory_is_limited(query, tmp_path, monkeypatch):
+    """The query fails, and the process lives; nothing is written into files."""
+    monkeypatch.chdir(tmp_path)
     settings = {"columns": "number bigint", "out_columns": "number bigint", "memory": "32MB"}
     with pytest.raises(QueryError, match="Out of Memory"):
-        feed(DuckDbSql, [pa.RecordBatch.from_pylist([{"number": 1}])], query=big, **settings)
+        feed(DuckDbSql, [pa.RecordBatch.from_pylist([{"number": 1}])], query=query, **settings)
+    assert not [*tmp_path.iterdir()]
 
 
 WRONG = [
