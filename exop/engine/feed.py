@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from exop.engine.event_time import EventTime
-from exop.engine.pace import Gate
 from exop.engine.progress import BEGINNING, InputPosition
+from exop.engine.trigger import Trigger
 from exop.errors import EngineError, FeedClosed
 from exop.model.values.columns import stream_of
 from exop.runtime.log.memory import MemoryLog
@@ -23,7 +23,7 @@ from exop.runtime.log.memory import MemoryLog
 #: The column with the number of the row; -1 denotes a marker, a row that only moves the watermark.
 ROW: Final = "_row"
 #: Seconds between two checks whether a producer that waits for room has to give up.
-_GLANCE: Final = 0.05
+_POLL: Final = 0.05
 
 
 class _Event(NamedTuple):
@@ -49,19 +49,20 @@ class Feed:
         self,
         port: str,
         columns: pa.Schema,
-        gate: Gate,
+        trigger: Trigger,
         *,
         event_time: EventTime | None = None,
         capacity: int = 500_000,
         begin: InputPosition = BEGINNING,
-        tells: bool = True,
-        committed: Callable[[], None] = lambda: None,
+        by_input: bool = True,
+        on_commit: Callable[[], None] = lambda: None,
     ) -> None:
-        self.port, self.event_time, self.capacity, self.pace, self.rows = port, event_time, capacity, gate.pace, 0
+        self.port, self.event_time, self.capacity, self.rows = port, event_time, capacity, 0
+        self.policy = trigger.policy
         # Engines compare schemas including nullability, and markers are empty: all columns are nullable here.
         self._columns = pa.schema([field.with_nullable(True).remove_metadata() for field in columns])
         self.schema = self._columns.append(pa.field(ROW, pa.int64()))
-        self._gate, self._lock = gate, gate.lock
+        self._trigger, self._lock = trigger, trigger.lock
         self._log = MemoryLog(begin.offset)
         self._markers: deque[int] = deque()
         self._markers_out = 0
@@ -69,11 +70,11 @@ class Feed:
         self._event = begin.event
         self._planned = self._done = self._committed = self._urgent_until = self._repeated = begin.offset
         self._complete, self._reached = begin.complete, begin
-        self._tells, self._told_committed = tells, committed
-        self._told: float | None = None
+        self._by_input, self._on_commit = by_input, on_commit
+        self._delivered: float | None = None
         self._over = self._ended = False
         self._retired: EngineError | None = None
-        gate.feeds.append(self)
+        trigger.feeds.append(self)
 
     # For the platform.
 
@@ -89,7 +90,7 @@ class Feed:
             raise EngineError(f"port {self.port!r} takes {wanted}; what came has {found}")
         with self._lock:
             while self._end - self._committed >= self.capacity and not self._retired and not give_up():
-                self._lock.wait(_GLANCE)
+                self._lock.wait(_POLL)
             self.check_open()
 
     def check_open(self) -> None:
@@ -117,9 +118,9 @@ class Feed:
                 self._note("time", 1, 0)
                 return
             before = None if self._complete is None else self._following(self._complete)
-            crossing = self.pace.crosses(before, self._following(complete))
+            crossing = self.policy.crosses(before, self._following(complete))
             self._complete = complete
-            marked = self.event_time is not None and (crossing or self.pace.boundary is None)
+            marked = self.event_time is not None and (crossing or self.policy.boundary is None)
             self._note("time", 1, int(marked))
             if marked:
                 self._mark(self._following(complete))
@@ -164,13 +165,13 @@ class Feed:
             if start < self._repeated:
                 return self._repeated
             self._planned = max(self._planned, start)
-            self._gate.wait(self, timeout)
+            self._trigger.wait(self, timeout)
             end = self._end if limit is None else min(self._end, start + limit)
             if self._retired or end <= start:
                 return start
             # Windows close in the batch after the one that has moved the watermark, which may follow at once.
-            if self.event_time is not None and (self.pace.boundary is None or start < self._urgent_until <= end):
-                self._gate.nudge()
+            if self.event_time is not None and (self.policy.boundary is None or start < self._urgent_until <= end):
+                self._trigger.poll_again()
             self._planned = end
             return end
 
@@ -193,7 +194,7 @@ class Feed:
             self._committed = max(self._committed, offset)
             self._log.trim(self._committed)
             self._lock.notify_all()
-        self._told_committed()
+        self._on_commit()
 
     # For the query.
 
@@ -210,7 +211,7 @@ class Feed:
         """Continue after *position*: the results before it are sent."""
         with self._lock:
             self._planned = self._done = self._repeated = position.offset
-            self._told = position.complete
+            self._delivered = position.complete
 
     def reached(self) -> InputPosition:
         """Return the position up to which the results are sent, before the punctuations that are not sent yet."""
@@ -227,8 +228,8 @@ class Feed:
     def complete(self) -> float | None:
         """Return the time up to which the stream is complete at the offset whose results are sent."""
         with self._lock:
-            self._told = self._punctuated()
-            return self._told
+            self._delivered = self._punctuated()
+            return self._delivered
 
     @property
     def finished(self) -> bool:
@@ -241,9 +242,9 @@ class Feed:
         return self._retired is not None
 
     @property
-    def untold(self) -> bool:
+    def undelivered(self) -> bool:
         """Whether the results before a punctuation are sent, but not the punctuation."""
-        return self._punctuated() != self._told
+        return self._punctuated() != self._delivered
 
     @property
     def markers(self) -> int:
@@ -297,7 +298,7 @@ class Feed:
 
     def _punctuated(self) -> float | None:
         """Return the time of the last punctuation before which all results are sent."""
-        found = self._told
+        found = self._delivered
         for one in self._events:
             if one.end > self._done:
                 break
@@ -306,8 +307,8 @@ class Feed:
         return found
 
     def _is_over(self, one: _Event) -> bool:
-        if one.kind == "time" and self._tells and one.complete is not None:
-            return self._told is not None and self._told >= one.complete
+        if one.kind == "time" and self._by_input and one.complete is not None:
+            return self._delivered is not None and self._delivered >= one.complete
         return one.kind != "end" or self._over
 
     def _mark(self, moment: float) -> None:
@@ -327,7 +328,7 @@ class Feed:
 
 def completed(feeds: list[Feed]) -> float | None:
     """Return the time up to which all inputs are complete; none while one is silent. Ended inputs hold nothing back."""
-    times = [(feed.finished, feed.complete()) for feed in feeds]  # of an ended input, too: it is told by this
+    times = [(feed.finished, feed.complete()) for feed in feeds]  # `complete` also of ended inputs: it has an effect
     through = [time for finished, time in times if not finished] or [time for _, time in times]
     known = [one for one in through if one is not None]
     return min(known) if len(known) == len(through) else None

@@ -35,7 +35,7 @@ class QueryProgress:
         batch: The number of the batch; -1 for none.
         begin: The position of each input before the batch.
         end: The position of each input after the batch.
-        said: The time of the last punctuation that was sent.
+        complete: The time of the last punctuation that was sent.
         over: Whether the end of the stream was sent.
         probes: The number of batches for which the inputs begin with a row without content: an engine that has taken
             over the state of another query checks this state when it computes something.
@@ -44,7 +44,7 @@ class QueryProgress:
     batch: int = -1
     begin: Positions = field(default_factory=dict)
     end: Positions = field(default_factory=dict)
-    said: float | None = None
+    complete: float | None = None
     over: bool = False
     probes: int = 0
 
@@ -56,9 +56,9 @@ class QueryProgress:
         """Return the position of *port* after the batch."""
         return self.end.get(port, BEGINNING)
 
-    def after(self, batch: int, end: Positions, said: float | None) -> QueryProgress:
+    def after(self, batch: int, end: Positions, complete: float | None) -> QueryProgress:
         """Return the progress after the next batch."""
-        return QueryProgress(batch, self.end, end, said, probes=max(0, self.probes - 1))
+        return QueryProgress(batch, self.end, end, complete, probes=max(0, self.probes - 1))
 
     def handed_over(self, ports: Sequence[str]) -> QueryProgress:
         """Return the progress for a new slet with these inputs, which counts its events from 0, at the same offsets.

@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from exop.engine.event_time import EventTime
 from exop.engine.feed import Feed, completed
-from exop.engine.pace import Gate, Pace
 from exop.engine.progress import InputPosition, QueryProgress
 from exop.engine.pull import PullEngine, Punctuate
+from exop.engine.trigger import Trigger, TriggerPolicy
 from exop.errors import EngineError, PlanError, QueryError
 from exop.model.items import EndOfStream, Punctuation
 from exop.model.slets.ports import OutputPort
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 #: The file with the order in which the inputs have ended.
 _ENDED: Final = "ended"
 #: The maximum time until an engine reads for the first time, and the interval of checks, in seconds.
-_START, _GLANCE = 120.0, 0.2
+_START, _POLL = 120.0, 0.2
 
 
 class PullSlet(Slet):
@@ -82,7 +82,7 @@ class PullSlet(Slet):
 
     def __enter__(self) -> Self:
         """Check the query, and start it; with a predecessor, `inherit` does this."""
-        self._ended, self._saying = list[str](), threading.Lock()
+        self._ended, self._sending = list[str](), threading.Lock()
         self._closing = self._halted = self._started = False
         self._failure: EngineError | None = None
         self.engine: PullEngine | None = None
@@ -99,7 +99,7 @@ class PullSlet(Slet):
         if self.engine is not None:
             for feed in self.feeds.values():
                 feed.retire()
-            self._gate.release()
+            self._trigger.release()
             self.engine.close()
 
     @classmethod
@@ -114,7 +114,7 @@ class PullSlet(Slet):
     def compiled(self, progress: QueryProgress | None = None) -> PullEngine:
         """Return a new engine that has checked the query, with feeds at this progress."""
         self._progress = progress or QueryProgress()
-        self._gate = Gate(Pace(self.trigger, self.boundary or None, self.enough, self.max_rows))
+        self._trigger = Trigger(TriggerPolicy(self.trigger, self.boundary or None, self.enough, self.max_rows))
         self.feeds = {port.name: self._feed(port.name, port.type.schema) for port in spec_of(type(self)).inputs}
         engine = self.make_engine()
         try:
@@ -132,9 +132,9 @@ class PullSlet(Slet):
             EngineError: the engine has failed, or does not begin.
         """
         waited = 0.0
-        while self.engine is not None and not self._gate.wait_polled(_GLANCE):
+        while self.engine is not None and not self._trigger.wait_polled(_POLL):
             self._check()
-            waited += _GLANCE
+            waited += _POLL
             if waited > _START:
                 raise self._error(TimeoutError(f"it did not begin within {_START:.0f} s"))
 
@@ -143,7 +143,7 @@ class PullSlet(Slet):
         if self.engine is not None:
             self._settle()
             if self.punctuation.by == "input":
-                self._say_complete()
+                self._send_punctuation()
 
     def pack(self) -> bytes:
         """Return the progress and the engine's state."""
@@ -172,7 +172,7 @@ class PullSlet(Slet):
         self.ready()
         # One batch is enough. Its output may wait until this slet is in place, so the query does not come to rest.
         feeds = self.feeds.values()
-        self._gate.wait_until(lambda: all(not feed.lag or feed.retired for feed in feeds))
+        self._trigger.wait_until(lambda: all(not feed.lag or feed.retired for feed in feeds))
         self._check()
 
     def metrics(self) -> dict[str, int | float | str]:
@@ -214,12 +214,12 @@ class PullSlet(Slet):
         return Feed(
             port,
             columns,
-            self._gate,
+            self._trigger,
             event_time=self.times.get(port),
             capacity=self.capacity,
             begin=self._progress.begins(port),
-            tells=self.punctuation.by == "input",
-            committed=lambda: self.tie.forget(port, self._progress.begins(port).event),
+            by_input=self.punctuation.by == "input",
+            on_commit=lambda: self.tie.forget(port, self._progress.begins(port).event),
         )
 
     def _begin(self, progress: QueryProgress, predecessor: PullEngine | bytes | None = None) -> None:
@@ -238,7 +238,7 @@ class PullSlet(Slet):
             engine.start(self._emit, place, predecessor, progress.batch)
         self._thread("watch", self._watch)
         if self.punctuation.by == "input":
-            self._thread("tell", self._tell)
+            self._thread("punctuations", self._send_punctuations)
         self._started = True
         if len(self._ended) == len(self.feeds) and not progress.over:
             self._thread("drain", self._drain)
@@ -257,7 +257,7 @@ class PullSlet(Slet):
             if self.tie.directory is not None:
                 (self.tie.directory / _ENDED).write_text(json.dumps(self._ended))
         last = self._ended.index(port) == len(self.feeds) - 1
-        # An input that ends before the others keeps no window open; what the last one closes is a setting.
+        # An input that ends before the others keeps no window open; the last one closes windows if the setting says so.
         self.feeds[port].end(close_windows=self.close_windows or not last)
         if last and self._started:
             self._thread("drain", self._drain)
@@ -266,13 +266,13 @@ class PullSlet(Slet):
         """Wait until the results of all rows in the feeds are sent."""
         assert self.engine is not None
         feeds = self.feeds.values()
-        self._gate.release()  # some engines know that nothing is left when a poll has brought nothing
+        self._trigger.release()  # some engines have finished only after a poll without rows
         try:
-            self._gate.wait_until(lambda: all(not feed.lag or feed.retired for feed in feeds))
+            self._trigger.wait_until(lambda: all(not feed.lag or feed.retired for feed in feeds))
             with self._reported():
                 self.engine.settle()
         finally:
-            self._gate.hold()
+            self._trigger.hold()
         self._check()
 
     def _check(self) -> None:
@@ -281,11 +281,11 @@ class PullSlet(Slet):
 
     def _drain(self) -> None:
         """All inputs have ended: send the remaining results, then the end."""
-        with suppress(EngineError):  # the watching thread reports what has ended the query
+        with suppress(EngineError):  # `_watch` reports the error
             self._settle()
             if self.punctuation.by == "input":
-                self._say_complete()
-            with self._saying:
+                self._send_punctuation()
+            with self._sending:
                 for feed in self.feeds.values():
                     feed.put_out(over=True)
                 end = replace(self._progress, end=self._reached(), over=True)
@@ -304,15 +304,15 @@ class PullSlet(Slet):
         for feed in self.feeds.values():
             feed.retire(self._failure)  # later pushes raise the same error, and keep the item
 
-    def _tell(self) -> None:
+    def _send_punctuations(self) -> None:
         """Send the punctuations for which no batch follows, until the query is closed or halted."""
         feeds = self.feeds.values()
         try:
             while True:
-                self._gate.wait_until(lambda: any(feed.untold or feed.retired for feed in feeds))
+                self._trigger.wait_until(lambda: any(feed.undelivered or feed.retired for feed in feeds))
                 if any(feed.retired for feed in feeds):
                     return
-                self._say_complete()
+                self._send_punctuation()
         except Exception as error:  # noqa: BLE001 - an error of a slet downstream is shown as one of this slet
             self.out.fail(error)
         except BaseException:  # noqa: BLE001 - the platform ends a driver in this way
@@ -320,41 +320,40 @@ class PullSlet(Slet):
 
     def _emit(self, batch: int, results: Iterable[Any], watermark: float | None = None) -> bool:
         """Send the results of a batch, unless they were sent before, and the punctuation that follows from it."""
-        leaving: list[Leaving] = [(self.out, one) for one in results]
         if batch <= self._progress.batch:
             return True
+        leaving: list[Leaving] = [(self.out, one) for one in results]
         try:
-            with self._saying:
+            with self._sending:
                 for feed in self.feeds.values():
                     feed.put_out()
-                news = self._news(watermark)
-                said = news[0][1].time if news else self._progress.said
-                return self._put(leaving + news, self._progress.after(batch, self._reached(), said), batch)
+                due, complete = self._due_punctuation(watermark)
+                return self._put(leaving + due, self._progress.after(batch, self._reached(), complete), batch)
         except Exception:
             raise
         except BaseException as halted:
             self._halted = True
             raise EngineError("the platform has halted this driver") from halted
 
-    def _say_complete(self) -> None:
+    def _send_punctuation(self) -> None:
         """Send the punctuation that is due between two batches."""
-        with self._saying:
-            news = self._news(None)
-            said = news[0][1].time if news else self._progress.said
-            progress = replace(self._progress, end=self._reached(), said=said, over=False)
+        with self._sending:
+            due, complete = self._due_punctuation(None)
+            progress = replace(self._progress, end=self._reached(), complete=complete, over=False)
             if progress != self._progress:
-                self._put(news, progress)
+                self._put(due, progress)
 
-    def _news(self, watermark: float | None) -> list[Leaving]:
-        """Return the punctuation that is due."""
+    def _due_punctuation(self, watermark: float | None) -> tuple[list[Leaving], float | None]:
+        """Return the punctuation that is due, if there is one, and the time of the last punctuation after it."""
         by_input = self.punctuation.by == "input"
         moment = completed([*self.feeds.values()]) if by_input else watermark
-        # The end of the stream says more than a time after every window.
+        # No punctuation has a time after every window: the end of the stream follows instead.
         ended = moment is not None and any(moment >= feed.never for feed in self.feeds.values())
         complete = None if moment is None or ended else self.punctuation.complete(moment)
-        if complete is None or (self._progress.said is not None and complete <= self._progress.said):
-            return []
-        return [(self.out, Punctuation(complete))]
+        before = self._progress.complete
+        if complete is None or (before is not None and complete <= before):
+            return [], before
+        return [(self.out, Punctuation(complete))], complete
 
     def _put(self, leaving: list[Leaving], progress: QueryProgress, batch: int | None = None) -> bool:
         sent = self.tie.put_out(batch, leaving, progress.inputs, progress.dump(), progress.positions)

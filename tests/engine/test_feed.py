@@ -7,7 +7,7 @@ import pytest
 
 from exop.engine.event_time import EventTime
 from exop.engine.feed import ROW, Feed, completed
-from exop.engine.pace import Gate, Pace
+from exop.engine.trigger import Trigger, TriggerPolicy
 from exop.errors import EngineError, FeedClosed
 
 COLUMNS = pa.schema([pa.field("time", pa.int32(), nullable=False), pa.field("value", pa.int32())])
@@ -18,11 +18,11 @@ def rows(*times: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(times, pa.int32())] * 2, schema=COLUMNS)
 
 
-def feed_with(pace: Pace | None = None, **options) -> Feed:
+def feed_with(policy: TriggerPolicy | None = None, **options) -> Feed:
     """A feed of these columns whose polls never wait."""
-    gate = Gate(pace or Pace())
-    gate.release()
-    return Feed("rows", COLUMNS, gate, **options)
+    trigger = Trigger(policy or TriggerPolicy())
+    trigger.release()
+    return Feed("rows", COLUMNS, trigger, **options)
 
 
 def give(feed: Feed, batch: pa.RecordBatch, give_up=lambda: False) -> None:
@@ -137,21 +137,21 @@ def test_a_punctuation_leaves_when_the_rows_before_it_have():
     assert feed.complete() == 2
 
 
-def test_a_punctuation_behind_rows_that_have_left_is_untold():
+def test_a_punctuation_behind_rows_whose_results_are_sent_is_undelivered():
     """A punctuation behind the last row has no micro-batch to carry it: the feed reports it as not delivered."""
     feed = feed_with()
     feed.push(rows(1))
     feed.punctuate(1)
     feed.latest(0, None, 0)
-    assert not feed.untold
+    assert not feed.undelivered
     feed.put_out()
     feed.punctuate(2)
-    assert feed.untold
+    assert feed.undelivered
     assert feed.complete() == 2
-    assert not feed.untold
+    assert not feed.undelivered
 
 
-def test_a_punctuation_that_was_not_delivered_before_a_restart_is_untold():
+def test_a_punctuation_that_was_not_delivered_before_a_restart_is_undelivered():
     """It came after the last batch, whose position is stored; the restarted feed receives it again."""
     first = feed_with()
     first.push(rows(1))
@@ -162,7 +162,7 @@ def test_a_punctuation_that_was_not_delivered_before_a_restart_is_untold():
     again.push(rows(1))
     again.punctuate(2)
     again.resume(position)
-    assert again.untold
+    assert again.undelivered
     assert again.complete() == 2
 
 
@@ -187,7 +187,7 @@ def test_a_punctuation_moves_event_time_by_a_marker():
 
 def test_with_a_boundary_only_crossings_are_marked():
     """Seconds inside a minute cost no marker; the one that completes the minute does, and is urgent."""
-    feed = feed_with(Pace(boundary=60), event_time=EventTime("time"))
+    feed = feed_with(TriggerPolicy(boundary=60), event_time=EventTime("time"))
     feed.punctuate(0)
     feed.latest(0, None, 0)
     feed.punctuate(58)
@@ -202,7 +202,7 @@ def test_with_a_boundary_only_crossings_are_marked():
 @pytest.mark.parametrize(("close_windows", "last"), [(True, 2**31 - 1), (False, 11)])
 def test_the_end_moves_event_time_as_far_as_it_may(close_windows, last):
     """Windows close as if time went on for ever, or only as far as the stream was complete."""
-    feed = feed_with(Pace(boundary=60), event_time=EventTime("time"))
+    feed = feed_with(TriggerPolicy(boundary=60), event_time=EventTime("time"))
     feed.punctuate(5)
     feed.punctuate(10)
     feed.end(close_windows=close_windows)
@@ -211,8 +211,8 @@ def test_the_end_moves_event_time_as_far_as_it_may(close_windows, last):
 
 def test_moving_the_watermark_asks_for_another_poll():
     """Windows close in the batch after: the poll behind a boundary returns at once."""
-    gate = Gate(Pace(boundary=60))
-    feed = Feed("rows", COLUMNS, gate, event_time=EventTime("time"))
+    trigger = Trigger(TriggerPolicy(boundary=60))
+    feed = Feed("rows", COLUMNS, trigger, event_time=EventTime("time"))
     feed.punctuate(59)
     assert feed.latest(0, None, 1000) == 1
     assert feed.latest(1, None, 1000) == 1
@@ -246,5 +246,5 @@ def test_an_input_that_has_ended_holds_back_no_other():
     ended.end()
     other.punctuate(5)
     assert completed([ended, other]) == 5
-    assert not ended.untold
-    assert not other.untold
+    assert not ended.undelivered
+    assert not other.undelivered

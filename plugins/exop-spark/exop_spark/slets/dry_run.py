@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from exop.engine.feed import Feed
-from exop.engine.pace import Gate, Pace
+from exop.engine.trigger import Trigger, TriggerPolicy
 
 from ..errors import QueryFailed, SparkError, StateRefused
 from ..execution.run import FOLDER, Run
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: Longest wait for the micro-batch, in seconds.
 _PATIENCE: Final = 60.0
-_GLANCE: Final = 0.1
+_POLL: Final = 0.1
 #: How often a copy is begun again because Spark removed a file meanwhile.
 _ATTEMPTS: Final = 5
 
@@ -88,14 +88,14 @@ def copy_of_live(source: Folder, place: Folder) -> int | None:
 
 def _attempt(plan: Plan, master: str, place: Any) -> None:
     """Let the query of *plan* compute one micro-batch without rows, with its checkpoint in *place*."""
-    gate = Gate(Pace())
-    feeds = {port: _EmptyFeed(port, one.columns, gate, event_time=one.time) for port, one in plan.inputs.items()}
+    trigger = Trigger(TriggerPolicy())
+    feeds = {port: _EmptyFeed(port, one.columns, trigger, event_time=one.time) for port, one in plan.inputs.items()}
     trial = Run(plan, lease(master))
     try:
         trial.compile(plan.query, feeds)
         trial.start(_drop, place)
         deadline = time.monotonic() + _PATIENCE
-        while not any(feed.committed.wait(_GLANCE) for feed in feeds.values()):
+        while not any(feed.committed.wait(_POLL) for feed in feeds.values()):
             trial.check()
             if time.monotonic() > deadline:
                 raise QueryFailed(**plan.facts(), condition="", detail=f"no batch within {_PATIENCE:.0f} s")

@@ -218,13 +218,13 @@ class SparkGroups(SparkSlet):
         feed = GroupsFeed(
             port,
             columns,
-            self._gate,
+            self._trigger,
             of=self.aggregation,
             event_time=self.times.get(port),
             capacity=self.capacity,
-            tells=self.punctuation.by == "input",
+            by_input=self.punctuation.by == "input",
             begin=self._progress.begins(port),
-            committed=lambda: self.tie.forget(port, self._progress.begins(port).event),
+            on_commit=lambda: self.tie.forget(port, self._progress.begins(port).event),
         )
         self.feeds = {port: feed}
         self._continue()

@@ -158,12 +158,12 @@ class SparkSlet(PullSlet):
         return NativeFeed(
             port,
             columns,
-            self._gate,
+            self._trigger,
             tie=self.tie,
             event_time=self.times.get(port),
             begin=self._progress.begins(port),
-            tells=self.punctuation.by == "input",
-            committed=lambda: self.tie.forget(port, self._progress.begins(port).event),
+            by_input=self.punctuation.by == "input",
+            on_commit=lambda: self.tie.forget(port, self._progress.begins(port).event),
         )
 
     def _settle(self) -> None:

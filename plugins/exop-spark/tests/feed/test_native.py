@@ -9,8 +9,8 @@ from exop_spark.feed.native import NativeFeed
 
 from exop import Tie
 from exop.engine.event_time import EventTime
-from exop.engine.pace import Gate, Pace
 from exop.engine.progress import InputPosition
+from exop.engine.trigger import Trigger, TriggerPolicy
 from tests.rig import eventually
 
 COLUMNS = pa.schema([("time", pa.int64()), ("key", pa.int64())])
@@ -64,7 +64,8 @@ def feeds(tie):
 
     def make(timed=False, **options):
         time = EventTime("time") if timed else None
-        made.append(NativeFeed("rows", COLUMNS, Gate(Pace()), tie=tie, event_time=time, tells=not timed, **options))
+        options |= {"tie": tie, "event_time": time, "by_input": not timed}
+        made.append(NativeFeed("rows", COLUMNS, Trigger(TriggerPolicy()), **options))
         return made[-1]
 
     yield make
@@ -120,7 +121,7 @@ def test_what_no_checkpoint_counts_is_not_read(feeds, channel):
     assert feed.lag == 10
 
 
-def test_a_punctuation_is_told_when_the_rows_before_it_are_sent(feeds, channel):
+def test_a_punctuation_is_delivered_when_the_rows_before_it_are_sent(feeds, channel):
     """Those of every partition."""
     feed = feeds()
     first = step(feed, {})

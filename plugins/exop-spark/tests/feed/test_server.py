@@ -15,7 +15,7 @@ from exop_spark.session.sending import sender
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from exop.engine.feed import Feed
-from exop.engine.pace import Gate, Pace
+from exop.engine.trigger import Trigger, TriggerPolicy
 from tests.rig import eventually
 
 COLUMNS = pa.schema([pa.field("time", pa.int32())])
@@ -32,9 +32,9 @@ def server(tmp_path) -> Iterator[FeedServer]:
 @pytest.fixture
 def feed() -> Feed:
     """A feed that holds three rows, whose polls do not wait."""
-    gate = Gate(Pace())
-    gate.release()
-    feed = Feed("rows", COLUMNS, gate)
+    trigger = Trigger(TriggerPolicy())
+    trigger.release()
+    feed = Feed("rows", COLUMNS, trigger)
     feed.push(pa.RecordBatch.from_pydict({"time": [1, 2, 3]}, schema=COLUMNS))
     return feed
 

@@ -1,0 +1,114 @@
+"""`TriggerPolicy` and `Trigger`: when the next batch of a query on a `PullEngine` begins.
+
+The engine polls the feeds, and the poll waits until a batch is due: at once if the stream has passed a boundary, such
+as the end of a minute, otherwise after an interval. An idle query costs nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from exop.engine.feed import Feed
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerPolicy:
+    """The conditions under which a batch begins.
+
+    Args:
+        interval: The minimum number of seconds between the beginnings of two batches.
+        boundary: A punctuation that reaches the next multiple of this stream time begins a batch at once.
+        enough: The number of waiting rows of one input that begins a batch at once.
+        max_rows: The maximum number of rows of one input in a batch.
+    """
+
+    interval: float = 0.0
+    boundary: float | None = None
+    enough: int = 50_000
+    max_rows: int = 200_000
+
+    def crosses(self, before: float | None, after: float) -> bool:
+        """Return whether there is a boundary after the time *before*, up to the time *after*."""
+        if self.boundary is None:
+            return False
+        return before is None or after // self.boundary > before // self.boundary
+
+
+class Trigger:
+    """The long poll that all feeds of a query share.
+
+    An engine polls the feeds one after the other. The feed that it polls first (the leader) waits for rows of all
+    feeds; the others return at once.
+    """
+
+    def __init__(self, policy: TriggerPolicy, clock: Callable[[], float] = time.monotonic) -> None:
+        self.policy = policy
+        self.lock = threading.Condition()
+        self.feeds: list[Feed] = []
+        self._clock = clock
+        self._leader: Feed | None = None
+        self._last_start = float("-inf")
+        self._poll_again = False
+        self._released = False
+        self._polled = threading.Event()
+
+    def poll_again(self) -> None:
+        """Let the next poll return at once, also without rows. Call with the lock held.
+
+        After each poll, engines check whether the watermark has moved, and close windows.
+        """
+        self._poll_again = True
+
+    def release(self) -> None:
+        """Let polls return at once: the stream has ended, or the query is drained or closed."""
+        with self.lock:
+            self._released = True
+            self.lock.notify_all()
+
+    def hold(self) -> None:
+        """Let polls wait again."""
+        with self.lock:
+            self._released = False
+
+    def wait_polled(self, timeout: float) -> bool:
+        """Wait until the engine has polled for the first time: from then on the query runs; return whether it has."""
+        return self._polled.wait(timeout)
+
+    def wait_until(self, ready: Callable[[], bool]) -> None:
+        """Wait until *ready()* is true; it is called whenever the state of a feed has changed."""
+        with self.lock:
+            self.lock.wait_for(ready)
+
+    def wait(self, feed: Feed, timeout: float) -> None:
+        """Wait until a batch may begin, at most *timeout* seconds. Call with the lock held."""
+        self._polled.set()
+        self._leader = self._leader or feed
+        if feed is not self._leader:
+            return
+        deadline = self._clock() + timeout
+        while not (self._released or self._poll_again or self._due()):
+            now = self._clock()
+            if now >= deadline:
+                break
+            self.lock.wait(min(deadline, self._next_start()) - now)
+        self._poll_again = False
+        if self._has_rows():
+            self._last_start = self._clock()
+
+    def _due(self) -> bool:
+        if not self._has_rows():
+            return False
+        urgent = any(feed.urgent or feed.pending >= self.policy.enough for feed in self.feeds)
+        return urgent or self._clock() >= self._next_start()
+
+    def _next_start(self) -> float:
+        """Return the time at which waiting rows begin a batch; infinite without rows, as a push ends the wait."""
+        return self._last_start + self.policy.interval if self._has_rows() else float("inf")
+
+    def _has_rows(self) -> bool:
+        return any(feed.pending for feed in self.feeds)
