@@ -37,7 +37,7 @@ test-all: test   ## all of that, then long campaigns: any changes in any order, 
 	EXOP_STRESS=300 $(BIN)/python -m pytest -k a_long_campaign tests/change tests/hosts tests/mesh
 	EXOP_CLUSTER=1 $(BIN)/python -m pytest -rs tests/bench/test_spark_cluster.py
 	EXOP_NAMESPACES=1 $(BIN)/python -m pytest -rs tests/hosts/test_namespaces.py
-	EXOP_CLUSTER=1 $(BIN)/python -m pytest -rs plugins/exop-spark/tests/cluster/test_cluster.py
+	EXOP_CLUSTER=1 $(BIN)/python -m pytest -rs plugins/exop-spark/tests/cluster plugins/exop-spark/tests/storage/test_moving.py
 	EXOP_ISOLATED=1 $(BIN)/python -m pytest tests/engine/test_isolated.py
 	$(BIN)/python -m bench moves --check
 	$(BIN)/python -m bench moves --processes --runs 20 --check

@@ -37,6 +37,8 @@ PATIENCE = 900.0
 HEAP = "512m"
 LOT = 10_000
 VICTIMS = ("executor", "worker", "driver", "platform")
+#: Seconds within which an added worker is to have tasks: rows are read for so long.
+ADDED = 30.0
 Fault = Literal["none", "inline", "one", "collect"]
 
 
@@ -111,6 +113,7 @@ class Peer:
     folder: Path
     brokers: str = ""
     state: bool = False
+    trigger: float = 0.0
     process: subprocess.Popen[str] | None = None
     started: list[float] = field(default_factory=list)
 
@@ -119,7 +122,7 @@ class Peer:
         case = self.case
         given = {"folder": str(self.folder), "master": case.master, "partitions": case.partitions}
         given |= {"fault": case.fault, "max_rows": case.max_rows, "key_groups": 2 if case.fault != "one" else 1}
-        given |= {"brokers": self.brokers, "state": self.state}
+        given |= {"brokers": self.brokers, "state": self.state, "trigger": self.trigger}
         command = [sys.executable, "-m", "bench.counting_app", json.dumps(given)]
         environment = {**os.environ, "EXOP_SPARK_MEMORY": HEAP}
         begin = time.perf_counter()
@@ -161,7 +164,9 @@ class Peer:
         return [json.loads(one.read_text()) for one in paths]
 
     def reached(self) -> int:
-        """How many rows the visible micro-batches have read."""
+        """How many rows the visible micro-batches have read; all of them, where no results are staged."""
+        if self.case.fault == "collect":
+            return int(self.ask()["rows"])
         offsets = [one[0]["offsets"]["rows"] for one in self.manifests() if one]
         return max((sum(one.values()) for one in offsets), default=0)
 
@@ -179,14 +184,14 @@ class Peer:
 
 def distribution(case: Case, folder: Path, *, grow: bool) -> Iterator[Result]:
     """Tasks at once, the least share of an executor, bytes that pass, when a new worker works, differences."""
-    with running(case, folder) as peer:
-        wait(lambda: peer.reached() > 0 or (case.fault == "collect" and progressed(peer)))
+    left = case.rows // case.max_rows - 1
+    with running(case, folder, trigger=ADDED / max(1, left - 1) if grow else 0) as peer:
+        wait(lambda: peer.reached() > 0)
         before, first, begin = peer.ask(), peer.reached(), time.time()
         io = traffic(before["java"])
         added = None
         if grow:
             case.cluster.add_worker()
-            begin = time.time()
         wait(lambda: finished(peer))
         after, ran = peer.ask(), [one for one in peer.ask("tasks") if one["rows"]]
         passed = after["bytes"] - before["bytes"]
@@ -224,6 +229,7 @@ def killed(case: Case, folder: Path, kills: int) -> Iterator[Result]:
         wait(lambda: finished(peer))
         for victim in VICTIMS:
             yield Result(f"{case.name}/kills/{victim}", done[victim], "kills")
+        yield Result(f"{case.name}/kills/undone", kills * len(VICTIMS) - done.total(), "kills")
         yield Result(f"{case.name}/kills/differences", differences(case.wanted(), peer.counts()), "keys")
         noted = Counter((folder / "receipts").read_text().splitlines())
         visible = Counter(f"{one['batch']} {one['rows']}" for receipts in peer.manifests() for one in receipts)
@@ -249,14 +255,14 @@ def large_state(case: Case, folder: Path, megabytes: int) -> Iterator[Result]:
 
 
 @contextmanager
-def running(case: Case, folder: Path, *, state: bool = False) -> Iterator[Peer]:
-    """Write the input and start the application."""
+def running(case: Case, folder: Path, *, state: bool = False, trigger: float = 0.0) -> Iterator[Peer]:
+    """Write the input and start the application, with a micro-batch every *trigger* seconds at most."""
     folder.mkdir()
     with ExitStack() as stack:
         brokers = stack.enter_context(filled(case)) if case.source == "kafka" else ""
         if not brokers:
             write_log(case, folder / "log")
-        peer = Peer(case, folder, brokers, state)
+        peer = Peer(case, folder, brokers, state, trigger)
         peer.start()
         stack.callback(peer.kill)
         yield peer
@@ -317,17 +323,10 @@ def kill(case: Case, peer: Peer, victim: str) -> None:
 
 def finished(peer: Peer) -> bool:
     """Whether all rows have been read; raises if the application has failed."""
-    if peer.case.fault == "collect":
-        return bool(peer.ask()["lag"] == 0)
     state = peer.ask()["state"]
     if state == "failed":
         raise RuntimeError("the query has failed")
     return peer.reached() >= peer.case.rows
-
-
-def progressed(peer: Peer) -> bool:
-    """Whether a query without manifests has sent something."""
-    return (peer.folder / "receipts").exists()
 
 
 def wait(ready: Callable[[], bool]) -> None:

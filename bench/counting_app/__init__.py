@@ -49,7 +49,7 @@ def build(given: dict[str, Any]) -> Application:
     folder, fault = Path(given["folder"]), given["fault"]
     app = Application(NAME)
     kind = {"collect": collecting}.get(fault, keeping if given["state"] else counting)
-    settings = {name: given[name] for name in ("master", "max_rows", "key_groups")}
+    settings = {name: given[name] for name in ("master", "max_rows", "key_groups", "trigger")}
     settings["checkpoints"] = str(folder / "checkpoints")
     if fault != "collect":
         settings["stage"] = f"file://{folder}/staged"

