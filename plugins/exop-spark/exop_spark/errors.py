@@ -1,14 +1,14 @@
 """The errors of exop-spark.
 
 * EngineError (of `exop.errors`, as `FeedClosed`)
-  x SparkError            anything between ExoP and Spark
-    + JavaMissing           no Java that Spark can run on; says what to install
-    + MasterRefused         a master that this process cannot or will not use
-    + ClusterError          a cluster on this machine could not be started, or is not there
-    + EngineLost            the Java process that carried the queries is gone
-    + StateRefused          Spark cannot go on with the state of another query
+  x SparkError            a problem with Spark
+    + JavaMissing           there is no Java that Spark can run on; the error names what to install
+    + MasterRefused         this process cannot use the master
+    + ClusterError          a cluster on this machine could not be started, or does not run
+    + EngineLost            the Java process, or the Connect server, of the queries has ended
+    + StateRefused          Spark cannot continue with the state of another query
     + QueryError            one query (also an `exop.errors.QueryError`): `slet`, `port`, `query`, `position`, …
-      . QueryRefused          Spark's analysis said no when the slet was opened
+      . QueryRefused          Spark's analysis refused the query when the slet was opened
       . OutputMismatch        the query's columns are not those that the slet declares
       . QueryFailed           the query failed while it ran
 """
@@ -23,11 +23,11 @@ from exop.errors import EngineError
 
 
 class SparkError(EngineError):
-    """Anything that goes wrong between ExoP and Spark."""
+    """A problem with Spark."""
 
 
 class JavaMissing(SparkError):
-    """No Java that Spark can run on: `tried` tells where it was looked for and what was found there."""
+    """There is no Java that Spark can run on: `tried` lists the places, and the version found at each."""
 
     template = (
         "Spark needs Java 17 or newer and found none ({tried}); install one (for example "
@@ -36,36 +36,36 @@ class JavaMissing(SparkError):
 
 
 class MasterRefused(SparkError):
-    """A master that this process cannot or will not use: `master`, `problem`, `cure`."""
+    """A master cannot be used by this process: `master`, `problem`, `cure`."""
 
     template = "the Spark master {master!r} cannot be used here: {problem}; {cure}"
 
 
 class ClusterError(SparkError):
-    """A cluster on this machine could not be started, or is not there: `name`, `problem`, `cure`."""
+    """A cluster on this machine could not be started, or does not run: `name`, `problem`, `cure`."""
 
     template = "the Spark cluster {name!r}: {problem}; {cure}"
 
 
 class EngineLost(SparkError):
-    """The process that carried the queries (Java, a Connect server) is gone: `slet` noticed it, `detail` tells how."""
+    """The Java process, or the Connect server, of the queries has ended: `slet`, `detail`."""
 
     template = (
-        "{slet}: the process that runs Spark is gone ({detail}), and with it what its queries had not put out; "
-        "open the application again"
+        "{slet}: the process that runs Spark has ended ({detail}), and with it the results that its queries had not "
+        "sent; open the application again"
     )
 
 
 class StateRefused(SparkError):
-    """Spark, on a copy as of micro-batch `batch`, cannot go on with the state: `condition` (Spark's name), `detail`."""
+    """Spark cannot continue with the state, tried on a copy: `batch`, `condition` (Spark's name), `detail`."""
 
     template = "Spark refuses it, tried on a copy as of micro-batch {batch} [{condition}]: {detail}"
 
 
 class QueryError(SparkError, errors.QueryError):
-    """One query went wrong: `slet`, `port`, `query`, `position` in it, `condition` (Spark's name for it), `detail`."""
+    """A problem with one query: `slet`, `port`, `query`, `position` in it, `condition` (Spark's name), `detail`."""
 
-    summary: ClassVar[str] = "the query went wrong"
+    summary: ClassVar[str] = "the query has failed"
 
     def compose(self) -> str:
         """Name slet, port, Spark's inner condition, the position and the query text, in this order."""
@@ -78,7 +78,7 @@ class QueryError(SparkError, errors.QueryError):
 
 
 class QueryRefused(QueryError):
-    """Spark's analysis said no when the slet was opened."""
+    """Spark's analysis refused the query when the slet was opened."""
 
     summary = "Spark refuses the query"
 
@@ -86,7 +86,7 @@ class QueryRefused(QueryError):
 class OutputMismatch(QueryError):
     """The query's columns are not those that the slet declares for its output."""
 
-    summary = "the query does not give what the slet declares"
+    summary = "the columns of the query are not those that the slet declares"
 
 
 class QueryFailed(QueryError):

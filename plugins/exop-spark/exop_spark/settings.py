@@ -1,4 +1,4 @@
-"""How Spark is set up: the options that matter, each with its reason."""
+"""The options of Spark that ExoP sets, with the reasons."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Final
 
 DEFAULT_MASTER: Final = "local[*]"
 LOOPBACK: Final = "127.0.0.1"
-#: The log of the Java process, in its directory.
+#: The file name of the log of the Java process.
 LOG: Final = "spark.log"
-#: Heap of the Java process. EXOP_SPARK_MEMORY sets another.
+#: The heap of the Java process; EXOP_SPARK_MEMORY takes precedence.
 MEMORY: Final = "2g"
-#: The quick compiler alone: a micro-batch is a little of everything, planned anew each time. Measured against the
-#: full compiler: a third less CPU, warm in a third of the time, a quarter less in a long backlog.
-#: EXOP_SPARK_JAVA_OPTIONS sets others.
+#: The options of the Java virtual machine; EXOP_SPARK_JAVA_OPTIONS takes precedence. Only the first compiler is used,
+#: because each micro-batch is planned again and runs little of the same code for long. Compared with both compilers,
+#: this takes a third less CPU and a third of the time to warm up, but has a quarter less throughput in a long backlog.
 JAVA_OPTIONS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 _CHECKPOINTS: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 _LOGGING: Final = """rootLogger.level = warn
@@ -30,7 +30,7 @@ logger.python.level = error
 
 
 def java_options(directory: Path) -> dict[str, str]:
-    """Return the options of the Java process; it writes its log in *directory*, and nothing to the terminal."""
+    """Return the options of the Java process, which writes its log to a file in *directory*, not to the terminal."""
     logging = directory / "log4j2.properties"
     logging.write_text(_LOGGING.format(log=directory / LOG))
     java = [f"-Dlog4j2.configurationFile=file:{logging}", f"-Dderby.system.home={directory}"]
@@ -42,37 +42,37 @@ def java_options(directory: Path) -> dict[str, str]:
 
 
 def connect_server_options(port: int, directory: Path) -> dict[str, str]:
-    """Return the options of a Connect server at *port* of the loopback; *directory* is for its scratch files."""
+    """Return the options of a Connect server at *port* of the loopback, with scratch files in *directory*."""
     own = {"spark.connect.grpc.binding.port": str(port), "spark.connect.grpc.binding.address": LOOPBACK}
     return spark_options("local", directory, LOOPBACK) | own
 
 
 def session_options() -> dict[str, str]:
-    """Return the options that a session may have for itself, on any Spark."""
+    """Return the options of a session, which any Spark accepts."""
     return {
-        # Event time is seconds since the epoch: local time zones have no say in it.
+        # Event times are numbers since 1970: local time zones must have no effect.
         "spark.sql.session.timeZone": "UTC",
-        # One partition keeps the order of the rows, and a shuffle of small batches into more costs more than it brings.
+        # One partition keeps the order of the rows; for small batches, a shuffle into several is slower.
         "spark.sql.shuffle.partitions": "1",
-        # Planning a micro-batch anew in its middle costs more than it saves.
+        # Planning again in the middle of a micro-batch costs more than it saves.
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
         "spark.sql.streaming.stopTimeout": "10s",
-        # Values that do not fit are errors, never silently other values.
+        # Values that do not fit are errors, and are not changed silently.
         "spark.sql.ansi.enabled": "true",
     }
 
 
 def spark_options(master: str, directory: Path, host: str) -> dict[str, str]:
-    """Return the options of a context with scratch files in *directory*, whose workers reach this process at *host*."""
+    """Return the options of a context with scratch files in *directory*; workers reach this process at *host*."""
     return session_options() | {
         "spark.master": master,
         "spark.app.name": "exop",
         "spark.ui.enabled": "false",
         "spark.local.dir": str(directory / "scratch"),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
-        # Two keys that take the forks out of every write to a checkpoint: about 70 ms less per micro-batch.
+        # These two avoid that each write to a checkpoint forks processes: about 70 ms less per micro-batch.
         "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
         "spark.sql.streaming.metricsEnabled": "false",

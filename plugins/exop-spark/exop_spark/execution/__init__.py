@@ -1,1 +1,1 @@
-"""A query while it runs: its micro-batches, its frames, its times and its figures."""
+"""The execution of a query: its micro-batches, its DataFrames, its event times and its metrics."""

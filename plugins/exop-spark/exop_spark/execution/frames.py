@@ -1,4 +1,4 @@
-"""From a feed to the streaming DataFrame that a query reads, and from its rows to the declared output."""
+"""The streaming DataFrame of an input, and the comparison of a query's columns with the declared ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ..session.engine import Spark
 
-#: The least of all moments in microseconds.
+#: The smallest timestamp, in microseconds.
 _LEAST: Final = -(1 << 63)
 
 
@@ -35,10 +35,10 @@ def input_frame(session: SparkSession, engine: Spark, feed: Feed, key: str, *, d
     time = feed.event_time
     if time is not None:
         frame = frame.withColumn(time.alias, expr(timestamp(time))).withWatermark(time.alias, delay)
-        # Markers move the watermark and are dropped after it. The condition names the event time (times zero): the
-        # optimizer would push one without it below the watermark, and the markers would move nothing.
+        # Markers move the watermark, and are dropped after it. The condition contains the event time (times zero):
+        # otherwise the optimizer would push it below the watermark, so that markers would have no effect.
         frame = frame.where(expr(f"{ROW} >= unix_micros({time.alias}) * 0"))
-        # For the same reason each column names the event time: a condition of the query's own is pushed no further.
+        # For the same reason each column contains the event time: conditions of the query are pushed no further.
         there = f"unix_micros({time.alias}) >= {_LEAST}L"
         columns = [expr(f"if({there}, {_quoted(name)}, NULL)").alias(name) for name in feed.schema.names]
         frame = frame.select(*columns, time.alias)
@@ -61,17 +61,17 @@ def time_of(time: EventTime, watermark: int) -> float:
 
 
 def differences(found: pa.Schema, declared: pa.Schema) -> list[str]:
-    """Say what keeps rows of *found* from being rows of *declared*; nothing if they can be."""
-    said = [f"it has no column {name!r}" for name in declared.names if name not in found.names]
-    said += [f"it has a column {name!r} that is not declared" for name in found.names if name not in declared.names]
+    """Return the reasons for which rows with the columns *found* cannot be cast to those of *declared*."""
+    reasons = [f"it has no column {name!r}" for name in declared.names if name not in found.names]
+    reasons += [f"it has a column {name!r} that is not declared" for name in found.names if name not in declared.names]
     for field in declared:
         if field.name in found.names and not _fits(found.field(field.name).type, field.type):
-            said.append(f"its column {field.name!r} is {found.field(field.name).type}, declared is {field.type}")
-    return said
+            reasons.append(f"its column {field.name!r} is {found.field(field.name).type}, declared is {field.type}")
+    return reasons
 
 
 def _fits(found: pa.DataType, declared: pa.DataType) -> bool:
-    """Numbers fit numbers (values are checked when they come), times times, texts texts, else only the same type."""
+    """Numbers fit numbers (their values are checked later), times fit times, texts fit texts; others must be equal."""
     kinds = (_is_number, pa.types.is_timestamp, _is_text)
     return bool(found == declared or any(kind(found) and kind(declared) for kind in kinds))
 

@@ -1,16 +1,16 @@
-"""The sums of the figures that Spark reports for the micro-batches of a query."""
+"""`Progress`: the sums of the metrics that Spark reports for the micro-batches of a query."""
 
 from __future__ import annotations
 
 import threading
 from typing import Any
 
-#: Phases of a micro-batch that are work; the rest is the wait for rows.
+#: The phases of a micro-batch in which Spark works; in the others, it waits for rows.
 _WORK = ("addBatch", "queryPlanning", "walCommit", "commitOffsets", "getBatch")
 
 
 class Progress:
-    """Adds up the progress of one query."""
+    """The metrics of one query."""
 
     def __init__(self) -> None:
         self.watermark: float | None = None
@@ -22,26 +22,26 @@ class Progress:
         self._markers_by_batch: dict[int, int] = {}
 
     def delivered(self, batch: int, rows: int, markers: int) -> None:
-        """Count a micro-batch that has been put out; *markers*: how many rows until now only moved the watermark."""
+        """Count a micro-batch whose results are sent; *markers* is the number of markers read until now."""
         with self._lock:
             self._output += rows
             self._batches += 1
             self._markers_by_batch[batch] = markers
 
     def learn(self, query: Any) -> None:
-        """Take in what a streaming query reports; called for every micro-batch, so that none is missed."""
+        """Add the reports of a streaming query; called for every micro-batch, so that none is missed."""
         with self._lock:
             latest = query.lastProgress
             if latest is None or latest["batchId"] <= self._seen:
                 return
-            # Each report costs a call into Java: ask for the others only if the latest does not follow the last seen.
+            # Each report costs a call into Java: earlier ones are read only if a batch was missed.
             follows = latest["batchId"] == self._seen + 1 and _is_batch(latest)
             for report in [latest] if follows else query.recentProgress:
                 if report["batchId"] > self._seen and _is_batch(report):
                     self._take(report)
 
     def figures(self) -> dict[str, int | float | str]:
-        """Return the totals; rows that only moved the watermark are not counted."""
+        """Return the totals; markers do not count as rows."""
         with self._lock:
             found: dict[str, int | float | str] = {
                 "input_rows": self._input - self._markers,
@@ -69,11 +69,11 @@ class Progress:
 
 
 def _rows(report: Any) -> int:
-    """The number of rows of all inputs; behind a Connect server the sum is missing."""
+    """Return the number of rows of all inputs; reports of a Connect server lack the sum."""
     found = report["numInputRows"]
     return sum(source["numInputRows"] for source in report["sources"]) if found is None else int(found)
 
 
 def _is_batch(report: Any) -> bool:
-    """Tell a micro-batch from a poll that brought nothing, which is reported with the number of the batch to come."""
+    """Return whether a report is about a batch: a poll without rows is reported under the number of the next batch."""
     return "addBatch" in report["durationMs"]

@@ -1,4 +1,4 @@
-"""`WindowTime`: an event time that only punctuations move, and that counts windows."""
+"""`WindowTime`: the event time of an aggregate, which counts complete windows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from exop.engine.event_time import EventTime
 
-#: What is added to the number of a window, so that the numbers of times before 0 are positive, as Spark expects.
+#: Added to the number of a window: Spark expects positive numbers, also for times before 0.
 OFFSET: Final = 1 << 42
 #: The last number: in milliseconds, it is before the end of Spark's calendar.
 _LAST: Final = 250_000_000_000_000 - OFFSET
@@ -16,9 +16,9 @@ _LAST: Final = 250_000_000_000_000 - OFFSET
 
 @dataclass(frozen=True, slots=True)
 class WindowTime(EventTime):
-    """The time of an aggregate: the watermark is the number of the last complete window, as milliseconds.
+    """The event time of an aggregate: its watermark is the number of the last complete window, as milliseconds.
 
-    Rows do not move this watermark: which rows are late depends on the punctuations alone, as in all other engines.
+    Rows do not move this watermark: as in all other engines, only punctuations determine which rows are late.
 
     Args:
         slide: The distance of two windows.

@@ -1,1 +1,1 @@
-"""What a query keeps in folders: its checkpoint, its state, the files of its output."""
+"""The folders of a query: its checkpoint, its state, and the files of its output."""

@@ -1,4 +1,4 @@
-"""Spark's own checkpoint, carried from one query to its successor, here or at another host."""
+"""Hands the checkpoint of a query over to its successor, also on another host."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ..errors import SparkError
 from ..plan import Input
 from .folders import Folder, copy_folder
 
-#: Where Spark notes the offsets of each micro-batch, and that it is committed.
+#: The folders in which Spark writes a file for each micro-batch: with its offsets, and when it is committed.
 OFFSETS, COMMITS = "offsets", "commits"
 #: The comment of an archive: its kind and version.
 _FORMAT: Final = b"exop-spark checkpoint 1"
 
 
 def other_inputs(before: Mapping[str, Input], after: Mapping[str, Input]) -> str | None:
-    """Why a query with the inputs *after* cannot go on with the offsets of one with those *before*; `None`: it can."""
+    """Return why a query with the inputs *after* cannot use the offsets of one with those *before*, or `None`."""
     if before.keys() != after.keys():
         return f"it reads {', '.join(after)}, the state is of a query over {', '.join(before)}"
     for port, one in after.items():
@@ -33,7 +33,7 @@ def other_inputs(before: Mapping[str, Input], after: Mapping[str, Input]) -> str
 
 
 def carry(source: Folder, place: Folder, batch: int) -> None:
-    """Copy the checkpoint of a query that stands behind *batch* to *place*, which is empty or not there.
+    """Copy the checkpoint of a query whose last micro-batch is *batch* to *place*, which is empty or does not exist.
 
     Raises:
         SparkError: Spark has not committed that batch.
@@ -48,18 +48,18 @@ def check_committed(source: Folder, batch: int) -> None:
     """Raise `SparkError` if Spark has not committed a batch."""
     if batch >= 0 and not (source / COMMITS / str(batch)).exists():
         raise SparkError(
-            f"the micro-batch {batch} was put out, and Spark has not committed it: it did not come to rest"
+            f"the results of micro-batch {batch} are sent, and Spark has not committed it: the query was not quiesced"
         )
 
 
 def renamed(place: Folder) -> None:
-    """Give a copied checkpoint an identity of its own: Spark stops a query when another one of its identity starts."""
+    """Give a copied checkpoint a new identifier: Spark stops a query when another one with its identifier starts."""
     (place / ".metadata.crc").unlink(missing_ok=True)
     (place / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
 
 
 def without_later(place: Folder, batch: int) -> None:
-    """Remove what was begun after *batch*: whoever goes on with the checkpoint does it anew."""
+    """Remove the files of micro-batches after *batch*, which the successor computes again."""
     for folder in (OFFSETS, COMMITS):
         for one in (place / folder).glob("*"):
             if one.name.isdecimal() and int(one.name) > batch:
@@ -68,7 +68,7 @@ def without_later(place: Folder, batch: int) -> None:
 
 
 def packed(source: Folder, batch: int) -> bytes:
-    """Return the checkpoint of a query that stands behind *batch* as an archive.
+    """Return the checkpoint of a query whose last micro-batch is *batch*, as an archive.
 
     Raises:
         SparkError: Spark has not committed that batch.
@@ -87,7 +87,7 @@ def unpack(data: bytes, place: Folder) -> None:
     """Extract an archive of `packed` to *place*.
 
     Raises:
-        SparkError: it is no such archive, or of another version.
+        SparkError: *data* is no such archive, or one of another version.
     """
     try:
         with ZipFile(io.BytesIO(data)) as archive:
@@ -102,4 +102,4 @@ def unpack(data: bytes, place: Folder) -> None:
                 archive.extractall(folder)
                 copy_folder(Path(folder), place)
     except BadZipFile as error:
-        raise SparkError(f"what came from the other platform is no checkpoint of a query: {error}") from error
+        raise SparkError(f"the state from the other platform is no checkpoint of a query: {error}") from error

@@ -1,4 +1,4 @@
-"""Folders of checkpoints: on this machine, or at any URI that Spark's file systems reach, by Hadoop's own clients."""
+"""Folders of checkpoints: on this machine, or by Hadoop's clients at any URI that Spark's file systems reach."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-#: What is being written has another name until it is complete.
+#: The names of files that are not complete yet.
 _UNFINISHED: Final = (".*.tmp*", "*.tmp")
 
 
 class RemotePath:
-    """A path behind a file system of Hadoop's: the part of `pathlib.Path` that checkpoints need.
+    """A path on a file system of Hadoop, with the methods of `pathlib.Path` that checkpoints need.
 
     Args:
         uri: `SCHEME://AUTHORITY/PATH`.
-        jvm: The Java process of Spark, as py4j shows it.
-        settings: Hadoop's settings there.
+        jvm: The view of py4j on Spark's Java process.
+        settings: Hadoop's settings in that process.
     """
 
     def __init__(self, uri: str, jvm: Any, settings: Any) -> None:
@@ -30,7 +30,7 @@ class RemotePath:
 
     @property
     def name(self) -> str:
-        """The last part."""
+        """The last part of the path."""
         return self._uri.rpartition("/")[2]
 
     @property
@@ -46,24 +46,24 @@ class RemotePath:
         return self._uri
 
     def as_uri(self) -> str:
-        """The URI."""
+        """Return the URI."""
         return self._uri
 
     def with_name(self, name: str) -> RemotePath:
-        """Another entry of the same folder."""
+        """Return the path of another entry of the same folder."""
         return RemotePath(f"{self._uri.rpartition('/')[0]}/{name}", self._jvm, self._settings)
 
     def exists(self) -> bool:
-        """Whether there is such an entry."""
+        """Return whether the entry exists."""
         with _as_os_error(self._uri):
             return bool(self.system.exists(self.java))
 
     def is_dir(self) -> bool:
-        """Whether it is a folder."""
+        """Return whether it is a folder."""
         return self.exists() and bool(self.system.getFileStatus(self.java).isDirectory())
 
     def glob(self, pattern: str) -> Iterator[RemotePath]:
-        """The entries of this folder whose names match; none if there is no such folder."""
+        """Yield the entries of this folder whose names match; none if the folder does not exist."""
         if not self.is_dir():
             return
         with _as_os_error(self._uri):
@@ -71,7 +71,7 @@ class RemotePath:
         yield from (self / name for name in sorted(found) if fnmatch(name, pattern))
 
     def read_text(self) -> str:
-        """The content of a file."""
+        """Return the content of the file."""
         with _as_os_error(self._uri):
             stream = self.system.open(self.java)
             try:
@@ -80,7 +80,7 @@ class RemotePath:
                 stream.close()
 
     def write_text(self, text: str) -> None:
-        """Write a file, or write it anew."""
+        """Write the file; replace an existing one."""
         with _as_os_error(self._uri):
             stream = self.system.create(self.java, True)
             try:
@@ -89,7 +89,7 @@ class RemotePath:
                 stream.close()
 
     def unlink(self, missing_ok: bool = False) -> None:
-        """Remove a file."""
+        """Remove the file."""
         with _as_os_error(self._uri):
             if not self.system.delete(self.java, False) and not missing_ok:
                 raise FileNotFoundError(self._uri)
@@ -99,7 +99,7 @@ Folder = Path | RemotePath
 
 
 def local_path(place: str) -> Path | None:
-    """The path of a setting that names a folder of this machine, with or without `file:`; `None` for another URI."""
+    """Return the path of a folder of this machine, given with or without `file:`; `None` for another URI."""
     url = urlsplit(place)
     if url.scheme == "file":
         return Path(unquote(url.path))
@@ -107,7 +107,7 @@ def local_path(place: str) -> Path | None:
 
 
 def copy_folder(source: Folder, place: Folder) -> None:
-    """Copy what is in a folder, without unfinished files, to *place*, which is made if it is not there.
+    """Copy the contents of a folder, except for incomplete files, to *place*, which is created if necessary.
 
     Raises:
         FileNotFoundError: a file was removed meanwhile.
@@ -121,7 +121,7 @@ def copy_folder(source: Folder, place: Folder) -> None:
 
 
 def remove_folder(place: Folder) -> None:
-    """Remove a folder with all that is in it, if it is there and can be removed."""
+    """Remove a folder with its contents, if it exists."""
     if isinstance(place, Path):
         shutil.rmtree(place, ignore_errors=True)
     elif place.exists():
@@ -149,7 +149,7 @@ def _remote(path: Folder, like: RemotePath) -> RemotePath:
 
 @contextmanager
 def _as_os_error(place: str) -> Iterator[None]:
-    """Raise what a file system of Hadoop's says as an `OSError`."""
+    """Raise exceptions of a Hadoop file system as `OSError`."""
     from py4j.protocol import Py4JJavaError
 
     try:

@@ -1,4 +1,4 @@
-"""A task writes its partition of a large output to a Parquet file in a folder, and returns a receipt for it.
+"""The function by which a task writes its partition of a large output to a Parquet file, and returns a receipt.
 
 Pickled by value: it runs in Spark's Python workers, which need pyspark and pyarrow, not ExoP.
 """
@@ -18,8 +18,8 @@ RECEIPT = pa.schema([("partition", pa.int32()), ("path", pa.string()), ("rows", 
 def stager(folder: str, declared: pa.Schema) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function for `mapInArrow`: it writes the rows of one partition to a file under the URI *folder*.
 
-    The name of the file has the partition, the number of the attempt, and a part that no other attempt has, so that
-    attempts that run at once do not meet. A partition without rows has no file and no receipt.
+    The name of the file contains the partition, the number of the attempt, and a unique part, so that simultaneous
+    attempts do not collide. A partition without rows has no file and no receipt.
     """
 
     def stage(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -37,10 +37,10 @@ def stager(folder: str, declared: pa.Schema) -> Callable[[Iterable[pa.RecordBatc
 
 
 def write(batches: Iterable[pa.RecordBatch], declared: pa.Schema, folder: str, name: str) -> tuple[int, int]:
-    """Write rows to a new file, and force it to disk where the folder is local; return the rows and the bytes.
+    """Write rows to a new file, and force it to disk if the folder is local; return the numbers of rows and bytes.
 
     Raises:
-        pyarrow.ArrowInvalid: a value that does not fit its declared column, or is missing there.
+        pyarrow.ArrowInvalid: a value does not fit its declared column, or is missing.
     """
     from pyarrow import fs, parquet
 
@@ -78,7 +78,7 @@ def conform(rows: pa.RecordBatch | pa.Table, declared: pa.Schema) -> pa.RecordBa
     """Return *rows* as one record batch of exactly the *declared* columns.
 
     Raises:
-        pyarrow.ArrowInvalid: a value that does not fit, or an empty one in a column that must not be empty.
+        pyarrow.ArrowInvalid: a value does not fit, or is null in a column that is not nullable.
     """
     columns = []
     for field in declared:

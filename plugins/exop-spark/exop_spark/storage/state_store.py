@@ -1,4 +1,4 @@
-"""The place of the state of a query, and the number of its key groups."""
+"""The state store of a query, and the number of its key groups."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ if TYPE_CHECKING:
 
     from .folders import Folder
 
-#: The key groups of a query on a cluster that names no number.
+#: The default number of key groups on a cluster.
 ON_A_CLUSTER: Final = 4
 _GROUPS: Final = "spark.sql.shuffle.partitions"
 _PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 _ROCKSDB: Final = {
     _PROVIDER: ("org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"),
-    # A micro-batch uploads what it has changed, not the whole state.
+    # A micro-batch uploads its changes, not the whole state.
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # The store wants Hadoop's own local file system, not the faster one that the context has.
+    # The store needs Hadoop's `LocalFileSystem`, not the faster one of the context.
     "fs.file.impl": "org.apache.hadoop.fs.LocalFileSystem",
     "fs.file.impl.disable.cache": "true",
 }
 
 
 def set_up(session: SparkSession, slet: str, key_groups: int, checkpoint: Folder, *, local: bool) -> int:
-    """Set the key groups of a query before it starts, and where its state is; return their number.
+    """Set the number of key groups and the state store of a query before it starts; return the number.
 
-    A query that has a checkpoint keeps those of then. With several key groups, the state is in RocksDB; in one key
-    group, a small state in the memory of the Java process is faster.
+    A query with a checkpoint keeps both. With several key groups, the state is in RocksDB; with one, it is in the
+    memory of the Java process, which is faster for a small state.
 
     Raises:
-        PlanError: *key_groups* is another number than that of the checkpoint.
+        PlanError: *key_groups* differs from the number in the checkpoint.
     """
     kept = fixed(checkpoint)
     groups = int(kept.get(_GROUPS, 0)) or key_groups or (1 if local else ON_A_CLUSTER)
@@ -49,7 +49,7 @@ def set_up(session: SparkSession, slet: str, key_groups: int, checkpoint: Folder
 
 
 def fixed(checkpoint: Folder) -> dict[str, str]:
-    """Return the options that Spark has fixed in a checkpoint; none if no micro-batch was begun."""
+    """Return the options that Spark has stored in a checkpoint; none if no micro-batch has begun."""
     offsets = checkpoint / "offsets"
     numbers = [int(one.name) for one in offsets.glob("*") if one.name.isdecimal()] if offsets.is_dir() else []
     lines = (offsets / str(max(numbers))).read_text().splitlines() if numbers else []
