@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from exop.engine.engine import Engine
 from exop.engine.worker import dump
-from exop.errors import SettingError, WorkerLost
+from exop.errors import QueryError, SettingError, WorkerLost
 from exop.runtime.supervision.watchdog import SAMPLER
 
 #: The seconds from an interrupt, or a request to close, until the worker process is killed.
@@ -128,7 +128,8 @@ class IsolatedEngine(Engine):
         batch = given[-1]
         self._stored += getattr(batch, "nbytes", 0) or 100 * (len(batch) if isinstance(batch, list) else 1)
         if self._stored > max(STORED, len(self._snapshot[0])):
-            self.snapshot()
+            with suppress(QueryError):  # the call itself has succeeded; after the next one, a snapshot is tried again
+                self.snapshot()
         return found
 
     def _called(self, method: str, *given: Any) -> Any:

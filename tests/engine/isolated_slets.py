@@ -20,7 +20,7 @@ class Counting(Engine):
     name = "counting"
 
     def __init__(self) -> None:
-        self.count, self.stopped = 0, False
+        self.count, self.stopped, self.fragile = 0, False, False
 
     def compile(self, query: str) -> None:
         """Accept `all` and `hang`."""
@@ -43,6 +43,7 @@ class Counting(Engine):
                 time.sleep(0.01)
         if batch == ["exit"]:
             os._exit(3)
+        self.fragile = batch == ["exit at the snapshot"]
         first, self.count = self.count + 1, self.count + len(batch)
         return [[(number, os.getpid()) for number in range(first, self.count + 1)]]
 
@@ -52,6 +53,8 @@ class Counting(Engine):
 
     def snapshot(self) -> bytes:
         """The count."""
+        if self.fragile:
+            os._exit(3)
         return json.dumps(self.count).encode()
 
     def restore(self, state: bytes, version: int) -> None:

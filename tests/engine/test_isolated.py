@@ -106,6 +106,15 @@ def test_stored_calls_are_replaced_by_a_snapshot(monkeypatch: pytest.MonkeyPatch
         assert (len(slet.engine._calls), slet.engine._snapshot[0]) == (2, b"3")  # type: ignore[attr-defined]
 
 
+def test_a_call_that_has_succeeded_does_not_fail_with_the_snapshot_after_it(monkeypatch: pytest.MonkeyPatch):
+    """Else its input would be processed once more."""
+    monkeypatch.setattr(isolated, "STORED", 0)
+    with open_slet(Numbered, query="all") as slet:
+        assert numbers(slet.rows(["exit at the snapshot"])) == [1]
+        assert numbers(slet.rows(["b"])) == [2]
+        assert slet.metrics()["worker_starts"] == 2
+
+
 def test_a_process_ends_with_its_platform():
     """Also if the engine never returns, since the system kills it."""
     program = """
