@@ -54,7 +54,7 @@ class Trigger:
         self._leader: Feed | None = None
         self._last_start = float("-inf")
         self._poll_again = False
-        self._released = False
+        self._released = 0
         self._polled = threading.Event()
 
     def poll_again(self) -> None:
@@ -65,15 +65,15 @@ class Trigger:
         self._poll_again = True
 
     def release(self) -> None:
-        """Let polls return at once: the stream has ended, or the query is drained or closed."""
+        """Let polls return at once until `hold` is called as often: the stream has ended, or the query is drained."""
         with self.lock:
-            self._released = True
+            self._released += 1
             self.lock.notify_all()
 
     def hold(self) -> None:
         """Let polls wait again."""
         with self.lock:
-            self._released = False
+            self._released -= 1
 
     def wait_polled(self, timeout: float) -> bool:
         """Wait until the engine has polled for the first time: from then on the query runs; return whether it has."""

@@ -124,10 +124,13 @@ def test_poll_again_ends_one_poll():
 
 
 def test_a_released_trigger_does_not_wait():
-    """While a query is drained, and when it is closed, polls return at once; held again, they wait again."""
+    """While a query is drained, perhaps twice at once, and when it is closed, polls return at once; then they wait."""
     feed = Rows()
     trigger, clock = trigger_with(TriggerPolicy(), feed)
     trigger.release()
+    trigger.release()
+    polled(trigger, feed)
+    trigger.hold()
     polled(trigger, feed)
     assert clock.now == 100.0
     trigger.hold()
