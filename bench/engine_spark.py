@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
-from exop_spark.session.engine import Engine, lease
+from exop_spark.session.engine import Spark, lease
 from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
@@ -137,11 +137,11 @@ def measured(rounds: int, batches: int = 25, rows: int = 100_000) -> Iterator[Re
         share.release()
 
 
-def bare_loop(engine: Engine, batch: Any, batches: int, took: list[float]) -> Side:
+def bare_loop(spark: Spark, batch: Any, batches: int, took: list[float]) -> Side:
     """The floor: a program of the user's own."""
 
     def run() -> float:
-        loop, session = Loop(batches), engine.session()
+        loop, session = Loop(batches), spark.session()
         session.dataSource.register(Source)
         with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
             folder = Path(place)
