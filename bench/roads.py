@@ -6,9 +6,7 @@ in real time. The first two minutes of that are not counted: what the fast traff
 
 from __future__ import annotations
 
-import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Final
@@ -65,6 +63,8 @@ def measure(
     for kind, answers in found.items():
         taken = [took for asked, took in answers if first <= asked < last]
         yield Result(f"roads/type{kind}/answers", len(taken), "answers")
+        if not taken:  # a road may have no accident in these minutes
+            continue
         yield Result(f"roads/type{kind}/p99", quantile(taken, 0.99), "s")
         yield Result(f"roads/type{kind}/most", max(taken), "s")
 
@@ -81,11 +81,10 @@ def _traffic(settings: Settings, here: Path, begin: int) -> int:
 
 
 def _await_second(platform: Platform, name: str, second: int) -> None:
-    """Wait until the traffic has reached *second*, and show how far it is."""
-    while True:
-        figures = platform.metrics(name)["nodes"]["traffic"]["own"]
-        print(f"\rsecond {figures['second']} of {second}", end="", file=sys.stderr, flush=True)
-        if figures["second"] >= second:
-            print(file=sys.stderr)
-            return
-        time.sleep(GLANCE)
+    """Wait until the traffic has reached *second*, and show how far it is; a failure of the application is raised."""
+    deployment = platform.deployment(name)
+    with Progress() as progress:
+        while (reached := deployment.components["traffic"].own_figures()["second"]) < second:
+            progress.show(f"second {reached} of {second}")
+            if deployment.wait(GLANCE):
+                raise RuntimeError(f"the traffic ended in second {reached}, before {second}")
