@@ -1,4 +1,4 @@
-"""`Link`: the settings of a Kafka client, whether its brokers answer, and its errors in the words of ExoP."""
+"""`Link`: the settings of a Kafka client, the state of its connection, and its errors as those of ExoP."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _REFUSED: Final = {
 class Link:
     """The connection of one client to its brokers.
 
-    The client reconnects by itself, with a growing delay. Until then `waiting` says why nothing arrives.
+    The client reconnects by itself, with a growing delay. Until then `waiting` has the reason.
 
     Attributes:
         waiting: Why the client waits; empty if a broker answers.
@@ -96,20 +96,20 @@ class Link:
         return None if found is None else (int(found[0]), int(found[1]))
 
     def check(self, failure: Failure, where: str = "") -> None:
-        """Raise the error for a failure that does not pass by itself; otherwise note that the client waits."""
+        """Raise the error for a permanent failure; otherwise record that the client waits for its brokers."""
         problem = self.explained(failure, where)
         if not isinstance(problem, BrokersAway):
             raise problem
         self._note(failure.str())
 
     def explained(self, failure: Failure, where: str = "") -> KafkaError:
-        """Return the error for a failure of the client; *where* is the partition or the record, in words."""
+        """Return the error for a failure of the client; *where* describes the partition or the record."""
         code, said = failure.code(), f"{where + ': ' if where else ''}{failure.str()}"
         if code in _MISSING:
             cure = "create the topic with these partitions, or correct the name; then resume the slet"
             return self.error(TopicMissing, f"the topic does not exist: {said}", cure)
         if code in _GONE:
-            cure = "keep records for longer than the application may be down; to go on without them, set its offsets"
+            cure = "keep records for longer than the application may be down; to continue without them, set its offsets"
             return self.error(RecordsGone, f"the records at the stored offset are no longer kept: {said}", cure)
         if code in _TOO_LARGE:
             cure = "send smaller items, or raise message.max.bytes in `client`, for the topic and for the brokers"
@@ -117,20 +117,20 @@ class Link:
         if code in _REFUSED:
             return self.error(TopicRefused, f"the brokers refuse the client: {said}", "correct `client` or the rights")
         if failure.fatal():
-            return self.error(TopicRefused, f"the client cannot go on: {said}", "replace the slet by itself")
+            return self.error(TopicRefused, f"the client cannot continue: {said}", "replace the slet by itself")
         return self.error(BrokersAway, said, "start the brokers, or correct their address")
 
     def error(self, kind: type[KafkaError], problem: str, cure: str) -> KafkaError:
-        """Return an error of this link."""
+        """Return an error with the slet, the topic and the brokers."""
         return kind(**self._facts, problem=problem, cure=cure)
 
     def _failed(self, failure: Failure) -> None:
-        """Note that all brokers are away. Called by the client, while it is polled."""
+        """Record that no broker is reachable. Called by the client while it is polled."""
         if failure.code() == Failure._ALL_BROKERS_DOWN:
             self._note(failure.str())
 
     def _seen(self, text: str) -> None:
-        """Note that a broker is there again."""
+        """Record that a broker is reachable again. Called by the client every second."""
         if self.waiting and any(one["state"] == "UP" for one in json.loads(text)["brokers"].values()):
             _log.info("%(slet)s: a broker answers again (topic %(topic)r at %(brokers)s)", self._facts)
             self.waiting = ""

@@ -18,9 +18,9 @@ from typing import Any, Final, Self
 import confluent_kafka
 
 _PRODUCER, _POINTER = 0, ctypes.c_void_p
-#: Seconds before each request to the cluster: it overlooks one that follows another at once, for a whole second.
+#: Seconds before each request to the cluster: it may process a request that follows another one at once a second later.
 _REST: Final = 0.01
-#: What each function of the library returns.
+#: The return type of each function of the library.
 _RESULTS: dict[str, Any] = {
     "conf_new": _POINTER,
     "conf_set": ctypes.c_int,
@@ -37,7 +37,7 @@ _RESULTS: dict[str, Any] = {
 
 
 class MockCluster:
-    """A mock cluster, from `with` on.
+    """A mock cluster, which runs while the `with` block does.
 
     Attributes:
         brokers: The addresses of the brokers.

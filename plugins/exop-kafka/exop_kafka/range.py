@@ -12,10 +12,11 @@ from confluent_kafka import Consumer, TopicPartition
 from .errors import BrokersAway
 from .link import ANSWER, Link
 
-#: Seconds without a record after which reading a range fails; those of one call, and the records of one.
-PATIENCE: Final = 60.0
-GLANCE: Final = 1.0
-LOT: Final = 10_000
+#: Seconds without a record after which reading a range fails.
+TIMEOUT: Final = 60.0
+#: The maximum number of seconds, and of records, of one call of the client.
+POLL: Final = 1.0
+BATCH_ROWS: Final = 10_000
 
 
 class TopicRange:
@@ -68,15 +69,15 @@ class TopicRange:
                 if at < after:
                     self._consumer.assign([TopicPartition(self._link.topic, int(part), at)])
                 while at < after:
-                    # Never more than there are: it would wait for the rest.
-                    found = self._consumer.consume(min(LOT, after - at), GLANCE)
+                    # Not more records than there are: the client would wait for the rest.
+                    found = self._consumer.consume(min(BATCH_ROWS, after - at), POLL)
                     for one in found:
                         if one.error() is not None:
                             self._link.check(one.error(), f"partition {part}")
                     records = [one for one in found if one.error() is None]
-                    waited = 0.0 if records else waited + GLANCE
-                    if waited >= PATIENCE:
-                        raise self._link.error(BrokersAway, f"no record came within {PATIENCE:g} s", "try again")
+                    waited = 0.0 if records else waited + POLL
+                    if waited >= TIMEOUT:
+                        raise self._link.error(BrokersAway, f"no record came within {TIMEOUT:g} s", "try again")
                     at = records[-1].offset() + 1 if records else at
                     yield [msgspec.json.decode(one.value()) for one in records if one.offset() < after]
                 self._consumer.unassign()

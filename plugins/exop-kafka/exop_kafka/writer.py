@@ -1,4 +1,4 @@
-"""`Writer`: writes records to a topic in order, and says when all of them are acknowledged; `encoded` makes values."""
+"""`Writer`: writes records to a topic in order, and waits for their acknowledgements."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Writer:
         self._failed: list[tuple[Failure, Message, dict[str, Any]]] = []
         own = {
             "enable.idempotence": True,
-            "message.timeout.ms": 0,  # a record waits until a broker is there
+            "message.timeout.ms": 0,  # a record waits until a broker is reachable
             "delivery.report.only.error": True,
-            "partitioner": "murmur2_random",  # as the Java clients: one key, one partition, whoever writes
+            "partitioner": "murmur2_random",  # that of the Java clients: every writer chooses the same one
             "linger.ms": 5,
             "queue.buffering.max.kbytes": 65_536,
             "compression.type": "lz4",
@@ -55,7 +55,7 @@ class Writer:
     def partitions(self, timeout: float) -> list[int] | None:
         """Return the partitions of the topic; see `Link.partitions`.
 
-        A consumer asks: to the question of a producer, brokers may answer by creating the topic.
+        The request is sent by a consumer, because brokers may create the topic at the request of a producer.
         """
         consumer = self.link.opened(Consumer, self.link.options({"group.id": "exop"}, self._client))
         try:
