@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pyarrow as pa
-from exop_spark import query
+from exop_spark import Receipt, query
 
 from exop import Application, hookimpl, slet
 from exop.runtime.log.reader import LogReader
@@ -38,10 +38,17 @@ def inline(*, path: str) -> Iterator[Rows]:
 
 
 @slet
-def note(item: Any, *, path: str) -> None:
-    """Append a line for each receipt, or the rows where there are none."""
+def note(item: Receipt, *, path: str) -> None:
+    """Append a line for each receipt."""
     with Path(path).open("a") as file:
-        file.write(f"{getattr(item, 'batch', -1)} {getattr(item, 'rows', 1)}\n")
+        file.write(f"{item.batch} {item.rows}\n")
+
+
+@slet
+def note_rows(item: dict[str, Any], *, path: str) -> None:
+    """Append a line for each row."""
+    with Path(path).open("a") as file:
+        file.write("-1 1\n")
 
 
 def build(given: dict[str, Any]) -> Application:
@@ -64,7 +71,7 @@ def build(given: dict[str, Any]) -> Application:
             "rows", "partitioned_log", by="key", partitions=partitions, keep="all", path=path, replay=True
         )
     found = app.add("counts", kind, rows=rows, **settings)
-    app.add("note", note, item=found, path=str(folder / "receipts"))
+    app.add("note", note_rows if fault == "collect" else note, item=found, path=str(folder / "receipts"))
     app.durable(1.0)
     return app
 
@@ -72,4 +79,4 @@ def build(given: dict[str, Any]) -> Application:
 @hookimpl
 def register_slets() -> list[Any]:
     """Offer the slets to a platform with a state directory."""
-    return [counting, collecting, keeping, inline, note]
+    return [counting, collecting, keeping, inline, note, note_rows]

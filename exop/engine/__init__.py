@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from exop.engine.engine import Engine, EngineState
 from exop.engine.slet import EngineSlet
+from exop.model.items import Reference
 
 if TYPE_CHECKING:
     from exop.engine.event_time import EventTime
@@ -19,7 +20,18 @@ if TYPE_CHECKING:
     from exop.engine.pull import Emit, PullEngine, Punctuate
     from exop.engine.pull_slet import PullSlet
 
-__all__ = ["Emit", "Engine", "EngineSlet", "EngineState", "EventTime", "Feed", "PullEngine", "PullSlet", "Punctuate"]
+__all__ = [
+    "Emit",
+    "Engine",
+    "EngineSlet",
+    "EngineState",
+    "EventTime",
+    "Feed",
+    "PullEngine",
+    "PullSlet",
+    "Punctuate",
+    "Reference",
+]
 _HOMES = {"EventTime": "event_time", "Feed": "feed", "PullSlet": "pull_slet"}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ from exop.engine.event_time import EventTime
 from exop.engine.progress import BEGINNING, InputPosition
 from exop.engine.trigger import Trigger
 from exop.errors import EngineError, FeedClosed
+from exop.model.items import Reference
 from exop.model.values.columns import stream_of
 from exop.runtime.log.memory import MemoryLog
 
@@ -29,7 +30,7 @@ _POLL: Final = 0.05
 class _Event(NamedTuple):
     """A range of offsets of the feed: the number of its first event, and of the first one after it."""
 
-    kind: Literal["rows", "time", "end"]
+    kind: Literal["rows", "file", "time", "end"]
     first: int
     after: int
     offset: int
@@ -37,8 +38,28 @@ class _Event(NamedTuple):
     complete: float | None
 
 
+class Part(NamedTuple):
+    """Rows of a range of a feed: those of *file*, if there is one, else those that `Feed.read` returns."""
+
+    start: int
+    end: int
+    file: Reference | None
+
+
+class _File(NamedTuple):
+    """The rows of a file in the log of a feed; a batch never ends within them."""
+
+    file: Reference
+    num_rows: int
+
+    def slice(self, start: int, rows: int) -> _File:
+        return self
+
+
 class Feed:
     """The log of one input, trimmed up to the offset that the engine has committed.
+
+    Rows by reference have offsets, too, and are read from their files by the engine.
 
     Attributes:
         schema: The columns of the port, all nullable, and the number of the row.
@@ -78,14 +99,16 @@ class Feed:
 
     # For the platform.
 
-    def admit(self, batch: pa.RecordBatch, give_up: Callable[[], bool] = lambda: False) -> None:
+    def admit(self, batch: pa.RecordBatch | list[Reference], give_up: Callable[[], bool] = lambda: False) -> None:
         """Wait until there is room for *batch*, or *give_up()* is true.
 
         Raises:
             FeedClosed: the query has stopped, or stops during the wait.
             EngineError: the batch has other columns, or the query has failed.
         """
-        if batch.schema.names != self._columns.names or batch.schema.types != self._columns.types:
+        if not isinstance(batch, list) and (
+            batch.schema.names != self._columns.names or batch.schema.types != self._columns.types
+        ):
             wanted, found = _described(self._columns), _described(batch.schema)
             raise EngineError(f"port {self.port!r} takes {wanted}; what came has {found}")
         with self._lock:
@@ -98,8 +121,11 @@ class Feed:
         if self._retired:
             raise self._retired
 
-    def push(self, batch: pa.RecordBatch) -> None:
+    def push(self, batch: pa.RecordBatch | list[Reference]) -> None:
         """Append a batch; `admit` says whether, and when."""
+        if isinstance(batch, list):
+            self._refer(batch)
+            return
         if not batch.num_rows:
             return
         with self._lock:
@@ -166,7 +192,7 @@ class Feed:
                 return self._repeated
             self._planned = max(self._planned, start)
             self._trigger.wait(self, timeout)
-            end = self._end if limit is None else min(self._end, start + limit)
+            end = self._end if limit is None else self._whole(start, min(self._end, start + limit))
             if self._retired or end <= start:
                 return start
             # Windows close in the batch after the one that has moved the watermark, which may follow at once.
@@ -181,12 +207,24 @@ class Feed:
         Raises:
             EngineError: the log does not contain the range (any more).
         """
-        with self._lock:
-            if start < self._log.start or end > self._end:
-                held = f"rows {self._log.start} to {self._end}"
-                raise EngineError(f"the feed of port {self.port!r} holds {held}, not {start} to {end}")
-            parts = self._log.read(start, end)
+        parts = self._log_of(start, end)
         return stream_of(pa.Table.from_batches(parts, schema=self.schema).combine_chunks())
+
+    def parts(self, start: int, end: int) -> list[Part]:
+        """Return where the rows from *start* up to *end* are, in order.
+
+        Raises:
+            EngineError: the log does not contain the range (any more).
+        """
+        found: list[Part] = []
+        for one in self._log_of(start, end):
+            file, after = one.file if isinstance(one, _File) else None, start + one.num_rows
+            if file is None and found and found[-1].file is None:
+                found[-1] = found[-1]._replace(end=after)
+            else:
+                found.append(Part(start, after, file))
+            start = after
+        return found
 
     def commit(self, offset: int) -> None:
         """Drop the rows before *offset*, which the engine does not need any more."""
@@ -287,11 +325,34 @@ class Feed:
     def _end(self) -> int:
         return self._log.end
 
+    def _refer(self, files: list[Reference]) -> None:
+        with self._lock:
+            for one in files:
+                self._note("file", 1, one.rows)
+                self._log.append(_File(one, one.rows))
+                self.rows += one.rows
+            self._lock.notify_all()
+
+    def _whole(self, start: int, end: int) -> int:
+        """Return the end of a batch that no file crosses: before the file, or after it if the batch begins with it."""
+        for one in self._events:
+            if one.kind == "file" and one.offset < end < one.end:
+                return one.offset if one.offset > start else one.end
+        return end
+
+    def _log_of(self, start: int, end: int) -> list[Any]:
+        """Return the parts of the log from *start* up to *end*; raise `EngineError` if it does not contain them."""
+        with self._lock:
+            if start < self._log.start or end > self._end:
+                held = f"rows {self._log.start} to {self._end}"
+                raise EngineError(f"the feed of port {self.port!r} holds {held}, not {start} to {end}")
+            return self._log.read(start, end)
+
     def _append(self, columns: list[pa.Array]) -> None:
         self._log.append(pa.RecordBatch.from_arrays(columns, schema=self.schema))
         self._lock.notify_all()
 
-    def _note(self, kind: Literal["rows", "time", "end"], events: int, rows: int) -> None:
+    def _note(self, kind: Literal["rows", "file", "time", "end"], events: int, rows: int) -> None:
         """Note the meaning of the next rows, and the time up to which the stream is complete after them."""
         first, self._event = self._event, self._event + events
         self._events.append(_Event(kind, first, self._event, self._end, self._end + rows, self._complete))

@@ -19,7 +19,7 @@ from exop.engine.progress import InputPosition, QueryProgress
 from exop.engine.pull import PullEngine, Punctuate
 from exop.engine.trigger import Trigger, TriggerPolicy
 from exop.errors import EngineError, PlanError, QueryError
-from exop.model.items import EndOfStream, Punctuation
+from exop.model.items import EndOfStream, Punctuation, Reference
 from exop.model.slets.ports import OutputPort
 from exop.model.slets.slet import Slet, spec_of
 from exop.model.slets.tie import Leaving, Tie
@@ -180,14 +180,14 @@ class PullSlet(Slet):
         engine: PullEngine | None = getattr(self, "engine", None)
         return {} if engine is None else engine.metrics() | {"lag": sum(feed.lag for feed in self.feeds.values())}
 
-    def take(self, port: str, payload: pa.RecordBatch | Punctuation | EndOfStream) -> None:
+    def take(self, port: str, payload: pa.RecordBatch | list[Reference] | Punctuation | EndOfStream) -> None:
         """Append what arrives at *port* to its feed; wait for room, unless the driver must reach its safe point.
 
         Raises:
             EngineError: the query has failed.
         """
         feed = self.feeds[port]
-        if isinstance(payload, pa.RecordBatch):
+        if isinstance(payload, (pa.RecordBatch, list)):
             feed.admit(payload, self.tie.hurried)
         else:
             feed.check_open()

@@ -91,5 +91,28 @@ class DeadLetter:
     at: float
 
 
+@dataclass(frozen=True)
+class Reference:
+    """Rows that are in a file, and are passed on by reference.
+
+    An output of type `Annotated[Batch[Reference], schema]` sends references to rows of these columns. It can be
+    connected to every port that takes the columns: the platform reads the files for it. A port whose items are
+    references, and a slet that `takes_references`, receive them as they are.
+
+    Attributes:
+        path: The URI of a Parquet file that is complete, and is not changed any more.
+        rows: The number of its rows.
+    """
+
+    path: str
+    rows: int
+
+    def read(self) -> Any:
+        """Return the rows as a `pyarrow.Table`."""
+        from exop.model.values.columns import read_file  # imported lazily: few platforms read files
+
+        return read_file(self.path)
+
+
 #: The two kinds of control items, for `isinstance`.
 CONTROL = (Punctuation, EndOfStream)

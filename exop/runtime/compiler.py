@@ -12,7 +12,7 @@ from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.slets.ports import OUT, PortSpec
 from exop.model.slets.relay import RELAY
 from exop.runtime.component import Component
-from exop.runtime.dataflow.batches import to_columns, to_items, weight
+from exop.runtime.dataflow.batches import are_references, to_columns, to_items, weight
 from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Late, LateEntry, Link, Method, Push, Unwind, in_turn
 from exop.runtime.dataflow.fusion import fused, fused_batch, sender
 from exop.runtime.drivers.base import current_driver
@@ -206,10 +206,12 @@ def _converted(component: Component, port: PortSpec) -> Callable[[Any], Any]:
     if form == "item":
         return plain
     metrics, lazy, clock = component.metrics, component.spec.results[port.name] == "many", time.perf_counter
+    asked = getattr(component.instance, "takes_references", None)
+    refers = form == "columns" and asked is not None and asked(port.name)
 
     def call(payload: Any) -> Any:
         begin = clock()
-        if not isinstance(payload, CONTROL):
+        if not (isinstance(payload, CONTROL) or (refers and are_references(payload))):
             payload = to_columns(payload, port.type) if form == "columns" else to_items(payload, port.type.item)
         found = plain(payload)
         if lazy:

@@ -6,9 +6,11 @@ import pyarrow as pa
 import pytest
 
 from exop.engine.event_time import EventTime
-from exop.engine.feed import ROW, Feed, completed
+from exop.engine.feed import ROW, Feed, Part, completed
+from exop.engine.progress import InputPosition
 from exop.engine.trigger import Trigger, TriggerPolicy
 from exop.errors import EngineError, FeedClosed
+from exop.model.items import Reference
 
 COLUMNS = pa.schema([pa.field("time", pa.int32(), nullable=False), pa.field("value", pa.int32())])
 
@@ -53,6 +55,30 @@ def test_a_poll_offers_no_more_than_the_limit():
     assert feed.latest(0, 4, 0) == 4
     assert feed.latest(4, 4, 0) == 8
     assert feed.pending == 2
+
+
+def test_files_are_offered_whole_and_in_their_places():
+    """A batch ends before a file that is too large for it, and takes one with which it begins."""
+    feed = feed_with()
+    one, other = Reference("file:///one", 5), Reference("file:///other", 3)
+    for batch in (rows(1, 2), rows(3), [one, other], rows(4)):
+        give(feed, batch)
+    assert [feed.latest(start, 4, 0) for start in (0, 3, 8)] == [3, 8, 12]
+    assert feed.parts(0, 12) == [Part(0, 3, None), Part(3, 8, one), Part(8, 11, other), Part(11, 12, None)]
+    assert [row["time"] for row in read(feed, 0, 3)] == [1, 2, 3]
+    assert feed.latest(0, None, 0) == 12
+
+
+def test_a_file_is_one_event():
+    """The journal of the platform counts it so: after a restart, the feed begins at the same file."""
+    feed = feed_with()
+    feed.push([Reference("file:///one", 5), Reference("file:///other", 3)])
+    feed.latest(0, 5, 0)
+    feed.put_out()
+    assert feed.reached() == InputPosition(1, 5)
+    feed.commit(5)
+    with pytest.raises(EngineError, match="holds rows 5 to 8"):
+        feed.parts(0, 8)
 
 
 def test_a_poll_that_finds_nothing_answers_its_start():

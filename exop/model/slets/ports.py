@@ -10,7 +10,7 @@ from types import GenericAlias
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar, Union
 
 from exop.errors import SettingError, UnknownName
-from exop.model.items import Batch, EndOfStream, Punctuation
+from exop.model.items import Batch, EndOfStream, Punctuation, Reference
 from exop.model.types.assignable import (
     bind,
     find_column_mismatch,
@@ -21,6 +21,7 @@ from exop.model.types.assignable import (
     variables,
 )
 from exop.model.types.description import Type, type_name, type_of
+from exop.model.values.columns import batch_type
 
 T = TypeVar("T")
 #: The output port by which the results of a slet leave.
@@ -97,6 +98,7 @@ class PortType:
         item: The type of one item.
         form: How the slet handles items: one by one, as lists, or as Arrow columns.
         schema: The declared `pyarrow.Schema` of columns, or `None`.
+        reference: The class of the references that an output sends instead of columns.
         punctuation, end: Whether the slet receives these control items.
         pauses: Whether it may yield `None`, which is not an item.
         origin: The output from which the type of an input was derived, for messages.
@@ -107,6 +109,7 @@ class PortType:
     schema: Any = None
     punctuation: bool = False
     end: bool = False
+    reference: type[Reference] | None = None
     pauses: bool = field(default=False, compare=False)
     origin: str = field(default="", compare=False)
 
@@ -130,7 +133,7 @@ class PortType:
     def windowed(self) -> PortType:
         """The type of windows of these items: lists; rows of columns become dictionaries."""
         item = dict if self.form == "columns" else self.item
-        return replace(self, item=GenericAlias(list, (item,)), form="item", schema=None)
+        return replace(self, item=GenericAlias(list, (item,)), form="item", schema=None, reference=None)
 
     @property
     def sent_by(self) -> str:
@@ -226,13 +229,25 @@ def port_type(annotation: Any) -> PortType:
 def _payload_type(only: Type, flags: dict[str, Any]) -> PortType:
     if only.kind == "columns":
         return PortType(only.annotation, "columns", only.schema, **flags)
+    if only.cls is Batch and only.schema is not None and Reference in getattr(only.element.cls, "__mro__", ()):
+        return PortType(batch_type(), "columns", only.schema, reference=only.element.cls, **flags)
     if only.cls is Batch:
         return PortType(only.element.annotation, "batch", **flags)
     return PortType(only.annotation, **flags)
 
 
+def names_references(item: Any, kind: type[Reference]) -> bool:
+    """Whether items of the type *item* are references of this class, and not the rows for which these stand."""
+    return any(one.cls in kind.__mro__ for one in type_of(item).members)
+
+
 def mismatch(source: PortType, target: PortType) -> str | None:
     """Return why items of *source* cannot enter *target*, with the field in which they differ, or `None`."""
+    if target.form != "columns" and names_references(target.item, source.reference or Reference):
+        if source.reference is not None:
+            return None
+        if source.form == "columns":
+            return "these are rows, and no references to them"
     if "columns" not in (source.form, target.form):
         found = find_mismatch(source.items, target.items)
         return None if found is None else str(found)

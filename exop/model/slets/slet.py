@@ -171,6 +171,10 @@ class Slet:
         """
         return None
 
+    def takes_references(self, port: str) -> bool:
+        """Whether *port*, which takes columns, receives lists of references (`exop.engine.Reference`) as they are."""
+        return False
+
     @classmethod
     def inherits(cls, before: Any, after: Any) -> str | None:
         """Return the reason why the node *after* cannot take over the internal state of the node *before*, or `None`.

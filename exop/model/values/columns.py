@@ -27,6 +27,21 @@ def is_columns(value: Any) -> bool:
     return arrow is not None and isinstance(value, (arrow.RecordBatch, arrow.Table))
 
 
+def batch_type() -> Any:
+    """Return the class of record batches."""
+    import pyarrow as pa
+
+    return pa.RecordBatch
+
+
+def read_file(uri: str) -> Any:
+    """Return the rows of a Parquet file as a table; raise `OSError` if it cannot be read."""
+    from pyarrow import fs, parquet
+
+    system, path = fs.FileSystem.from_uri(uri)
+    return parquet.read_table(path, filesystem=system)
+
+
 def write(value: Any) -> tuple[str, list[Any]] | None:
     """Return the tag and the content of an array, batch or table; `None` for any other value."""
     numpy = sys.modules.get("numpy")

@@ -7,7 +7,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, NoReturn
 from weakref import WeakKeyDictionary
@@ -62,6 +62,7 @@ class Channel(ABC):
         refuses_whole: Whether a batch is refused as a whole if the channel refuses one of its items.
         port_entries: The entries behind `entry` that lead to one port each (for example, one window per port). Each has
             an endpoint, by which in-flight items are rebound after a change.
+        passes_references: Whether references to rows pass as they are; other kinds get the rows.
         partitioning: The partitions that the members of a group share; `None` without any.
         asked: The current specification, with settings and pending updates.
         home: The folder of the channel in the state directory, which may not exist yet; `None` without a state
@@ -84,6 +85,7 @@ class Channel(ABC):
     live: bool = False
     port_entries: Sequence[Entry] = ()
     refuses_whole: ClassVar[bool] = False
+    passes_references: ClassVar[bool] = False
     unacknowledged: int = 0
     reading: ClassVar[frozenset[str]] = frozenset()
     partitioning: Partitioning | None = None
@@ -124,7 +126,7 @@ class Channel(ABC):
     @classmethod
     def carries(cls, pushed: PortType) -> PortType:
         """Return the type that consumers receive if *pushed* is pushed; equal unless the kind converts items."""
-        return pushed
+        return pushed if cls.passes_references or pushed.reference is None else replace(pushed, reference=None)
 
     @classmethod
     def fields(cls, settings: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
@@ -192,6 +194,7 @@ class DirectChannel(Channel):
 
     kind: ClassVar[str] = "direct"
     serial: ClassVar[bool] = False
+    passes_references: ClassVar[bool] = True
 
     def __init__(self, name: str, *, by: str | None = None, partitions: int = PARTITIONS) -> None:
         super().__init__(name)

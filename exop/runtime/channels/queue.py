@@ -179,6 +179,7 @@ class QueueChannel(Buffered):
     """
 
     kind: ClassVar[str] = "queue"
+    passes_references: ClassVar[bool] = True
 
     def __init__(self, name: str, *, capacity: int = 1024, by: str | None = None, partitions: int = PARTITIONS) -> None:
         super().__init__(name, capacity=capacity)

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from exop.errors import WiringError
-from exop.model.slets.ports import PortType
+from exop.model.items import Reference
+from exop.model.slets.ports import PortType, names_references
 from exop.model.types.description import type_of
 from exop.model.values.columns import declared
 
@@ -22,10 +23,19 @@ def cut(batch: Any, low: int, high: int) -> Any:
     return batch[low:high] if isinstance(batch, list) else batch.slice(low, high - low)
 
 
-def to_items(batch: Any, item: Any = dict) -> list[Any]:
-    """Return the items of a batch: a list unchanged, rows of columns as *item* (a class with fields, or `dict`)."""
+def to_items(batch: Any, item: Any = None) -> list[Any]:
+    """Return the items of a batch: a list unchanged, rows of columns as *item* (a class with fields, or `dict`).
+
+    Items of a type other than their own are the rows for which references stand.
+
+    Raises:
+        WiringError: the rows of references cannot be read.
+    """
     if isinstance(batch, list):
-        return batch
+        if item is None or not are_references(batch) or names_references(item, type(batch[0])):
+            return batch
+        batch = opened(batch)
+    item = dict if item is None else item
     shared = _SHARED.get(id(batch))
     if shared is None:
         return _rows(batch, item)
@@ -38,8 +48,10 @@ def to_columns(items: Any, port: PortType) -> Any:
     """Make a record batch of items (dataclasses, named tuples or dictionaries); return a record batch unchanged.
 
     Raises:
-        WiringError: the items have no fields, or do not match the declared schema.
+        WiringError: the items have no fields, or do not match the declared schema; or the rows of references cannot be
+            read.
     """
+    items = opened(items)
     if not isinstance(items, list):
         return items
     shared = _SHARED.get(id(items))
@@ -49,6 +61,44 @@ def to_columns(items: Any, port: PortType) -> Any:
     if wanted not in shared.found:
         shared.found[wanted] = _batch(items, port)
     return shared.found[wanted]
+
+
+def are_references(batch: Any) -> bool:
+    """Whether a batch consists of references to rows."""
+    return isinstance(batch, list) and bool(batch) and isinstance(batch[0], Reference)
+
+
+def opened(batch: Any) -> Any:
+    """Return the rows of references as one record batch; any other batch unchanged.
+
+    Raises:
+        WiringError: they cannot be read.
+    """
+    if not are_references(batch):
+        return batch
+    shared = _SHARED.get(id(batch))
+    if shared is None:
+        return _read(batch)
+    if Reference not in shared.found:
+        shared.found[Reference] = _read(batch)
+    return shared.found[Reference]
+
+
+def _read(references: list[Reference]) -> Any:
+    import pyarrow as pa
+
+    try:
+        table = pa.concat_tables([one.read() for one in references])
+    except (OSError, pa.ArrowException) as problem:
+        paths = ", ".join(one.path for one in references)
+        raise WiringError(
+            f"the rows in {paths} cannot be read: {problem}; bring the files back and resume the slet, or skip the item"
+        ) from problem
+    return (
+        table.combine_chunks().to_batches()[0]
+        if table.num_rows
+        else pa.RecordBatch.from_pylist([], schema=table.schema)
+    )
 
 
 class Shared:

@@ -119,7 +119,7 @@ def _batch_code(shapes: tuple[Shape, ...]) -> CodeType:
     """
     lines = [
         "def push(batch):",
-        "    items = batch if isinstance(batch, list) else to_items(batch, item0)",
+        "    items = to_items(batch, item0)",
         "    size = len(items); tally0.received += size",
     ]
     lines += [f"    metrics{n}.batches += 1" for n in range(len(shapes))]

@@ -21,6 +21,7 @@ from exop.runtime.channels.window import WindowChannel, followed
 from exop.runtime.compiler import compile_entry
 from exop.runtime.component import Component
 from exop.runtime.conditional_updates import PendingUpdates
+from exop.runtime.dataflow.batches import opened
 from exop.runtime.dataflow.entry import NOWHERE, Control, Entry, Late, LateEntry, Unwind
 from exop.runtime.deployment import Deployment
 from exop.runtime.lifecycle import State
@@ -112,7 +113,11 @@ class Compiler:
         me, kind = f"{component.node.name}.{port}", self.graph.channels[channel]
         if merge is not None:
             entry = self._name(self._merged(me, entry, merge), me)
-        return self._name(followed(kind, me, entry), me) if isinstance(kind, WindowChannel) else entry
+        if isinstance(kind, WindowChannel):
+            entry = self._name(followed(kind, me, entry), me)
+        refers = any(one.name == port and one.type.reference is not None for one in component.spec.outputs)
+        passes = kind.passes_references and kind.partitioning is None
+        return self._name(_reading(entry), me) if refers and not passes else entry
 
     def _merged(self, me: str, entry: Entry, merge: ControlMerge) -> Entry:
         """The entry of one of several producers into a channel, which merges their control items."""
@@ -310,6 +315,18 @@ def _controlled(entry: Entry, control: Control, late: Late) -> Entry:
     made = LateEntry(control, {"push": lambda: entry.push, "push_batch": lambda: entry.push_batch, **late})
     made.behind = (entry,)
     return made
+
+
+def _reading(entry: Entry) -> Entry:
+    """The same entry, which reads the rows of references."""
+    store = entry.store
+    return Entry(
+        entry.push,
+        lambda batch: entry.push_batch(opened(batch)),
+        entry.control,
+        store=store and (lambda method, payload: store(method, opened(payload))),
+        behind=(entry,),
+    )
 
 
 @dataclass

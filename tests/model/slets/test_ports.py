@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from exop import Batch, EndOfStream, Punctuation
+from exop.engine import Reference
 from exop.model.slets.ports import PortType, mismatch, port_type
 from exop.model.types.description import type_name
 
@@ -108,6 +109,7 @@ FIT = [
     *((one, pa.RecordBatch) for one in (Report, Point, Row, Packed, dict, dict[str, int], Mapping[str, int], object)),
     (Annotated[pa.RecordBatch, OTHER], Report),
     (Report, Annotated[pa.RecordBatch, OTHER]),
+    *((Annotated[Batch[Reference], SMALL], one) for one in (Reference, Annotated[pa.RecordBatch, SMALL], dict, Any)),
 ]
 
 MISFIT = [
@@ -129,6 +131,13 @@ MISFIT = [
         "the columns differ: the column 'speed' (double) is not expected",
     ),
     (int, DECLARED, "items of type int have no columns"),
+    (
+        Annotated[Batch[Reference], SMALL],
+        DECLARED,
+        "the columns differ: the column 'speed' (double) is missing (known: vid)",
+    ),
+    (Annotated[Batch[Reference], SMALL], Point, "the field 'x' (int) is missing (known: vid)"),
+    (Annotated[pa.RecordBatch, SMALL], Reference, "these are rows, and no references to them"),
     (pa.RecordBatch, Report | int, "items of type Report | int have no columns"),
     (list[int], pa.RecordBatch, "items of type list[int] have no columns"),
     (Report, DECLARED, "the column 'speed' (double) is missing (known: vid)"),

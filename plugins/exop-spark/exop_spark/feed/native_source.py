@@ -14,10 +14,8 @@ from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
 
-from .source import POLL_SECONDS, FeedReader
+from .source import BATCH_ROWS, POLL_SECONDS, FeedReader, numbered, plain
 
-#: The minimum number of rows of a batch that a task passes to Spark, except for its last batch.
-BATCH_ROWS = 20_000
 #: Seconds without a record after which a task that reads a topic fails.
 TIMEOUT = 60.0
 
@@ -43,10 +41,6 @@ class Marker(InputPartition):
 
 class NativeReader(FeedReader):
     """Asks the platform for the ends of the partitions; its copies in the tasks read the partitions."""
-
-    def __init__(self, options: dict[str, str], schema: StructType) -> None:
-        super().__init__(options)
-        self._schema = schema
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the offset before the first micro-batch, from which the platform decides where to begin."""
@@ -83,24 +77,21 @@ class NativeReader(FeedReader):
         """Read a range, or make the row of a marker; called in a task."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
+        assert self._schema is not None
         schema = to_arrow_schema(self._schema)
         if isinstance(partition, Marker):
             time = self._options["time"]
             values = {name: [partition.moment if name == time else None] for name in schema.names[:-1]}
-            yield _numbered(pa.RecordBatch.from_pydict(values, schema=_plain(schema)), schema, -1)
+            yield numbered(pa.RecordBatch.from_pydict(values, schema=plain(schema)), schema, -1)
             return
         one = cast("Slice", partition)
-        rows = read_log(one, _plain(schema)) if one.reference["format"] == "log" else read_topic(one, _plain(schema))
+        rows = read_log(one, plain(schema)) if one.reference["format"] == "log" else read_topic(one, plain(schema))
         for batch in _together(rows):
-            yield _numbered(batch, schema, 0)
+            yield numbered(batch, schema, 0)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Tell the platform what Spark has committed."""
         self._ask({"ask": "commit", "end": end})
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the values that are sent to the tasks."""
-        return {**super().__getstate__(), "_schema": self._schema}
 
 
 class NativeSource(DataSource):
@@ -207,12 +198,3 @@ def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             waiting, rows = [], 0
     if waiting:
         yield pa.concat_batches(waiting)
-
-
-def _plain(schema: pa.Schema) -> pa.Schema:
-    return schema.remove(len(schema) - 1)
-
-
-def _numbered(batch: pa.RecordBatch, schema: pa.Schema, number: int) -> pa.RecordBatch:
-    numbers = pa.repeat(pa.scalar(number, pa.int64()), batch.num_rows)
-    return pa.RecordBatch.from_arrays([*batch.columns, numbers], schema=schema)

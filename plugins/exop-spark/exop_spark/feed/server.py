@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import json
 import logging
 import os
 import secrets
@@ -218,6 +219,9 @@ def _serve(feed: Feed, request: wire.Header) -> tuple[wire.Header, bytes | memor
             return {"reference": feed.plan(end)}, b""
         case {"ask": "read", "start": int(start), "end": int(end)}:
             return {}, memoryview(feed.read(start, end))
+        case {"ask": "parts", "start": int(start), "end": int(end)}:
+            parts = [(*part[:2], part.file.path if part.file is not None else "") for part in feed.parts(start, end)]
+            return {}, json.dumps(parts).encode()
         case {"ask": "commit", "end": end}:
             feed.commit(end)
             return {}, b""

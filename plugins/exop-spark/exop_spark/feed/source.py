@@ -5,8 +5,9 @@ Pickled by value together with `wire`: it runs in Spark's worker processes, whic
 
 from __future__ import annotations
 
+import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
 import pyarrow as pa
@@ -16,6 +17,9 @@ from pyspark.sql.types import StructType
 
 from . import wire
 
+#: The minimum number of rows of a batch that a task passes to Spark, except for its last batch; up to this number, one
+#: task reads several small files.
+BATCH_ROWS = 20_000
 #: The maximum number of seconds for which a poll waits for rows; it returns at once when the query is closed.
 POLL_SECONDS = 10.0
 
@@ -30,6 +34,20 @@ class FeedPartition(InputPartition):
         self.ticket = ticket
 
 
+class FilesPartition(InputPartition):
+    """Files that a task reads by itself: their URIs, and the number of their rows."""
+
+    def __init__(self, path: str, rows: int) -> None:
+        super().__init__(None)
+        self.paths = [path]
+        self.rows = rows
+
+    def add(self, path: str, rows: int) -> None:
+        """Let the same task read one more file."""
+        self.paths.append(path)
+        self.rows += rows
+
+
 class FeedReader(DataSourceStreamReader):
     """Reads one feed by offset; a long poll takes the place of a polling interval.
 
@@ -37,8 +55,9 @@ class FeedReader(DataSourceStreamReader):
     copies do not contain the token: a task can read the range of its ticket, and nothing else.
     """
 
-    def __init__(self, options: dict[str, str]) -> None:
+    def __init__(self, options: dict[str, str], schema: StructType | None = None) -> None:
         self._options = options
+        self._schema = schema
         self._connection: socket.socket | None = None
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
@@ -60,15 +79,28 @@ class FeedReader(DataSourceStreamReader):
         answer, _ = self._ask({"ask": "end"})
         return {"row": answer["end"]}
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[FeedPartition]:
-        """Return one partition, which keeps the order of the rows; none for an empty range."""
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Any]:
+        """Return one partition for the rows of the feed, which keeps their order, and one for each large file."""
         if start["row"] >= end["row"]:
             return []
-        ticket = wire.ticket(self._options["token"], self._options["feed"], start["row"], end["row"])
-        return [FeedPartition(start["row"], end["row"], ticket)]
+        _, parts = self._ask({"ask": "parts", "start": start["row"], "end": end["row"]})
+        found: list[Any] = []
+        for first, after, path in json.loads(parts):
+            if not path:
+                ticket = wire.ticket(self._options["token"], self._options["feed"], first, after)
+                found.append(FeedPartition(first, after, ticket))
+            elif found and isinstance(found[-1], FilesPartition) and found[-1].rows + after - first <= BATCH_ROWS:
+                found[-1].add(path, after - first)
+            else:
+                found.append(FilesPartition(path, after - first))
+        return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read a range; called in a task."""
+        """Read a range, or files; called in a task."""
+        if isinstance(partition, FilesPartition):
+            assert self._schema is not None
+            yield from read_files(partition.paths, self._schema)
+            return
         part = cast("FeedPartition", partition)
         request = {"feed": self._options["feed"], "start": part.start, "end": part.end, "ticket": part.ticket}
         request["by"] = wire.executor()
@@ -99,7 +131,7 @@ class FeedReader(DataSourceStreamReader):
     def __getstate__(self) -> dict[str, Any]:
         """Return the values that are sent to the tasks."""
         options = {name: value for name, value in self._options.items() if name != "token"}
-        return {"_options": options, "_connection": None}
+        return {"_options": options, "_schema": self._schema, "_connection": None}
 
 
 class FeedSource(DataSource):
@@ -112,4 +144,34 @@ class FeedSource(DataSource):
 
     def streamReader(self, schema: StructType) -> FeedReader:  # noqa: N802
         """Return the reader for these options."""
-        return FeedReader(dict(self.options))
+        return FeedReader(dict(self.options), schema)
+
+
+def read_files(paths: Iterable[str], schema: StructType) -> Iterator[pa.RecordBatch]:
+    """Read Parquet files, as the columns of *schema*.
+
+    Raises:
+        OSError: a file is missing, or cannot be read.
+        KeyError: a file lacks a column.
+    """
+    from pyarrow import fs, parquet
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    columns = to_arrow_schema(schema)
+    for path in paths:
+        system, place = fs.FileSystem.from_uri(path)
+        with parquet.ParquetFile(place, filesystem=system) as file:
+            for batch in file.iter_batches(BATCH_ROWS):
+                named = [batch.column(one.name).cast(one.type) for one in plain(columns)]
+                yield numbered(pa.RecordBatch.from_arrays(named, schema=plain(columns)), columns, 0)
+
+
+def plain(schema: pa.Schema) -> pa.Schema:
+    """Return the columns of a port, without the number of the row."""
+    return schema.remove(len(schema) - 1)
+
+
+def numbered(batch: pa.RecordBatch, schema: pa.Schema, number: int) -> pa.RecordBatch:
+    """Return a batch with the same number in each row."""
+    numbers = pa.repeat(pa.scalar(number, pa.int64()), batch.num_rows)
+    return pa.RecordBatch.from_arrays([*batch.columns, numbers], schema=schema)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from exop.engine.feed import Feed
+from exop.engine.feed import Feed, Part
 from exop.engine.trigger import Trigger, TriggerPolicy
 
 from ..errors import QueryFailed, SparkError, StateRefused
@@ -127,6 +127,10 @@ class _EmptyFeed(Feed):
             with self._lock:
                 self._lock.wait_for(lambda: self.retired, timeout)
         return self._first + 1
+
+    def parts(self, start: int, end: int) -> list[Part]:
+        """Return one part."""
+        return [Part(start, end, None)]
 
     def read(self, start: int, end: int) -> pa.Buffer:
         """Return no rows."""

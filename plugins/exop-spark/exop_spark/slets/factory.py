@@ -16,7 +16,6 @@ from exop.engine.pull import Punctuate
 from exop.errors import SletError, UnknownName
 
 from ..plan import Input, Query
-from ..storage.receipt import Receipt
 from .slet import SparkSlet
 
 
@@ -56,8 +55,6 @@ def query(
     punctuate = punctuate or _usual(ports)
     _check(name, ports, punctuate, settings)
     annotations: dict[str, Any] = {"out": OutputPort[Annotated[pa.RecordBatch, out] | Punctuation]}
-    if settings.get("stage"):
-        annotations["out"] = OutputPort[Receipt | Punctuation]
     body: dict[str, Any] = {"ports": ports, "columns": out, "punctuation": punctuate}
     body["times"] = {port: one.time for port, one in ports.items() if one.time is not None}
     body["keeps_own_state"] = any(one.time is not None or one.numbered for one in ports.values())

@@ -15,6 +15,9 @@ from exop.engine.feed import Feed
 from exop.engine.pull import PullEngine
 from exop.engine.pull_slet import Nowhere, PullSlet
 from exop.errors import EngineError
+from exop.model.slets.ports import PortType
+from exop.model.slets.slet import spec_of
+from exop.model.slets.spec import SletSpec
 
 from ..errors import SparkError
 from ..feed.native import NativeFeed
@@ -22,6 +25,7 @@ from ..plan import Input, Mode, Plan
 from ..session.engine import lease
 from ..settings import DEFAULT_MASTER
 from ..storage.carried import other_inputs
+from ..storage.receipt import Receipt
 
 #: One round of a warm-up lasts so much event time where no boundary says otherwise.
 _SPAN: Final = 60.0
@@ -79,6 +83,15 @@ class SparkSlet(PullSlet):
         """Spark reads a channel by itself where the order of the rows does not count."""
         one = self.ports.get(port)
         return "spark" if self.native and one is not None and not one.numbered else None
+
+    @classmethod
+    def specialised(cls, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
+        """Return a specification whose output sends receipts in place of rows if it is staged."""
+        return sends_receipts(spec_of(cls), staged=bool(settings["stage"]))
+
+    def takes_references(self, port: str) -> bool:
+        """Spark's tasks read files by themselves where the order of the rows does not count."""
+        return not self.ports[port].numbered
 
     def quiesce(self) -> None:
         """Return when the results of all that Spark has read are sent; what it has not read is for a successor."""
@@ -197,6 +210,13 @@ class SparkSlet(PullSlet):
         except EngineError as error:
             error.add_note("while it was warmed up with made-up rows: give its inputs a sample=, or set warm_up=0")
             raise
+
+
+def sends_receipts(spec: SletSpec, *, staged: bool) -> SletSpec:
+    """Return *spec* with an output of these columns that sends receipts, if it is *staged*."""
+    if not staged:
+        return spec
+    return spec.with_outputs({"out": replace(spec.ports["out"].type, reference=Receipt)})
 
 
 def tried(predecessor: Any, successor: SparkSlet) -> str:

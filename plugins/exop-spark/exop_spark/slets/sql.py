@@ -87,9 +87,12 @@ def _kind(
 
 def _specialised(settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
     """An input for each table, with its columns, and the columns of the output."""
+    from .slet import sends_receipts
+
     columns, event_time = (_by_port(setting, settings[setting]) for setting in ("columns", "event_time"))
     made = spec_of(_kind(columns, settings["out_columns"], event_time))
     ports = tuple(replace(port, type=_coming(port.type, inputs.get(port.name))) for port in made.inputs)
+    made = sends_receipts(made, staged=bool(settings["stage"]))
     return replace(sql, inputs=ports, outputs=made.outputs, results=made.results)
 
 
@@ -113,6 +116,7 @@ def _specification() -> SletSpec:
         Setting("mode", str, "append"),
         Setting("master", str, "local[*]"),
         Setting("warm_up", int, 3),
+        Setting("stage", str, ""),
         Setting("dry_run", bool, True),
         Setting("close_windows", bool, True),
     ]

@@ -7,7 +7,6 @@ import pyarrow as pa
 from exop_spark import EventTime, Input, Receipt, query
 
 from exop import Application, Platform, Punctuation, slet
-from tests.rig import collector
 
 ROWS = pa.schema([("time", pa.int64()), ("key", pa.int64())])
 OUT = pa.schema([("until", pa.int64()), ("key", pa.int64()), ("n", pa.int64())])
@@ -33,10 +32,15 @@ def test_windows_over_a_log_that_spark_reads_leave_as_receipts(spark, tmp_path):
         "counts", COUNTS, inputs={"rows": Input(ROWS, EventTime("time"))}, out=OUT, stage=stage, key_groups=2
     )
     app, receipts = Application("staged"), list[Receipt]()
+
+    @slet
+    def gather(item: Receipt) -> None:
+        receipts.append(item)
+
     log = app.channel("log", "partitioned_log", by="key", partitions=3, path=str(tmp_path / "log"))
     app.add("readings", readings, out=log)
     counted = app.add("counts", counts, rows=log, warm_up=0)
-    app.add("collect", collector(receipts), item=counted)
+    app.add("collect", gather, item=counted)
     with Platform() as platform:
         platform.apply(app.build())
         platform.wait("staged")

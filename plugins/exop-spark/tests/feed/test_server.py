@@ -10,10 +10,13 @@ import pyarrow as pa
 import pytest
 from exop_spark.feed import wire
 from exop_spark.feed.server import FeedServer
-from exop_spark.feed.source import FeedReader
+from exop_spark.feed.source import BATCH_ROWS, FeedReader
 from exop_spark.session.sending import sender
+from pyarrow import parquet
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from exop.engine import Reference
 from exop.engine.feed import Feed
 from exop.engine.trigger import Trigger, TriggerPolicy
 from tests.rig import eventually
@@ -69,6 +72,29 @@ def test_a_ticket_is_for_one_range_alone(server, feed):
     partition.end = "3"
     with pytest.raises(wire.WireError, match="the ticket is for another range"):
         list(task.read(partition))
+
+
+def test_tasks_read_files_by_themselves(server, feed, tmp_path):
+    """Small ones together, large ones alone, rows of the feed between them by ticket; no row passes the server."""
+    files = []
+    for number, size in enumerate((4, 5, BATCH_ROWS, 6)):
+        path = tmp_path / f"{number}.parquet"
+        parquet.write_table(pa.table({"time": pa.array([number] * size, pa.int64())}), path)
+        files.append(Reference(f"file://{path}", size))
+    feed.push(files)
+    feed.push(pa.RecordBatch.from_pydict({"time": [7]}, schema=COLUMNS))
+    key = server.add(feed)
+    options = {**server.options(key), "max_rows": "2"}
+    reader = FeedReader(options, from_arrow_schema(feed.schema))
+    partitions = reader.partitions({"row": 0}, {"row": feed.offset})
+    task, read = pickle.loads(pickle.dumps(reader)), list[list[int]]()
+    for one in partitions:
+        found = pa.Table.from_batches(task.read(pickle.loads(pickle.dumps(one))))
+        assert found.schema.equals(feed.schema)
+        read.append(found.column("time").to_pylist())
+    assert [len(one) for one in read] == [3, 9, BATCH_ROWS, 6, 1]
+    assert read[1] == [0] * 4 + [1] * 5
+    assert sum(server.read_by(key).values()) == 4
 
 
 def test_workers_of_this_machine_read_by_tcp(feed, tmp_path):
