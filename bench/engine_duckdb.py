@@ -72,7 +72,6 @@ def bare_loop(batch: Any, batches: int, latency: list[float]) -> Side:
         for _ in range(batches):
             base.register("rows", pa.table(batch))
             counted += base.sql(QUERY).to_arrow_table().num_rows
-            base.unregister("rows")
             times.append(time.perf_counter())
         took = time.process_time() - began
         base.close()
