@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from exop.engine.engine import Engine
 from exop.engine.slet import EngineSlet
+from exop.engine.tables import accepted
 from exop.model.items import EndOfStream, Punctuation
 from exop.model.slets.ports import PortSpec, PortType
 from exop.model.slets.slet import input_port, spec_of
@@ -69,10 +70,7 @@ def aggregation_of(settings: Mapping[str, Any]) -> Aggregation:
 def aggregate_ports(spec: SletSpec, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
     """Return the specification of an aggregate with the columns of its ports."""
     made = aggregation_of(settings)
-    wanted, given = PortType(Any, "columns", made.columns, True, True), inputs.get(_PORT)
-    if given is not None and given.schema is not None:  # whether the arriving columns may be null does not matter
-        same = given.schema.names == wanted.schema.names and given.schema.types == wanted.schema.types
-        wanted = replace(wanted, item=given.item, schema=given.schema) if same else wanted
+    wanted = accepted(PortType(Any, "columns", made.columns, True, True), inputs.get(_PORT))
     out = PortSpec("out", "out", PortType(Any, "columns", made.out, True))
     return replace(spec, inputs=(replace(spec.inputs[0], type=wanted),), outputs=(out,))
 

@@ -11,6 +11,7 @@ from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final
+from unittest import SkipTest
 
 from exop.app import Application
 from exop.errors import QueryError, QueryInterrupted
@@ -233,7 +234,7 @@ class EngineSuite(Suite):
     def test_a_row_that_cannot_be_processed_changes_nothing(self) -> None:
         """The error names the port, and the rows before and after are processed."""
         if self.poison is None:
-            return
+            raise SkipTest("the engine accepts every row")
         port = self._spec().inputs[0]
         with open_slet(self.slet, **self.settings) as instance:
             method = getattr(instance, port.method or port.name)

@@ -9,6 +9,7 @@ from typing import Any
 
 from exop import EndOfStream, Punctuation, input_port
 from exop.engine import Engine, EngineSlet
+from exop.engine.tables import accepted, texts_by_input
 from exop.errors import SettingError
 from exop.model.slets.ports import PortSpec, PortType
 from exop.model.slets.slet import spec_of
@@ -49,13 +50,13 @@ class DuckDbSql(EngineSlet, name="sql"):
         # Imported lazily: duckdb and pyarrow are loaded with the first node that needs them.
         from .engine import schema_of
 
-        tables = _by_port(settings["columns"])
+        tables = texts_by_input("columns", settings["columns"], _ROWS)
         _times(settings["event_time"], {port: schema_of(text, "columns").names for port, text in tables.items()})
         spec = spec_of(cls)
         given = {
             port: PortType(Any, "columns", schema_of(text, "columns"), True, True) for port, text in tables.items()
         }
-        ports = tuple(PortSpec(name, "in", _arriving(one, inputs.get(name)), name) for name, one in given.items())
+        ports = tuple(PortSpec(name, "in", accepted(one, inputs.get(name)), name) for name, one in given.items())
         out = PortType(Any, "columns", schema_of(settings["out_columns"], "out_columns"), True)
         return replace(
             spec, inputs=ports, outputs=(PortSpec("out", "out", out),), results={port.name: "many" for port in ports}
@@ -76,21 +77,19 @@ class DuckDbSql(EngineSlet, name="sql"):
         """Return a new database with the tables of this query."""
         from .engine import DuckDb, schema_of
 
-        tables = _by_port(self.columns)
+        tables = texts_by_input("columns", self.columns, _ROWS)
         times = _times(self.event_time, {port: schema_of(text, "columns").names for port, text in tables.items()})
         out = schema_of(self.out_columns, "out_columns")
         return DuckDb(tables, out, times, self.tables, self.dialect, self.memory, self.threads)
-
-
-def _by_port(text: str | dict[str, str]) -> dict[str, str]:
-    return {_ROWS: text} if isinstance(text, str) else dict(text)
 
 
 def _times(text: str | dict[str, str], columns: Mapping[str, list[str]]) -> dict[str, str]:
     """Return the event time of each input; that of all of them is one text."""
     from .engine import UNITS
 
-    found = {port: text for port in columns if text.strip()} if isinstance(text, str) else dict(text)
+    found = {port: time for port, time in texts_by_input("event_time", text, "").items() if time.strip()}
+    if "" in found:
+        found = dict.fromkeys(columns, found[""])
     for port, time in found.items():
         column, _, unit = time.partition(" ")
         if port not in columns or column not in columns[port] or unit not in UNITS:
@@ -101,11 +100,3 @@ def _times(text: str | dict[str, str], columns: Mapping[str, list[str]]) -> dict
         missing = next(port for port in columns if port not in found)
         raise SettingError(place="", setting="event_time", problem=f"give one for {missing!r}, too")
     return found
-
-
-def _arriving(wanted: PortType, given: PortType | None) -> PortType:
-    """Return the type of an input; whether the arriving columns may be null does not matter."""
-    if given is None or given.schema is None:
-        return wanted
-    same = given.schema.names == wanted.schema.names and given.schema.types == wanted.schema.types
-    return replace(wanted, item=given.item, schema=given.schema) if same else wanted

@@ -1,6 +1,6 @@
-"""`spark:sql`: a query that is written in a topology file, columns and all.
+"""`spark:sql`: a query whose columns are settings, for topology files.
 
-Its specification is written out by hand: the platform learns of it without importing pyarrow or pyspark.
+Its specification is written by hand, so that the platform need not import pyarrow or pyspark to list it.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from exop import OutputPort, Tie
+from exop.engine.tables import accepted, texts_by_input
 from exop.errors import SettingError, SletError
 from exop.model.slets.ports import PortSpec, PortType
 from exop.model.slets.slet import spec_of
 from exop.model.slets.spec import Setting, SletSpec
-from exop.model.types.conversion import convert
 
 if TYPE_CHECKING:
     from .slet import SparkSlet
@@ -42,18 +42,13 @@ def make(
     input is the table `rows`; for several inputs, `columns` is a table of their names and columns, and `event_time`
     one text for all of them or a table, too.
     """
-    kind = _kind(_by_port("columns", columns), out_columns, _by_port("event_time", event_time))
+    kind = _kind(_by_input("columns", columns), out_columns, _by_input("event_time", event_time))
     return kind(out=out, tie=tie, query=query, **settings)
 
 
-def _by_port(setting: str, text: _Texts) -> tuple[tuple[str, str], ...]:
+def _by_input(setting: str, texts: _Texts) -> tuple[tuple[str, str], ...]:
     """Return the text for each input; one for all of them under an empty name."""
-    if isinstance(text, str) and text.lstrip().startswith("{"):  # written on a command line
-        try:
-            text = convert(text, dict[str, str])
-        except ValueError as problem:
-            raise SettingError(place="", setting=setting, problem=str(problem)) from None
-    return (("", text),) if isinstance(text, str) else tuple(text.items())
+    return tuple(texts_by_input(setting, texts, "").items())
 
 
 @lru_cache(maxsize=128)
@@ -86,22 +81,14 @@ def _kind(
 
 
 def _specialised(settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
-    """An input for each table, with its columns, and the columns of the output."""
+    """Return an input for each table, with its columns, and the columns of the output."""
     from .slet import sends_receipts
 
-    columns, event_time = (_by_port(setting, settings[setting]) for setting in ("columns", "event_time"))
+    columns, event_time = (_by_input(setting, settings[setting]) for setting in ("columns", "event_time"))
     made = spec_of(_kind(columns, settings["out_columns"], event_time))
-    ports = tuple(replace(port, type=_coming(port.type, inputs.get(port.name))) for port in made.inputs)
+    ports = tuple(replace(port, type=accepted(port.type, inputs.get(port.name))) for port in made.inputs)
     made = sends_receipts(made, staged=bool(settings["stage"]))
     return replace(sql, inputs=ports, outputs=made.outputs, results=made.results)
-
-
-def _coming(wanted: PortType, given: PortType | None) -> PortType:
-    """The type of an input: of columns that come, whether they may be null does not matter."""
-    if given is None or given.schema is None:
-        return wanted
-    same = given.schema.names == wanted.schema.names and given.schema.types == wanted.schema.types
-    return replace(wanted, item=given.item, schema=given.schema) if same else wanted
 
 
 def _specification() -> SletSpec:
@@ -135,17 +122,17 @@ def _specification() -> SletSpec:
 
 
 def _keeps_own_state(settings: Mapping[str, Any]) -> bool:
-    """A query with an event time may keep windows."""
-    return any(text.strip() for _, text in _by_port("event_time", settings["event_time"]))
+    """Return whether the query may have state: one with an event time may have windows."""
+    return any(text.strip() for _, text in _by_input("event_time", settings["event_time"]))
 
 
 def _inherits(before: Any, after: Any) -> str | None:
-    """Why the query of one node cannot go on with the state of another's."""
+    """Return why the query of one node cannot continue with the state of another one."""
     if before.slet.factory is not make:
         return "its engine keeps it, and the platform cannot read it there"
     # Its input may have other columns, if it has not another number of inputs: the schema of the state is compared by
     # Spark, and the offsets are numbers of rows.
-    columns, new = (_by_port("columns", one.settings["columns"]) for one in (before, after))
+    columns, new = (_by_input("columns", one.settings["columns"]) for one in (before, after))
     if [port for port, _ in columns] != [port for port, _ in new] and not len(columns) == len(new) == 1:
         return "it has other inputs"
     other = [name for name in ("event_time", "mode") if before.settings[name] != after.settings[name]]
