@@ -24,6 +24,8 @@ VERSION: Final = 1
 WINDOW: Final = "window:"
 #: The column of the state with the number of rows.
 ROWS: Final = "n:"
+#: The largest number of windows that one row may belong to.
+_MOST: Final = 10_000
 #: No window has these numbers.
 FIRST: Final = -(1 << 62)
 LAST: Final = 1 << 62
@@ -74,6 +76,11 @@ class Aggregation:
             SettingError: a setting is invalid.
         """
         columns, keys, time = schema_of(settings["columns"]), tuple(settings["keys"]), settings["time"]
+        folded = [name.lower() for name in columns.names]
+        twice = next((name for name in columns.names if folded.count(name.lower()) > 1), "")
+        _check(not twice, "columns", f"{twice!r} is there twice, or differs from another name by its case only")
+        marked = next((name for name in columns.names if ":" in name), "")
+        _check(not marked, "columns", f"{marked!r} has a colon, which the names of the state have")
         for setting, names in (("keys", keys), ("time", (time,) if time else ())):
             for name in names:
                 _check(name in columns.names, setting, f"there is no column {name!r}; {_known(columns)}")
@@ -129,10 +136,27 @@ class Aggregation:
             return int((floor(time) + 1) // self.slide)
         return floor(nextafter(time, inf) / self.slide)
 
-    def check_times(self, batch: pa.RecordBatch) -> None:
-        """Raise `ValueError` if a row has no time."""
-        if batch.column(self.time).null_count:
+    def check_times(self, batch: pa.RecordBatch, most: int = 1 << 53) -> None:
+        """Raise `ValueError` if a row has no time, or one whose windows have no number.
+
+        Args:
+            batch: The rows.
+            most: The largest number of a window.
+        """
+        times = batch.column(self.time)
+        if times.null_count:
             raise ValueError(f"the column {self.time!r} has a row without a time")
+        if not len(times):
+            return
+        if not self.exact and not pc.all(pc.is_finite(times)).as_py():
+            raise ValueError(f"the column {self.time!r} has a time that is infinite or no number")
+        low, high = pc.min_max(times).as_py().values()
+        limit = most * self.slide
+        if self.exact:
+            limit = min(limit, (1 << (times.type.bit_width - 1)) - 1)
+        if max(-low, high) > limit - self.window:
+            shown = f"{low if -low > high else high}, and the last window ends at {limit} or before"
+            raise ValueError(f"the column {self.time!r} has the time {shown}; is it of the right unit?")
 
     def results(self, groups: pa.Table) -> list[pa.RecordBatch]:
         """Return the output for groups of the state, in the order of windows and keys."""
@@ -175,7 +199,8 @@ class Aggregation:
         """Return what must agree with the state of another engine, as plain data."""
         windows = "none"
         if self.window:
-            windows = f"{self.window:g} every {self.slide:g} of {self.time} {self.columns.field(self.time).type}"
+            lengths = f"{_exactly(self.window)} every {_exactly(self.slide)}"
+            windows = f"{lengths} of {self.time} {self.columns.field(self.time).type}"
         keys = {name: str(self.columns.field(name).type) for name in self.keys}
         return {
             "windows": windows,
@@ -227,7 +252,10 @@ def _lengths(settings: Mapping[str, Any], columns: pa.Schema) -> tuple[float, fl
     kind = columns.field(time).type
     whole, floating = pa.types.is_integer(kind), pa.types.is_floating(kind)
     _check(whole or floating, "time", f"{time!r} is {kind}, and must be a number")
-    _check(0 < slide <= window and not window % slide, "slide", f"{window:g} is no multiple of {slide:g}")
+    number = window / slide if 0 < slide <= window else 0
+    fits = 0 < number < inf and abs(number - round(number)) < 1e-9 * number  # 0.3 is about three times 0.1
+    _check(fits, "slide", f"{_exactly(window)} is no multiple of {_exactly(slide)}")
+    _check(number <= _MOST, "slide", f"each row would be in {number:g} windows; the most are {_MOST}")
     _check(floating or not (window % 1 or slide % 1), "window", f"{time!r} is {kind}: windows must be whole numbers")
     return (int(window), int(slide)) if whole else (window, slide)
 
@@ -246,6 +274,10 @@ def _call(name: str, text: str, columns: pa.Schema) -> tuple[str, str]:
     fits = number or function == "count" or (function in ("min", "max") and pa.types.is_string(kind))
     _check(fits, "values", f"{name}: {function} does not take {column!r}, which is {kind}")
     return function, column
+
+
+def _exactly(number: float) -> str:
+    return str(int(number)) if number % 1 == 0 else repr(number)
 
 
 def _known(columns: pa.Schema) -> str:

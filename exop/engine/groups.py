@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from exop.engine.aggregation import FIRST, FORM, ROWS, VERSION, WINDOW, Aggregation
 from exop.engine.engine import Engine
@@ -15,6 +16,8 @@ _FEW: Final = 100_000
 _MERGE: Final = {"n": "sum", "sum": "sum", "min": "min", "max": "max"}
 _ROW: Final = {"n": "count", "sum": "sum", "min": "min", "max": "max"}
 _FRESH: Final = "fresh:"
+#: All bits of a 64-bit integer but its sign.
+_POSITIVE: Final = (1 << 63) - 1
 
 
 class Groups(Engine):
@@ -36,23 +39,25 @@ class Groups(Engine):
     def push(self, port: str, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         """Group the rows that are not late; without windows, return the new values of their groups."""
         part, late = self._grouped(batch)
-        self._late += late
         if not self._of.window:
             found = self._merged([self._groups, part], fresh=True)
             self._groups = found.select(self._of.state.names)
             return self._of.results(found.filter(found.column(_FRESH)))
-        self._parts.append(part)
-        self._waiting += part.num_rows
-        if self._waiting > max(_FEW, self._groups.num_rows):
-            self._collect()
+        if self._waiting + part.num_rows > max(_FEW, self._groups.num_rows):
+            self._collect(part)
+        else:
+            self._parts.append(part)
+            self._waiting += part.num_rows
+        self._late += late
         return []
 
     def advance(self, time: float) -> list[pa.RecordBatch]:
         """Return the results of the windows that are complete, and drop them."""
+        if self._of.window:
+            self._collect()
         self._complete = self._of.complete(time)
         if not self._of.window:
             return []
-        self._collect()
         ended = np.asarray(self._groups.column(WINDOW)) <= self._complete
         done, self._groups = self._groups.filter(pa.array(ended)), self._groups.filter(pa.array(~ended))
         return self._of.results(done)
@@ -93,13 +98,12 @@ class Groups(Engine):
                 table, numbers = table.take(pa.array(rows.repeat(of.windows)[timely])), numbers[timely]
         table = table.append_column(WINDOW, pa.array(numbers))
         wanted = [([], "count_all") if one.name == ROWS else (one.column, _ROW[one.kind]) for one in of.accumulators]
-        found = table.group_by([WINDOW, *of.keys], use_threads=False).aggregate(wanted)
-        names = ["count_all" if one.name == ROWS else f"{one.column}_{_ROW[one.kind]}" for one in of.accumulators]
-        return found.select([WINDOW, *of.keys, *names]).rename_columns(of.state.names).cast(of.state), late
+        found = _aggregated(table, [WINDOW, *of.keys], wanted)
+        return found.rename_columns(of.state.names).cast(of.state), late
 
-    def _collect(self) -> None:
-        if self._parts:
-            self._groups = self._merged([self._groups, *self._parts])
+    def _collect(self, *more: pa.Table) -> None:
+        if self._parts or more:
+            self._groups = self._merged([self._groups, *self._parts, *more])
             self._parts, self._waiting = [], 0
 
     def _merged(self, parts: list[pa.Table], *, fresh: bool = False) -> pa.Table:
@@ -110,6 +114,57 @@ class Groups(Engine):
             marks = [pa.array(np.full(one.num_rows, one is parts[-1])) for one in parts]
             parts = [one.append_column(_FRESH, mark) for one, mark in zip(parts, marks, strict=True)]
             wanted, names = [*wanted, (_FRESH, "any")], [*names, _FRESH]
-        found = pa.concat_tables(parts).group_by([WINDOW, *of.keys], use_threads=False).aggregate(wanted)
-        chosen: Any = found.select([WINDOW, *of.keys, *(f"{name}_{how}" for name, how in wanted)])
-        return chosen.rename_columns(names)
+        return _aggregated(pa.concat_tables(parts), [WINDOW, *of.keys], wanted).rename_columns(names)
+
+
+def _aggregated(table: pa.Table, keys: list[str], wanted: list[tuple[Any, str]]) -> pa.Table:
+    """Group *table*; as in SQL, and unlike in Arrow, NaN is greater than all numbers, and sums do not overflow.
+
+    Args:
+        table: The rows.
+        keys: The columns by which they are grouped; the first columns of the result.
+        wanted: The column and the function for each further column of the result.
+
+    Raises:
+        OverflowError: a sum of integers is beyond 64 bits.
+    """
+    chosen, ordered, summed = list(wanted), list[int](), list[int]()
+    for number, (name, how) in enumerate(wanted):
+        kind = table.schema.field(name).type if name else pa.null()
+        if how in ("min", "max") and pa.types.is_floating(kind) and pc.any(pc.is_nan(table.column(name))).as_py():
+            ordered.append(number)
+            chosen[number] = (f"{number}:", how)
+            table = table.append_column(f"{number}:", _ordered(table.column(name)))
+        elif how == "sum" and pa.types.is_integer(kind) and _may_overflow(table.column(name)):
+            summed.append(number)
+            chosen.append((f"{number}:", how))
+            table = table.append_column(f"{number}:", table.column(name).cast(pa.float64(), safe=False))
+    found = table.group_by(keys, use_threads=False).aggregate(chosen)
+    columns, first = found.columns, len(keys)
+    for place, number in enumerate(summed, first + len(wanted)):
+        exact, near = (np.asarray(column.fill_null(0)) for column in (columns[first + number], columns[place]))
+        if (np.abs(exact.astype(np.float64) - near) > 2.0**62).any():
+            raise OverflowError(f"the sum of {wanted[number][0].removeprefix('sum:')!r} is beyond 64 bits")
+    for number in ordered:
+        columns[first + number] = _floats(columns[first + number], table.schema.field(wanted[number][0]).type)
+    return pa.table(columns[: first + len(wanted)], names=[str(place) for place in range(first + len(wanted))])
+
+
+def _may_overflow(column: pa.ChunkedArray) -> bool:
+    low, high = pc.min_max(column).as_py().values()
+    return low is not None and max(-low, high) * len(column) >= 1 << 63
+
+
+def _ordered(column: pa.ChunkedArray) -> pa.Array:
+    """Return integers in the order of floating-point numbers, with NaN as the last."""
+    values = np.asarray(column.fill_null(0)).astype(np.float64)
+    values[np.isnan(values)] = np.nan  # there are many, also negative ones
+    bits = values.view(np.int64)
+    return pa.array(bits ^ ((bits >> 63) & _POSITIVE), mask=np.asarray(column.is_null()))
+
+
+def _floats(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    """Return the floating-point numbers of which `_ordered` has made integers."""
+    bits = np.asarray(column.fill_null(0))
+    values = (bits ^ ((bits >> 63) & _POSITIVE)).view(np.float64)
+    return pa.array(values, mask=np.asarray(column.is_null())).cast(kind)

@@ -163,6 +163,10 @@ class EngineSlet(Slet):
         return engine
 
     def _made(self) -> Engine:
+        for setting in ("time_limit", "memory_limit"):
+            if not (limit := getattr(self, setting)) >= 0:
+                problem = f"it is {limit}, and must be 0 (no limit) or more"
+                raise SettingError(place=spec_of(type(self)).name, setting=setting, problem=problem)
         if self.isolation == "thread":
             if self.memory_limit:
                 problem = "an engine in the platform's process has no limit; set isolation='process'"

@@ -16,8 +16,9 @@ class Aggregate(AggregateSlet, name="aggregate"):
 
     The results of a window are emitted when a punctuation passes its end, in the order of the keys; rows that arrive
     after that are late, and are dropped. Without windows, the new values of the groups in a batch are emitted after
-    each batch. The aggregates of all engines have the same settings, output and state: one replaces another while the
-    stream runs.
+    each batch. As in SQL, NaN is greater than all numbers. A batch is refused if one of its rows has no finite time, or
+    if a sum of integers exceeds 64 bits. The aggregates of all engines have the same settings, output and state: one
+    replaces another while the stream runs.
 
     Args:
         columns: The columns of the input: `"time bigint, road int, spd double"`.

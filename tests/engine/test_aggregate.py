@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from importlib.util import find_spec
+from math import inf, nan
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,9 @@ import pytest
 from bench.across import SETTINGS, World, batch, carried, differences, engines, expected, second, seconds, see
 from exop import Application, EndOfStream, Platform, Punctuation
 from exop.engine import EngineState
-from exop.errors import MementoError, SettingError
+from exop.engine.aggregation import Aggregation
+from exop.engine.columns import schema_of
+from exop.errors import MementoError, QueryError, SettingError
 from exop.hooks import Plugins
 from exop.model.slets.stored_memento import dump_memento, load_memento
 from exop.stock.aggregate import Aggregate
@@ -71,6 +74,64 @@ def test_many_partial_results_are_merged(kind: Any, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(f"{kind.__module__.rpartition('.')[0]}.groups._FEW".replace("stock", "engine"), 20)
     items = stream(3)
     assert rows(feed(kind, items, **SETTINGS)) == expected(items)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nan_is_the_greatest_number_and_infinity_is_one(kind: Any):
+    """As in SQL, in one batch and in several; whatever the names of the columns are."""
+    schema = pa.schema([("v_max", pa.string()), ("v", pa.float32()), ("number", pa.int64())])
+    settings = {"columns": "v_max string, v float, number bigint", "keys": ["v_max"], "time": "number", "slide": 5}
+    settings |= {"values": {"least": "min(v)", "most": "max(v)"}, "window": 10}
+    data = [("a", nan, 7), ("b", None, 7), ("c", -1.5, 7)], [("b", nan, 7), ("b", -inf, 7), ("c", -0.5, 7)]
+    found = rows(feed(kind, [batch(one, schema) for one in data], **settings))
+    wanted = [("a", nan, nan), ("b", -inf, nan), ("c", -1.5, -0.5)]
+    assert repr(found) == repr([(end, *one) for end in (10, 15) for one in wanted])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("batches", [1, 2])
+def test_a_sum_beyond_64_bits_is_an_error_and_leaves_the_state(kind: Any, batches: int):
+    """Whether it is one batch or the merging that exceeds them."""
+    schema, most = pa.schema([("k", pa.int32()), ("v", pa.int64())]), (1 << 63) - 1
+    settings: Any = {"columns": "k int, v bigint", "keys": ["k"], "values": {"s": "sum(v)", "m": "avg(v)"}}
+    with open_slet(kind, **settings) as instance:
+        (before,) = instance.rows(batch([(1, most - 5), (2, most), (2, -1)], schema))
+        assert rows([before]) == [(1, most - 5, float(most)), (2, most - 1, float(most) / 2)]
+        with pytest.raises(QueryError, match="beyond 64 bits|out of range"):
+            instance.rows(batch([(1, 6)] if batches == 2 else [(3, most), (3, 1)], schema))
+        assert rows(list(instance.rows(batch([(1, 5), (3, None)], schema)))) == [
+            (1, most, float(most) / 2),
+            (3, None, None),
+        ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("time", "column", "problem"),
+    [
+        (nan, "double", "infinite or no number"),
+        (-inf, "double", "infinite or no number"),
+        (1e300, "double", "has the time 1e+300, and the last window ends at 9.0"),
+        ((1 << 63) - 1, "bigint", "has the time 9223372036854775807, and the last window"),
+        (125, "tinyint", "has the time 125, and the last window ends at 127 or before"),
+        (None, "bigint", "a row without a time"),
+    ],
+)
+def test_a_time_without_a_window_is_refused(kind: Any, time: float | None, column: str, problem: str):
+    """Instead of a window somewhere else."""
+    settings: Any = {"columns": f"t {column}", "values": {"n": "count(*)"}, "time": "t", "window": 10}
+    with open_slet(kind, **settings) as instance, pytest.raises(QueryError, match=re.escape(problem)):
+        instance.rows(batch([(time,)], schema_of(settings["columns"])))
+
+
+def test_windows_may_be_fractions_and_are_compared_exactly():
+    """Three times 0.1 is nearly 0.3; and of two long windows, the digits behind the sixth count."""
+    settings: Any = {"columns": "t double", "values": {"n": "count(*)"}, "time": "t", "window": 0.3}
+    settings |= {"slide": 0.1, "keys": []}
+    schema = pa.schema([("t", pa.float64())])
+    assert [one[1] for one in rows(feed(Aggregate, [batch([(0.25,)], schema)], **settings))] == [1, 1, 1]
+    layouts = [Aggregation.of({**settings, "window": one, "slide": 0}).layout() for one in (3_600_000, 3_600_001)]
+    assert layouts[0] != layouts[1]
 
 
 def run(kind: Any, items: list[Any], state: EngineState | None = None, **settings: Any) -> tuple[Any, EngineState]:
@@ -143,6 +204,9 @@ def test_another_aggregate_is_refused_in_the_plan(changed: dict[str, Any], probl
         ("time", "name", "'name' is string, and must be a number"),
         ("time", "", "windows need the column with the time of a row"),
         ("slide", 3.0, "10 is no multiple of 3"),
+        ("slide", 0.0001, "each row would be in 100000 windows"),
+        ("columns", "time bigint, Time int", "'time' is there twice, or differs"),
+        ("columns", "time bigint, n: int", "'n:' has a colon"),
         ("window", 2.5, "windows must be whole numbers"),
         ("window", -1.0, "it is -1, and must be 0"),
     ],

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from exop.engine import Engine
 from exop.errors import QueryError, SettingError
@@ -20,8 +21,11 @@ from .queries import WINDOW, declared, parsed, position
 
 #: The units of an event time, per second.
 UNITS: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+#: The seconds from 1970 to the year 9999, where the calendars of most engines end.
+_YEARS: Final = 253_402_300_799
 _LOCKED: Final = {
     "enable_external_access": "false",
+    "allow_community_extensions": "false",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "python_enable_replacements": "false",
@@ -35,8 +39,16 @@ _WAITING: Final = "_exop_waiting_"
 
 
 def connected(memory: str, threads: int) -> Any:
-    """Open a database in memory, which reads no files, loads no extensions, and cannot be configured."""
-    base = duckdb.connect(":memory:", config={**_LOCKED, "memory_limit": memory, "threads": str(threads)})
+    """Open a database in memory, which reads and writes no files, loads no extensions, and cannot be configured.
+
+    Raises:
+        SettingError: one of the limits is none.
+    """
+    try:
+        base = duckdb.connect(":memory:", config={**_LOCKED, "memory_limit": memory, "threads": str(threads)})
+    except duckdb.Error as error:
+        setting = "threads" if "thread" in str(error) else "memory"
+        raise SettingError(place="", setting=setting, problem=str(error).splitlines()[0]) from None
     base.execute("SET lock_configuration = true")
     return base
 
@@ -103,6 +115,16 @@ class Arriving:
             self._batch = self._empty
 
 
+@contextmanager
+def reported(query: str = "") -> Iterator[None]:
+    """Turn errors of DuckDB and Arrow into the first line of their message, with the position in the query."""
+    try:
+        yield
+    except (duckdb.Error, pa.ArrowException) as error:
+        problem = str(error).split("\n\nLINE")[0].split("\n")[0]
+        raise QueryError(problem=problem, position=position(query, problem)) from error
+
+
 class DuckDb(Engine):
     """Answers a query over each batch or, with an event time, over the rows that punctuations complete."""
 
@@ -128,10 +150,11 @@ class DuckDb(Engine):
         """Create the tables, and analyse the query without running it."""
         self._query = query
         try:
-            for statement in declared(self._tables):
-                self._base.execute(statement)
-        except duckdb.Error as error:
-            raise QueryError(problem=f"the setting `tables`: {error}") from error
+            with reported():
+                for statement in declared(self._tables):
+                    self._base.execute(statement)
+        except QueryError as error:  # its position is not one of the query
+            raise QueryError(problem=f"the setting `tables`: {error.facts['problem']}") from error
         found = parsed(query, self._dialect)
         self._statements, self._seconds = found.statements, found.seconds
         self._changes = len(found.statements) > 1 or not found.selects
@@ -143,12 +166,12 @@ class DuckDb(Engine):
             if self._times:
                 self._base.execute(f"CREATE TABLE {quoted(_WAITING + port)} ({columns})")
                 self._show(port, "true")
-        with self._reported():
+        with reported(self._query):
             for statement in self._statements[:-1]:
                 self._base.execute(f"EXPLAIN {statement}")
             self._base.execute(f"{'DESCRIBE' if found.selects else 'EXPLAIN'} {self._statements[-1]}")
             if found.selects:
-                self._check_columns({name: kind for name, kind, *_ in self._base.fetchall()})
+                self._check_columns([(name, kind) for name, kind, *_ in self._base.fetchall()])
 
     def push(self, port: str, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         """Answer the query over the batch or, with an event time, store the rows that are not late."""
@@ -156,12 +179,13 @@ class DuckDb(Engine):
             self._store(port, batch)
             return []
         change = transaction(self._base) if self._changes else nullcontext()
-        with self._arriving[port].holding(batch), self._reported(), change:
+        with self._arriving[port].holding(batch), reported(self._query), change:
             return self._answer()
 
     def _store(self, port: str, batch: pa.RecordBatch) -> None:
+        self._check_times(port, batch)
         names = ", ".join(map(quoted, batch.schema.names))
-        with self._arriving[port].holding(batch), self._reported(), transaction(self._base):
+        with self._arriving[port].holding(batch), reported(self._query), transaction(self._base):
             rows = f"SELECT {names} FROM {quoted(_ARRIVING + port)} WHERE NOT {self._until(port)} <= {self._bound}"
             self._base.execute(f"INSERT INTO {quoted(_WAITING + port)} ({names}) {rows}")
             stored = self._base.fetchone()[0]
@@ -173,7 +197,7 @@ class DuckDb(Engine):
         if not self._times:
             return []
         try:
-            with self._reported(), transaction(self._base):
+            with reported(self._query), transaction(self._base):
                 for port in self._inputs:
                     self._show(port, f"{self._until(port)} <= {self._bound}")
                 results = self._answer()
@@ -231,16 +255,16 @@ class DuckDb(Engine):
     def _answer(self) -> list[pa.RecordBatch]:
         """Run all statements, and return the results of the last one in the declared columns."""
         for statement in self._statements[:-1]:
-            self._base.execute(statement)
+            self._base.execute(statement).fetchall()  # a result that is left would be in the way of the next statement
         table = self._base.sql(self._statements[-1]).to_arrow_table()
         if not table.schema.equals(self._out):
-            self._check_columns({field.name: field.type for field in table.schema})
+            self._check_columns([(field.name, field.type) for field in table.schema])
             table = table.select(self._out.names).cast(self._out)
         return [batch for batch in table.combine_chunks().to_batches() if batch.num_rows]
 
-    def _check_columns(self, found: Mapping[str, Any]) -> None:
-        if sorted(found) != sorted(self._out.names):
-            columns = ", ".join(f"{name} {kind}" for name, kind in found.items())
+    def _check_columns(self, found: list[tuple[str, Any]]) -> None:
+        if sorted(name for name, _ in found) != sorted(self._out.names):
+            columns = ", ".join(f"{name} {kind}" for name, kind in found)
             problem = f"it returns the columns {columns}, not those of `out_columns` ({', '.join(self._out.names)})"
             raise QueryError(problem=problem)
 
@@ -248,25 +272,48 @@ class DuckDb(Engine):
         """Make the view that the query reads: rows of the input, with the columns `event` and window."""
         columns = ["*"]
         if port in self._times:
-            columns.append(f"{self._event(port)} AS event")
+            columns.append(f"make_timestamp({self._event(port)}) AS event")
         if self._seconds:
-            length = f"to_microseconds({round(self._seconds * 1_000_000)})"
-            start = f"time_bucket({length}, {self._event(port)}, TIMESTAMP '1970-01-01')"
-            columns.append(f"{{'start': {start}, 'end': {start} + {length}}} AS {WINDOW}")
+            start, end = (f"make_timestamp({self._end(port)} - {less})" for less in (self._length, 0))
+            columns.append(f"{{'start': {start}, 'end': {end}}} AS {WINDOW}")
         rows = f"SELECT {', '.join(columns)} FROM {quoted(_WAITING + port)} WHERE {condition}"
         self._base.execute(f"CREATE OR REPLACE VIEW {quoted(port)} AS {rows}")
 
     def _event(self, port: str) -> str:
-        """Return the expression for the event time of a row, as a timestamp."""
+        """Return the expression for the event time of a row in whole microseconds, rounded down."""
         column, unit = self._times[port]
-        return f"make_timestamp(CAST({quoted(column)} * (1000000.0 / {UNITS[unit]}) AS BIGINT))"
+        if self._whole(port):
+            ticks, parts = max(1, 1_000_000 // UNITS[unit]), max(1, UNITS[unit] // 1_000_000)
+            return _down(f"CAST({quoted(column)} AS BIGINT)", parts) + f" * {ticks}"
+        return f"CAST(floor({quoted(column)} * (1000000.0 / {UNITS[unit]})) AS BIGINT)"
+
+    def _end(self, port: str) -> str:
+        """Return the expression for the end of the window of a row, in microseconds."""
+        return f"({_down(self._event(port), self._length)} + 1) * {self._length}"
 
     def _until(self, port: str) -> str:
         """Return the expression for the time at which a row is complete, in the unit of the stream."""
         column, unit = self._times[port]
-        length = self._seconds * UNITS[unit]
-        value = f"CAST({quoted(column)} AS DOUBLE)"
-        return f"(floor({value} / {length!r}) * {length!r} + {length!r})" if length else value
+        if self._seconds:  # the same number as that of the window, so that both always agree
+            return f"({self._end(port)} * ({UNITS[unit]} / 1000000.0))"
+        return f"CAST({quoted(column)} AS DOUBLE)"
+
+    def _whole(self, port: str) -> bool:
+        column, _ = self._times[port]
+        return bool(pa.types.is_integer(schema_of(self._inputs[port], "columns").field(column).type))
+
+    @property
+    def _length(self) -> int:
+        """The length of a window in microseconds."""
+        return round(self._seconds * 1_000_000)
+
+    def _check_times(self, port: str, batch: pa.RecordBatch) -> None:
+        """Refuse rows with a time that no calendar has: they would make every later answer fail."""
+        column, unit = self._times[port]
+        times = pc.abs(batch.column(column).cast(pa.float64(), safe=False))
+        if pc.all(pc.less_equal(times, float(_YEARS * UNITS[unit]))).as_py() is False:
+            problem = f"the column {column!r} has a time that is no number, or too far away; is its unit {unit!r}?"
+            raise QueryError(problem=problem)
 
     @property
     def _bound(self) -> str:
@@ -279,19 +326,15 @@ class DuckDb(Engine):
         found = self._base.execute("SELECT table_name FROM duckdb_tables() ORDER BY 1").fetchall()
         return [name for (name,) in found]
 
-    @contextmanager
-    def _reported(self) -> Iterator[None]:
-        """Turn errors of DuckDB and Arrow into the first line of their message, with the position in the query."""
-        try:
-            yield
-        except (duckdb.Error, pa.ArrowException) as error:
-            problem = str(error).split("\n\nLINE")[0].split("\n")[0]
-            raise QueryError(problem=problem, position=position(self._query, problem)) from error
-
 
 def quoted(name: str) -> str:
     """Return a name as SQL has it."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def _down(number: str, parts: int) -> str:
+    """Return the expression for a whole number divided by another, rounded down also below zero."""
+    return number if parts == 1 else f"(({number} - mod(mod({number}, {parts}) + {parts}, {parts})) // {parts})"
 
 
 def _column(field: pa.Field) -> str:

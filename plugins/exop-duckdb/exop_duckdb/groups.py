@@ -9,7 +9,7 @@ import pyarrow as pa
 from exop.engine import Engine
 from exop.engine.aggregation import FIRST, FORM, ROWS, VERSION, WINDOW, Accumulator, Aggregation
 
-from .engine import connected, quoted, transaction
+from .engine import connected, quoted, reported, transaction
 
 #: The number of rows up to which partial results are only collected.
 _FEW: Final = 100_000
@@ -46,8 +46,8 @@ class DuckDbGroups(Engine):
         if of.window:
             of.check_times(batch)
         self._base.register("arriving", pa.table(batch))
-        part = self._base.sql(self._group % self._complete).to_arrow_table()
-        with transaction(self._base):
+        with reported(), transaction(self._base):
+            part = self._base.sql(self._group % self._complete).to_arrow_table()
             self._insert(part)
             if not of.window:
                 held = f"{self._merge} WHERE EXISTS (SELECT 1 FROM part WHERE {self._same}) GROUP BY ALL"
@@ -63,7 +63,7 @@ class DuckDbGroups(Engine):
         complete, results = self._of.complete(time), []
         if self._of.window:
             ended = f"WHERE {quoted(WINDOW)} <= {complete}"
-            with transaction(self._base):
+            with reported(), transaction(self._base):
                 results = self._of.results(self._read(f"{self._merge} {ended} GROUP BY ALL"))
                 self._base.execute(f"DELETE FROM groups {ended}")
         self._complete = complete
@@ -103,8 +103,10 @@ class DuckDbGroups(Engine):
             before = f"({time} - mod(mod({time}, {slide}) + {slide}, {slide})) // {slide}"
         else:
             before = f"CAST(floor({time} / CAST({slide} AS DOUBLE)) AS BIGINT)"
-        source = f"arriving, range(1, {of.windows + 1}) AS windows(number)" if of.windows > 1 else "arriving"
-        return f"({before} + {'windows.number' if of.windows > 1 else '1'})", source
+        if of.windows == 1:
+            return f"({before} + 1)", "arriving"
+        # No column that arrives has a colon.
+        return f'({before} + "step:")', f'arriving, range(1, {of.windows + 1}) AS steps("step:")'
 
     def _insert(self, part: pa.Table) -> None:
         self._base.register("part", part)

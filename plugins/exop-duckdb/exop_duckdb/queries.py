@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,6 +16,8 @@ from exop.errors import QueryError
 
 #: The column that stands for the window of a row; as long as the keyword, so that positions remain valid.
 WINDOW: Final = "_exopw"
+# It prints a line on statements that it does not know; the error says more.
+logging.getLogger("sqlglot").setLevel(logging.ERROR)
 #: The statements that a query may consist of, and those that declare its tables.
 _QUERIES: Final = (exp.Query, exp.Insert, exp.Update, exp.Delete, exp.Merge)
 _SECONDS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800, "millisecond": 0.001}
@@ -48,8 +51,9 @@ def parsed(text: str, dialect: str) -> Parsed:
         raise QueryError(problem=f"its windows have several lengths ({', '.join(f'{one:g} s' for one in lengths)})")
     for tree in trees:
         if not isinstance(tree, _QUERIES):
-            problem = f"{tree.key.upper()} is not allowed; write SELECT, INSERT, UPDATE, DELETE or MERGE"
-            raise QueryError(problem=problem, position=text.lower().find(tree.key) if tree.key in text.lower() else 0)
+            word = str(tree.this if isinstance(tree, (exp.Command, exp.Column)) else tree.key).upper()
+            problem = f"{word} is not allowed; write SELECT, INSERT, UPDATE, DELETE or MERGE"
+            raise QueryError(problem=problem, position=max(0, text.upper().find(word)))
     changed = [tree.transform(lambda node: exp.column(WINDOW) if _is_window(node) else node) for tree in trees]
     if not trees:
         raise QueryError(problem="the query is empty", position=0)
@@ -66,7 +70,7 @@ def declared(text: str) -> tuple[str, ...]:
     trees = _trees(text, "duckdb") if text.strip() else []
     for tree in trees:
         if not (isinstance(tree, exp.Create) and tree.kind == "TABLE"):
-            raise QueryError(problem="the setting `tables` may contain CREATE TABLE only", query=text, position=0)
+            raise QueryError(problem="nothing but CREATE TABLE is allowed", query=text, position=0)
     return tuple(tree.sql("duckdb") for tree in trees)
 
 
@@ -99,7 +103,8 @@ def _with_windows(text: str, dialect: str) -> str:
     tokens, letters = sqlglot.tokenize(text, read=dialect), list(text)
     for one, following in pairwise(tokens):
         if one.text.lower() == "window" and following.text in ("(", "."):
-            letters[one.start : one.end + 1] = WINDOW
+            quotes = (one.end + 1 - one.start - len(WINDOW)) // 2
+            letters[one.start + quotes : one.end + 1 - quotes] = WINDOW
     return "".join(letters)
 
 
@@ -112,9 +117,11 @@ def _length(call: Any) -> float:
     try:
         column, length = call.expressions
         number, unit = str(length.this).split()
-        assert column.name.lower() == "event"
-        return float(number) * _SECONDS[unit.lower().removesuffix("s")]
-    except (ValueError, KeyError, AssertionError, AttributeError):
+        seconds = float(number) * _SECONDS[unit.lower().removesuffix("s")]
+        if column.name.lower() != "event" or not 1e-6 <= seconds < 1e10:
+            raise ValueError(seconds)
+        return seconds
+    except (ValueError, KeyError, AttributeError):
         shown = call.sql("duckdb").replace(WINDOW.upper(), "window")
         problem = f"{shown} is no tumbling window; write window(event, '10 seconds')"
         raise QueryError(problem=problem) from None

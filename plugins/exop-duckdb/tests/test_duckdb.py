@@ -150,13 +150,67 @@ def test_memory_is_limited(query, tmp_path, monkeypatch):
     assert not [*tmp_path.iterdir()]
 
 
+def test_what_exceeds_the_memory_is_not_written_to_the_disk(tmp_path, monkeypatch):
+    """A sort is refused as well: a database has no files, also not in the working directory; the next query runs."""
+    monkeypatch.chdir(tmp_path)
+    sort = "SELECT n AS number FROM range(5_000_000) t(n), rows ORDER BY hash(n) LIMIT 1 OFFSET 4_000_000"
+    settings = {"columns": "number bigint", "out_columns": "number bigint", "memory": "16MB"}
+    with open_slet(DuckDbSql, query=sort, **settings) as slet:
+        with pytest.raises(QueryError, match="Out of Memory"):
+            slet.rows(pa.RecordBatch.from_pylist([{"number": 1}]))
+        assert [*slet.rows(pa.RecordBatch.from_pylist([], pa.schema([("number", pa.int64())])))] == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("column", "unit", "times"),
+    [
+        ("bigint", "ns", [-1, 9_999_999_999, 10_000_000_000, 1_700_000_009_999_999_999]),
+        ("bigint", "us", [-1, 9_999_999, 10_000_000, 1_700_000_009_999_999]),
+        ("double", "s", [-1e-9, 9.9999999, 10.0, 1_700_000_009.9999998]),
+    ],
+)
+def test_a_row_is_in_the_window_that_its_punctuation_closes(column, unit, times):
+    """Also in the last moment before the end, in which rounding would put it into the next window."""
+    query = """SELECT unix_seconds(window.end) AS until, count(*) AS n FROM rows GROUP BY window(event, '10 seconds')"""
+    settings = {"columns": f"time {column}", "event_time": f"time {unit}", "out_columns": "until bigint, n bigint"}
+    ticks = {"ns": 10**9, "us": 10**6, "s": 1}[unit]
+    given = [pa.RecordBatch.from_pydict({"time": times}), *(Punctuation(end * ticks) for end in (0, 10, 20))]
+    found = rows(feed(DuckDbSql, given, query=query, dialect="spark", **settings))
+    assert [one["until"] for one in found if isinstance(one, dict)] == [0, 10, 20, 1_700_000_010]
+
+
+@pytest.mark.parametrize("time", [float("nan"), float("inf"), 1e300])
+def test_a_time_that_no_calendar_has_is_refused(time):
+    """It would wait forever, or make every later answer fail."""
+    settings = {"columns": "time double", "event_time": "time s", "out_columns": "n bigint"}
+    with open_slet(DuckDbSql, query="SELECT count(event) AS n FROM rows", **settings) as slet:
+        with pytest.raises(QueryError, match="the column 'time' has a time that is no number, or too far away"):
+            slet.rows(pa.RecordBatch.from_pydict({"time": [1.0, time]}))
+        slet.rows(pa.RecordBatch.from_pydict({"time": [1.0, None]}))
+        assert rows([*slet.rows(Punctuation(5))]) == [{"n": 1}, Punctuation(5)]
+
+
+def test_a_quoted_window_is_one():
+    """And every statement but the last may return rows."""
+    query = """SELECT 1; SELECT epoch("window".end)::int AS until FROM rows GROUP BY window(event, '10 seconds')"""
+    settings = {"columns": "time bigint", "event_time": "time s", "out_columns": "until int"}
+    given = [pa.RecordBatch.from_pydict({"time": [1, 11]})]
+    found = rows(feed(DuckDbSql, given, query=query, **settings))
+    assert sorted(one["until"] for one in found) == [10, 20]
+
+
 WRONG = [
     ("SELECT numbr FROM rows", "", 7, 'column "numbr" not found'),
     ("SELECT number\nFROM rws", "", 19, "rws does not exist"),
     ("SELECT number FRM rows WHERE (", "", 18, "Invalid expression"),
     ("SELECT 1 AS other", "", None, "it returns the columns other INTEGER, not those of `out_columns` .number."),
+    ("SELECT number FROM rows", "CREATE TABLE a (b int", None, "the setting `tables`: Expecting"),
+    ("SELECT number, number FROM rows", "", None, "returns the columns number BIGINT, number BIGINT, not those"),
+    ("SELECT number FROM rows; LOAD httpfs", "", 25, "LOAD is not allowed"),
+    ("SELECT 1 FROM rows GROUP BY window(event, '0 seconds')", "", None, "is no tumbling window"),
     ("DROP TABLE rows", "", 0, "DROP is not allowed"),
-    ("SELECT number FROM rows", "CREATE VIEW a AS SELECT 1", 0, "CREATE TABLE only"),
+    ("SELECT number FROM rows", "CREATE VIEW a AS SELECT 1", None, "nothing but CREATE TABLE"),
     ("SELECT window.start FROM rows GROUP BY window(event, '10 seconds')", "", 7, "needs the setting `event_time`"),
 ]
 
@@ -187,6 +241,10 @@ def test_a_state_with_other_tables_is_refused():
         ("out_columns", "a nonsense"),
         ("event_time", "a s"),
         ("event_time", "number h"),
+        ("memory", "much"),
+        ("threads", 0),
+        ("time_limit", -1.0),
+        ("memory_limit", -1),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused(setting, value):

@@ -18,10 +18,10 @@ import pyarrow as pa
 from exop import EndOfStream, Punctuation
 from exop.engine import EngineState
 from exop.engine.aggregation import FIRST, FORM, ROWS, VERSION, WINDOW, Accumulator, Aggregation
-from exop.engine.feed import Feed
+from exop.engine.feed import ROW, Feed
 from exop.engine.progress import InputPosition, QueryProgress
 from exop.engine.pull import PullEngine, Punctuate
-from exop.errors import EngineError, StoredStateError
+from exop.errors import EngineError, SettingError, StoredStateError
 
 from ..execution.run import Run
 from ..execution.window_time import OFFSET, WindowTime, moment
@@ -38,6 +38,8 @@ _PORT: Final = "rows"
 #: The column of a feed that is empty for ordinary rows; JSON with the accumulators of a group, or with the number of
 #: the window up to which a row is late.
 _NOTE: Final = "_note"
+#: The columns that the query adds to those of its input.
+_ADDED: Final = frozenset({ROW, _NOTE, "_p", "_step", "_n", "_ended"})
 #: The `engine` of a memento as long as Spark's own checkpoint has the state.
 _OWN: Final = "spark"
 MERGE: Final = {"n": "sum", "sum": "sum", "min": "min", "max": "max"}
@@ -90,7 +92,7 @@ class GroupsFeed(Feed):
     def admit(self, batch: pa.RecordBatch, give_up: Callable[[], bool] = lambda: False) -> None:
         """Wait until there is room for *batch*; refuse rows without a time."""
         if self._of.window and self._of.time in batch.schema.names:
-            self._of.check_times(batch)
+            self._of.check_times(batch, OFFSET)
         super().admit(self._noted(batch.slice(0, 0)), give_up)
 
     def push(self, batch: pa.RecordBatch) -> None:
@@ -272,6 +274,9 @@ class SparkGroups(SparkSlet):
 
 def grouping(of: Aggregation) -> type[SparkGroups]:
     """Return the class of the slets that compute an aggregate on Spark."""
+    if taken := [name for name in of.columns.names if name.lower() in _ADDED]:
+        problem = f"the query on Spark has a column {taken[0]!r} of its own; rename this one"
+        raise SettingError(place="", setting="columns", problem=problem)
     time, settings = None, dict[str, Any](mode="update")
     punctuate = Punctuate("input")
     if of.window:
