@@ -31,6 +31,8 @@ _log = logging.getLogger(__name__)
 #: The seconds that a client has to authenticate, and those after which a failed `accept` is repeated.
 _AUTHENTICATION: Final = 30.0
 _RETRY: Final = 0.2
+#: The maximum number of connections that have not authenticated yet. They use file descriptors of the platform.
+_UNKNOWN: Final = 64
 #: Takes a micro-batch: its number, its rows (a table, or a DataFrame in this process), and its watermark in
 #: milliseconds, if that is known.
 Output = Callable[[int, Any, int | None], None]
@@ -48,6 +50,7 @@ class FeedServer:
         self._feeds: dict[str, Feed] = {}
         self._outputs: dict[str, Output] = {}
         self._rows: dict[str, Counter[str]] = {}
+        self._unknown: dict[socket.socket, None] = {}
         self._numbers = count(1)
         self._lock, self._closed = threading.Lock(), threading.Event()
         self._tls: ssl.SSLContext | None = None
@@ -100,40 +103,61 @@ class FeedServer:
         while not self._closed.is_set():
             try:
                 connection, _ = self._listener.accept()
+                connection.settimeout(_AUTHENTICATION)
+                if self._tls:
+                    connection = self._tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
             except OSError as error:
                 if not self._closed.wait(_RETRY):  # for example, the process has no file descriptor left
                     _log.warning("a connection to the feeds could not be accepted: %s", error)
                 continue
+            self._admit(connection)
             threading.Thread(target=self._handle, args=(connection,), name="exop-spark-feed", daemon=True).start()
+
+    def _admit(self, connection: socket.socket) -> None:
+        """Close the oldest connection that has not authenticated if there are too many of them."""
+        with self._lock:
+            self._unknown[connection] = None
+            oldest = next(iter(self._unknown)) if len(self._unknown) > _UNKNOWN else None
+            if oldest is None:
+                return
+            self._forget(oldest)
+        with suppress(OSError):  # its thread ends, and closes it
+            socket.socket.shutdown(oldest, socket.SHUT_RDWR)
 
     def _handle(self, connection: socket.socket) -> None:
         with connection:
             try:
-                connection.settimeout(_AUTHENTICATION)
-                self._dispatch(self._tls.wrap_socket(connection, server_side=True) if self._tls else connection)
+                if isinstance(connection, ssl.SSLSocket):
+                    connection.do_handshake()
+                self._dispatch(connection)
             except (OSError, ValueError) as error:
                 # This is how the connection of a worker ends that was killed; Spark repeats its task.
                 _log.debug("a connection to the feeds ended: %s", error)
+            finally:
+                self._forget(connection)
+
+    def _forget(self, connection: socket.socket) -> None:
+        self._unknown.pop(connection, None)
 
     def _dispatch(self, connection: socket.socket) -> None:
         """Answer the planning process, which sends the token first, or one task, which sends its ticket."""
-        with connection:
-            greeting, _ = wire.receive(connection, most=0)
-            if "ticket" in greeting:
-                self._answer(connection, self._checked(greeting))
-                return
-            if not hmac.compare_digest(str(greeting.get("token", "")), self.token):
-                wire.send(connection, {"error": "the token is not that of this platform"})
-                return
-            wire.send(connection, {})
-            # No time-out from here on: while the platform processes a micro-batch, no request arrives.
-            connection.settimeout(None)
-            while True:
-                request, payload = wire.receive(connection)
-                if request.get("ask") == "put":
-                    self._receive_batch(connection, request, payload)
-                else:
-                    self._answer(connection, request)
+        greeting, _ = wire.receive(connection, most=0)
+        self._forget(connection)
+        if "ticket" in greeting:
+            self._answer(connection, self._checked(greeting))
+            return
+        if not _equal(greeting.get("token"), self.token):
+            wire.send(connection, {"error": "the token is not that of this platform"})
+            return
+        wire.send(connection, {})
+        # No time-out from here on: while the platform processes a micro-batch, no request arrives.
+        connection.settimeout(None)
+        while True:
+            request, payload = wire.receive(connection)
+            if request.get("ask") == "put":
+                self._receive_batch(connection, request, payload)
+            else:
+                self._answer(connection, request)
 
     def _receive_batch(self, connection: socket.socket, request: wire.Header, payload: bytearray) -> None:
         """Pass a micro-batch to its query; answer when its results are sent."""
@@ -153,7 +177,7 @@ class FeedServer:
         feed, start, end = str(request.get("feed")), request.get("start"), request.get("end")
         if not (isinstance(start, int) and isinstance(end, int)):
             return {"ask": "nothing", "feed": feed}
-        valid = hmac.compare_digest(str(request["ticket"]), wire.ticket(self.token, feed, start, end))
+        valid = _equal(request["ticket"], wire.ticket(self.token, feed, start, end))
         ask = "read" if valid else "nothing"
         return {"ask": ask, "feed": feed, "start": start, "end": end, "by": str(request.get("by"))}
 
@@ -175,6 +199,11 @@ class FeedServer:
             read = self._rows.get(str(request["feed"]))
             if read is not None and "by" in request:
                 read[str(request["by"])] += request["end"] - request["start"]
+
+
+def _equal(given: Any, known: str) -> bool:
+    """Compare secrets in constant time."""
+    return hmac.compare_digest(str(given).encode(errors="replace"), known.encode())
 
 
 def is_loopback(host: str) -> bool:

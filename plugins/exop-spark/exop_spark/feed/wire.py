@@ -67,12 +67,17 @@ def receive(connection: socket.socket, most: int | None = None) -> tuple[Header,
     """Receive one message with a payload of at most *most* bytes.
 
     Raises:
-        WireError: the connection was closed, or the message is larger than it may be.
+        WireError: the connection was closed, or this is no message, or it is larger than it may be.
     """
     length, size = struct.unpack(_LENGTHS, _exactly(connection, struct.calcsize(_LENGTHS)))
     if length > _MAX_HEADER or (most is not None and size > most):
         raise WireError(f"a message of {length} + {size} bytes is larger than those of a feed")
-    header = json.loads(_exactly(connection, length))
+    try:
+        header = json.loads(_exactly(connection, length))
+    except (ValueError, RecursionError) as error:
+        raise WireError(f"the header of a message is not JSON: {error}") from None
+    if not isinstance(header, dict):
+        raise WireError(f"the header of a message is {type(header).__name__}, not an object")
     return header, _exactly(connection, size)
 
 

@@ -2,6 +2,7 @@
 
 import pickle
 import ssl
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -218,6 +219,43 @@ def test_a_connection_that_cannot_be_accepted_ends_nothing(server, feed):
     for _ in range(2):  # the first one is accepted by the call that was in progress
         assert reader_of(server, feed).reportLatestOffset() == {"row": 3}
     assert not failures
+
+
+GARBAGE = [
+    b"[]",
+    b"7",
+    b"null",
+    b"\xff",
+    b"[" * 60_000,
+    b'{"token": "\\u00e9"}',
+    b'{"ticket": "\\u00e9", "start": 0, "end": 1}',
+]
+
+
+@pytest.mark.parametrize("header", GARBAGE)
+def test_garbage_ends_its_connection_and_nothing_else(server, feed, header):
+    """No exception leaves the thread of the connection (pytest would report it)."""
+    with wire.connect(server.address, timeout=10) as connection:
+        connection.sendall(struct.pack(wire._LENGTHS, len(header), 0) + header)
+        while connection.recv(4096):
+            pass  # a refusal
+    assert read(reader_of(server, feed), 0, 1) == [1]
+
+
+def test_many_silent_connections_do_not_use_up_the_file_descriptors(tmp_path, feed, monkeypatch):
+    """The oldest are closed; a client that authenticates at once is served, and stays."""
+    monkeypatch.setattr("exop_spark.feed.server._UNKNOWN", 3)
+    server = FeedServer(tmp_path, "127.0.0.1")
+    reader = reader_of(server, feed)
+    assert reader.reportLatestOffset() == {"row": 3}
+    silent = [wire.connect(server.address, timeout=10) for _ in range(10)]
+    assert [one.recv(1) for one in silent[:7]] == [b""] * 7  # the end of the connection
+    assert reader.reportLatestOffset() == {"row": 3}
+    eventually(lambda: len(server._unknown) == 3)
+    for one in silent:
+        one.close()
+    eventually(lambda: not server._unknown)
+    server.close()
 
 
 @pytest.mark.parametrize("host", ["", "127.0.0.1"])
