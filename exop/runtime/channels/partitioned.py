@@ -176,7 +176,9 @@ def route(partitioning: Partitioning, groups: Sequence[Members], refuse: Refuse,
 
     by, members = partitioning.by, [entry for group in groups for entry in group.values()]
     late = {"push": lambda: _push(partitioning.key, table, push_other), "push_batch": lambda: push_batch}
-    made = LateEntry(fan_out(members).control, {**late, "probe": probe} if probing else late)
+    every = fan_out(members)
+    made = LateEntry(every.control, {**late, "probe": probe} if probing else late)
+    made.gathers, made.max_wait = every.gathers, every.max_wait
     return made
 
 

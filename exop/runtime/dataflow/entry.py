@@ -185,6 +185,7 @@ def fan_out(targets: Sequence[Entry], *, probing: bool = True) -> Entry:
         late["probe"] = lambda: fan_out([target.probe for target in targets], probing=False)
     entry = LateEntry(_to_all(targets, "control"), late)
     entry.targets = targets
+    entry.gathers, entry.max_wait = max(one.gathers for one in targets), min(one.max_wait for one in targets)
     return entry
 
 

@@ -7,6 +7,8 @@ import pytest
 
 from exop.errors import MeshError
 from exop.model.items import Batch, EndOfStream, Punctuation
+from exop.runtime.channels.base import Outlet
+from exop.runtime.channels.partitioned import Partitioning, route
 from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.dataflow.entry import Packet
 from exop.runtime.drivers.worker import Worker
@@ -309,3 +311,31 @@ def test_a_worker_that_holds_items_parks_and_empties_its_queue_at_once(waiting):
     worker.halt()
     assert worker.join(PATIENCE)
     assert [*queue.entries] == [2]
+
+
+def test_a_queue_with_several_consumers_gathers_for_those_that_take_batches(workers):
+    """All get the batches; items wait for more only if this suits every consumer."""
+    queue, one, other = QueueChannel("q"), Log(), Log()
+    one.entry.gathers, one.entry.max_wait = 3, math.inf
+    entry = joined(queue, one, other)
+    for item in range(4):
+        entry.push(item)
+    workers(queue)
+    eventually(lambda: one.seen == other.seen == [0, 1, 2, 3])
+    assert one.calls == other.calls == ["push_batch", "push_batch"]
+
+
+def test_a_group_that_shares_a_queue_gets_batches(workers):
+    """Each member gets the items of its keys."""
+    logs = {name: Log() for name in ("a", "b")}
+    for log in logs.values():
+        log.entry.gathers = 100
+    members = {name: log.entry for name, log in logs.items()}
+    routed = route(Partitioning("q", "0", 8), [members], lambda *refused: None)
+    queue = QueueChannel("q")
+    entry = queue.entry([Outlet("group", routed)])
+    for item in range(50):
+        entry.push((item,))
+    workers(queue)
+    eventually(lambda: sum(len(log.seen) for log in logs.values()) == 50)
+    assert [log.calls for log in logs.values()] == [["push_batch"], ["push_batch"]]
