@@ -73,7 +73,7 @@ def expected(folder: Path, after: int = 3) -> dict[str, list[Row]]:
 
 
 def _alarms(minutes: list[Row], after: int) -> Iterator[Row]:
-    """Look for stretches of *after* minutes, sensor by sensor."""
+    """Yield the alarms of each sensor: they begin and end after *after* minutes in sequence."""
     of_sensor = defaultdict[int, list[Row]](list)
     for minute in minutes:
         of_sensor[minute[1]].append(minute)

@@ -18,7 +18,7 @@ from exop import Batch, Memento, Slet, input_port, slet
 
 #: The maximum number of rows in a batch.
 _LOT: Final = 10_000
-#: Seconds between two looks at the clock; the source passes a safe point as often.
+#: Seconds between two readings of the clock; the source passes a safe point as often.
 _NAP: Final = 0.1
 #: The columns of readings; the time is the number of seconds since the start of the recording.
 READINGS: Final = pa.schema([("time", pa.int64()), ("sensor", pa.int64()), ("value", pa.float64())])
@@ -87,7 +87,7 @@ class Watched(Memento):
 
 
 class Alarms(Slet, name="alarms"):
-    """Begin an alarm after several minutes whose mean is beyond a limit, and end it after as many that are within.
+    """Begin an alarm after several minutes whose mean is outside the limits, and end it after as many within them.
 
     Args:
         after: The number of minutes.

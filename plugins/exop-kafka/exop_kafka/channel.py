@@ -1,4 +1,4 @@
-"""`kafka`: a channel kind that writes what it passes on to a topic, which engines can read without the platform."""
+"""`kafka`: a channel kind that writes its items to a topic, too, which engines can read without the platform."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from exop.runtime.dataflow.entry import InFlight
 if TYPE_CHECKING:
     from .range import TopicRange
 
-#: The number of attempts to pass a record to a client without room, before the pusher waits at its safe point.
+#: The number of attempts to pass a record to a client without room; after that, the pusher waits at its safe point.
 TRIES: Final = 100
 
 
@@ -74,22 +74,22 @@ class KafkaChannel(KeepingChannel):
             self._range.close()
 
     def native(self, engine: str) -> Mapping[str, Any] | None:
-        """Return what Spark's tasks need to read the topic themselves."""
+        """Return the reference by which Spark's tasks read the topic; `None` for other engines."""
         if engine != "spark":
             return None
         return {"format": "kafka", "brokers": self._brokers, "topic": self._topic, "client": self._client}
 
     def oldest(self) -> dict[str, int]:
-        """Return where an engine begins: behind the last record, or with `start="oldest"` at the first one."""
+        """Return the offsets at which an engine begins: after the last records, or at the oldest ones; see `start`."""
         return self._read().ends(oldest=self._start == "oldest")
 
     def written(self) -> dict[str, int]:
-        """Return the ends of the partitions behind all that was pushed, when that is acknowledged."""
+        """Wait until all items are acknowledged, and return the offsets after the last record of each partition."""
         self._writer.deliver(self._patience)
         return self._read().ends()
 
     def readable(self) -> dict[str, int]:
-        """Return the ends of the partitions."""
+        """Return the offset after the last record of each partition."""
         return self._read().ends()
 
     def rows(self, since: Mapping[str, int]) -> list[Any]:
@@ -117,7 +117,7 @@ class KafkaChannel(KeepingChannel):
         return {**found, "waiting": waiting} if waiting else found
 
     def _keep(self, batch: Any) -> None:
-        """Write a batch; if the client has no room, the next call with the same batch continues behind what it took."""
+        """Write a batch; if the client has no room, the next call with this batch continues after the written items."""
         items = to_items(batch)
         before, number = self._begun
         number = number if before is batch else 0

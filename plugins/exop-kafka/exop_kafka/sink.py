@@ -16,8 +16,8 @@ class WriteKafka(Slet, name="write"):
 
     A `Record` is written with its key, time and headers. Other items are the value of a record: bytes unchanged, text
     as UTF-8, and items with fields as JSON. A checkpoint waits until all records before it are acknowledged, so that
-    nothing is lost; the records since the last checkpoint are written again after a crash. A reader that keeps the last
-    record of each key is not affected.
+    nothing is lost. After a crash, the records since the last checkpoint are written once more; a reader that keeps the
+    last record of each key is not affected.
 
     Args:
         topic: The name of the topic.

@@ -42,8 +42,8 @@ class ReadKafka(Slet, name="read"):
         brokers: The addresses of some brokers, `HOST:PORT,HOST:PORT`.
         offsets: The state.
         partitions: The partitions to read; with an empty list all partitions that the topic has when the slet opens.
-        start: Where to begin in a partition without a stored offset: at its oldest record, or behind its newest.
-        follow: Whether to wait for new records, instead of ending the stream behind those that are there.
+        start: Where to begin in a partition without a stored offset: at its oldest record, or after its newest one.
+        follow: Whether to wait for new records; otherwise the stream ends after the present records.
         lot: The maximum number of records in a batch.
         prefetch: The maximum number of KiB that the client reads ahead; then it fetches nothing until the application
             has taken some (back-pressure).

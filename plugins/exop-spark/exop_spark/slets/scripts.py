@@ -1,8 +1,7 @@
 """An existing streaming script of PySpark, unchanged, as one slet (paper §3.1, encapsulation).
 
-The script is run when the slet opens. While it runs, its session is that of the platform, its sources are the input
-ports, and starting its query hands the result to the output port; the session's own methods stay as they are for all
-other threads.
+The script runs when the slet opens. Meanwhile methods of pyspark are patched, for the thread of the script only: its
+session is that of the platform, its sources are the input ports, and the query that it starts is that of the slet.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from .slet import SparkSlet
 
 #: The methods by which a script reads a stream.
 _READS: Final = ("load", "table", "json", "csv", "parquet", "orc", "text", "xml")
-#: The methods by which it starts a query.
+#: The methods by which a script starts a query.
 _STARTS: Final = ("start", "toTable")
-#: One script at a time: `sys.argv` and the search path of modules are those of the process.
-_TURN: Final = threading.Lock()
+#: One script runs at a time, because it changes `sys.argv` and the search path of modules.
+_LOCK: Final = threading.Lock()
 
 
 def script(
@@ -42,8 +41,8 @@ def script(
 ) -> type[SparkSlet]:
     """Make a slet of a script that starts one streaming query.
 
-    Each stream that the script reads is an input, in the order of reading; its format and options do not count. What
-    the script writes leaves by `out`; its format, trigger, checkpoint and `foreachBatch` do not count. A watermark on
+    Each stream that the script reads is an input, in the order of reading; its format and options are ignored. The
+    output of the script leaves by `out`; its format, trigger, checkpoint and `foreachBatch` are ignored. A watermark on
     the timestamp of an event time (`EventTime(column, alias=…)`) is that of the input; give its delay as `watermark`.
 
     Args:
@@ -51,11 +50,11 @@ def script(
         path: The script.
         out: The columns of its result.
         inputs: The columns of its sources.
-        arguments: Its command line, `sys.argv[1:]`.
+        arguments: The arguments of its command line, `sys.argv[1:]`.
         settings: As for `query`; `mode` is the output mode of the script.
 
     Raises:
-        SletError: there is no such script.
+        SletError: the script cannot be read.
     """
     place = Path(path)
     try:
@@ -66,22 +65,22 @@ def script(
     aliases = dict.fromkeys((one.alias for one in times), settings.get("watermark", "0 seconds"))
 
     def run(**frames: Any) -> Any:
-        ends = _Ends(str(place), [*frames.values()], settings.get("mode", "append"), aliases)
-        with _TURN, ends.plugged(), _process(place, arguments):
+        endpoints = _Endpoints(str(place), [*frames.values()], settings.get("mode", "append"), aliases)
+        with _LOCK, endpoints.patched(), _script_process(place, arguments):
             try:
                 exec(code, {"__name__": "__main__", "__file__": str(place)})
             except SystemExit as error:
                 if error.code:
                     raise SparkError(f"the script {place} has exited: {error.code}") from error
-        return ends.result()
+        return endpoints.result()
 
     run.__doc__ = f"Run the script {place.name}."
     run.__qualname__ = place.name
     return query(name, run, out=out, inputs=inputs, **settings)
 
 
-class _Ends:
-    """The ends of a script: what it reads, and what it starts.
+class _Endpoints:
+    """The inputs of a script, and the query that it starts.
 
     Args:
         path: The script, for errors.
@@ -99,33 +98,33 @@ class _Ends:
         self._started: list[Any] = []
 
     @contextmanager
-    def plugged(self) -> Iterator[None]:
-        """Let the methods of Spark lead here, in this thread."""
+    def patched(self) -> Iterator[None]:
+        """Patch methods of pyspark for this thread while the block runs."""
         from pyspark.sql import SparkSession
         from pyspark.sql.classic.dataframe import DataFrame
         from pyspark.sql.streaming.query import StreamingQueryManager
         from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
-        with ExitStack() as all_of_them:
+        with ExitStack() as patches:
 
-            def plug(kind: type, names: Sequence[str], method: Callable[..., Any]) -> None:
+            def patch(kind: type, names: Sequence[str], method: Callable[..., Any]) -> None:
                 for name in names:
-                    all_of_them.enter_context(_replaced(kind, name, method))
+                    patches.enter_context(_patched_method(kind, name, method))
 
-            plug(SparkSession.Builder, ["getOrCreate"], lambda *_: self._session)
-            plug(SparkSession, ["stop"], lambda *_: None)
-            plug(DataStreamReader, _READS, self._next_frame)
-            plug(DataStreamWriter, _STARTS, self._start)
-            plug(DataStreamWriter, ["outputMode"], self._check_mode)
-            plug(DataFrame, ["withWatermark"], self._with_watermark)
-            plug(StreamingQueryManager, ["awaitAnyTermination"], lambda *_, **__: None)
+            patch(SparkSession.Builder, ["getOrCreate"], lambda *_: self._session)
+            patch(SparkSession, ["stop"], lambda *_: None)
+            patch(DataStreamReader, _READS, self._next_frame)
+            patch(DataStreamWriter, _STARTS, self._start)
+            patch(DataStreamWriter, ["outputMode"], self._check_mode)
+            patch(DataFrame, ["withWatermark"], self._with_watermark)
+            patch(StreamingQueryManager, ["awaitAnyTermination"], lambda *_, **__: None)
             yield
 
     def result(self) -> Any:
-        """Return what the script writes.
+        """Return the DataFrame that the script writes.
 
         Raises:
-            SparkError: it has started no query, or several, or has not read all inputs.
+            SparkError: the script has started no query, or several, or has not read all inputs.
         """
         if len(self._started) != 1:
             raise SparkError(f"the script {self._path} starts {len(self._started)} queries; a slet runs exactly one")
@@ -162,7 +161,7 @@ class _Ends:
 
 
 class _Started:
-    """The query that a script gets for the one that it starts: the platform runs it, when the script has returned."""
+    """The query object that a script gets; the platform starts the query after the script has returned."""
 
     def awaitTermination(self, timeout: float | None = None) -> bool:  # noqa: N802 - Spark's name
         """Return at once."""
@@ -172,12 +171,12 @@ class _Started:
         """Return at once."""
 
     def stop(self) -> None:
-        """Leave it to the platform."""
+        """Do nothing: the platform stops the query."""
 
 
 @contextmanager
-def _replaced(kind: type, name: str, method: Callable[..., Any]) -> Iterator[None]:
-    """Let a method of a class be another one in this thread; it gets the original, then the arguments."""
+def _patched_method(kind: type, name: str, method: Callable[..., Any]) -> Iterator[None]:
+    """Replace a method of a class for this thread; the new one gets the original method and the arguments."""
     original, owner = getattr(kind, name), threading.get_ident()
 
     def either(*arguments: Any, **named: Any) -> Any:
@@ -193,8 +192,8 @@ def _replaced(kind: type, name: str, method: Callable[..., Any]) -> Iterator[Non
 
 
 @contextmanager
-def _process(place: Path, arguments: Sequence[str]) -> Iterator[None]:
-    """Give the script its command line, and let it import the modules beside it."""
+def _script_process(place: Path, arguments: Sequence[str]) -> Iterator[None]:
+    """Set the command line of the script, and let it import the modules in its folder."""
     before, folder = sys.argv, str(place.parent)
     sys.argv = [str(place), *arguments]
     sys.path.insert(0, folder)
