@@ -27,7 +27,7 @@ _GONE: Final = {Failure.OFFSET_OUT_OF_RANGE, Failure._AUTO_OFFSET_RESET}
 _TOO_LARGE: Final = {Failure.MSG_SIZE_TOO_LARGE, Failure.RECORD_LIST_TOO_LARGE}
 _REFUSED: Final = {
     Failure.TOPIC_AUTHORIZATION_FAILED, Failure.CLUSTER_AUTHORIZATION_FAILED, Failure.SASL_AUTHENTICATION_FAILED,
-    Failure._AUTHENTICATION,
+    Failure._AUTHENTICATION, Failure._SSL,
 }  # fmt: skip
 
 
@@ -42,6 +42,7 @@ class Link:
 
     def __init__(self, slet: str, topic: str, brokers: str) -> None:
         self.waiting = ""
+        self._refusal: Failure | None = None
         self._facts = {"slet": slet, "topic": topic, "brokers": brokers}
         self.topic = topic
 
@@ -79,7 +80,8 @@ class Link:
         try:
             found = client.list_topics(self.topic, timeout=timeout).topics[self.topic]
         except KafkaException as problem:
-            self.check(problem.args[0])
+            client.poll(0)  # the reason for the refusal of a client comes only so
+            self.check(self._refusal or problem.args[0])
             return None
         if found.error is not None:
             self.check(found.error)
@@ -125,15 +127,17 @@ class Link:
         return kind(**self._facts, problem=problem, cure=cure)
 
     def _failed(self, failure: Failure) -> None:
-        """Record that no broker is reachable. Called by the client while it is polled."""
+        """Record that no broker is reachable, or accepts the client. Called by the client while it is polled."""
+        if failure.code() in _REFUSED:
+            self._refusal = failure
         if failure.code() == Failure._ALL_BROKERS_DOWN:
-            self._note(failure.str())
+            self._note((self._refusal or failure).str())
 
     def _seen(self, text: str) -> None:
         """Record that a broker is reachable again. Called by the client every second."""
         if self.waiting and any(one["state"] == "UP" for one in json.loads(text)["brokers"].values()):
             _log.info("%(slet)s: a broker answers again (topic %(topic)r at %(brokers)s)", self._facts)
-            self.waiting = ""
+            self.waiting, self._refusal = "", None
 
     def _note(self, problem: str) -> None:
         if not self.waiting:

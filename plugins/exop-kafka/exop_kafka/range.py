@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import msgspec
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import KafkaError as Failure
 
-from .errors import BrokersAway
+from .errors import BrokersAway, KafkaError
 from .link import ANSWER, Link
 
 #: Seconds without a record after which reading a range fails.
@@ -24,7 +25,12 @@ class TopicRange:
 
     def __init__(self, link: Link, client: Mapping[str, str]) -> None:
         self._link, self._turn = link, threading.Lock()
-        own = {"group.id": "exop", "enable.auto.commit": False, "auto.offset.reset": "error"}
+        own = {
+            "group.id": "exop",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+        }
         self._consumer: Any = link.opened(Consumer, link.options(own, client))
         self._partitions: list[int] | None = None
         self._known: dict[str, int] = {}
@@ -60,8 +66,11 @@ class TopicRange:
     def values(self, begin: Mapping[str, int], end: Mapping[str, int]) -> Iterator[list[Any]]:
         """Yield the values of the records from *begin* up to *end*, partition by partition, decoded from JSON.
 
+        Records without a value are left out.
+
         Raises:
             BrokersAway: no broker answers.
+            KafkaError: a value is not JSON.
         """
         for part, after in end.items():
             at, waited = begin.get(part, 0), 0.0
@@ -71,13 +80,25 @@ class TopicRange:
                 while at < after:
                     # Not more records than there are: the client would wait for the rest.
                     found = self._consumer.consume(min(BATCH_ROWS, after - at), POLL)
+                    end_of_partition = at
                     for one in found:
-                        if one.error() is not None:
+                        if one.error() is not None and one.error().code() == Failure._PARTITION_EOF:
+                            end_of_partition = one.offset()  # the last offsets may be marks of transactions
+                        elif one.error() is not None:
                             self._link.check(one.error(), f"partition {part}")
                     records = [one for one in found if one.error() is None]
                     waited = 0.0 if records else waited + POLL
                     if waited >= TIMEOUT:
                         raise self._link.error(BrokersAway, f"no record came within {TIMEOUT:g} s", "try again")
-                    at = records[-1].offset() + 1 if records else at
-                    yield [msgspec.json.decode(one.value()) for one in records if one.offset() < after]
+                    at = max(end_of_partition, records[-1].offset() + 1 if records else at)
+                    rows = [one for one in records if one.offset() < after and one.value() is not None]
+                    yield [self._decoded(one, part) for one in rows]
                 self._consumer.unassign()
+
+    def _decoded(self, record: Any, partition: str) -> Any:
+        try:
+            return msgspec.json.decode(record.value())
+        except (msgspec.MsgspecError, ValueError) as problem:
+            where = f"partition {partition}, offset {record.offset()}: the value is not JSON: {problem}"
+            cure = "correct what writes the topic, or read it by `kafka:read` and a slet that decodes the values"
+            raise self._link.error(KafkaError, where, cure) from None

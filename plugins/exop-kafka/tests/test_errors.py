@@ -7,7 +7,7 @@ from collections import deque
 
 import pytest
 from exop_kafka import ReadKafka, Record, WriteKafka
-from exop_kafka.errors import ClientRefused, RecordsGone, TopicMissing
+from exop_kafka.errors import ClientRefused, RecordsGone, TopicMissing, TopicRefused
 from exop_kafka.source import Offsets
 
 from exop import Application, Platform, slet
@@ -57,6 +57,15 @@ def test_a_deployment_names_the_node(cluster):
     with Platform() as platform, pytest.raises(ExopError, match="orders") as found:
         platform.apply(app.build())
     assert "the topic does not exist" in str(found.value)
+
+
+def test_a_client_that_the_brokers_refuse_does_not_wait_for_them(cluster):
+    """The slet does not open, and the error has the reason; this cluster accepts no passwords."""
+    client = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+    client |= {"sasl.username": "someone", "sasl.password": "wrong"}
+    wrong = r"the brokers refuse the client: .*SASL.* \(topic 'single' at 127\S+\); correct `client` or the rights"
+    with pytest.raises(TopicRefused, match=wrong):
+        opened(ReadKafka, topic="single", brokers=cluster.brokers, client=client).__enter__()
 
 
 def test_records_that_are_gone_are_not_skipped(cluster):

@@ -4,19 +4,21 @@ from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaError
+from exop_kafka.errors import KafkaError as Refused
 from exop_kafka.errors import TopicMissing
 from exop_kafka.link import Link
 from exop_kafka.range import TopicRange
 
 
-def record(offset):
-    """A record whose value is its offset."""
-    return SimpleNamespace(error=lambda: None, offset=lambda: offset, value=lambda: b"%d" % offset)
+def record(offset, *value):
+    """A record whose value is its offset, or the given one."""
+    (shown,) = value or (b"%d" % offset,)
+    return SimpleNamespace(error=lambda: None, offset=lambda: offset, value=lambda: shown)
 
 
-def failure(code):
+def failure(code, offset=None):
     """What the client returns in place of a record."""
-    return SimpleNamespace(error=lambda: KafkaError(code), offset=lambda: None, value=lambda: b"an error in words")
+    return SimpleNamespace(error=lambda: KafkaError(code), offset=lambda: offset, value=lambda: b"an error in words")
 
 
 @pytest.fixture
@@ -46,3 +48,21 @@ def test_an_error_that_does_not_pass_is_raised(range_of):
     """It names the partition."""
     with pytest.raises(TopicMissing, match="partition 0"):
         [*range_of([failure(KafkaError.UNKNOWN_TOPIC_OR_PART)]).values({"0": 0}, {"0": 2})]
+
+
+def test_a_range_ends_where_the_partition_does(range_of):
+    """Offsets of transaction marks, and of records that a compacted topic has dropped, have no record."""
+    end = failure(KafkaError._PARTITION_EOF, 5)
+    assert [*range_of([record(0), record(3)], [], [end]).values({"0": 0}, {"0": 5})] == [[0, 3], [], []]
+
+
+def test_a_record_without_a_value_is_no_item(range_of):
+    """It says that the key is deleted."""
+    assert [*range_of([record(0), record(1, None), record(2)]).values({"0": 0}, {"0": 3})] == [[0, 2]]
+
+
+@pytest.mark.parametrize("value", [b"", b"{", b"\xff", b'{"a": nan}'])
+def test_a_value_that_is_not_json_is_found(range_of, value):
+    """The error has its partition and offset."""
+    with pytest.raises(Refused, match=r"partition 0, offset 1: the value is not JSON: .* \(topic 'rows'"):
+        [*range_of([record(0), record(1, value)]).values({"0": 0}, {"0": 2})]

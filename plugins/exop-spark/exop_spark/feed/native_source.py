@@ -137,16 +137,18 @@ def read_log(ticket: Slice, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 
 def read_topic(ticket: Slice, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Read a range of a partition of a Kafka topic, whose values are JSON objects.
+    """Read a range of a partition of a Kafka topic, whose values are JSON objects; records without a value are no rows.
 
     Raises:
-        ValueError: the broker does not answer, or refuses.
+        ValueError: the broker does not answer, or refuses; or a value is something else.
     """
-    from confluent_kafka import Consumer, TopicPartition
+    from confluent_kafka import Consumer, KafkaError, TopicPartition
 
     reference = ticket.reference
     fixed = {"bootstrap.servers": reference["brokers"], "group.id": "exop", "enable.auto.commit": False}
-    consumer = Consumer({**reference.get("client", {}), **fixed, "auto.offset.reset": "error"})
+    consumer = Consumer(
+        {**reference.get("client", {}), **fixed, "auto.offset.reset": "error", "enable.partition.eof": True}
+    )
     place = TopicPartition(reference["topic"], int(ticket.partition), ticket.first)
     try:
         consumer.assign([place])
@@ -155,27 +157,53 @@ def read_topic(ticket: Slice, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
             first = consumer.poll(TIMEOUT)  # `consume` alone would wait for a full batch
             if first is None:
                 raise ValueError(f"no record of {reference['topic']!r} came within {TIMEOUT:g} s")
-            values, found = [], [first, *consumer.consume(BATCH_ROWS - 1, 0)]
+            records, found = [], [first, *consumer.consume(BATCH_ROWS - 1, 0)]
             for record in found:
-                if (problem := record.error()) is not None:
+                problem = record.error()
+                if problem is None:
+                    at = record.offset() + 1
+                    if record.offset() < ticket.after and record.value() is not None:
+                        records.append((record.offset(), record.value()))
+                elif problem.code() == KafkaError._PARTITION_EOF:  # the last offsets may be marks of transactions
+                    at = max(at, record.offset())
+                else:
                     raise ValueError(f"the topic {reference['topic']!r} cannot be read: {problem.str()}")
-                if record.offset() < ticket.after:
-                    values.append(record.value())
-            at = found[-1].offset() + 1
-            if values:
-                yield _from_json(values, schema)
+            if records:
+                yield _checked(records, schema, ticket)
     finally:
         consumer.close()
+
+
+def _checked(records: list[tuple[int, bytes]], schema: pa.Schema, ticket: Slice) -> pa.RecordBatch:
+    """Return one row for each record, an offset and a value."""
+    try:
+        found = _from_json([value for _, value in records], schema)
+        if found.num_rows == len(records):
+            return found
+    except ValueError:
+        pass  # the loop finds the record
+    rows = []
+    for offset, value in records:
+        try:
+            rows.append(_from_json([value], schema))
+            if rows[-1].num_rows != 1:
+                raise ValueError(f"there are {rows[-1].num_rows} objects")
+        except ValueError as problem:
+            place = f"the topic {ticket.reference['topic']!r}, partition {ticket.partition}, offset {offset}"
+            cure = "correct what writes the topic, or read it by `kafka:read` and a slet that decodes the values"
+            text = f"{place}: the value is not one JSON object with the columns of the input: {problem}; {cure}"
+            raise ValueError(text) from None
+    return pa.concat_batches(rows)
 
 
 def _from_json(values: list[bytes], schema: pa.Schema) -> pa.RecordBatch:
     from pyarrow import json
 
-    options = json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+    options = json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore", newlines_in_values=True)
     lines = pa.BufferReader(b"\n".join(values))
     block = json.ReadOptions(block_size=max(1 << 20, lines.size() + 1))
-    found = json.read_json(lines, parse_options=options, read_options=block).select(schema.names).combine_chunks()
-    return found.to_batches()[0]
+    found = json.read_json(lines, parse_options=options, read_options=block).select(schema.names)
+    return pa.concat_batches(found.to_batches())
 
 
 def _as_columns(payload: Any, schema: pa.Schema) -> pa.RecordBatch:

@@ -1,5 +1,7 @@
 """A task reads exactly its range of a log or a topic, as columns."""
 
+from itertools import count
+
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
@@ -78,3 +80,36 @@ def test_a_task_reads_its_range_of_a_topic():
         {"key": 8, "text": "t8"},
         {"key": 9, "text": None},
     ]
+
+
+@pytest.fixture(scope="module")
+def topic():
+    """Make a reference to a new topic with these values in its one partition."""
+    numbers = count()
+
+    def make(values):
+        reference = {"format": "kafka", "brokers": cluster.brokers, "topic": f"t{next(numbers)}", "client": {}}
+        cluster.create(reference["topic"], 1)
+        producer = Producer({"bootstrap.servers": cluster.brokers, "linger.ms": 1})
+        for value in values:
+            producer.produce(reference["topic"], value, partition=0)
+        assert producer.flush(60) == 0
+        return Slice(reference, "0", 0, len(values))
+
+    with MockCluster() as cluster:
+        yield make
+
+
+def test_a_record_is_one_row_however_it_is_written(topic):
+    """Over several lines, too; a record without a value, which deletes a key, is none."""
+    ticket = topic([b'{"key":1}', None, b'{\n "key": 2,\n "text": "a\\nb"\n}\n', b' {"key":3}'])
+    found = [row for batch in read_topic(ticket, PLAIN) for row in batch.to_pylist()]
+    assert found == [{"key": 1, "text": None}, {"key": 2, "text": "a\nb"}, {"key": 3, "text": None}]
+
+
+@pytest.mark.parametrize("value", [b"", b" ", b"[]", b"7", b"{", b'{"key":1}{"key":2}', b'{"key":"a"}', b"\xff"])
+def test_a_value_that_is_not_one_object_is_found(topic, value):
+    """The error has topic, partition and offset: no row is lost, or doubled."""
+    ticket = topic([b'{"key":1}', value, b'{"key":2}'])
+    with pytest.raises(ValueError, match=r"the topic 't\d+', partition 0, offset 1: the value is not one JSON object"):
+        [*read_topic(ticket, PLAIN)]
