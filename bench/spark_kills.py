@@ -1,9 +1,10 @@
 """Is the output exact after `kill -9` of the platform, of Spark's Java process, or of its Python workers?
 
-One case is a durable application with two queries on Spark, one of them with open windows. One process is killed in
-mid-stream. If it was not the platform, the platform goes on for a while, and is killed then: a query whose Java process
-or worker is gone has failed, and is repaired by starting the application again. The second life finishes the stream,
-and the output is compared with that of an undisturbed run, line by line.
+One case is a durable application with two queries on Spark, one of them with open windows. In each life but the last,
+one of these processes is killed in mid-stream, each of them once, in any order. If it was not the platform, the
+platform goes on for a while, and is killed then: a query whose Java process or worker is gone has failed, and is
+repaired by starting the application again. The last life finishes the stream, and the output is compared with that of
+an undisturbed run, line by line.
 """
 
 from __future__ import annotations
@@ -22,40 +23,50 @@ from bench.cases import carry_out
 from bench.harness import Result
 from bench.kills import Run, differences, undisturbed
 
-#: The application: so many numbers, five thousand a second.
-LOAD: Final = ("--spark", "--to", "15000", "--pace", "0.1", "--every", "0.3")
-#: When it is killed, in seconds since it runs.
+#: The application: so many numbers, five thousand a second, which last until each process was killed.
+LOAD: Final = ("--spark", "--to", "45000", "--pace", "0.1", "--every", "0.3")
+#: When one is killed, in seconds since the application runs.
 MOMENTS: Final = (0.3, 3.0)
 #: The longest time that the platform lives on without its Java process or worker, in seconds.
 AFTERWARDS: Final = 1.5
+#: The longest time until there is one, in seconds.
+PATIENCE: Final = 60.0
 #: A part of the command line of each victim but the platform.
-VICTIMS: Final = {"platform": "", "java": "org.apache.spark.deploy.SparkSubmit", "worker": "pyspark.daemon"}
+VICTIMS: Final = {
+    "platform": "",
+    "java": "org.apache.spark.deploy.SparkSubmit",
+    "worker": "pyspark.daemon pyspark.worker",
+}
 
 
 def measure(
     *,
     runs: Annotated[int, "how many kills of each kind of process"] = 20,
     seed: Annotated[int, "of the random moments"] = 0,
-    record: Annotated[Path | None, "files FILE.VICTIM of the kills that were done: a second call goes on"] = None,
+    record: Annotated[Path | None, "where the outcomes are kept, for a second run to go on"] = None,
+    only: Annotated[int | None, "repeat this one"] = None,
 ) -> Iterator[Result]:
-    """Count the kills by process; a failure is an output that differs."""
-    for victim in VICTIMS:
-        file = None if record is None else record.with_name(f"{record.name}.{victim}")
-        yield from carry_out(f"spark_kills/{victim}", partial(killed, victim), runs=runs, seed=seed, record=file)
+    """Count the runs by outcome; a failure is an output that differs."""
+    yield from carry_out("spark_kills", killed, runs=runs, seed=seed, record=record, only=only)
 
 
-def killed(victim: str, chance: random.Random) -> str:
-    """Kill one process in mid-stream, and let the application finish in another life."""
-    struck: list[int] = []
-    moment, wait = chance.uniform(*MOMENTS), chance.uniform(0, AFTERWARDS)
+def killed(chance: random.Random) -> str:
+    """Kill one process of each kind in mid-stream, each in a life of its own, and let the application finish."""
+    victims = chance.sample(sorted(VICTIMS), len(VICTIMS))
+    moments = {victim: chance.uniform(*MOMENTS) for victim in victims}
     with tempfile.TemporaryDirectory() as folder:
         run = Run(Path(folder), LOAD)
-        alive = run.live(moment, running=True, before=lambda process: _strike(victim, process, chance, wait, struck))
-        if alive:
-            run.live()
+        for victim in victims:
+            struck: list[int] = []
+            strike = partial(_strike, victim, chance, struck)
+            alive = run.live(moments[victim], running=True, before=strike)
+            if not (alive and struck):
+                return f"no {victim} to kill"
+        run.live()
         found = differences(run.output(), _wanted())
-        assert found == 0, f"{found} lines differ after the kill of {victim} {moment:.3f} s into the run"
-    return "exact" if alive and (struck or victim == "platform") else "over before the kill"
+        story = ", ".join(f"{victim} at {moments[victim]:.3f} s" for victim in victims)
+        assert found == 0, f"{found} lines differ after the kills of {story}"
+    return "exact"
 
 
 @cache
@@ -63,13 +74,18 @@ def _wanted() -> dict[str, list[str]]:
     return undisturbed(LOAD)
 
 
-def _strike(victim: str, platform: int, chance: random.Random, wait: float, struck: list[int]) -> None:
-    """Kill a process below the platform, which is killed after this."""
-    found = [one for one, command in _below(platform).items() if VICTIMS[victim] in command] if VICTIMS[victim] else []
+def _strike(victim: str, chance: random.Random, struck: list[int], platform: int) -> None:
+    """Kill a process of this kind; if it is not the platform, the platform is killed a while after this."""
+    end = time.monotonic() + PATIENCE
+    found = [platform] if not VICTIMS[victim] else []
+    while not found and time.monotonic() < end:
+        time.sleep(0.05)
+        found = sorted(one for one, command in _below(platform).items() if VICTIMS[victim] in command)
     if found:
-        struck.append(chance.choice(sorted(found)))
+        struck.append(chance.choice(found))
         os.kill(struck[0], signal.SIGKILL)
-        time.sleep(wait)
+    if victim != "platform":
+        time.sleep(chance.uniform(0, AFTERWARDS))
 
 
 def _below(process: int) -> dict[int, str]:
