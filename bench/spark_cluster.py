@@ -18,7 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import cycle
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -39,6 +39,9 @@ LOT = 10_000
 VICTIMS = ("executor", "worker", "driver", "platform")
 #: Seconds within which an added worker is to have tasks: rows are read for so long.
 ADDED = 30.0
+#: Seconds for which a query gathers the second half of a topic into one micro-batch, and what the mock cluster keeps.
+GATHERED = 30.0
+KEPT = 5 << 20
 Fault = Literal["none", "inline", "one", "collect"]
 
 
@@ -49,6 +52,7 @@ def measure(
     width: Annotated[int, "bytes of each, beside its key"] = 2000,
     keys: Annotated[int, "different keys"] = 50_000,
     max_rows: Annotated[int, "rows of one micro-batch"] = 40_000,
+    partitions: Annotated[int, "of the log or topic; the mock cluster keeps 5 MiB of each"] = 4,
     shares: Annotated[bool, "measure a run that nobody disturbs"] = True,
     kills: Annotated[int, "of each of executor, worker, driver and platform, in a second run"] = 0,
     state: Annotated[int, "megabytes of state, in a third run"] = 0,
@@ -60,9 +64,9 @@ def measure(
         cluster = Cluster(f"bench-{os.getpid()}")
         stack.callback(cluster.down)
         master = cluster.up(2, Worker(1, "2g")).master
-        case = Case(cluster, master, source, rows, width, keys, max_rows, fault)
+        case = Case(cluster, master, source, rows, width, keys, max_rows, partitions, fault)
         if shares:
-            yield from distribution(case, folder / "shares", grow=fault == "none")
+            yield from distribution(case, folder / "shares", grow=fault == "none" and source == "log")
         if kills:
             yield from killed(case, folder / "kills", kills)
         if state:
@@ -80,7 +84,12 @@ class Case:
     width: int
     keys: int
     max_rows: int
+    partitions: int
     fault: Fault
+
+    def __post_init__(self) -> None:
+        if self.fault == "one":
+            self.partitions = 1
 
     @property
     def name(self) -> str:
@@ -88,15 +97,15 @@ class Case:
         return f"distribution/{self.source}" + (f"/{self.fault}" if self.fault != "none" else "")
 
     @property
-    def partitions(self) -> int:
-        """Of the input."""
-        return 1 if self.fault == "one" else 4
+    def at_first(self) -> int:
+        """Rows that are there when a run begins: half of those of a topic, of which not all are kept."""
+        return self.rows if self.source == "log" else self.rows // 2
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows."""
+    def batches(self, first: int, after: int) -> Iterator[pa.RecordBatch]:
+        """Some of the rows."""
         text = "x" * self.width
-        for low in range(0, self.rows, LOT):
-            numbers = range(low, min(self.rows, low + LOT))
+        for low in range(first, after, LOT):
+            numbers = range(low, min(after, low + LOT))
             columns = {"key": [n * 7919 % self.keys for n in numbers], "text": [text] * len(numbers)}
             yield pa.RecordBatch.from_pydict(columns, schema=ROWS)
 
@@ -114,6 +123,7 @@ class Peer:
     brokers: str = ""
     state: bool = False
     trigger: float = 0.0
+    write: Callable[[int, int], object] = lambda first, after: None
     process: subprocess.Popen[str] | None = None
     started: list[float] = field(default_factory=list)
 
@@ -184,12 +194,13 @@ class Peer:
 
 def distribution(case: Case, folder: Path, *, grow: bool) -> Iterator[Result]:
     """Tasks at once, the least share of an executor, bytes that pass, when a new worker works, differences."""
-    left = case.rows // case.max_rows - 1
-    with running(case, folder, trigger=ADDED / max(1, left - 1) if grow else 0) as peer:
-        wait(lambda: peer.reached() > 0)
+    left, topic = case.rows // case.max_rows - 1, case.source == "kafka"
+    trigger = GATHERED if topic else ADDED / max(1, left - 1) if grow else 0
+    with running(case, folder, trigger=trigger) as peer:
+        wait(lambda: peer.reached() >= (case.at_first if topic else 1))
         before, first, begin = peer.ask(), peer.reached(), time.time()
         io = traffic(before["java"])
-        added = None
+        peer.write(case.at_first, case.rows)
         if grow:
             case.cluster.add_worker()
         wait(lambda: finished(peer))
@@ -206,8 +217,7 @@ def distribution(case: Case, folder: Path, *, grow: bool) -> Iterator[Result]:
         yield Result(f"{case.name}/share", least, "%", samples=shares)
         if grow:
             new = [one["begin"] / 1e3 for one in ran if one["executor"] not in original]
-            added = min(new) - begin if new else float("inf")
-            yield Result(f"{case.name}/added", added, "s")
+            yield Result(f"{case.name}/added", min(new) - begin if new else float("inf"), "s")
         if case.fault != "collect":
             yield Result(f"{case.name}/differences", differences(case.wanted(), peer.counts()), "keys")
 
@@ -218,6 +228,7 @@ def killed(case: Case, folder: Path, kills: int) -> Iterator[Result]:
     case.max_rows = max(1, case.rows // (kills * len(VICTIMS) * 4))
     done: Counter[str] = Counter()
     with running(case, folder) as peer:
+        peer.write(case.at_first, case.rows)
         for victim, _ in zip(cycle(VICTIMS), range(kills * len(VICTIMS)), strict=False):
             at = peer.reached()
             wait(lambda at=at: peer.reached() > at or finished(peer))  # type: ignore[misc]
@@ -239,10 +250,9 @@ def killed(case: Case, folder: Path, kills: int) -> Iterator[Result]:
 def large_state(case: Case, folder: Path, megabytes: int) -> Iterator[Result]:
     """A state that does not fit into the driver: the growth of the platform, and whether all of it is there."""
     width = 1000
-    large = Case(
-        case.cluster, case.master, case.source, megabytes * 1000, width, megabytes * 1000, case.max_rows, "none"
-    )
+    large = replace(case, rows=megabytes * 1000, width=width, keys=megabytes * 1000, fault="none")
     with running(large, folder, state=True) as peer:
+        peer.write(large.at_first, large.rows)
         wait(lambda: peer.reached() > 0)
         assert peer.process is not None
         before = resident(peer.process.pid)
@@ -259,10 +269,12 @@ def running(case: Case, folder: Path, *, state: bool = False, trigger: float = 0
     """Write the input and start the application, with a micro-batch every *trigger* seconds at most."""
     folder.mkdir()
     with ExitStack() as stack:
-        brokers = stack.enter_context(filled(case)) if case.source == "kafka" else ""
-        if not brokers:
+        peer = Peer(case, folder, state=state, trigger=trigger)
+        if case.source == "kafka":
+            peer.brokers, peer.write = stack.enter_context(mock(case))
+            peer.write(0, case.at_first)
+        else:
             write_log(case, folder / "log")
-        peer = Peer(case, folder, brokers, state, trigger)
         peer.start()
         stack.callback(peer.kill)
         yield peer
@@ -275,30 +287,39 @@ def write_log(case: Case, path: Path) -> None:
     channel = PartitionedLogChannel("rows", by="key", partitions=case.partitions, keep="all", path=path)
     channel.open()
     into = channel.entry(())
-    for batch in case.batches():
+    for batch in case.batches(0, case.rows):
         into.push_batch(batch)
     channel.close()
 
 
 @contextmanager
-def filled(case: Case) -> Iterator[str]:
-    """A mock cluster with the rows as JSON in a topic of four partitions; it keeps 5 MiB of each."""
+def mock(case: Case) -> Iterator[tuple[str, Callable[[int, int], object]]]:
+    """A mock cluster, and what writes some of the rows to its topic as JSON.
+
+    Raises:
+        ValueError: it does not keep half of the rows.
+    """
     from confluent_kafka import Producer
 
+    if case.at_first * (case.width + 30) > KEPT * case.partitions:
+        raise ValueError("the mock cluster keeps 5 MiB of each partition: choose fewer rows, or more partitions")
     command = [sys.executable, "-m", "exop_kafka.mock", f"rows:{case.partitions}"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         brokers = process.stdout.readline().strip()
-        producer = Producer({"bootstrap.servers": brokers, "queue.buffering.max.messages": 2_000_000})
-        for batch in case.batches():
-            for row in batch.to_pylist():
-                number = partition_of(row["key"], case.partitions)
-                producer.produce("rows", json.dumps(row, separators=(",", ":")), partition=number)
-            producer.poll(0)
-        producer.flush()
+        producer = Producer({"bootstrap.servers": brokers, "queue.buffering.max.messages": 2_000_000, "log_level": 3})
+
+        def write(first: int, after: int) -> None:
+            for batch in case.batches(first, after):
+                for row in batch.to_pylist():
+                    number = partition_of(row["key"], case.partitions)
+                    producer.produce("rows", json.dumps(row, separators=(",", ":")), partition=number)
+                producer.poll(0)
+            producer.flush()
+
         try:
-            yield brokers
+            yield brokers, write
         finally:
             process.stdin.close()
 
