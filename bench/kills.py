@@ -29,7 +29,7 @@ PASSED = [name for name in FAILPOINTS if not name.startswith("plan-")]
 #: The exit code of a process that was killed.
 KILLED = -9
 #: No life of the application lasts longer, in seconds.
-PATIENCE = 120.0
+PATIENCE = 240.0
 
 
 @dataclass
@@ -54,12 +54,12 @@ class Run:
         failpoint: str | None = None,
         *,
         running: bool = False,
-        before: Callable[[int], object] = lambda process: None,
+        before: Callable[[int], bool] = lambda process: False,
     ) -> bool:
         """Let it live until it has finished, or is killed: after *seconds*, or at a failpoint; tells whether it was.
 
         With *running* the seconds are counted from when the application runs. *before* is called with the number of
-        the process before it is killed.
+        the process before it is killed; if it returns true, the process may also have failed by itself.
 
         Raises:
             RuntimeError: it ended otherwise, or not at all.
@@ -89,7 +89,7 @@ def life(
     failpoint: str | None = None,
     *,
     running: bool = False,
-    before: Callable[[int], object] = lambda process: None,
+    before: Callable[[int], bool] = lambda process: False,
 ) -> tuple[bool, str]:
     """Run a program until it has finished, or is killed: after *seconds*, or at a failpoint.
 
@@ -109,15 +109,14 @@ def life(
             out = printed.readline() if running else ""
             process.join(PATIENCE if seconds is None else seconds)
             hangs = process.is_alive() and seconds is None
-            if process.is_alive() and process.pid is not None:
-                before(process.pid)
+            harmed = process.is_alive() and process.pid is not None and before(process.pid)
             process.kill()
             process.join()
             out += printed.read()
-        if hangs or process.exitcode not in (0, KILLED):
+        if hangs or (process.exitcode not in (0, KILLED) and not harmed):
             what = f"did not finish within {PATIENCE:g} s" if hangs else f"ended with exit code {process.exitcode}"
             raise RuntimeError(f"it {what}: {said.read()[-5000:]}")
-        return process.exitcode == KILLED, out
+        return process.exitcode != 0, out
 
 
 @cache

@@ -74,8 +74,8 @@ def _wanted() -> dict[str, list[str]]:
     return undisturbed(LOAD)
 
 
-def _strike(victim: str, chance: random.Random, struck: list[int], platform: int) -> None:
-    """Kill a process of this kind; if it is not the platform, the platform is killed a while after this."""
+def _strike(victim: str, chance: random.Random, struck: list[int], platform: int) -> bool:
+    """Kill a process of this kind; tell whether the platform may fail by itself, before it is killed a while later."""
     end = time.monotonic() + PATIENCE
     found = [platform] if not VICTIMS[victim] else []
     while not found and time.monotonic() < end:
@@ -86,6 +86,7 @@ def _strike(victim: str, chance: random.Random, struck: list[int], platform: int
         os.kill(struck[0], signal.SIGKILL)
     if victim != "platform":
         time.sleep(chance.uniform(0, AFTERWARDS))
+    return victim != "platform"
 
 
 def _below(process: int) -> dict[int, str]:
