@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
@@ -52,6 +53,7 @@ class KafkaChannel(KeepingChannel):
         self._topic, self._brokers, self._client, self._patience = topic, brokers, client or {}, patience
         self._key, self._number, self._start = key_reader(by), partitions, start
         self._range: TopicRange | None = None
+        self._lock = threading.Lock()
         self._begun: tuple[Any, int] = (None, 0)
 
     def open(self) -> None:
@@ -100,9 +102,10 @@ class KafkaChannel(KeepingChannel):
         # Imported lazily: only an engine that reads the topic itself needs it.
         from .range import TopicRange
 
-        if self._range is None:
-            self._range = TopicRange(self._writer.link, self._client)
-        return self._range
+        with self._lock:  # an engine asks in its own thread
+            if self._range is None:
+                self._range = TopicRange(self._writer.link, self._client)
+            return self._range
 
     def sync(self) -> None:
         """Wait until the records that the checkpoint counts are acknowledged, while the stream runs."""
