@@ -81,7 +81,11 @@ class IsolatedEngine(Engine):
 
     def snapshot(self) -> bytes:
         """Return the whole state, which replaces the stored calls."""
-        found: bytes = self._called("snapshot")
+        found: bytes
+        try:
+            found = self._called("snapshot")
+        except WorkerLost:  # a snapshot changes nothing, so a new process can take it
+            found = self._called("snapshot")
         self._snapshot, self._stored = (found, self.version), 0
         self._calls.clear()
         return found
@@ -161,6 +165,9 @@ class IsolatedEngine(Engine):
             raise self._lost() from lost
         if error is None:
             return found
+        if isinstance(error, WorkerLost):  # its state is behind the call
+            self._kill(error.facts["problem"])
+            raise self._lost()
         if self._over:  # interrupted because of its memory, which only the system takes back
             self._kill(self._reason)
             raise self._lost()

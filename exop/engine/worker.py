@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any, Final
 
-from exop.errors import QueryError
+from exop.errors import QueryError, WorkerLost
 from exop.model.values.columns import read_arrow, stream_of
 from exop.safe_repr import error_text
 
@@ -77,9 +77,17 @@ def main(descriptor: int, lifeline: int) -> None:
         answer = _answer(call, *message[1:])
         with lock:
             current[0] = 0
-        connection.send_bytes(dump((*answer, engine.metrics() if engine is not None else {})))
+        connection.send_bytes(_encoded(answer, engine))
     if engine is not None:
         engine.close()
+
+
+def _encoded(answer: tuple[Any, Exception | None], engine: Any) -> memoryview:
+    """Encode an answer with the metrics of the engine, or the error that they cannot be sent."""
+    try:
+        return dump((*answer, engine.metrics() if engine is not None else {}))
+    except Exception as error:  # noqa: BLE001 (raised again by the platform)
+        return dump((None, WorkerLost(problem=f"its results cannot be sent: {error_text(error)}"), {}))
 
 
 def _answer(call: Callable[[str, Any], Any], method: str, given: Any) -> tuple[Any, Exception | None]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from exop import Batch, EndOfStream, Punctuation, input_port
@@ -21,6 +23,7 @@ class Counting(Engine):
 
     def __init__(self) -> None:
         self.count, self.stopped, self.fragile = 0, False, False
+        self.once: Path | None = None
 
     def compile(self, query: str) -> None:
         """Accept `all` and `hang`."""
@@ -44,7 +47,10 @@ class Counting(Engine):
         if batch == ["exit"]:
             os._exit(3)
         self.fragile = batch == ["exit at the snapshot"]
+        self.once = Path(batch[1]) if batch[0] == "exit once at the snapshot" else None
         first, self.count = self.count + 1, self.count + len(batch)
+        if batch == ["a lock"]:
+            return [[threading.Lock()]]
         return [[(number, os.getpid()) for number in range(first, self.count + 1)]]
 
     def advance(self, time: float) -> list[Any]:
@@ -54,6 +60,9 @@ class Counting(Engine):
     def snapshot(self) -> bytes:
         """The count."""
         if self.fragile:
+            os._exit(3)
+        if self.once and not self.once.exists():
+            self.once.touch()
             os._exit(3)
         return json.dumps(self.count).encode()
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -112,7 +113,25 @@ def test_a_call_that_has_succeeded_does_not_fail_with_the_snapshot_after_it(monk
     with open_slet(Numbered, query="all") as slet:
         assert numbers(slet.rows(["exit at the snapshot"])) == [1]
         assert numbers(slet.rows(["b"])) == [2]
+        assert slet.metrics()["worker_starts"] == 3  # the snapshot was tried twice
+
+
+def test_a_snapshot_is_repeated_if_the_process_is_lost_in_it(tmp_path: Path):
+    """It changes nothing; so a checkpoint does not fail."""
+    with open_slet(Numbered, query="all") as slet:
+        slet.rows(["exit once at the snapshot", str(tmp_path / "exited")])
+        slet.flush()
+        assert slet.state.snapshot == b"2"
         assert slet.metrics()["worker_starts"] == 2
+
+
+def test_a_result_that_cannot_be_sent_is_an_error_and_its_input_is_not_counted():
+    """The process has the state behind the input, and is replaced."""
+    with open_slet(Numbered, query="all") as slet:
+        assert numbers(slet.rows(["a"])) == [1]
+        with pytest.raises(WorkerLost, match="its results cannot be sent: TypeError: cannot pickle"):
+            slet.rows(["a lock"])
+        assert numbers(slet.rows(["b"])) == [2]
 
 
 def test_a_process_ends_with_its_platform():
