@@ -346,6 +346,8 @@ class Feed:
             if start < self._log.start or end > self._end:
                 held = f"rows {self._log.start} to {self._end}"
                 raise EngineError(f"the feed of port {self.port!r} holds {held}, not {start} to {end}")
+            # A batch that was planned before a crash, and not emitted, is read without being planned again.
+            self._planned = max(self._planned, end)
             return self._log.read(start, end)
 
     def _append(self, columns: list[pa.Array]) -> None:

@@ -244,6 +244,15 @@ def test_moving_the_watermark_asks_for_another_poll():
     assert feed.latest(1, None, 1000) == 1
 
 
+def test_rows_that_are_read_without_being_offered_have_left_with_their_batch():
+    """Spark computes a batch again that it had begun before a crash, and that had not been emitted."""
+    feed = feed_with()
+    feed.push(rows(1, 2, 3))
+    read(feed, 0, 2)
+    feed.put_out()
+    assert (feed.lag, feed.reached().offset) == (1, 2)
+
+
 def test_lag_counts_what_has_not_been_put_out():
     """Rows that are planned but not delivered are still behind."""
     feed = feed_with()

@@ -1,12 +1,21 @@
 """Spark queries that go on after a crash: Spark commits by itself, what goes in and comes out is in logs."""
 
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
 import pyarrow as pa
 import pytest
-from exop_spark import EventTime, Input, SparkSlet, query
+from exop_spark import EventTime, Input, SparkSlet, aggregate, query
 
+from bench.across import SETTINGS, expected, second
 from exop import EndOfStream, Punctuation
+from exop.engine import EngineState
+from exop.errors import QueryError
 from exop.runtime.drivers.source import EngineDriver
 from exop.runtime.durable.engine_journal import DiskJournal, EngineFolders
+from exop.stock.aggregate import Aggregate
+from exop.testing import open as open_slet
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -27,7 +36,7 @@ def rows(*pairs):
 class Life:
     """One life of a Spark slet: its tie, and the port by which it puts out."""
 
-    def __init__(self, kind, places, noted, held=None):
+    def __init__(self, kind, places, noted, held=None, prepare=lambda tie: None):
         driver = EngineDriver("engine", lambda: None)
         self.out = noted()
         self._count(driver)
@@ -37,9 +46,11 @@ class Life:
         if held is not None:
             self.tie.restore(held)
         self.tie.open()
+        prepare(self.tie)
         self.slet = kind(out=self.out, tie=self.tie)
         self.slet.__enter__()
-        self.slet.ready()
+        with suppress(QueryError):  # it is told at the port, too
+            self.slet.ready()
         self.tie.start()
 
     def die(self):
@@ -140,3 +151,74 @@ def test_an_end_that_was_taken_before_a_crash_ends_the_output_after_it(places, n
     second.slet.rows(EndOfStream())
     second.die()
     assert second.out.table() == [(10, 1)]
+
+
+def counting(state: EngineState, windows: dict[str, int]) -> Any:
+    """The aggregate of `bench.across` with this memento."""
+    given = {setting.name: setting.default for setting in aggregate.settings.values()}
+    return partial(aggregate.factory, state=state.copied(), **given | SETTINGS | windows | {"warm_up": 0})
+
+
+def crashing(batch: int, *, emitted: bool) -> Any:
+    """Let nothing be emitted from that batch on; or after it, so that Spark does not commit it."""
+
+    def prepare(tie: DiskJournal) -> None:
+        put_out = tie.put_out
+
+        def crash(number: int | None, *arguments: Any) -> bool:
+            if number is None or number < batch:
+                return put_out(number, *arguments)
+            if emitted and number == batch:
+                put_out(number, *arguments)
+            raise RuntimeError("the platform is killed")
+
+        tie.put_out = crash
+
+    return prepare
+
+
+def last_values(rows: list[Any]) -> list[Any]:
+    """Return the last row of each group, in order."""
+    found = {row[:2]: row for row in rows}
+    return [found[key] for key in sorted(found, key=lambda key: [(one is None, one) for one in key])]
+
+
+@pytest.mark.parametrize(
+    ("windows", "first", "further"),
+    [
+        ({"window": 20, "slide": 5}, crashing(0, emitted=False), [crashing(1, emitted=False)]),
+        ({"window": 0}, crashing(0, emitted=True), []),
+    ],
+    ids=["windows", "no windows"],
+)
+def test_groups_of_another_engine_count_once_wherever_the_platform_is_killed(places, noted, windows, first, further):
+    """Before their batch is emitted, and before the next is; or before it is committed; then without the groups."""
+    before, middle, after = ([one for at in range(20) for one in second(7, at + begin)] for begin in (1, 21, 41))
+    with open_slet(Aggregate, **SETTINGS | windows) as other:
+        sent = [one for item in before for one in other.rows(item)]
+        other.flush()
+    life = Life(counting(EngineState(), windows), places, noted, prepare=first)
+    life.slet.state = other.state.copied()
+    held = life.tie.capture()
+    for prepare in (*further, lambda tie: None):
+        with suppress(QueryError):
+            for item in middle:
+                life.slet.rows(item)
+        life.out.wait_for(lambda life=life: life.out.error is not None)
+        life.die()
+        life = Life(counting(other.state, windows), places, noted, held, prepare)
+    for item in middle:
+        life.slet.rows(item)
+    life.slet.quiesce()
+    life.slet.proceed()
+    life.slet.rows(after[0])
+    held, state = life.tie.capture(), life.slet.state
+    assert (state.engine, state.snapshot) == ("spark", b"")
+    life.die()
+    last = Life(counting(state, windows), places, noted, held)
+    for item in after[1:]:
+        last.slet.rows(item)
+    last.finish()
+    life.out.items[:0] = sent
+    found, wanted = life.out.table() + last.out.table(), expected([*before, *middle, *after, EndOfStream()], **windows)
+    assert (found if windows["window"] else last_values(found)) == wanted
