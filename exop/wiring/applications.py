@@ -223,6 +223,7 @@ class Applications(Deployments):
 
 def _tried(step: Step, running: Deployment) -> Step:
     """Let an engine try on a copy whether it can take over the internal state of the running component."""
-    if step.state is None or step.after is None or step.node not in running.components:
+    if step.state is None or step.before is None or step.after is None or step.node not in running.components:
         return step
-    return dataclasses.replace(step, state=tried(step.state, step.after, running.components[step.node].instance))
+    predecessor = running.components[step.node].instance
+    return dataclasses.replace(step, state=tried(step.state, step.before, step.after, predecessor))

@@ -172,12 +172,17 @@ def _inside(before: Node, after: Node, new: type[Memento] | None) -> HandOver:
     return HandOver(text, lambda _: new() if new else None, inside=True)
 
 
-def tried(way: HandOver, after: Node, predecessor: Any) -> HandOver:
+def tried(way: HandOver, before: Node, after: Node, predecessor: Any) -> HandOver:
     """Let the slet of *after* try on a copy to take over the state that is inside *predecessor*, which runs.
+
+    *predecessor* is the open slet of *before*; only it may know that it holds such a state.
 
     Raises:
         MementoError: it cannot.
     """
+    stays = after.lose_state or after.memento is not None or after.rebuild is not None
+    if not (way.inside or stays) and isinstance(predecessor, Slet) and predecessor.holds_own_state():
+        way = _inside(before, after, after.slet.memento)
     attempt = getattr(after.slet.factory, "try_inherit", None)
     if not way.inside or attempt is None:
         return way

@@ -150,6 +150,10 @@ class Slet:
         """Return the progress according to the engine, or `None` for that of the tie. For slets with a `Tie`."""
         return None
 
+    def holds_own_state(self) -> bool:
+        """Return whether the open slet keeps state as with `keeps_own_state`, for slets whose class does not tell."""
+        return False
+
     def pack(self) -> bytes:
         """Return the internal state, with which `inherit` continues on another host. For engines that set `packs`.
 

@@ -65,6 +65,7 @@ class Run(PullEngine):
         self._scratch: Folder | None = None
         self._error: BaseException | None = None
         self.stage: Stage | None = None
+        self._stateful = False
 
     def compile(self, query: Any, feeds: Mapping[str, Feed]) -> None:
         """Analyse the query, and check that it can stream.
@@ -78,6 +79,7 @@ class Run(PullEngine):
             self._session = session = self._engine.session()
             self._frame = self._patiently(lambda: self._checked(session, query))
             self._engine.check_streams(session, self._frame, self.plan.mode)
+            self._stateful = self._engine.keeps_state(self._frame)
         except Exception as error:
             raise self._explained(error, QueryRefused) from error
 
@@ -110,6 +112,11 @@ class Run(PullEngine):
             raise self._explained(error, QueryRefused) from error
         finally:
             self._known.set()
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether the query keeps state between two micro-batches."""
+        return self._stateful or (self.directory is not None and (self.directory / "state").exists())
 
     @property
     def active(self) -> bool:

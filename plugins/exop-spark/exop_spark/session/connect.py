@@ -86,6 +86,10 @@ class ConnectSpark(Spark):
     def check_streams(self, session: SparkSession, frame: DataFrame, mode: str) -> None:
         """Check nothing: the server checks whether a query can stream when the query starts."""
 
+    def keeps_state(self, frame: DataFrame) -> bool:
+        """Return `False`: the plan is at the server, and the checkpoint shows state after the first micro-batch."""
+        return False
+
     def folder(self, uri: str) -> Folder:
         """Return the folder at a URI of this machine.
 

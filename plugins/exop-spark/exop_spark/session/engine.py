@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from .. import settings
 from ..cluster.master import (
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from ..plan import Plan
+
+#: The beginnings of the names of the operators that keep state, in a logical plan.
+_STATEFUL: Final = ("Aggregate", "Distinct", "Deduplicate", "GlobalLimit", "FlatMapGroups", "TransformWithState")
 
 
 class Spark:
@@ -119,6 +122,10 @@ class Spark:
         plan = frame._jdf.queryExecution().analyzed()
         jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, output)
 
+    def keeps_state(self, frame: DataFrame) -> bool:
+        """Return whether a query keeps state between two micro-batches."""
+        return _keeps_state(frame._jdf.queryExecution().analyzed())
+
     def checkpoint(self, place: str = "") -> Folder:
         """Return a new folder for the checkpoint of a query, in *place* or, if it is empty, in memory.
 
@@ -179,6 +186,15 @@ class Spark:
 
         for module in (source, sending, wire):
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+
+
+def _keeps_state(plan: Any) -> bool:
+    """Return whether a node of a logical plan, or one below it, keeps state; a join does if both sides are streams."""
+    parts = plan.children()
+    below = [parts.apply(number) for number in range(parts.size())]
+    joins = plan.nodeName().startswith("Join") and all(one.isStreaming() for one in below)
+    own = plan.isStreaming() and plan.nodeName().startswith(_STATEFUL)
+    return joins or own or any(map(_keeps_state, below))
 
 
 class Lease:

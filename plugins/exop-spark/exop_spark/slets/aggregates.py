@@ -55,6 +55,8 @@ def _specification() -> SletSpec:
         Setting("max_rows", int, 200_000),
         Setting("capacity", int, 500_000),
         Setting("master", str, DEFAULT_MASTER),
+        Setting("checkpoints", str, ""),
+        Setting("key_groups", int, 0),
         Setting("warm_up", int, 3),
         Setting("close_windows", bool, True),
     ]
@@ -81,4 +83,5 @@ def _specialised(settings: Mapping[str, Any], inputs: Mapping[str, PortType]) ->
 make.specialised = _specialised  # type: ignore[attr-defined]
 make.restores = aggregate_restores  # type: ignore[attr-defined]
 make.reopens = True  # type: ignore[attr-defined]
+make.packs = True  # type: ignore[attr-defined]
 aggregate: Final = _specification()

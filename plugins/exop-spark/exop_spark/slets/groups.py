@@ -21,6 +21,7 @@ from exop.engine.aggregation import FIRST, FORM, ROWS, VERSION, WINDOW, Accumula
 from exop.engine.feed import ROW, Feed
 from exop.engine.progress import InputPosition, QueryProgress
 from exop.engine.pull import PullEngine, Punctuate
+from exop.engine.pull_slet import PullSlet
 from exop.errors import EngineError, SettingError, StoredStateError
 
 from ..execution.run import Run
@@ -122,7 +123,6 @@ class SparkGroups(SparkSlet):
 
     state: EngineState
     aggregation: ClassVar[Aggregation]
-    packs: ClassVar[bool] = False
 
     def native_engine(self, port: str) -> str | None:
         """The platform marks the late rows, so it has to see them."""
@@ -133,6 +133,8 @@ class SparkGroups(SparkSlet):
         self._prepared: PullEngine | None = None
         try:
             super().__enter__()
+            if self.tie.inherits is not None:  # it comes from another host, and its memento after it
+                self._prepared = self.compiled()
         except BaseException:
             self._share.release()
             raise
@@ -165,6 +167,17 @@ class SparkGroups(SparkSlet):
         super().proceed()
         if self.engine is not None and self._progress.batch >= 0:
             self.state.engine = _OWN
+
+    def pack(self) -> bytes:
+        """Return nothing: since `quiesce`, the memento has the state."""
+        return b""
+
+    def inherit(self, predecessor: PullSlet | bytes) -> None:
+        """Begin with the memento, at the first item."""
+
+    def holds_own_state(self) -> bool:
+        """Return whether there is a state outside of the memento: `quiesce` puts it there."""
+        return False
 
     def metrics(self) -> dict[str, int | float | str]:
         """Return the metrics of the query, and the number of late rows, which were dropped."""

@@ -115,6 +115,10 @@ class SparkSlet(PullSlet):
             )
         return super().pack()
 
+    def holds_own_state(self) -> bool:
+        """Return whether the query keeps state, such as groups without an event time."""
+        return getattr(self.engine, "keeps_state", False)
+
     def inherit(self, predecessor: PullSlet | bytes) -> None:
         """Continue with a copy of Spark's checkpoint, which has the offsets of the same inputs.
 

@@ -102,6 +102,8 @@ def _specification() -> SletSpec:
         Setting("max_rows", int, 200_000),
         Setting("mode", str, "append"),
         Setting("master", str, "local[*]"),
+        Setting("checkpoints", str, ""),
+        Setting("key_groups", int, 0),
         Setting("warm_up", int, 3),
         Setting("stage", str, ""),
         Setting("dry_run", bool, True),

@@ -20,6 +20,7 @@ WINDOWS = """
 SELECT CAST(unix_seconds(window.end) AS INT) AS time, CAST(sum(value) AS INT) AS value
 FROM rows GROUP BY window(event, '10 seconds')
 """
+COUNTS = "SELECT value % 2 AS time, CAST(count(*) AS INT) AS value FROM rows GROUP BY value % 2"
 Rows = Annotated[pa.RecordBatch, ROWS]
 
 
@@ -178,6 +179,23 @@ def test_a_state_of_another_schema_is_refused_in_the_plan():
         WORLD.over = True
         assert platform.wait("a", 60)
     assert sorted(WORLD.seen) == summed(33)
+
+
+def test_groups_without_event_time_are_not_lost():
+    """Only the query that runs knows that it keeps state: a slet that cannot take it over is refused in the plan."""
+    WORLD.limit = 10
+    build = lambda rows: rows.sparkSession.sql(COUNTS)  # noqa: E731
+    counts = query("counts", build, inputs={"rows": ROWS}, out=ROWS, mode="update", warm_up=0)
+    with Platform() as platform:
+        mesh = platform.apply(app(counts).build())
+        WORLD.wait_for(lambda: sum(dict(WORLD.seen).values()) == 20)
+        with pytest.raises(MementoError, match="its engine keeps it, and the platform cannot read it there"):
+            platform.plan(mesh.replace("query", native))
+        platform.plan(mesh.replace("query", native, lose_state=True))
+        platform.apply(mesh.configure("query", trigger=0.01), timeout=60)
+        WORLD.limit, WORLD.over = 25, True
+        assert platform.wait("a", 60)
+    assert dict(WORLD.seen) == {0: 12, 1: 38}
 
 
 def test_what_a_failed_query_has_not_put_out_goes_to_its_successor():

@@ -4,7 +4,7 @@ import sys
 from typing import Any
 
 import pyarrow as pa
-from exop_spark import EventTime, Input, query
+from exop_spark import EventTime, Input, aggregate, query
 
 from exop import Platform, hookimpl
 from exop.hooks import Plugins
@@ -30,9 +30,9 @@ class Offered:
 
 
 def platform(name: str, *slets: Any, **options: Any) -> Platform:
-    """Make a platform that has the query, and these slets."""
+    """Make a platform that has the query, the aggregate, and these slets."""
     plugins = Plugins()
-    plugins.register("moving", Offered(sums, *slets))
+    plugins.register("moving", Offered(sums, aggregate, *slets))
     return Platform(name=name, control=False, plugins=plugins, **options)
 
 

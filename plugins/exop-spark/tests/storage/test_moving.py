@@ -12,6 +12,7 @@ from typing import Annotated
 
 import pyarrow as pa
 import pytest
+from exop_spark import aggregate
 from exop_spark.errors import SparkError
 from exop_spark.storage.carried import packed, unpack
 
@@ -21,6 +22,14 @@ from tests.rig import eventually
 PEER = Path(__file__).with_name("moving_peer.py")
 MOVING = runpy.run_path(str(PEER))
 ROWS, sums = MOVING["ROWS"], MOVING["sums"]
+#: The same windows by the query and by the aggregate.
+KINDS = {
+    "query": (sums, {}),
+    "aggregate": (
+        aggregate,
+        {"columns": "time int, value int", "values": {"value": "sum(value)"}, "time": "time", "window": 10},
+    ),
+}
 #: A real second process has a Java process of its own: ten seconds to start, and minutes on a busy machine.
 ANOTHER = pytest.param("another process", marks=pytest.mark.timeout(0))
 PLACES = ["the same process", *([ANOTHER] if os.environ.get("EXOP_CLUSTER") else [])]
@@ -76,16 +85,18 @@ def platforms(where: str, state: Path) -> Iterator[Platform]:
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("where", PLACES)
-def test_open_windows_go_with_a_query_to_another_platform(where: str, tmp_path: Path):
+def test_open_windows_go_with_a_query_to_another_platform(where: str, kind: str, tmp_path: Path):
     """Every row counts once, in the window that it is of, wherever the query was meanwhile."""
     SEEN.clear()
     OVER.clear()
     app = Application("a")
     if where != "another process":
         app.durable(every=0.2)
+    slet, settings = KINDS[kind]
     warm_up = int(where == "another process")
-    app.add("see", see, row=app.add("query", sums, rows=app.add("seconds", seconds), warm_up=warm_up))
+    app.add("see", see, row=app.add("query", slet, rows=app.add("seconds", seconds), warm_up=warm_up, **settings))
     with platforms(where, tmp_path) as a:
         LIMIT[0] = 15
         mesh = a.apply(app.build())
