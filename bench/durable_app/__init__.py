@@ -122,8 +122,8 @@ def either(item: Any) -> Any:
 SLETS = [numbers, keyed, keyed_again, counted, totals, means, pulled, either, Doubled, doubled_here, Summed]
 #: The files that hold the output; the order of lines in the last one is that of a merge, which nobody promises.
 OUTPUTS = ("keyed", "counted", "totals", "means", "pulled", "engine", "doubled", "logged", "merged")
-#: Those of the queries on Spark.
-ON_SPARK = ("spark-doubled", "spark-sums")
+#: Those of the queries on Spark, and of the aggregate that moves to Spark.
+ON_SPARK = ("spark-doubled", "spark-sums", "aggregate")
 
 
 def durable_app(

@@ -1,4 +1,4 @@
-"""The queries on Spark: one without and one with state, and the slets around them."""
+"""The queries on Spark, one without and one with state; an aggregate that changes its engine; slets around them."""
 
 from __future__ import annotations
 
@@ -65,6 +65,26 @@ spark_sums = query(
 )
 
 
+KEYED: Final = pa.schema([("time", pa.int64()), ("key", pa.int64())])
+#: The same groups as those of `spark_sums`; the engines take turns at them.
+GROUPS: Final[dict[str, Any]] = {
+    "columns": "time bigint, key bigint",
+    "keys": ["key"],
+    "values": {"total": "sum(time)"},
+    "time": "time",
+    "window": 300,
+}
+
+
+@slet
+def with_keys(numbers: Annotated[pa.RecordBatch, NUMBERS]) -> Annotated[pa.RecordBatch, KEYED]:
+    """Put the key of each number beside it."""
+    times = numbers.column("number")
+    return pa.RecordBatch.from_arrays(
+        [times, pa.array([one % 5 for one in times.to_pylist()], pa.int64())], schema=KEYED
+    )
+
+
 class Parts(Memento):
     """What has come, by the thousand that it belongs to."""
 
@@ -86,7 +106,7 @@ def complete(row: dict[str, int] | Punctuation | EndOfStream, parts: Parts) -> I
         yield f"{part} {count} {total}"
 
 
-QUERIES: Final[list[Any]] = [gathered, spark_doubled, native_doubled, spark_sums, complete]
+QUERIES: Final[list[Any]] = [gathered, spark_doubled, native_doubled, spark_sums, with_keys, complete]
 
 
 def add_queries(app: Application, stream: Any) -> dict[str, Any]:
@@ -94,7 +114,9 @@ def add_queries(app: Application, stream: Any) -> dict[str, Any]:
     columns = app.add("gathered", gathered, number=stream)
     doubled = app.add("spark-doubled", spark_doubled, numbers=columns)
     sums = app.add("spark-sums", spark_sums, numbers=columns)
+    groups = app.add("aggregate", "stock:aggregate", rows=app.add("keys", with_keys, numbers=columns), **GROUPS)
     return {
+        "aggregate": app.add("complete-aggregate", complete, row=groups),
         "spark-doubled": app.add("complete-doubled", complete, row=doubled),
         "spark-sums": app.add("complete-sums", complete, row=sums),
     }
