@@ -3,13 +3,16 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from exop import Application, Batch, Memento, Platform, Punctuation, Slet, input_port, slet
+from bench.durable_app.engine import Summed
+from exop import Application, Batch, Memento, Platform, Punctuation, Slet, hookimpl, input_port, slet
 from exop.errors import NotRebuildable, PlanError
+from exop.hooks import Plugins
 from exop.model.meshes.mesh import ChannelSpec, Node
 from exop.model.meshes.shadow import Shadow
 from exop.model.slets.slet import spec_of
@@ -98,6 +101,43 @@ def test_under_load(platform, tmp_path, log):
     end(platform, "line")
     assert state_of(platform).numbers == seen
     whole(seen)
+
+
+class Slets:
+    """A plugin."""
+
+    def __init__(self, *slets: Any) -> None:
+        self.slets = list(slets)
+
+    @hookimpl
+    def register_slets(self) -> list[Any]:
+        """Offer them."""
+        return self.slets
+
+
+@slet
+def sums_here(number: int, state: Sum) -> int:
+    """The same as the engine `Summed`."""
+    state.total += number
+    return state.total
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["", "durable"])
+def test_an_engine_has_processed_the_log_when_it_takes_over(tmp_path, durable):
+    """Its results of the log are dropped; what a predecessor has not processed is not replayed, but handed over."""
+    seen: list[int] = []
+    app, sink, plugins = Application("line"), writing(seen), Plugins()
+    plugins.register("sums", Slets(endless, sums_here, Summed, sink))
+    if durable:
+        app.durable(every=0.05)
+    kept = app.channel("kept", kind="log", keep="all")
+    app.add("source", endless, out=kept)
+    app.add("sink", sink, x=app.add("sum", sums_here, number=kept))
+    with Platform(state=tmp_path, plugins=plugins, control=False) as platform:
+        platform.apply(app.build())
+        rebuild(platform, Summed, sums_here, Summed, Summed, seen=seen, after=500)
+        end(platform, "line")
+    assert seen == [*accumulate(range(1, len(seen) + 1))]
 
 
 def test_a_slet_may_rebuild_its_own_state(platform):

@@ -40,9 +40,11 @@ class EngineJournal(Tie):
 
     Attributes:
         place: The folder of the journal in the state directory, in a durable application.
+        replaying: Drop the results: those of the same input were sent before.
     """
 
     place: Path | None = None
+    replaying: bool = False
 
     def __init__(self, forms: Mapping[str, str]) -> None:
         super().__init__()
@@ -90,7 +92,7 @@ class EngineJournal(Tie):
                 if not wanted:
                     return False
                 # If the engine is stopped from here on, the platform passes the unsent part to the replacement.
-                self._unsent.extend(leaving)
+                self._unsent.extend(() if self.replaying else leaving)
                 self._commit(batch, inputs, note, positions)
                 for port in self._logs.keys() & inputs.keys():
                     self._logs[port].trim(inputs[port])
@@ -292,7 +294,7 @@ class DiskJournal(EngineJournal):
     ) -> bool:
         """Append a batch to the log under its number, from which it is sent, and return when it is on disk."""
         names = {id(port): name for name, port in self._outputs.items()}
-        rows = [*leaving]
+        rows = [] if self.replaying else [*leaving]
         with self._emission(batch) as wanted:
             if not wanted:
                 return False
@@ -309,7 +311,10 @@ class DiskJournal(EngineJournal):
             failpoint("engine-commit-before")
             self._commit(batch, inputs, note, positions)
             with self._changed:
-                self._unsent.extend(rows or [(None, None)])
+                if self.replaying:  # nothing is sent yet: the entry is passed over
+                    self._skipped += 1
+                else:
+                    self._unsent.extend(rows or [(None, None)])
                 self._changed.notify_all()
         with self._changed:
             while len(self._unsent) >= MOST and not (self._closed or self._driver.halting):

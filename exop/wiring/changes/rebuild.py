@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, groupby
@@ -65,9 +65,9 @@ def check_rebuilds(plan: Plan, deployment: Deployment) -> None:
         if step.verb != "replace" or node is None or node.rebuild is None:
             continue
         spec = node.slet
-        if spec.state is None:
+        if spec.state is None and spec.tie is None:
             raise _refused(node, f"{spec.name} keeps no state", "leave rebuild out")
-        if spec.iterated or spec.own_driver or not spec.inputs:
+        if spec.iterated or (spec.own_driver and spec.tie is None) or not spec.inputs:
             raise _refused(node, f"{spec.name} drives itself", "replace it by a slet that items are pushed to")
         if spec.has_effects:
             problem = f"{spec.name} acts on something outside of the mesh, which would happen again for every item"
@@ -140,9 +140,17 @@ def _path_to(step: Step, deployment: Deployment, port: str) -> list[Hop]:
 class ReplayBuffer:
     """Holds back the replayed events that wait, in the running application, at the same place of the path."""
 
-    def __init__(self, deployment: Deployment, to: Entry, places: list[str], queues: list[str]) -> None:
+    def __init__(
+        self,
+        deployment: Deployment,
+        to: Entry,
+        places: list[str],
+        queues: list[str],
+        inside: Callable[[], int] = int,
+    ) -> None:
         self.entry = Entry(*(partial(self._put, method) for method in ("push", "push_batch", "control")))
         self._deployment, self._to, self._places, self._queues = deployment, to, places, queues
+        self._inside = inside
         self._events: deque[tuple[Method, Any]] = deque()
         self.count = 0
 
@@ -183,7 +191,8 @@ class ReplayBuffer:
             found += queue.capture()["entries"] if isinstance(queue, Buffered) else ()
         for place in self._places:
             found += ((work.method, work.payload) for work in self._deployment.inlets.at(place))
-        return sum(weight(payload) if method in ("push_batch", "batch") else 1 for method, payload in found)
+        waiting = sum(weight(payload) if method in ("push_batch", "batch") else 1 for method, payload in found)
+        return waiting + self._inside()
 
     def _put(self, method: Method, payload: Any) -> None:
         size = 1 if method == "control" else count_items(method, payload)
@@ -212,6 +221,8 @@ class Rebuild:
         form = successor.spec.ports[paths[0][-1].to.rpartition(".")[2]].type.form
         self._merges = len(paths) == len(self._stages[0]) == 1 and form == "item"  # single items are replayed together
         self._largest = 0
+        if successor.tie is not None:
+            successor.tie.replaying = True
 
     def catch_up(self) -> None:
         """Replay until the end is near; a stream that is as fast as the replay is stopped for short times."""
@@ -226,13 +237,20 @@ class Rebuild:
                 while left > 0 and time.perf_counter() < until:
                     self._replay(end, kept, most=SMALL_BATCH)
                     left, end, kept = self._near()
+        self._settle(None)
 
-    def completed(self) -> Memento | None:
-        """Replay the last events that the predecessor has processed, and return the state; everything is parked."""
+    def completed(self, timeout: float) -> Memento | None:
+        """Replay the last events that the predecessor has processed, and return the state; everything is parked.
+
+        An engine may take *timeout* seconds to process them.
+        """
         waiting = [[stage.waiting() for stage in stages] for stages in self._stages]
         with acting_as(None):  # a slet that raises is refused here, and suspends no driver
             self._replay(self.log.position, max(found[0] for found in waiting), waiting)
         self._check_copies()
+        self._settle(timeout)
+        if self._successor.tie is not None:
+            self._successor.tie.replaying = False
         self.close()
         self._successor.reset_metrics()
         return self._successor.state
@@ -241,6 +259,20 @@ class Rebuild:
         """Close the copies of slets."""
         while self._copies:
             self._copies.pop().exit()
+
+    def _settle(self, timeout: float | None) -> None:
+        """Wait until a successor with threads of its own has processed what was replayed."""
+        successor = self._successor
+        if successor.tie is not None:
+            successor.user.run(successor, "processing the log", successor.instance.quiesce, timeout)
+            successor.instance.proceed()
+
+    def _unprocessed(self, port: str) -> int:
+        """Return the number of events that have arrived at a port of an engine, and that its successor will get."""
+        predecessor = self._deployment.components[self._successor.node.name]
+        if predecessor.tie is None:
+            return 0
+        return predecessor.tie.arrived(port) - predecessor.tie.committed.inputs.get(port, 0)
 
     def _built(self, path: list[Hop]) -> list[ReplayBuffer]:
         """Make the copies on a path to the successor, the last one first; return the buffers in front of them."""
@@ -251,18 +283,19 @@ class Rebuild:
         for hop in reversed(path):
             channel, edge = self._deployment.channels[hop.channel], f"{hop.channel} -> {hop.to}"
             front, queues = list[str](), list[str]()
+            inside = partial(self._unprocessed, port) if hop is path[-1] else int
             if hop.source:
                 window = f"window {hop.channel} | {hop.to}"
                 front = [hop.source, f"channel {hop.channel}", channel_endpoint(hop.channel), window]
                 queues = [hop.channel, input_queue(hop.channel)]
             if isinstance(channel, WindowChannel):
-                stages.insert(0, ReplayBuffer(self._deployment, entry, [hop.to], [edge]))
+                stages.insert(0, ReplayBuffer(self._deployment, entry, [hop.to], [edge], inside))
                 fresh = type(channel)(channel.name, **channel_settings(type(channel), channel.asked))
                 self._windows.append((hop.to, fresh))
                 into = fresh.entry([Outlet(hop.to, stages[0].entry)])
                 stages.insert(0, ReplayBuffer(self._deployment, into, front, queues))
             else:
-                stages.insert(0, ReplayBuffer(self._deployment, entry, [*front, hop.to], [*queues, edge]))
+                stages.insert(0, ReplayBuffer(self._deployment, entry, [*front, hop.to], [*queues, edge], inside))
             if hop.source:
                 node, _, port = hop.source.rpartition(".")
                 entry = self._copied(self._deployment.components[node], port, path, stages[0].entry)

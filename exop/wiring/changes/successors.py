@@ -132,7 +132,7 @@ class Successors:
                 problem = "buffered output is lost with the state"
                 logger("exop.wiring").warning(problem, node=predecessor.id, error=str(error))
             if step.node in self.rebuilds:
-                self.states[step.node] = self.rebuilds[step.node].completed()
+                self.states[step.node] = self.rebuilds[step.node].completed(self.plan.patience)
             failpoint("memento-before")
             if step.node not in self.states:
                 self.states[step.node] = taken(step.state, successor, predecessor.state, self._budget(step))

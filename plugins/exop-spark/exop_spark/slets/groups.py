@@ -186,7 +186,7 @@ class SparkGroups(SparkSlet):
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Accept a memento that the platform assigns while the slet is open, before the first item."""
-        if name == "state" and "engine" in self.__dict__:
+        if name == "state" and "engine" in self.__dict__ and value is not self.state:
             if self.engine is not None:
                 cure = "replace the slet by itself with this memento"
                 raise EngineError(f"{self._name}: the query that runs keeps its own state; {cure}")
