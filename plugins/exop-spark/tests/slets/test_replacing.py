@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from dataclasses import field
+from importlib.util import find_spec
 from typing import Annotated, Any
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from exop_spark import EventTime, Input, query
 from exop import Application, Memento, Platform, Punctuation, slet
 from exop.errors import ComponentFailed, MementoError
 from exop.runtime.lifecycle import State
+from exop.stock.aggregate import Aggregate
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -196,6 +198,31 @@ def test_groups_without_event_time_are_not_lost():
         WORLD.limit, WORLD.over = 25, True
         assert platform.wait("a", 60)
     assert dict(WORLD.seen) == {0: 12, 1: 38}
+
+
+def test_windows_are_computed_again_from_the_log_where_the_state_does_not_cross():
+    """From an aggregate in this process to a query on Spark, and from there to another engine; each window once."""
+    columns = {"columns": "time int, value int"}
+    settings = {**columns, "values": {"value": "sum(value)"}, "time": "time", "window": 10}
+    other: tuple[Any, dict[str, Any]] = Aggregate, settings
+    if find_spec("exop_duckdb") and find_spec("sqlglot"):
+        from exop_duckdb import DuckDbSql
+
+        query = {"query": WINDOWS, "dialect": "spark", "event_time": "time s"}
+        other = DuckDbSql, {**columns, **query, "out_columns": "time int, value int"}
+    made = Application("a")
+    rows = made.add("seconds", seconds, out=made.channel("kept", kind="log", keep="all"))
+    made.add("see", see, row=made.add("query", Aggregate, rows=rows, **settings))
+    WORLD.limit = 15
+    with Platform() as platform:
+        mesh = platform.apply(made.build())
+        for (kind, own), limit in (((sums, {}), 33), (other, 47)):
+            WORLD.wait_for(lambda: len(WORLD.seen) == WORLD.limit // 10)
+            mesh = platform.apply(mesh.replace("query", kind, rebuild="log", **own), timeout=60)
+            WORLD.limit = limit
+        WORLD.over = True
+        assert platform.wait("a", 60)
+    assert sorted(WORLD.seen) == summed(47)
 
 
 def test_what_a_failed_query_has_not_put_out_goes_to_its_successor():
