@@ -1,7 +1,7 @@
 """Is the output exact if the platform is killed while an aggregate moves from engine to engine?
 
 One case is the durable application of `bench.spark_kills`, whose aggregate moves between Arrow, Spark and DuckDB again
-and again. The platform is killed twice: by itself, at a random failpoint of a change, a checkpoint or an engine, or else
+and again. The platform is killed twice: by itself, at a random failpoint of a change, a checkpoint or an engine, or
 after a random time. The third life finishes the stream, and the output is compared with that of an undisturbed run.
 """
 

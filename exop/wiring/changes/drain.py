@@ -163,8 +163,11 @@ class Drain:
             try:
                 quiesce(self.pause, component, driver)
             except PlanError as problem:
-                if component.tie is None or component.node.name not in self.region.after.graph.nodes:
+                there = self.region.after.graph.nodes.get(component.node.name)
+                if component.tie is None or there is None:
                     raise
+                if component.state is not None and not there.component.node.lose_state:
+                    raise  # its memento is that of before
                 # The input that it has not processed is known, and goes to its successor.
                 logger("exop.wiring").warning(
                     "an engine has not finished before its replacement", node=component.id, problem=str(problem)
