@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from exop.errors import WiringError
 from exop.model.items import Reference
@@ -45,7 +45,10 @@ def to_items(batch: Any, item: Any = None) -> list[Any]:
 
 
 def to_columns(items: Any, port: PortType) -> Any:
-    """Make a record batch of items (dataclasses, named tuples or dictionaries); return a record batch unchanged.
+    """Make a record batch of items (dataclasses, named tuples or dictionaries).
+
+    A record batch is returned unchanged if it has the columns of the port. Columns of other types are converted, if no
+    value is changed by that; further columns remain.
 
     Raises:
         WiringError: the items have no fields, or do not match the declared schema; or the rows of references cannot be
@@ -53,7 +56,7 @@ def to_columns(items: Any, port: PortType) -> Any:
     """
     items = opened(items)
     if not isinstance(items, list):
-        return items
+        return items if port.schema is None or items.schema.equals(port.schema) else _converted(items, port.schema)
     shared = _SHARED.get(id(items))
     if shared is None:
         return _batch(items, port)
@@ -125,6 +128,7 @@ class Shared:
         _SHARED.pop(self._key, None)
 
 
+_MISMATCH: Final = "the items do not match the columns of the port"
 #: The batches with several consumers, by `id`.
 _SHARED: dict[int, Shared] = {}
 
@@ -141,6 +145,24 @@ def _rows(batch: Any, item: Any) -> list[Any]:
     return [make(**row) for row in batch.to_pylist()]
 
 
+def _converted(batch: Any, schema: Any) -> Any:
+    """Return a record batch with at least the columns of *schema*, in any order."""
+    import pyarrow as pa
+
+    for name, kind in zip(schema.names, schema.types, strict=True):
+        place = batch.schema.get_field_index(name)
+        if place < 0:
+            there = ", ".join(map(repr, batch.schema.names)) or "none"
+            raise WiringError(f"{_MISMATCH}: there is no single column {name!r}; there are {there}")
+        if batch.column(place).type != kind:
+            try:
+                batch = batch.set_column(place, name, batch.column(place).cast(kind))
+            except pa.ArrowException as problem:
+                was = batch.column(place).type
+                raise WiringError(f"{_MISMATCH}: the column {name!r} is {was}, not {kind}: {problem}") from problem
+    return batch
+
+
 def _batch(items: list[Any], port: PortType) -> Any:
     # pyarrow is optional: a platform without columns runs without it.
     import pyarrow as pa
@@ -151,8 +173,8 @@ def _batch(items: list[Any], port: PortType) -> Any:
         for name, kind in () if port.schema is None else zip(port.schema.names, port.schema.types, strict=True):
             if pa.types.is_integer(kind) and any(type(row.get(name)) is float for row in rows):
                 pa.array([row.get(name) for row in rows]).cast(kind)  # pyarrow alone would truncate 1.5 to 1 silently
-    except (pa.ArrowException, TypeError) as problem:
-        raise WiringError(f"the items do not match the columns of the port: {problem}") from problem
+    except (pa.ArrowException, TypeError, OverflowError) as problem:
+        raise WiringError(f"{_MISMATCH}: {problem}") from problem
     classes = {type(item) for item in items}
     return declared(found, type_of(classes.pop())) if port.schema is None and len(classes) == 1 else found
 

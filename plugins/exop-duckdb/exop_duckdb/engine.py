@@ -184,7 +184,7 @@ class DuckDb(Engine):
 
     def _store(self, port: str, batch: pa.RecordBatch) -> None:
         self._check_times(port, batch)
-        names = ", ".join(map(quoted, batch.schema.names))
+        names = ", ".join(map(quoted, schema_of(self._inputs[port], "columns").names))
         with self._arriving[port].holding(batch), reported(self._query), transaction(self._base):
             rows = f"SELECT {names} FROM {quoted(_ARRIVING + port)} WHERE NOT {self._until(port)} <= {self._bound}"
             self._base.execute(f"INSERT INTO {quoted(_WAITING + port)} ({names}) {rows}")

@@ -160,6 +160,50 @@ def test_a_fraction_is_not_cut_to_an_integer():
         to_columns([{"x": 1}, {"x": 1.5}], port)
 
 
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        ({"y": [1.0]}, "there is no single column 'x'; there are 'y'"),
+        ({"x": [1.5], "y": [1.0]}, "the column 'x' is double, not int64: Float value 1.5"),
+        (
+            {"x": pa.array([2**64 - 1], pa.uint64()), "y": [1.0]},
+            "the column 'x' is uint64, not int64: Integer value 18",
+        ),
+        ({"x": [1], "y": ["many"]}, "the column 'y' is string, not double: Failed to parse"),
+    ],
+)
+def test_columns_that_do_not_fit_the_port_are_refused(columns, problem):
+    """Whatever the slet would make of them: each engine would do something else."""
+    port = PortType(pa.RecordBatch, "columns", pa.schema({"x": pa.int64(), "y": pa.float64()}))
+    with pytest.raises(WiringError, match=problem):
+        to_columns(pa.record_batch(columns), port)
+    with pytest.raises(WiringError, match="too large"):
+        to_columns([{"x": 2**70}], port)
+
+
+def test_columns_get_the_types_of_the_port():
+    """If that changes no value; their order does not matter, and further columns remain."""
+    port = PortType(
+        pa.RecordBatch, "columns", pa.schema([pa.field("x", pa.int64(), nullable=False), ("y", pa.float64())])
+    )
+    given = pa.record_batch(
+        {
+            "z": [0],
+            "y": [2],
+            "x": pa.array(
+                [
+                    3.0,
+                ],
+                pa.float32(),
+            ),
+        }
+    )
+    found = to_columns(given, port)
+    assert found.to_pylist() == [{"z": 0, "y": 2.0, "x": 3}]
+    assert found.schema.types == [pa.int64(), pa.float64(), pa.int64()]
+    assert to_columns(found, port) is found
+
+
 def test_weight_and_cut_of_both_forms():
     """A batch counts as its items, and can be cut."""
     assert (weight([1, 2, 3]), weight(COLUMNS)) == (3, 2)
