@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from math import floor, inf, nextafter
+from typing import Any, Final, Self
 
 #: The units of time, in microseconds.
 MICROSECONDS: Final = {"us": 1, "ms": 1_000, "s": 1_000_000, "minute": 60_000_000, "hour": 3_600_000_000}
 #: The end of the year 9999, where the calendars of most engines end.
 _LAST: Final = 253_402_300_799_000_000
+
+_FLOATING: Final = ("halffloat", "float", "double")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +23,13 @@ class EventTime:
         unit: Its unit: `us`, `ms`, `s`, `minute` or `hour`.
         alias: The name of an additional column of the input, a timestamp that the engine computes from the column.
         step: The least difference of two times: a stream that is complete up to `t` continues with `t + step` or later.
-            One for integers, and zero for floating-point numbers.
+            By default, one for integers, and zero for floating-point numbers.
     """
 
     column: str
     unit: str = "s"
     alias: str = "event"
-    step: float = 1
+    step: float | None = None
 
     def __post_init__(self) -> None:
         if self.unit not in MICROSECONDS:
@@ -36,6 +39,16 @@ class EventTime:
         """Return a time after every window: the end of the calendar, or the largest number of *bits*."""
         return min((1 << (bits - 1)) - 1, _LAST // MICROSECONDS[self.unit])
 
+    def of(self, columns: Any) -> Self:
+        """Return the event time with the step of its column, if it is one of *columns*, a `pyarrow.Schema`."""
+        if self.step is not None or self.column not in columns.names:
+            return self
+        return replace(self, step=0 if str(columns.field(self.column).type) in _FLOATING else 1)
+
     def after(self, complete: float) -> float:
         """Return the earliest time that may follow if the stream is complete up to *complete*."""
-        return complete + self.step
+        return nextafter(complete, inf) if self.step == 0 else floor(complete) + (self.step or 1)
+
+    def before(self, time: float) -> float:
+        """Return the time up to which the stream is complete if it continues with *time*."""
+        return nextafter(time, -inf) if self.step == 0 else time - (self.step or 1)

@@ -78,8 +78,8 @@ class Feed:
         by_input: bool = True,
         on_commit: Callable[[], None] = lambda: None,
     ) -> None:
-        self.port, self.event_time, self.capacity, self.rows = port, event_time, capacity, 0
-        self.policy = trigger.policy
+        self.port, self.capacity, self.rows, self.policy = port, capacity, 0, trigger.policy
+        self.event_time = None if event_time is None else event_time.of(columns)
         # Engines compare schemas including nullability, and markers are empty: all columns are nullable here.
         self._columns = pa.schema([field.with_nullable(True).remove_metadata() for field in columns])
         self.schema = self._columns.append(pa.field(ROW, pa.int64()))

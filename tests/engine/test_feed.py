@@ -1,6 +1,7 @@
 """The log that a query reads a port from."""
 
 import threading
+from math import inf, nextafter
 
 import pyarrow as pa
 import pytest
@@ -209,6 +210,18 @@ def test_a_punctuation_moves_event_time_by_a_marker():
     feed.put_out()
     assert read(feed, 0, 2) == [{"time": 3, "value": 3, ROW: 0}, {"time": 60, "value": None, ROW: -1}]
     assert (feed.rows, feed.markers) == (1, 1)
+
+
+@pytest.mark.parametrize(("complete", "following"), [(9.5, nextafter(9.5, inf)), (nextafter(10, 0), 10.0)])
+def test_floating_point_times_follow_at_once(complete, following):
+    """The watermark of the engine never passes a time that may still come, and reaches the next one that may."""
+    columns = pa.schema([("time", pa.float64())])
+    trigger = Trigger(TriggerPolicy())
+    trigger.release()
+    feed = Feed("rows", columns, trigger, event_time=EventTime("time"))
+    feed.punctuate(complete)
+    assert read(feed, 0, feed.offset) == [{"time": following, ROW: -1}]
+    assert feed.event_time.before(following) == complete
 
 
 def test_with_a_boundary_only_crossings_are_marked():

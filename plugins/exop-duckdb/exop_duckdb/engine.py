@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
-from math import inf, nextafter
+from math import floor, inf, isfinite, nextafter
 from typing import Any, Final
 
 import duckdb
@@ -186,7 +186,7 @@ class DuckDb(Engine):
         self._check_times(port, batch)
         names = ", ".join(map(quoted, schema_of(self._inputs[port], "columns").names))
         with self._arriving[port].holding(batch), reported(self._query), transaction(self._base):
-            rows = f"SELECT {names} FROM {quoted(_ARRIVING + port)} WHERE NOT {self._until(port)} <= {self._bound}"
+            rows = f"SELECT {names} FROM {quoted(_ARRIVING + port)} WHERE NOT {self._until(port)} <= {self._bound(port)}"
             self._base.execute(f"INSERT INTO {quoted(_WAITING + port)} ({names}) {rows}")
             stored = self._base.fetchone()[0]
         self._late += batch.num_rows - stored
@@ -199,12 +199,11 @@ class DuckDb(Engine):
         try:
             with reported(self._query), transaction(self._base):
                 for port in self._inputs:
-                    self._show(port, f"{self._until(port)} <= {self._bound}")
+                    self._show(port, f"{self._until(port)} <= {self._bound(port)}")
                 results = self._answer()
                 for port in self._inputs:
-                    self._base.execute(
-                        f"DELETE FROM {quoted(_WAITING + port)} WHERE {self._until(port)} <= {self._bound}"
-                    )
+                    ended = f"{self._until(port)} <= {self._bound(port)}"
+                    self._base.execute(f"DELETE FROM {quoted(_WAITING + port)} WHERE {ended}")
                 return results
         except BaseException:
             self._complete = before
@@ -315,10 +314,11 @@ class DuckDb(Engine):
             problem = f"the column {column!r} has a time that is no number, or too far away; is its unit {unit!r}?"
             raise QueryError(problem=problem)
 
-    @property
-    def _bound(self) -> str:
-        """The time up to which rows are complete: the end of a window is not part of it."""
-        bound = nextafter(self._complete, inf) if self._seconds else self._complete
+    def _bound(self, port: str) -> str:
+        """Return the time up to which rows are complete; with windows, whose end is not part of them, the next time."""
+        bound = self._complete
+        if self._seconds and isfinite(bound):
+            bound = floor(bound) + 1 if self._whole(port) else nextafter(bound, inf)
         return f"CAST('{bound}' AS DOUBLE)"
 
     def _all(self) -> list[str]:

@@ -81,11 +81,11 @@ def readings(*values: tuple[int, int, float]) -> pa.RecordBatch:
 
 
 def test_the_windows_of_spark_close_at_punctuations():
-    """A window leaves when a punctuation reaches its end, and not before; late rows are counted and dropped."""
+    """A window leaves when all times before its end are complete, and not before; late rows are counted and dropped."""
     given = [
         readings((1, 7, 10.0), (9, 7, 20.0), (12, 7, 5.0)),
+        Punctuation(8),
         Punctuation(9),
-        Punctuation.before(10),
         readings((3, 7, 99.0), (19, 8, 1.0)),
         Punctuation(20),
     ]
@@ -94,14 +94,25 @@ def test_the_windows_of_spark_close_at_punctuations():
         found = [one for batch in given for one in slet.rows(batch)]
         late = slet.metrics()["late_rows"]
     assert rows(found) == [
-        Punctuation(9),
+        Punctuation(8),
         {"until": 10, "sensor": 7, "mean": 15.0},
-        Punctuation.before(10),
+        Punctuation(9),
         {"until": 20, "sensor": 7, "mean": 5.0},
         {"until": 20, "sensor": 8, "mean": 1.0},
         Punctuation(20),
     ]
     assert late == 1
+
+
+def test_between_two_numbers_there_are_others():
+    """A window over floating-point times is open after the largest whole number in it."""
+    settings = {**READINGS, "query": MEANS, "dialect": "spark", "out_columns": "until bigint, sensor int, mean double"}
+    with open_slet(DuckDbSql, **{**settings, "columns": "time double, sensor int, value double"}) as slet:
+        schema = pa.schema([("time", pa.float64()), ("sensor", pa.int32()), ("value", pa.float64())])
+        one, other = (pa.RecordBatch.from_pylist([{"time": at, "sensor": 7, "value": at}], schema) for at in (9.0, 9.5))
+        given = [one, Punctuation(9), other, Punctuation.before(10)]
+        found = [result for batch in given for result in slet.rows(batch)]
+    assert rows(found) == [Punctuation(9), {"until": 10, "sensor": 7, "mean": 9.25}, Punctuation.before(10)]
 
 
 def test_the_end_of_the_stream_closes_all_windows():

@@ -33,6 +33,10 @@ class Input:
     numbered: bool = False
     sample: Callable[[int], pa.RecordBatch] | None = None
 
+    def __post_init__(self) -> None:
+        if self.time is not None:
+            object.__setattr__(self, "time", self.time.of(self.columns))
+
     def sampled(self, turn: int, span: float) -> pa.RecordBatch:
         """Return the rows of one round of the warm-up; a round lasts *span* in event time."""
         if self.sample is not None:

@@ -93,11 +93,8 @@ def _caller() -> str:
 
 
 def _usual(ports: Mapping[str, Input]) -> Punctuate:
-    times = [one.time for one in ports.values() if one.time is not None]
-    if not times:
-        return Punctuate("input")
-    step = times[0].step
-    return Punctuate("watermark", lambda watermark: watermark - step)
+    time = next((one.time for one in ports.values() if one.time is not None), None)
+    return Punctuate("input") if time is None else Punctuate("watermark", time.before)
 
 
 def _input_method(port: str, columns: pa.Schema) -> Callable[..., None]:

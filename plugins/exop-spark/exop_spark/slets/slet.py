@@ -204,9 +204,9 @@ class SparkSlet(PullSlet):
                 trial.ready()
                 for turn in range(self.warm_up):
                     for port, one in self.ports.items():
-                        step = one.time.step if one.time else 0
+                        end = (turn + 1) * span
                         trial.take(port, one.sampled(turn, span))
-                        trial.take(port, Punctuation((turn + 1) * span - step))
+                        trial.take(port, Punctuation(one.time.before(end) if one.time else end))
                     trial.quiesce()
                 for port in self.ports:
                     trial.take(port, EndOfStream())
