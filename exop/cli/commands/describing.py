@@ -12,6 +12,8 @@ from exop.cli.peers import Found, find_application, is_local, running, runs, the
 from exop.cli.status_text import as_text
 from exop.cli.text import answer
 from exop.errors import UnknownName
+from exop.model.filter import where
+from exop.model.properties import APPLICATION, KIND, NODE
 
 #: The treatment of an item for which a slet raises, by policy.
 POLICIES: Final = {
@@ -138,8 +140,8 @@ def _application_facts(found: Found) -> dict[str, Any]:
 def _node_facts(found: Found) -> dict[str, Any]:
     """Return the facts of a running node: its status, and its ports with their types."""
     node = found.node_status()
-    query = f"(&(kind=port)(application={_escaped(found.application)})(node={_escaped(found.node)}))"
-    types = {one["properties"]["name"]: one["properties"]["item.type"] for one in found.platform.services(query)}
+    query = where({KIND: "port", APPLICATION: found.application, NODE: found.node})
+    types = {one["properties"]["name"]: one["properties"]["item.type"] for one in found.platform.services(str(query))}
     ports = [
         {
             "port": port,
@@ -151,8 +153,3 @@ def _node_facts(found: Found) -> dict[str, Any]:
     ]
     text = guarantee(node["policy"], atomic=node["atomic"], state=node["memento"] is not None)
     return {"node": f"{found.application}.{found.node}", **node, "ports": ports, "guarantee": text}
-
-
-def _escaped(text: str) -> str:
-    """Escape a value for use in a filter (RFC 4515)."""
-    return "".join(f"\\{ord(letter):02x}" if letter in "\\*()\0" else letter for letter in text)
