@@ -5,17 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from cyclopts import App, CycloptsError, Group, Parameter, UnknownOptionError, UnusedCliTokensError, ValidationError
+from cyclopts import App, CycloptsError, Parameter, UnknownOptionError, UnusedCliTokensError, ValidationError
 
-from exop.cli.overview import COMMANDS, EPILOGUE, FAMILIES, GROUPS, HELP, OF_PLUGINS, Command, discovered
+from exop.cli.overview import COMMANDS, EPILOGUE, FAMILIES, HELP, discovered
 from exop.cli.report import DONE, INTERRUPTED, MISTAKE, report_error, say
 
 if TYPE_CHECKING:
     from exop.hooks import Plugins
-
-_GROUPS: Final = {key: Group(title, sort_key=place) for place, (key, title) in enumerate(GROUPS.items())}
 
 #: Flags have no negative form; the help texts name defaults.
 PLAIN = Parameter(negative=(), show_default=False)
@@ -65,20 +63,11 @@ def make_app(arguments: Sequence[str] = ()) -> App:
     for command in COMMANDS:
         family, _, name = command.names[0].rpartition(" ")
         function = command.function if (family or name) in arguments else f"{command.module}:{command.name}"
-        if family:
-            _family(app, family, command).command(function, name=name)
-        else:
-            app.command(function, name=command.names, group=_GROUPS[command.group])
+        if family and family not in app:
+            below = App(name=family, help=FAMILIES[family], default_parameter=PLAIN, result_action="return_value")
+            app.command(below)
+        (app[family] if family else app).command(function, name=name if family else command.names)
     return app
-
-
-def _family(app: App, name: str, first: Command) -> App:
-    """Return the command with subcommands; it is made with the first of them."""
-    if name not in app:
-        group = _GROUPS[first.group]
-        below = App(name=name, help=FAMILIES[name], group=group, default_parameter=PLAIN, result_action="return_value")
-        app.command(below)
-    return app[name]
 
 
 def add_plugin_commands(app: App, plugins: Plugins, offers: Iterable[tuple[str, Any]]) -> dict[str, Callable[..., Any]]:
@@ -101,7 +90,7 @@ def _add(app: App, function: Any) -> str:
     name = str(function.__name__).replace("_", "-").strip("-")
     if name in app:
         raise ValueError(f"its command {name!r} is taken already")
-    app.command(function, name=name, group=OF_PLUGINS)
+    app.command(function, name=name)
     try:
         app[name].assemble_argument_collection()
     except Exception:
