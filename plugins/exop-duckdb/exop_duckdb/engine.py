@@ -186,7 +186,9 @@ class DuckDb(Engine):
         self._check_times(port, batch)
         names = ", ".join(map(quoted, schema_of(self._inputs[port], "columns").names))
         with self._arriving[port].holding(batch), reported(self._query), transaction(self._base):
-            rows = f"SELECT {names} FROM {quoted(_ARRIVING + port)} WHERE NOT {self._until(port)} <= {self._bound(port)}"
+            rows = (
+                f"SELECT {names} FROM {quoted(_ARRIVING + port)} WHERE NOT {self._until(port)} <= {self._bound(port)}"
+            )
             self._base.execute(f"INSERT INTO {quoted(_WAITING + port)} ({names}) {rows}")
             stored = self._base.fetchone()[0]
         self._late += batch.num_rows - stored

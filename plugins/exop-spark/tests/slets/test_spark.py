@@ -395,7 +395,7 @@ def test_the_end_of_the_java_process_is_reported_and_the_next_slet_starts_anothe
         SparkContext._gateway.proc.kill()
         out.wait_for(lambda: False)
         assert isinstance(out.error, EngineLost)
-        assert "double: the process that runs Spark is gone" in str(out.error)
+        assert "double: the process that runs Spark has ended" in str(out.error)
         assert opened.metrics()["batches"] == 0
     again = noted()
     with doubling()(out=again) as opened:
