@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from exop import Application, Batch, EndOfStream, InputPort, Punctuation, slet
+from exop import Application, Batch, EndOfStream, InputPort, Punctuation, Slet, input_port, slet
 from exop.model.meshes.fragments import fragments
 from tests.rig import PATIENCE, Rig, collector, eventually, source_of
 from tests.runtime.channels.wires import PairedWires, payloads
@@ -202,3 +202,23 @@ def test_a_port_that_pulls_takes_from_the_inbox():
         assert running["b"].wait(PATIENCE)
         eventually(lambda: not running["a"].channels["c.to.b"].unacknowledged, "the last acknowledgement")
     assert seen == [*range(500)]
+
+
+def test_rows_from_another_host_wait_for_a_batch_of_the_useful_size():
+    """The credit of the sender does not run out meanwhile; the end of the stream delivers the rest."""
+    batches: list[int] = []
+
+    class Gathers(Slet):
+        max_wait: float = 3600.0
+        gathers = 4
+
+        @input_port
+        def rows(self, rows: Batch[int]) -> None:
+            batches.append(len(rows))
+
+    app = Application("gathering")
+    numbers = app.channel("c", connector={"capacity": 8})
+    app.add("gathers", Gathers, rows=app.add("numbers", source_of(range(30)), out=numbers))
+    with hosts() as (rigs, _):
+        ran(app, rigs, gathers="b")
+    assert batches == [4] * 7 + [2]
