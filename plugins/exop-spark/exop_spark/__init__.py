@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from .plan import Input
     from .slets.aggregates import aggregate
     from .slets.factory import query
-    from .slets.operators import Aggregate, Filter, Pipeline, Project
+    from .slets.operators import Filter, GroupBy, Pipeline, Project
     from .slets.scripts import script
     from .slets.slet import SparkSlet
     from .storage.receipt import Receipt
 
 _HOMES = {
-    "Aggregate": ".slets.operators",
     "EventTime": "exop.engine.event_time",
     "Filter": ".slets.operators",
+    "GroupBy": ".slets.operators",
     "Input": ".plan",
     "Pipeline": ".slets.operators",
     "Project": ".slets.operators",
@@ -40,9 +40,9 @@ _HOMES = {
 }
 
 __all__ = [
-    "Aggregate",
     "EventTime",
     "Filter",
+    "GroupBy",
     "Input",
     "Pipeline",
     "Project",

@@ -35,7 +35,7 @@ class Project:
 
 
 @dataclass(frozen=True)
-class Aggregate:
+class GroupBy:
     """Expressions over groups of rows, such as `window(event, '10 seconds'), sensor`."""
 
     name: str
@@ -55,7 +55,7 @@ class Other:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-Operator: TypeAlias = Filter | Project | Aggregate
+Operator: TypeAlias = Filter | Project | GroupBy
 Step: TypeAlias = Operator | Other
 
 
@@ -69,8 +69,8 @@ class Pipeline:
         event_time: The column that tells when a row happened, and its unit (`"time s"`), for windows.
         settings: Settings of all queries, such as `master` and `trigger`.
 
-    >>> from exop_spark import Aggregate, Filter, Pipeline
-    >>> means = Aggregate(
+    >>> from exop_spark import Filter, GroupBy, Pipeline
+    >>> means = GroupBy(
     ...     "means",
     ...     "unix_seconds(window.end) AS until, avg(value) AS mean",
     ...     "window(event, '10 seconds')",
@@ -110,7 +110,7 @@ class Pipeline:
             if isinstance(part[0], Other):
                 rows = self._add_other(app, part[0], rows)
                 continue
-            last, timed = self.steps.index(part[-1]) + 1, any(isinstance(one, Aggregate) for one in part)
+            last, timed = self.steps.index(part[-1]) + 1, any(isinstance(one, GroupBy) for one in part)
             # A port of its own for each first operator: what waits for another one is processed before a change.
             port = f"to_{part[0].name}"
             settings: dict[str, Any] = {
@@ -119,7 +119,7 @@ class Pipeline:
                 "columns": {port: self._columns(start)},
                 "out_columns": self._columns(last),
                 "event_time": self.event_time if timed else "",
-                "mode": next((one.mode for one in part if isinstance(one, Aggregate)), "append"),
+                "mode": next((one.mode for one in part if isinstance(one, GroupBy)), "append"),
             }
             rows = app.add(_name(part), "spark:sql", **settings, **self.settings)
         return rows
@@ -132,7 +132,7 @@ class Pipeline:
         """Yield the longest sequences of operators with at most one aggregate, and the other slets, each alone."""
         part: list[Step] = []
         for step in self.steps:
-            full = isinstance(step, Aggregate) and any(isinstance(one, Aggregate) for one in part)
+            full = isinstance(step, GroupBy) and any(isinstance(one, GroupBy) for one in part)
             if part and (full or isinstance(step, Other) or isinstance(part[0], Other)):
                 yield part
                 part = []
@@ -144,14 +144,14 @@ class Pipeline:
         """Return the query of some steps over a table; the timestamp `event` goes along up to the aggregate."""
         text, steps = table, self.steps[start:end]
         for place, step in enumerate(steps):
-            later = any(isinstance(one, Aggregate) for one in steps[place + 1 :])
+            later = any(isinstance(one, GroupBy) for one in steps[place + 1 :])
             event = ", event" if later and self.event_time else ""
             match step:
                 case Filter(condition=condition):
                     text = f"SELECT {_names(self._columns(start + place))}{event} FROM {text} WHERE {condition}"
                 case Project(expressions=expressions):
                     text = f"SELECT {expressions}{event} FROM {text}"
-                case Aggregate(expressions=expressions, by=by):
+                case GroupBy(expressions=expressions, by=by):
                     text = f"SELECT {expressions} FROM {text} GROUP BY {by}"
             text = text if place == len(steps) - 1 else f"({text})"
         return text
@@ -171,7 +171,7 @@ class Pipeline:
 
 
 def _name(part: list[Step]) -> str:
-    return next((one.name for one in part if isinstance(one, Aggregate)), part[-1].name)
+    return next((one.name for one in part if isinstance(one, GroupBy)), part[-1].name)
 
 
 def _names(columns: str) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import pyarrow as pa
 import pytest
-from exop_spark import Aggregate, Filter, Pipeline, Project
+from exop_spark import Filter, GroupBy, Pipeline, Project
 
 from exop import Application, Memento, Platform, Punctuation, Slet, input_port, slet
 from exop.errors import MeshError, UnknownName
@@ -16,7 +16,7 @@ ROWS = pa.schema([("time", pa.int32()), ("value", pa.int32())])
 Rows = Annotated[pa.RecordBatch, ROWS]
 VALID = Filter("valid", "value >= 0")
 TWICE = Project("twice", "time, value * 2 AS value", "time int, value int")
-SUMS = Aggregate(
+SUMS = GroupBy(
     "sums",
     "CAST(unix_seconds(window.end) AS INT) AS time, CAST(sum(value) AS INT) AS value",
     "window(event, '10 seconds')",
@@ -112,7 +112,7 @@ def test_another_slet_splits_them():
 
 def test_two_aggregates_are_two_queries():
     """Each keeps its state under its own name."""
-    again = Aggregate("hours", "max(time) AS time", "window(event, '1 hour')", "time int")
+    again = GroupBy("hours", "max(time) AS time", "window(event, '1 hour')", "time int")
     assert Pipeline([SUMS, VALID, again], "time int, value int", "time s").nodes() == ["sums", "hours"]
 
 
