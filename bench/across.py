@@ -49,8 +49,11 @@ def measure(
     seed: int = 0,
     record: Annotated[Path | None, "where the outcomes are kept, for a second run to go on"] = None,
     only: Annotated[int | None, "repeat this one"] = None,
+    master: Annotated[str, "where Spark runs, such as spark://HOST:PORT"] = "local[*]",
+    key_groups: Annotated[int, "of the aggregate on Spark; with more than one, its state is in RocksDB"] = 0,
 ) -> Iterator[Result]:
     """Replace the engine of an aggregate under load."""
+    World.spark = {"master": master, "key_groups": key_groups}
     yield from carry_out("across", moved, runs=runs, seed=seed, record=record, only=only)
 
 
@@ -64,7 +67,7 @@ def engines() -> dict[str, tuple[Any, dict[str, Any]]]:
     if find_spec("exop_spark"):
         from exop_spark import aggregate
 
-        found["spark"] = aggregate, {"warm_up": 0}
+        found["spark"] = aggregate, {"warm_up": 0, **World.spark}
     return found
 
 
@@ -119,6 +122,8 @@ class World:
 
     seed = 0
     over = False
+    #: Settings of the aggregate on Spark.
+    spark: ClassVar[dict[str, Any]] = {}
     seen: ClassVar[list[Any]] = []
     news = threading.Condition()
     pause = threading.Event()

@@ -17,6 +17,7 @@ from exop_spark.session.engine import lease
 pytestmark = pytest.mark.spark
 #: Whether the tests that take longer run as well.
 LONG = "EXOP_CLUSTER" in os.environ
+ROOT = Path(__file__).parents[4]
 APPLICATION = Path(__file__).with_name("cluster_app.py")
 
 
@@ -59,6 +60,15 @@ def test_a_connect_server_gives_the_same_answers(cluster, tmp_path):
 def test_an_application_gives_the_same_answers_on_the_cluster(cluster, tmp_path):
     """Nothing but the setting `master` is another one; tasks read the rows from the platform."""
     assert run_on(cluster.status().master, tmp_path) == expected()
+
+
+@pytest.mark.skipif(not LONG, reason="a minute; EXOP_CLUSTER=1 lets it run")
+@pytest.mark.parametrize("case", ["9", "10"])
+def test_an_aggregate_moves_to_the_cluster_and_back_with_its_state(cluster, case):
+    """Its groups begin in RocksDB on the executors, and are read from there."""
+    command = [sys.executable, "-m", "bench", "across", "--only", case, "--master", cluster.status().master, "--check"]
+    ran = subprocess.run([*command, "--runs", "1"], capture_output=True, text=True, timeout=280, check=False, cwd=ROOT)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
 def run_on(master: str, folder: Path) -> list[str]:

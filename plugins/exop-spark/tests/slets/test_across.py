@@ -27,11 +27,17 @@ def app(**settings: Any) -> Application:
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize(
-    ("order", "windows"),
-    [(["stock", "spark", OTHER, "spark"], {"window": 20, "slide": 5}), (["spark", OTHER, "spark"], {"window": 0})],
+    ("order", "windows", "own"),
+    [
+        (["stock", "spark", OTHER, "spark"], {"window": 20, "slide": 5}, {}),
+        (["spark", OTHER, "spark"], {"window": 0}, {"key_groups": 2}),
+    ],
 )
-def test_a_round_trip_while_the_stream_runs(order: list[str], windows: dict[str, int]):
+def test_a_round_trip_while_the_stream_runs(
+    order: list[str], windows: dict[str, int], own: dict[str, int], monkeypatch: pytest.MonkeyPatch
+):
     """Nothing is lost, doubled or in another order: into Spark by a first batch, out of it by its checkpoint."""
+    monkeypatch.setattr(World, "spark", own)
     assert OTHER in engines()
     seen, last = carried(order, windows, more=5)
     assert differences(seen, last, windows) == 0
