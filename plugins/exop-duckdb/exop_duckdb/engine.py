@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
@@ -23,6 +24,9 @@ from .queries import WINDOW, declared, parsed, position
 UNITS: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 #: The seconds from 1970 to the year 9999, where the calendars of most engines end.
 _YEARS: Final = 253_402_300_799
+#: The types whose values Arrow changes, and what keeps the rows of a snapshot from being inserted again.
+_LOST: Final = re.compile(r"\b(BIT|UHUGEINT|TIME WITH TIME ZONE)\b")
+_UNRESTORED: Final = re.compile(r"\bFOREIGN KEY|\bGENERATED ALWAYS")
 _LOCKED: Final = {
     "enable_external_access": "false",
     "allow_community_extensions": "false",
@@ -153,6 +157,7 @@ class DuckDb(Engine):
             with reported():
                 for statement in declared(self._tables):
                     self._base.execute(statement)
+                self._check_tables()
         except QueryError as error:  # its position is not one of the query
             raise QueryError(problem=f"the setting `tables`: {error.facts['problem']}") from error
         found = parsed(query, self._dialect)
@@ -172,6 +177,22 @@ class DuckDb(Engine):
             self._base.execute(f"{'DESCRIBE' if found.selects else 'EXPLAIN'} {self._statements[-1]}")
             if found.selects:
                 self._check_columns([(name, kind) for name, kind, *_ in self._base.fetchall()])
+
+    def _check_tables(self) -> None:
+        """Refuse tables that a snapshot would change, or that could not be restored from it."""
+        columns = "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE NOT internal"
+        for table, column, kind in self._base.execute(columns).fetchall():
+            if table in self._inputs or table.startswith("_exop"):
+                raise QueryError(problem=f"{table!r} is the name of an input; give the table another one")
+            if lost := _LOST.search(kind):
+                raise QueryError(
+                    problem=f"{table}.{column} is {lost[0]}, which snapshots do not keep; use another type"
+                )
+        for table, sql in self._base.execute("SELECT table_name, sql FROM duckdb_tables()").fetchall():
+            if wrong := _UNRESTORED.search(sql):
+                raise QueryError(
+                    problem=f"{table} has {wrong[0]}, which cannot be restored from a snapshot; leave it out"
+                )
 
     def push(self, port: str, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         """Answer the query over the batch or, with an event time, store the rows that are not late."""

@@ -234,6 +234,23 @@ def test_a_mistake_is_shown_where_it_is(query, tables, position, problem):
     assert caught.value.position == position
 
 
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [
+        ("a (b BIT)", "a.b is BIT, which snapshots do not keep"),
+        ("a (b STRUCT(c TIMETZ))", "a.b is TIME WITH TIME ZONE, which"),
+        ("a (b UHUGEINT)", "a.b is UHUGEINT, which"),
+        ("a (b int, c int GENERATED ALWAYS AS (b + 1))", "a has GENERATED ALWAYS, which cannot be restored"),
+        ("z (b int PRIMARY KEY); CREATE TABLE a (b int REFERENCES z (b))", "a has FOREIGN KEY, which cannot"),
+        ("rows (b int)", "'rows' is the name of an input"),
+    ],
+)
+def test_a_table_that_a_snapshot_would_lose_is_refused(table, problem):
+    """When the slet opens, not after a crash."""
+    with pytest.raises(QueryError, match=re.escape(f"the setting `tables`: {problem}")):
+        feed(DuckDbSql, [], **{**TestBatch.settings, "tables": f"CREATE TABLE {table}"})
+
+
 def test_a_state_with_other_tables_is_refused():
     """The table and its columns are named."""
     counting = TestState.settings
