@@ -16,6 +16,7 @@ from typing import Final
 
 #: The system property that identifies a process of a cluster: by now, its process number may belong to another one.
 _MARK: Final = "-Dexop.cluster="
+_VARIABLE: Final = "EXOP_CLUSTER_PROCESS"
 _POLL: Final = 0.05
 #: The part of a line that an error quotes, in characters.
 _QUOTED: Final = 600
@@ -36,7 +37,7 @@ class Daemon:
 
     def alive(self, directory: Path) -> bool:
         """Return whether this process of the cluster in *directory* runs."""
-        return mark(directory, self.role) in _arguments(self.pid)
+        return mark(directory, self.role) in _description(self.pid)
 
 
 def mark(directory: Path, role: str) -> str:
@@ -55,7 +56,8 @@ def start(
             stdout=output,
             stderr=output,
             cwd=directory,
-            env=dict(environment),
+            # Java has the mark as an argument. Before, a script runs for seconds, and may have to be ended as well.
+            env={**environment, _VARIABLE: mark(directory, role)},
             start_new_session=True,
         )
     _STARTED.append(process)
@@ -111,13 +113,12 @@ def _signalled(one: Daemon, number: signal.Signals) -> None:
         os.killpg(one.pid, number)
 
 
-def _arguments(pid: int) -> str:
-    """Return the command line of a process; empty if it has ended, or is a zombie."""
-    path = Path(f"/proc/{pid}/cmdline")
+def _description(pid: int) -> str:
+    """Return the command line and the environment of a process; empty if it has ended, or is a zombie."""
     if Path("/proc/self/cmdline").exists():
-        try:
-            return path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            return ""
+        with suppress(OSError):
+            parts = (Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "environ"))
+            return b"\0".join(parts).decode(errors="replace")
+        return ""
     found = subprocess.run(["ps", "-ww", "-o", "args=", "-p", str(pid)], capture_output=True, text=True, check=False)
     return found.stdout

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -324,6 +324,12 @@ class Cluster:
         except FileNotFoundError:
             self._daemons = []
             return
+        except ValueError:
+            problem, cure = (
+                f"{path} is damaged",
+                f"end the processes that `ps -ef` shows with {self.directory}; remove it",
+            )
+            raise ClusterError(name=self.name, problem=problem, cure=cure) from None
         self._secret, self._web = found["secret"], found["web"]
         self._offer = Worker(**found["offer"])
         self._daemons = [Daemon(**one) for one in found["processes"]]
@@ -340,9 +346,9 @@ def secret_of(url: str) -> str:
     """Return the secret of the cluster of this user with this URL; an empty text for all others."""
     root = _root()
     for path in root.glob(f"*/{_FILE}"):
-        found = Cluster(path.parent.name).secret(url)
-        if found:
-            return found
+        with suppress(ClusterError):  # one that is damaged does not keep a platform from the others
+            if found := Cluster(path.parent.name).secret(url):
+                return found
     return ""
 
 

@@ -23,6 +23,11 @@ time.sleep(600)
 """
 
 
+#: What the file of a cluster contains, and one of its processes, which has ended.
+FACTS = {"secret": "s", "web": "http://127.0.0.1:1", "offer": {}}
+MASTER = {"role": "master", "pid": 1, "url": "spark://127.0.0.1:7", "log": ""}
+
+
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
     """Clusters of a user who has none."""
@@ -51,12 +56,28 @@ def test_a_process_is_known_by_its_mark_and_ends_with_its_group(home):
     assert wait_for(lambda: not one.alive(home) and not running(child), 60)
 
 
+def test_a_script_that_has_not_started_java_yet_is_ended_too(home):
+    """It does not have the mark as an argument; otherwise Ctrl-C in `up` would leave its Java behind."""
+    one = start("worker-1", ["sleep", "600"], url="", environment={}, directory=home, log=home / "log")
+    assert wait_for(lambda: one.alive(home), 60)
+    assert not Daemon("worker-2", one.pid, "", "").alive(home)
+    stop([one], home)
+    assert wait_for(lambda: not running(one.pid), 60)
+
+
+def test_a_damaged_file_is_named_and_is_in_the_way_of_no_other_cluster(home, capsys):
+    """The error says what to do."""
+    for name, text in (("a", "{"), ("other", json.dumps(FACTS | {"processes": [MASTER]}))):
+        (Cluster(name).directory / "cluster.json").write_text(text)
+    assert main(["cluster", "down", "--name", "a"]) == 2
+    assert "cluster.json is damaged; end the processes" in capsys.readouterr().err
+    assert secret_of(MASTER["url"]) == "s"
+
+
 def test_what_is_left_of_a_cluster_that_was_killed_is_told_and_forgotten(home, capsys):
     """The process numbers of a file prove nothing."""
     cluster = Cluster()
-    facts = {"secret": "s", "web": "http://127.0.0.1:1", "offer": {}}
-    left = [{"role": "master", "pid": 1, "url": "spark://127.0.0.1:7", "log": ""}]
-    (cluster.directory / "cluster.json").write_text(json.dumps(facts | {"processes": left}))
+    (cluster.directory / "cluster.json").write_text(json.dumps(FACTS | {"processes": [MASTER]}))
     assert main(["cluster", "status"]) == 1
     assert "no longer running: master" in capsys.readouterr().out
     assert main(["cluster", "down", "--json"]) == 0
@@ -67,9 +88,7 @@ def test_what_is_left_of_a_cluster_that_was_killed_is_told_and_forgotten(home, c
 def test_the_secret_is_that_of_the_url(home):
     """A platform finds the secret of its own user's cluster by the master's URL alone."""
     cluster = Cluster("other")
-    facts = {"secret": "s", "web": "", "offer": {}}
-    daemons = [{"role": "master", "pid": 1, "url": "spark://127.0.0.1:7", "log": ""}]
-    (cluster.directory / "cluster.json").write_text(json.dumps(facts | {"processes": daemons}))
+    (cluster.directory / "cluster.json").write_text(json.dumps(FACTS | {"processes": [MASTER]}))
     assert (secret_of("spark://127.0.0.1:7"), secret_of("spark://127.0.0.1:8")) == ("s", "")
     assert cluster.directory.stat().st_mode & 0o077 == 0
 
