@@ -229,7 +229,7 @@ class Run(PullEngine):
     def _check_columns(self, frame: DataFrame) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        wrong = differences(to_arrow_schema(frame.schema), self.plan.out)
+        wrong = differences(to_arrow_schema(frame.schema, timezone="UTC"), self.plan.out)
         if wrong:
             raise OutputMismatch(slet=self.plan.name, query=self.plan.text, port=OUT, detail="; ".join(wrong))
         if not frame.isStreaming:

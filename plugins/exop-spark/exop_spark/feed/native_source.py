@@ -78,7 +78,7 @@ class NativeReader(FeedReader):
         from pyspark.sql.pandas.types import to_arrow_schema
 
         assert self._schema is not None
-        schema = to_arrow_schema(self._schema)
+        schema = to_arrow_schema(self._schema, timezone="UTC")
         if isinstance(partition, Marker):
             time = self._options["time"]
             values = {name: [partition.moment if name == time else None] for name in schema.names[:-1]}

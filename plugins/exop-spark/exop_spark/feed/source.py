@@ -157,7 +157,7 @@ def read_files(paths: Iterable[str], schema: StructType) -> Iterator[pa.RecordBa
     from pyarrow import fs, parquet
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    columns = to_arrow_schema(schema)
+    columns = to_arrow_schema(schema, timezone="UTC")
     for path in paths:
         system, place = fs.FileSystem.from_uri(path)
         with parquet.ParquetFile(place, filesystem=system) as file:

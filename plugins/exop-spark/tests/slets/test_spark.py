@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from exop_spark.session.engine import lease
 
 from exop import Application, EndOfStream, Platform, Punctuation, slet
 from exop.cli import main
+from exop.engine.columns import schema_of
 from exop.errors import PlanError
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -80,6 +82,32 @@ def finish(opened: SparkSlet, out: Any) -> None:
     opened.rows(EndOfStream())
     out.wait_for(lambda: out.ended)
     assert out.error is None
+
+
+def test_every_type_of_column_goes_through(out):
+    """Those that the setting `columns` knows; with values, and missing."""
+    kinds = [
+        "boolean",
+        "tinyint",
+        "smallint",
+        "int",
+        "bigint",
+        "float",
+        "double",
+        "string",
+        "binary",
+        "date",
+        "timestamp",
+    ]
+    columns = schema_of(", ".join(f"c_{kind} {kind}" for kind in kinds))
+    moment = datetime(2026, 3, 29, 1, 30, 0, 1, UTC)
+    values = [True, 1, 2, 3, 4, 0.5, 0.25, "é", b"\0\xff", date(1969, 7, 20), moment]
+    given = pa.RecordBatch.from_pylist([dict(zip(columns.names, values, strict=True)), {}], schema=columns)
+    same = query("same", "SELECT * FROM rows", inputs={"rows": columns}, out=columns, warm_up=1)
+    with same(out=out) as opened:
+        opened.rows(given)
+        finish(opened, out)
+    assert out.table() == [(*values,), (None,) * len(kinds)]
 
 
 def test_rows_go_through_once_in_order_after_a_warm_up(out):
