@@ -138,8 +138,10 @@ def check_workers(master: str, context: SparkContext) -> None:
         context.cancelAllJobs()
         raise MasterRefused(
             master=master,
-            problem=f"it gave no executor within {_EXECUTOR:.0f} s: its cores or memory are in use",
-            cure="end another application, add a worker (`exop-spark cluster add-worker`), or lower spark.cores.max",
+            problem=f"it gave no executor within {_EXECUTOR:.0f} s: its cores or memory are in use, or its workers "
+            f"have less memory than an executor takes ({context.getConf().get('spark.executor.memory', '1g')})",
+            cure="end another application, add a worker (`exop-spark cluster add-worker`), or lower spark.cores.max or "
+            "spark.executor.memory in spark-defaults.conf",
         )
     problem = _failure(found[0]) if isinstance(found[0], Exception) else probe.difference(probe.versions(0), found[0])
     if problem:

@@ -39,6 +39,8 @@ _CONNECT: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _START: Final = 180.0
 #: The heap of a master, of a worker (executors have their own), and of a Connect server, which plans queries.
 _MEMORY: Final = {"master": "256m", "worker": "256m", "connect": "1g"}
+#: The least memory of an executor in MiB: one and a half times what Spark reserves for itself.
+_LEAST: Final = 450
 _LOGGING: Final = """rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
@@ -60,6 +62,9 @@ class Worker:
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[1-9][0-9]*[mg]", self.memory):
             raise ClusterError(name="", problem=f"{self.memory!r} is no memory", cure="write 512m or 2g, for example")
+        if self.memory[-1] == "m" and int(self.memory[:-1]) < _LEAST:
+            problem = f"no executor starts with {self.memory} of memory, and applications would wait for ever"
+            raise ClusterError(name="", problem=problem, cure=f"give {_LEAST}m or more")
 
     def arguments(self) -> list[str]:
         """Return the arguments of the worker."""
@@ -321,18 +326,17 @@ class Cluster:
         path = self.directory / _FILE
         try:
             found = json.loads(path.read_text())
+            self._secret, self._web = found["secret"], found["web"]
+            self._offer = Worker(**found["offer"])
+            self._daemons = [Daemon(**one) for one in found["processes"]]
         except FileNotFoundError:
             self._daemons = []
-            return
-        except ValueError:
+        except (ValueError, KeyError, TypeError):
             problem, cure = (
                 f"{path} is damaged",
                 f"end the processes that `ps -ef` shows with {self.directory}; remove it",
             )
             raise ClusterError(name=self.name, problem=problem, cure=cure) from None
-        self._secret, self._web = found["secret"], found["web"]
-        self._offer = Worker(**found["offer"])
-        self._daemons = [Daemon(**one) for one in found["processes"]]
 
     def _write(self) -> None:
         facts = {"secret": self._secret, "web": self._web, "offer": asdict(self._offer)}

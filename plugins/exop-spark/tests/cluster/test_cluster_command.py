@@ -65,9 +65,10 @@ def test_a_script_that_has_not_started_java_yet_is_ended_too(home):
     assert wait_for(lambda: not running(one.pid), 60)
 
 
-def test_a_damaged_file_is_named_and_is_in_the_way_of_no_other_cluster(home, capsys):
+@pytest.mark.parametrize("damaged", ["{", "{}", "[]", '{"secret": "s", "web": "", "offer": {}, "processes": [1]}'])
+def test_a_damaged_file_is_named_and_is_in_the_way_of_no_other_cluster(home, capsys, damaged):
     """The error says what to do."""
-    for name, text in (("a", "{"), ("other", json.dumps(FACTS | {"processes": [MASTER]}))):
+    for name, text in (("a", damaged), ("other", json.dumps(FACTS | {"processes": [MASTER]}))):
         (Cluster(name).directory / "cluster.json").write_text(text)
     assert main(["cluster", "down", "--name", "a"]) == 2
     assert "cluster.json is damaged; end the processes" in capsys.readouterr().err
@@ -145,6 +146,7 @@ def test_the_last_reason_in_a_log_is_quoted(home):
     [
         (["cluster", "up", "--workers", "0"], "Must be >= 1"),
         (["cluster", "up", "--memory", "much"], "'much' is no memory; write 512m or 2g"),
+        (["cluster", "up", "--memory", "449m"], "no executor starts with 449m of memory"),
         (["cluster", "away"], 'Unknown command "away"'),
         (["cluster", "status", "--name", "../x"], "use letters, digits"),
         (["cluster", "add-worker"], "exop-spark cluster up --workers 2"),
