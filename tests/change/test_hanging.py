@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from exop import Memento, OutputPort, Platform, Slet, hookimpl, input_port, slet
+from bench.durable_app.engine import Doubled
+from exop import Application, Memento, OutputPort, Platform, Slet, hookimpl, input_port, slet
 from exop.errors import CheckpointError, ComponentFailed, PlanError
 from exop.hooks import Plugins
 from exop.wiring.controller import WiringController
@@ -148,6 +149,47 @@ def test_an_engine_that_stops_late_goes_on():
         finally:
             GATE.set()
         eventually(lambda: component.instance.told == ["proceed", "quiesce", "proceed"])
+
+
+class Doubles(Memento):
+    """What the engine writes when it has stopped."""
+
+    last: int = 0
+
+
+class Late(Doubled, own_driver=True, name="late"):
+    """Does not stop in time."""
+
+    doubles: Doubles
+
+    def quiesce(self) -> None:
+        """Hang, and write the memento only then."""
+        GATE.wait(PATIENCE)
+
+
+@slet
+def doubled_too(number: int, doubles: Doubles) -> int:
+    """The same, without an engine."""
+    return 2 * number
+
+
+def test_an_engine_is_not_replaced_with_the_memento_of_before():
+    """The change is refused for the reason that it has not stopped, unless the memento is to be lost."""
+    GATE.clear()
+    seen: list[int] = []
+    app = Application("app")
+    app.add("sink", writing(seen), x=app.add("double", Late, number=app.add("source", endless)))
+    with Platform() as platform:
+        mesh = platform.apply(app.build())
+        try:
+            with pytest.raises(PlanError, match="double has not quiesced"):
+                platform.plan(mesh.replace("double", doubled_too)).apply(timeout=SHORT)
+            grows(seen, 10)
+            platform.plan(mesh.replace("double", doubled_too, lose_state=True)).apply(timeout=SHORT)
+            grows(seen, 10)
+        finally:
+            GATE.set()
+    assert seen == [*range(2, 2 * len(seen) + 1, 2)]
 
 
 def test_an_engine_that_was_told_to_go_on_is_not_stopped_by_an_earlier_call():

@@ -1,13 +1,13 @@
 """How a successor takes over the state of its predecessor."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
 from exop import Memento, Slet, input_port, slet
 from exop.errors import MementoError
 from exop.model.meshes.mesh import Node
-from exop.model.slets.handover import field_changes, hand_over
+from exop.model.slets.handover import field_changes, hand_over, tried
 from exop.model.slets.slet import spec_of
 from exop.wiring.changes.plan import Step
 
@@ -102,6 +102,29 @@ def test_a_state_that_is_to_be_lost_is_lost(successor, empty, possible):
     assert way.take(Count(seen=3)) == empty
     more = f", though it could be handed over: {possible}" if possible else ""
     assert way.text == f"the state (Count) is lost, as requested{more}"
+
+
+class Grouping(Slet):
+    """A slet of which only the open instance knows that it keeps such state."""
+
+    @input_port
+    def x(self, x: int) -> int:
+        """Take one item."""
+        return x
+
+    def holds_own_state(self) -> bool:
+        """It does."""
+        return True
+
+
+def test_a_state_that_only_the_open_slet_knows_is_not_lost():
+    """Whoever cannot take it over is refused, unless it is to be lost."""
+    before, after = node(Grouping), node(plain)
+    way = hand_over(before, after, lose_state=False)
+    assert way.text == "no state"
+    with pytest.raises(MementoError, match="its engine keeps it, and the platform cannot read it there"):
+        tried(way, before, after, Grouping())
+    assert tried(way, before, replace(after, lose_state=True), Grouping()) is way
 
 
 def test_nothing_to_lose():
