@@ -13,9 +13,10 @@ from exop import Application, Committed, EndOfStream, Memento, Platform, Punctua
 from exop.errors import StoredStateError
 from exop.hooks import Plugins
 from exop.runtime.drivers.source import EngineDriver
-from exop.runtime.durable.engine_journal import DiskJournal, EngineFolders, EngineJournal
+from exop.runtime.durable.engine_journal import MOST, DiskJournal, EngineFolders, EngineJournal
 from exop.testing import feed
 from exop.testing.feeding import CollectingOutput
+from tests.rig import PATIENCE
 
 
 class Told(CollectingOutput):
@@ -66,6 +67,26 @@ def test_an_engine_answers_in_an_application_and_by_itself():
     """A slet with a tie is tested and used like any other; in memory, where nothing is durable."""
     assert feed(Doubled, [1, Punctuation(1), 3]) == [2, Punctuation(1), 6]
     assert feed(Summed, [1, 2, 3], most=2) == [1, 3, 6]
+
+
+def test_the_results_of_a_replay_are_sent_neither_now_nor_after_a_crash(tied):
+    """Many batches of it may come before anything is sent; later results leave."""
+    tie, out = tied()
+    tie.replaying = True
+    for number in range(2 * MOST):
+        tie.take("number", number)
+        assert tie.put_out(number, [(out, number)], {"number": number + 1})
+    tie.replaying = False
+    held = tie.capture()
+    tie.put_out(2 * MOST, [(out, "first")], {"number": 2 * MOST})
+    tie.start()
+    assert tie.settle(PATIENCE)
+    crashed(tie)
+    again, out_again = tied(held)
+    again.start()
+    assert again.settle(PATIENCE)
+    assert (out.items, out_again.items) == (["first"], ["first"])
+    assert again.committed.batch == 2 * MOST
 
 
 def test_what_was_put_out_is_not_kept():
