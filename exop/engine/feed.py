@@ -144,35 +144,27 @@ class Feed:
                 self._note("time", 1, 0)
                 return
             before = None if self._complete is None else self._following(self._complete)
-            crossing = self.policy.crosses(before, self._following(complete))
+            following = self._following(complete)
+            crossing = self.policy.crosses(before, following)
             self._complete = complete
-            marked = self.event_time is not None and (crossing or self.policy.boundary is None)
-            self._note("time", 1, int(marked))
-            if marked:
-                self._mark(self._following(complete))
+            self._control("time", 1, following if crossing or self.policy.boundary is None else None)
             if crossing:
                 self._urgent_until = self._end
-            self._lock.notify_all()
 
     def probe(self) -> None:
         """Append a marker for the present time, so that the engine computes something."""
         with self._lock:
             if self.event_time is not None and self._complete is not None:
-                self._note("time", 0, 1)
-                self._mark(self._following(self._complete))
+                self._control("time", 0, self._following(self._complete))
                 self._urgent_until = self._end
 
     def end(self, *, close_windows: bool = True) -> None:
         """Note the end of the stream. With *close_windows*, the watermark moves past every window."""
         with self._lock:
-            moment = self.never if close_windows else self._following(self._complete or 0)
-            marked = self.event_time is not None and (close_windows or self._complete is not None)
-            self._note("end", 1, int(marked))
-            if marked:
-                self._mark(moment)
+            known = None if self._complete is None else self._following(self._complete)
+            self._control("end", 1, self.never if close_windows else known)
             self._urgent_until = self._end
             self._ended = True
-            self._lock.notify_all()
 
     def retire(self, error: EngineError | None = None) -> None:
         """Offer no more rows, refuse later ones with *error*, and wake all threads; ranges can still be read."""
@@ -336,7 +328,9 @@ class Feed:
     def _whole(self, start: int, end: int) -> int:
         """Return the end of a batch that no file crosses: before the file, or after it if the batch begins with it."""
         for one in self._events:
-            if one.kind == "file" and one.offset < end < one.end:
+            if one.offset >= end:
+                break
+            if one.kind == "file" and end < one.end:
                 return one.offset if one.offset > start else one.end
         return end
 
@@ -374,13 +368,17 @@ class Feed:
             return self._delivered is not None and self._delivered >= one.complete
         return one.kind != "end" or self._over
 
-    def _mark(self, moment: float) -> None:
-        """Append a marker; queries do not see it."""
-        assert self.event_time is not None
-        named = zip(self._columns.names, self._columns.types, strict=True)
-        values = [pa.array([moment if name == self.event_time.column else None], kind) for name, kind in named]
-        self._markers.append(self._end)
-        self._append([*values, pa.array([-1], pa.int64())])
+    def _control(self, kind: Literal["time", "end"], events: int, moment: float | None) -> None:
+        """Note a control item; with an event time, append a marker for a *moment*, which queries do not see."""
+        time = self.event_time
+        marked = time is not None and moment is not None
+        self._note(kind, events, int(marked))
+        if time is not None and marked:
+            named = zip(self._columns.names, self._columns.types, strict=True)
+            values = [pa.array([moment if name == time.column else None], kind) for name, kind in named]
+            self._markers.append(self._end)
+            self._append([*values, pa.array([-1], pa.int64())])
+        self._lock.notify_all()
 
     def _following(self, complete: float) -> float:
         """Return the earliest time that may follow; without an event time, that of integers, or the same."""
