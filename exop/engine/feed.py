@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from exop.engine.event_time import EventTime
 from exop.engine.progress import BEGINNING, InputPosition
-from exop.engine.trigger import Trigger
+from exop.engine.trigger import BatchTrigger
 from exop.errors import EngineError, FeedClosed
 from exop.model.items import Reference
 from exop.model.values.columns import stream_of
@@ -70,7 +70,7 @@ class Feed:
         self,
         port: str,
         columns: pa.Schema,
-        trigger: Trigger,
+        trigger: BatchTrigger,
         *,
         event_time: EventTime | None = None,
         capacity: int = 500_000,

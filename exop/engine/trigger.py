@@ -1,4 +1,4 @@
-"""`TriggerPolicy` and `Trigger`: when the next batch of a query on a `PullEngine` begins.
+"""`TriggerPolicy` and `BatchTrigger`: when the next batch of a query on a `PullEngine` begins.
 
 The engine polls the feeds, and the poll waits until a batch is due: at once if the stream has passed a boundary, such
 as the end of a minute, otherwise after an interval. An idle query costs nothing.
@@ -39,7 +39,7 @@ class TriggerPolicy:
         return before is None or after // self.boundary > before // self.boundary
 
 
-class Trigger:
+class BatchTrigger:
     """The long poll that all feeds of a query share.
 
     An engine polls the feeds one after the other. The feed that it polls first (the leader) waits for rows of all

@@ -9,7 +9,7 @@ import pytest
 from exop.engine.event_time import EventTime
 from exop.engine.feed import ROW, Feed, Part, completed
 from exop.engine.progress import InputPosition
-from exop.engine.trigger import Trigger, TriggerPolicy
+from exop.engine.trigger import BatchTrigger, TriggerPolicy
 from exop.errors import EngineError, FeedClosed
 from exop.model.items import Reference
 
@@ -23,7 +23,7 @@ def rows(*times: int) -> pa.RecordBatch:
 
 def feed_with(policy: TriggerPolicy | None = None, **options) -> Feed:
     """A feed of these columns whose polls never wait."""
-    trigger = Trigger(policy or TriggerPolicy())
+    trigger = BatchTrigger(policy or TriggerPolicy())
     trigger.release()
     return Feed("rows", COLUMNS, trigger, **options)
 
@@ -250,7 +250,7 @@ def test_the_end_moves_event_time_as_far_as_it_may(close_windows, last):
 
 def test_moving_the_watermark_asks_for_another_poll():
     """Windows close in the batch after: the poll behind a boundary returns at once."""
-    trigger = Trigger(TriggerPolicy(boundary=60))
+    trigger = BatchTrigger(TriggerPolicy(boundary=60))
     feed = Feed("rows", COLUMNS, trigger, event_time=EventTime("time"))
     feed.punctuate(59)
     assert feed.latest(0, None, 1000) == 1

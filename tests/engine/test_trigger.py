@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from exop.engine.trigger import Trigger, TriggerPolicy
+from exop.engine.trigger import BatchTrigger, TriggerPolicy
 
 
 @dataclass
@@ -26,10 +26,10 @@ class Clock:
         return self.now
 
 
-def trigger_with(policy: TriggerPolicy, *feeds: Rows, clock: Clock | None = None) -> tuple[Trigger, Clock]:
+def trigger_with(policy: TriggerPolicy, *feeds: Rows, clock: Clock | None = None) -> tuple[BatchTrigger, Clock]:
     """A trigger whose lock advances the clock instead of waiting."""
     clock = clock or Clock()
-    trigger = Trigger(policy, clock=clock)
+    trigger = BatchTrigger(policy, clock=clock)
     trigger.feeds.extend(feeds)
 
     def wait(timeout: float) -> bool:
@@ -41,7 +41,7 @@ def trigger_with(policy: TriggerPolicy, *feeds: Rows, clock: Clock | None = None
     return trigger, clock
 
 
-def polled(trigger: Trigger, feed: Rows, timeout: float = 10.0) -> None:
+def polled(trigger: BatchTrigger, feed: Rows, timeout: float = 10.0) -> None:
     """Poll as a feed does."""
     with trigger.lock:
         trigger.wait(feed, timeout)

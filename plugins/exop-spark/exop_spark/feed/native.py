@@ -17,7 +17,7 @@ from exop import Tie
 from exop.engine.event_time import EventTime
 from exop.engine.feed import Feed
 from exop.engine.progress import BEGINNING, InputPosition
-from exop.engine.trigger import Trigger
+from exop.engine.trigger import BatchTrigger
 from exop.safe_repr import error_text
 
 from ..errors import SparkError
@@ -50,7 +50,7 @@ class NativeFeed(Feed):
         self,
         port: str,
         columns: pa.Schema,
-        trigger: Trigger,
+        trigger: BatchTrigger,
         *,
         tie: Tie,
         event_time: EventTime | None = None,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from exop.engine.feed import Feed, Part
-from exop.engine.trigger import Trigger, TriggerPolicy
+from exop.engine.trigger import BatchTrigger, TriggerPolicy
 
 from ..errors import QueryFailed, SparkError, StateRefused
 from ..execution.run import FOLDER, Run
@@ -88,7 +88,7 @@ def copy_of_live(source: Folder, place: Folder) -> int | None:
 
 def _attempt(plan: Plan, master: str, place: Any) -> None:
     """Let the query of *plan* compute one micro-batch without rows, with its checkpoint in *place*."""
-    trigger = Trigger(TriggerPolicy())
+    trigger = BatchTrigger(TriggerPolicy())
     feeds = {port: _EmptyFeed(port, one.columns, trigger, event_time=one.time) for port, one in plan.inputs.items()}
     trial = Run(plan, lease(master))
     try:
