@@ -1,6 +1,6 @@
 """`spark:aggregate`: a keyed aggregate over windows, on Spark.
 
-Its specification is written out by hand: the platform learns of it without importing pyarrow or pyspark.
+Its specification is written by hand, so that the platform need not import pyarrow or pyspark to list it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from exop.engine.aggregate import aggregate_ports, aggregate_restores, aggregati
 from exop.model.slets.ports import PortSpec, PortType
 from exop.model.slets.spec import Setting, SletSpec
 
-from ..settings import DEFAULT_MASTER
+from .sql import QUERY_SETTINGS
 
 _DECLARED: Final = {"columns": str, "values": dict[str, str]}
 _PORT: Final = "rows"
@@ -51,14 +51,7 @@ def _specification() -> SletSpec:
         Setting("time", str, ""),
         Setting("window", float, 0.0),
         Setting("slide", float, 0.0),
-        Setting("trigger", float, 0.0),
-        Setting("max_rows", int, 200_000),
-        Setting("capacity", int, 500_000),
-        Setting("master", str, DEFAULT_MASTER),
-        Setting("checkpoints", str, ""),
-        Setting("key_groups", int, 0),
-        Setting("warm_up", int, 3),
-        Setting("close_windows", bool, True),
+        *QUERY_SETTINGS,
     ]
     arriving = PortType(form="columns", punctuation=True, end=True)
     return SletSpec(

@@ -17,9 +17,23 @@ from exop.model.slets.ports import PortSpec, PortType
 from exop.model.slets.slet import spec_of
 from exop.model.slets.spec import Setting, SletSpec
 
+from ..settings import DEFAULT_MASTER
+
 if TYPE_CHECKING:
     from .slet import SparkSlet
 
+#: The settings of every query, as `SparkSlet` declares them.
+QUERY_SETTINGS: Final = (
+    Setting("trigger", float, 0.0),
+    Setting("enough", int, 50_000),
+    Setting("max_rows", int, 200_000),
+    Setting("capacity", int, 500_000),
+    Setting("close_windows", bool, True),
+    Setting("master", str, DEFAULT_MASTER),
+    Setting("warm_up", int, 3),
+    Setting("checkpoints", str, ""),
+    Setting("key_groups", int, 0),
+)
 _PORT: Final = "rows"
 #: A text for the only input, `rows`, or one for each input by its name.
 _Texts = str | dict[str, str]
@@ -97,17 +111,12 @@ def _specification() -> SletSpec:
         *(Setting(name, kind, required=True) for name, kind in text.items()),
         Setting("event_time", _Texts, ""),
         Setting("watermark", str, "0 seconds"),
-        Setting("trigger", float, 0.0),
-        Setting("boundary", float, 0.0),
-        Setting("max_rows", int, 200_000),
         Setting("mode", str, "append"),
-        Setting("master", str, "local[*]"),
-        Setting("checkpoints", str, ""),
-        Setting("key_groups", int, 0),
-        Setting("warm_up", int, 3),
+        Setting("boundary", float, 0.0),
+        Setting("native", bool, True),
         Setting("stage", str, ""),
         Setting("dry_run", bool, True),
-        Setting("close_windows", bool, True),
+        *QUERY_SETTINGS,
     ]
     arriving = PortType(form="columns", punctuation=True, end=True)
     return SletSpec(
@@ -137,7 +146,7 @@ def _inherits(before: Any, after: Any) -> str | None:
     columns, new = (_by_input("columns", one.settings["columns"]) for one in (before, after))
     if [port for port, _ in columns] != [port for port, _ in new] and not len(columns) == len(new) == 1:
         return "it has other inputs"
-    other = [name for name in ("event_time", "mode") if before.settings[name] != after.settings[name]]
+    other = [name for name in ("event_time", "mode", "native") if before.settings[name] != after.settings[name]]
     return f"its {other[0]} is another one" if other else None
 
 

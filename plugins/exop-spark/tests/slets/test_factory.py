@@ -10,6 +10,8 @@ import pytest
 from exop_spark import EventTime, Input, Punctuate, query
 from exop_spark.execution.frames import timestamp
 from exop_spark.samples import ROWS, made_up
+from exop_spark.slets.aggregates import aggregate
+from exop_spark.slets.sql import sql
 
 from exop import Application, Slet
 from exop.engine.columns import schema_of, time_of
@@ -105,6 +107,21 @@ def test_the_sql_slet_has_an_input_for_each_table():
         app.add("next", "spark:sql", **{**settings, "columns": {"tolls": "vid int, time int"}}, tolls=left)
     typed = Node("cli", spec.of("spark"), {**settings, "columns": '{cars = "vid int"}'}, {})
     assert [port.name for port in typed.slet.inputs] == ["cars"]
+
+
+def test_the_slets_of_topologies_have_all_settings_of_a_query():
+    """With the same defaults; an aggregate sets its mode and its times itself, and always reads from the platform."""
+    own = {
+        name: one.default for name, one in spec_of(query("q", "…", inputs={"r": COLUMNS}, out=COLUMNS)).settings.items()
+    }
+    del own["query"]
+    declared = {name: one.default for name, one in sql.settings.items()}
+    assert {name: declared[name] for name in own} == own
+    computed = {name: one.default for name, one in aggregate.settings.items()}
+    left_out = {"watermark", "mode", "boundary", "native", "stage", "dry_run"}
+    assert {name: computed[name] for name in own.keys() - left_out} == {
+        name: own[name] for name in own.keys() - left_out
+    }
 
 
 @pytest.mark.parametrize(
