@@ -216,7 +216,7 @@ def test_a_punctuation_moves_event_time_by_a_marker():
 def test_floating_point_times_follow_at_once(complete, following):
     """The watermark of the engine never passes a time that may still come, and reaches the next one that may."""
     columns = pa.schema([("time", pa.float64())])
-    trigger = Trigger(TriggerPolicy())
+    trigger = BatchTrigger(TriggerPolicy())
     trigger.release()
     feed = Feed("rows", columns, trigger, event_time=EventTime("time"))
     feed.punctuate(complete)
