@@ -55,6 +55,8 @@ class Link:
         if taken := sorted(OWN & given.keys()):
             cure = "leave it out of `client`: the settings of the slet, and the checkpoint, take its place"
             raise self.error(ClientRefused, f"the setting {', '.join(taken)} of the client belongs to exop-kafka", cure)
+        if not self._facts["brokers"].strip():
+            raise self.error(ClientRefused, "`brokers` is empty", "give some addresses, HOST:PORT,HOST:PORT")
         calls = {"error_cb": self._failed, "stats_cb": self._seen, "logger": _log}
         fixed = {"bootstrap.servers": self._facts["brokers"], "statistics.interval.ms": 1000}
         return {**fixed, "log_level": 2, "reconnect.backoff.max.ms": 2000, **own, **given, **calls}
@@ -148,4 +150,4 @@ class Link:
 
 def _words(problem: BaseException) -> str:
     failure = problem.args[0] if problem.args else None
-    return failure.str() if isinstance(failure, Failure) else str(problem)
+    return (failure.str() if isinstance(failure, Failure) else str(problem)).strip()

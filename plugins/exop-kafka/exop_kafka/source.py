@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import field
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
 
 from exop import Batch, Memento, Slet
+from exop.errors import SettingError
+from exop.model.slets.ports import PortType
+from exop.model.slets.slet import spec_of
+from exop.model.slets.spec import SletSpec
+
+#: The largest batch that the client returns.
+MOST: Final = 1_000_000
 
 
 class Record(NamedTuple):
@@ -60,6 +67,16 @@ class ReadKafka(Slet, name="read"):
     prefetch: int = 16_384
     client: dict[str, str] = field(default_factory=dict)
     reopens: ClassVar[bool] = True
+
+    @classmethod
+    def specialised(cls, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
+        """Check the settings that the client would refuse only while it reads."""
+        lot, partitions = settings["lot"], settings["partitions"]
+        if not 0 < lot <= MOST:
+            raise SettingError(place="", setting="lot", problem=f"it is {lot}, and must be from 1 to {MOST}")
+        if len({*partitions}) < len(partitions):
+            raise SettingError(place="", setting="partitions", problem=f"one of {partitions} is there twice")
+        return spec_of(cls)
 
     @classmethod
     def repeats(cls, settings: Mapping[str, Any]) -> bool:

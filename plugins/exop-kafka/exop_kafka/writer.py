@@ -122,13 +122,15 @@ class Writer:
             RecordRefused: JSON cannot hold the item.
         """
         kind = type(item)
-        if kind is bytes or kind is str:
-            return item if kind is bytes else item.encode()  # type: ignore[no-any-return]
+        if kind is bytes:
+            return item  # type: ignore[no-any-return]
         try:
+            if kind is str:
+                return item.encode()  # type: ignore[no-any-return]
             return msgspec.json.encode(item if kind in (dict, int, float, bool, list) else _row(item))
         except (TypeError, ValueError, msgspec.MsgspecError) as problem:
             cure = "send bytes, a text, or an item whose fields JSON can hold"
-            words = f"a {kind.__qualname__} cannot be written as JSON: {problem}"
+            words = f"a {kind.__qualname__} cannot be written{' as JSON' if kind is not str else ''}: {problem}"
             raise self.link.error(RecordRefused, words, cure) from None
 
     def key(self, key: Any) -> bytes | None:

@@ -11,7 +11,7 @@ from exop_kafka.errors import ClientRefused, RecordsGone, TopicMissing, TopicRef
 from exop_kafka.source import Offsets
 
 from exop import Application, Platform, slet
-from exop.errors import ExopError
+from exop.errors import ExopError, SettingError
 from exop.testing import open as opened
 
 
@@ -48,6 +48,20 @@ def test_a_setting_that_the_client_refuses(cluster, kind, client, why):
     """With the client's own reason."""
     with pytest.raises(ClientRefused, match=why), opened(kind, topic="single", brokers=cluster.brokers, client=client):
         pass
+
+
+@pytest.mark.parametrize(("setting", "value"), [("lot", 0), ("lot", 1_000_001), ("partitions", [0, 0])])
+def test_a_setting_that_cannot_be_is_refused(setting, value):
+    """When the node is added, not while records arrive."""
+    with pytest.raises(SettingError) as caught:
+        Application("wrong").add("orders", ReadKafka, topic="single", brokers="localhost:9092", **{setting: value})
+    assert caught.value.setting == setting
+
+
+def test_no_brokers_are_an_error_and_not_waited_for():
+    """Otherwise the slet would wait without end."""
+    with pytest.raises(ClientRefused, match="`brokers` is empty"):
+        opened(WriteKafka, topic="single", brokers=" ").__enter__()
 
 
 def test_a_deployment_names_the_node(cluster):

@@ -67,13 +67,14 @@ def test_a_record_that_is_too_large_is_refused_at_its_item(cluster):
     assert cluster.records("single", 1) == [[(None, b"before"), (None, b"behind")]]
 
 
-def test_an_item_that_json_cannot_hold_is_refused(cluster):
+@pytest.mark.parametrize("item", [object(), "\ud800"])
+def test_an_item_that_no_record_can_hold_is_refused(cluster, item):
     """The error says what can be sent."""
     with (
         opened(WriteKafka, topic="single", brokers=cluster.brokers) as sink,
         pytest.raises(RecordRefused, match="send bytes, a text"),
     ):
-        sink.item(object())
+        sink.item(item)
 
 
 def test_a_checkpoint_fails_while_the_brokers_are_away(cluster):
