@@ -56,6 +56,7 @@ states the remedy. Errors are sent to other platforms as the class name and the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from textwrap import indent
@@ -111,7 +112,8 @@ class UnknownName(MeshError):
         known = sorted(str(name) for name in self.facts.get("known", ()))
         message = f"{self.facts['place']} has no {self.facts['kind']} {self.facts['name']!r}"
         plugin = str(self.facts["name"]).partition(":")[0]
-        if self.facts["kind"] == "slet" and plugin in _PLUGINS and not any(name.startswith(plugin) for name in known):
+        offered = self.facts["kind"] in ("slet", "kind")
+        if offered and plugin in _PLUGINS and not any(name.startswith(plugin) for name in known):
             return f"{message}; run `pip install exop-{plugin}`"
         return f"{message}; {suggest(self.facts['name'], known, self.facts['kind'])}"
 
@@ -235,9 +237,15 @@ class NotCommitted(CheckpointError):
 
 
 class PluginError(ExopError):
-    """A plugin could not be loaded: `plugin`, `problem`."""
+    """A plugin, or a file with an application, could not be loaded: `plugin`, `problem`, `what`."""
 
-    template = "the plugin {plugin!r} could not be loaded: {problem}"
+    template = "the {what} {plugin!r} could not be loaded: {problem}"
+    defaults: ClassVar[Mapping[str, Any]] = {"what": "plugin"}
+
+    def compose(self) -> str:
+        """Add the command that installs the plugin whose module is missing."""
+        absent = re.search(rf"No module named 'exop_({'|'.join(_PLUGINS)})\b", str(self.facts["problem"]))
+        return super().compose() + (f"; run `pip install exop-{absent[1]}`" if absent else "")
 
 
 class BundleError(ExopError):

@@ -122,6 +122,8 @@ def test_suggestions():
     assert suggest("x", [], "node") == "there is no node here"
     missing = UnknownName(place="a", kind="slet", name="duckdb:sql", known=["stock:show"])
     assert str(missing) == "a has no slet 'duckdb:sql'; run `pip install exop-duckdb`"
+    absent = UnknownName(place="a", kind="kind", name="kafka", known=["queue"])
+    assert str(absent) == "a has no kind 'kafka'; run `pip install exop-kafka`"
     assert "did you mean 'duckdb:sql'" in str(
         UnknownName(place="a", kind="slet", name="duckdb:sq", known=["duckdb:sql"])
     )

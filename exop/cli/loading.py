@@ -173,7 +173,7 @@ def _imported(path: Path) -> ModuleType:
         raise
     except RAISED as problem:
         del sys.modules[name]
-        raise PluginError(plugin=path.name, problem=error_text(problem)) from problem
+        raise PluginError(what="file", plugin=path.name, problem=error_text(problem)) from problem
     return module
 
 

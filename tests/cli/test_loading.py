@@ -104,12 +104,15 @@ def test_builder_of_a_plugin(counting):
         ("nothing.py", "-> Application"),
         ("bad_hook", "not today"),
         ("broken", "the plugin 'broken' could not be loaded: ModuleNotFoundError"),
+        ("needs.py", "the file 'needs.py' could not be loaded: ModuleNotFoundError: No module named 'exop_spark.none'"),
+        ("needs.py", "; run `pip install exop-spark`"),
     ],
 )
 def test_no_application(app, said, counting):
     """The error about an APP that is none has the cure."""
     Path("notes.txt").write_text("")
     Path("nothing.py").write_text("x = 1")
+    Path("needs.py").write_text("import exop_spark.none\n")
     Path("empty").mkdir()
     Path("bad_hook").mkdir()
     Path("broken").mkdir()

@@ -35,6 +35,7 @@ OPTIONAL: Final = {
     "cryptography": "pip install 'exop[tls]'",
     "zeroconf": "pip install 'exop[discovery]'",
     "exop-duckdb": "pip install exop-duckdb",
+    "exop-kafka": "pip install exop-kafka",
     "exop-spark": "pip install exop-spark",
 }
 

@@ -395,8 +395,8 @@ def _check_ports(mesh: Mesh, node: Node, kinds: Mapping[str, type[KindLike]]) ->
                 f"app.add({node.name!r}, …, {spec.name}=channel)"
             )
         kind = mesh.channels[to := node.ports[spec.name]].kind
-        entered = kind in kinds and kinds[kind].entered
-        if not mesh.producers(to) and kind not in ENTERED and not entered:
+        entered = kind in ENTERED or kind not in kinds or kinds[kind].entered  # an unknown kind is refused as such
+        if not mesh.producers(to) and not entered:
             raise MeshError(
                 f"{node.name}.{spec.name} reads the channel {to!r}, into which nothing is pushed: give it as an "
                 f"output, app.add(…, out={to}); of a running mesh in the same change, `exop rewire {mesh.name}.NODE "
