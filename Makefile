@@ -39,6 +39,7 @@ test-all: test   ## all of that, then long campaigns: any changes in any order, 
 	EXOP_NAMESPACES=1 $(BIN)/python -m pytest -rs tests/hosts/test_namespaces.py
 	EXOP_CLUSTER=1 $(BIN)/python -m pytest -rs plugins/exop-spark/tests/cluster plugins/exop-spark/tests/storage/test_moving.py
 	EXOP_ISOLATED=1 $(BIN)/python -m pytest tests/engine/test_isolated.py
+	$(BIN)/python -m bench spark_kills --runs 5 --check
 	$(BIN)/python -m bench moves --check
 	$(BIN)/python -m bench moves --processes --runs 20 --check
 	@mkdir -p $(RECORDS)
