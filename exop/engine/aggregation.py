@@ -76,9 +76,6 @@ class Aggregation:
             SettingError: a setting is invalid.
         """
         columns, keys, time = schema_of(settings["columns"]), tuple(settings["keys"]), settings["time"]
-        folded = [name.lower() for name in columns.names]
-        twice = next((name for name in columns.names if folded.count(name.lower()) > 1), "")
-        _check(not twice, "columns", f"{twice!r} is there twice, or differs from another name by its case only")
         marked = next((name for name in columns.names if ":" in name), "")
         _check(not marked, "columns", f"{marked!r} has a colon, which the names of the state have")
         for setting, names in (("keys", keys), ("time", (time,) if time else ())):

@@ -28,9 +28,14 @@ def schema_of(text: str, setting: str = "columns") -> pa.Schema:
     """Read `"time int, speed double not null"`, Spark's way to write columns.
 
     Raises:
-        SettingError: a part is no column.
+        SettingError: a part is no column, or two have one name; the case of letters does not count, as in SQL.
     """
-    return pa.schema([_field(part, setting) for part in text.split(",")])
+    found = pa.schema([_field(part, setting) for part in text.split(",")])
+    folded = [name.lower() for name in found.names]
+    if twice := [name for name in found.names if folded.count(name.lower()) > 1]:
+        problem = f"{twice[0]!r} is there twice, or differs from another name by its case only"
+        raise SettingError(place="", setting=setting, problem=problem)
+    return found
 
 
 def time_of(text: str) -> EventTime | None:

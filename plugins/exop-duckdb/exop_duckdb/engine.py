@@ -15,13 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from exop.engine import Engine
+from exop.engine.event_time import MICROSECONDS
 from exop.errors import QueryError, SettingError
 from exop.model.values.columns import stream_of
 
 from .queries import WINDOW, declared, parsed, position
 
-#: The units of an event time, per second.
-UNITS: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+#: The units of an event time, in nanoseconds.
+UNITS: Final = {"ns": 1, **{unit: 1_000 * length for unit, length in MICROSECONDS.items()}}
 #: The seconds from 1970 to the year 9999, where the calendars of most engines end.
 _YEARS: Final = 253_402_300_799
 #: The types whose values Arrow changes, and what keeps the rows of a snapshot from being inserted again.
@@ -305,9 +306,9 @@ class DuckDb(Engine):
         """Return the expression for the event time of a row in whole microseconds, rounded down."""
         column, unit = self._times[port]
         if self._whole(port):
-            ticks, parts = max(1, 1_000_000 // UNITS[unit]), max(1, UNITS[unit] // 1_000_000)
-            return _down(f"CAST({quoted(column)} AS BIGINT)", parts) + f" * {ticks}"
-        return f"CAST(floor({quoted(column)} * (1000000.0 / {UNITS[unit]})) AS BIGINT)"
+            number = f"CAST({quoted(column)} AS BIGINT)"
+            return _down(number, 1_000) if unit == "ns" else f"{number} * {UNITS[unit] // 1_000}"
+        return f"CAST(floor({quoted(column)} * {UNITS[unit] / 1_000!r}) AS BIGINT)"
 
     def _end(self, port: str) -> str:
         """Return the expression for the end of the window of a row, in microseconds."""
@@ -317,7 +318,8 @@ class DuckDb(Engine):
         """Return the expression for the time at which a row is complete, in the unit of the stream."""
         column, unit = self._times[port]
         if self._seconds:  # the same number as that of the window, so that both always agree
-            return f"({self._end(port)} * ({UNITS[unit]} / 1000000.0))"
+            end = f"CAST({self._end(port)} AS DOUBLE)"
+            return f"({end} * 1000)" if unit == "ns" else f"({end} / {UNITS[unit] // 1_000})"
         return f"CAST({quoted(column)} AS DOUBLE)"
 
     def _whole(self, port: str) -> bool:
@@ -333,7 +335,7 @@ class DuckDb(Engine):
         """Refuse rows with a time that no calendar has: they would make every later answer fail."""
         column, unit = self._times[port]
         times = pc.abs(batch.column(column).cast(pa.float64(), safe=False))
-        if pc.all(pc.less_equal(times, float(_YEARS * UNITS[unit]))).as_py() is False:
+        if pc.all(pc.less_equal(times, _YEARS * 1e9 / UNITS[unit])).as_py() is False:
             problem = f"the column {column!r} has a time that is no number, or too far away; is its unit {unit!r}?"
             raise QueryError(problem=problem)
 

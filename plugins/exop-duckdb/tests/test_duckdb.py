@@ -179,13 +179,14 @@ def test_what_exceeds_the_memory_is_not_written_to_the_disk(tmp_path, monkeypatc
         ("bigint", "ns", [-1, 9_999_999_999, 10_000_000_000, 1_700_000_009_999_999_999]),
         ("bigint", "us", [-1, 9_999_999, 10_000_000, 1_700_000_009_999_999]),
         ("double", "s", [-1e-9, 9.9999999, 10.0, 1_700_000_009.9999998]),
+        ("double", "minute", [-1e-9, 9.9999999 / 60, 10 / 60, 1_700_000_009 / 60]),
     ],
 )
 def test_a_row_is_in_the_window_that_its_punctuation_closes(column, unit, times):
     """Also in the last moment before the end, in which rounding would put it into the next window."""
     query = """SELECT unix_seconds(window.end) AS until, count(*) AS n FROM rows GROUP BY window(event, '10 seconds')"""
     settings = {"columns": f"time {column}", "event_time": f"time {unit}", "out_columns": "until bigint, n bigint"}
-    ticks = {"ns": 10**9, "us": 10**6, "s": 1}[unit]
+    ticks = {"ns": 10**9, "us": 10**6, "s": 1, "minute": 1 / 60}[unit]
     given = [pa.RecordBatch.from_pydict({"time": times}), *(Punctuation(end * ticks) for end in (0, 10, 20))]
     found = rows(feed(DuckDbSql, given, query=query, dialect="spark", **settings))
     assert [one["until"] for one in found if isinstance(one, dict)] == [0, 10, 20, 1_700_000_010]
