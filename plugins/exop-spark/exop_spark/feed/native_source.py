@@ -207,12 +207,11 @@ def _from_json(values: list[bytes], schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _as_columns(payload: Any, schema: pa.Schema) -> pa.RecordBatch:
-    """Make columns of a stored batch: columns by name, or items with fields."""
-    if not isinstance(payload, list):
-        return pa.RecordBatch.from_arrays([payload.column(one.name).cast(one.type) for one in schema], schema=schema)
-    from exop.runtime.dataflow.batches import as_row
+    """Return a stored batch with the columns of *schema*; a value that does not fit is refused, as by the platform."""
+    from exop.model.slets.ports import PortType
+    from exop.runtime.dataflow.batches import to_columns
 
-    return pa.RecordBatch.from_pylist([as_row(item) for item in payload], schema=schema)
+    return to_columns(payload, PortType(pa.RecordBatch, "columns", schema)).select(schema.names)
 
 
 def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -10,6 +10,7 @@ from exop_spark.feed.native_source import Marker, NativeReader, Slice, read_log,
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from exop import Punctuation
+from exop.errors import WiringError
 from exop.runtime.log.disk import DiskLog
 
 PLAIN = pa.schema([("key", pa.int64()), ("text", pa.string())])
@@ -38,6 +39,16 @@ def test_exactly_the_range_is_read(log, first, after):
     """It may begin and end inside of a batch that was appended."""
     found = [row for batch in read_log(ticket(log, first, after), PLAIN) for row in batch.to_pylist()]
     assert found == [{"key": number, "text": "abcdef"[number]} for number in range(first, after)]
+
+
+@pytest.mark.parametrize("item", [[{"key": 1.5}], pa.record_batch({"key": [1.5], "text": ["a"]})])
+def test_a_value_that_does_not_fit_is_refused_as_by_the_platform(tmp_path, item):
+    """It is not cut."""
+    log = DiskLog(tmp_path)
+    log.append(item)
+    log.close()
+    with pytest.raises(WiringError, match=r"do not match the columns of the port: .*1\.5"):
+        [*read_log(ticket(tmp_path, 0, 1), PLAIN)]
 
 
 def test_a_log_that_is_too_short_is_an_error(log):
@@ -107,7 +118,9 @@ def test_a_record_is_one_row_however_it_is_written(topic):
     assert found == [{"key": 1, "text": None}, {"key": 2, "text": "a\nb"}, {"key": 3, "text": None}]
 
 
-@pytest.mark.parametrize("value", [b"", b" ", b"[]", b"7", b"{", b'{"key":1}{"key":2}', b'{"key":"a"}', b"\xff"])
+@pytest.mark.parametrize(
+    "value", [b"", b" ", b"[]", b"7", b"{", b'{"key":1}{"key":2}', b'{"key":"a"}', b'{"key":1.5}', b"\xff"]
+)
 def test_a_value_that_is_not_one_object_is_found(topic, value):
     """The error has topic, partition and offset: no row is lost, or doubled."""
     ticket = topic([b'{"key":1}', value, b'{"key":2}'])
