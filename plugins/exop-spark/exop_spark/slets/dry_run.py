@@ -23,6 +23,8 @@ from ..storage.carried import COMMITS, renamed, without_later
 from ..storage.folders import Folder, copy_folder, remove_folder
 
 if TYPE_CHECKING:
+    from exop import Tie
+
     from .slet import SparkSlet
 
 #: Longest wait for the micro-batch, in seconds.
@@ -44,15 +46,13 @@ def dry_run(predecessor: SparkSlet, successor: SparkSlet) -> str:
     run = predecessor.engine
     if not isinstance(run, Run) or run.directory is None or not run.active:
         return "not tried on a copy: the old query does not run"
-    if any(isinstance(feed, NativeFeed) for feed in predecessor.feeds.values()):
-        return "not tried on a copy: its tasks read an input themselves, whose offsets are those of the channel"
     begin = time.monotonic()
     place = run._engine.checkpoint(run.plan.checkpoints)
     try:
         batch = copy_of_live(run.directory, place / FOLDER)
         if batch is None:
             return "not tried on a copy: no micro-batch has been committed yet"
-        _attempt(replace(successor.plan(), stage="", checkpoints=""), successor.master, place)
+        _attempt(replace(successor.plan(), stage="", checkpoints=""), successor.master, place, predecessor.tie)
     except QueryFailed as error:
         raise StateRefused(batch=batch, condition=error.condition, detail=error.detail.rstrip(".")) from error
     finally:
@@ -86,10 +86,18 @@ def copy_of_live(source: Folder, place: Folder) -> int | None:
     raise SparkError(f"the checkpoint {source} changes faster than it can be copied")
 
 
-def _attempt(plan: Plan, master: str, place: Any) -> None:
-    """Let the query of *plan* compute one micro-batch without rows, with its checkpoint in *place*."""
+def _attempt(plan: Plan, master: str, place: Any, tie: Tie) -> None:
+    """Let the query of *plan* compute one micro-batch without rows, with its checkpoint in *place*.
+
+    It reads by itself the channels that the slet of *tie* does, as far as its offsets are concerned.
+    """
     trigger = BatchTrigger(TriggerPolicy())
-    feeds = {port: _EmptyFeed(port, one.columns, trigger, event_time=one.time) for port, one in plan.inputs.items()}
+    feeds = {
+        port: _EmptyNativeFeed(port, one.columns, trigger, event_time=one.time, tie=tie)
+        if port in tie.native
+        else _EmptyFeed(port, one.columns, trigger, event_time=one.time)
+        for port, one in plan.inputs.items()
+    }
     trial = Run(plan, lease(master))
     try:
         trial.compile(plan.query, feeds)
@@ -115,18 +123,18 @@ class _EmptyFeed(Feed):
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        self._first: int | None = None
+        self._first: Any = None
         self.committed = threading.Event()
 
-    def latest(self, start: int, limit: int | None, timeout: float) -> int:
+    def latest(self, start: Any, limit: int | None, timeout: float) -> Any:
         """Return the next offset once; from then on nothing comes until the query is stopped."""
         if self._first is None:
             self._first = start
-        elif start > self._first:
+        elif start != self._first:
             self.committed.set()
             with self._lock:
                 self._lock.wait_for(lambda: self.retired, timeout)
-        return self._first + 1
+        return self._after(self._first)
 
     def parts(self, start: int, end: int) -> list[Part]:
         """Return one part."""
@@ -139,5 +147,15 @@ class _EmptyFeed(Feed):
             pass
         return sink.getvalue()
 
-    def commit(self, offset: int) -> None:
+    def commit(self, offset: Any) -> None:
         """Nothing is kept."""
+
+    def _after(self, offset: Any) -> Any:
+        return offset + 1
+
+
+class _EmptyNativeFeed(_EmptyFeed, NativeFeed):
+    """The same for a channel that Spark reads by itself: an offset that differs, with the same rows before it."""
+
+    def _after(self, offset: Any) -> Any:
+        return {**offset, "trial": True}

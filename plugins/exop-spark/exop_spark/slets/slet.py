@@ -227,12 +227,15 @@ def tried(predecessor: Any, successor: SparkSlet) -> str:
     """Return what the plan of a change says about the state of a running slet that a new one is to go on with.
 
     Raises:
-        QueryError: Spark cannot go on with it.
+        EngineError: Spark cannot go on with it.
     """
     from .dry_run import dry_run
 
-    if predecessor.tie.native:
-        return "not tried on a copy, since Spark reads its input by itself"
+    if lost := predecessor.tie.native.keys() - successor.ports.keys():
+        raise SparkError(
+            f"Spark reads {_listed(sorted(lost))} of {predecessor._name} by itself, and the new query has "
+            f"no such input: the offsets in the state are others; replace it with lose_state=True"
+        )
     return dry_run(predecessor, successor) if successor.dry_run else "not tried on a copy, since dry_run is off"
 
 

@@ -1,12 +1,18 @@
 """Rows that do not pass through the platform: Spark's tasks read a partitioned log, and stage what they compute."""
 
+import threading
 from collections.abc import Iterator
-from typing import Annotated
+from dataclasses import field
+from typing import Annotated, Any
 
 import pyarrow as pa
+import pytest
 from exop_spark import EventTime, Input, Receipt, query
 
-from exop import Application, Platform, Punctuation, slet
+from exop import Application, Memento, Platform, Punctuation, hookimpl, slet
+from exop.errors import MementoError
+from exop.hooks import Plugins
+from tests.rig import eventually
 
 ROWS = pa.schema([("time", pa.int64()), ("key", pa.int64())])
 OUT = pa.schema([("until", pa.int64()), ("key", pa.int64()), ("n", pa.int64())])
@@ -52,3 +58,86 @@ def test_windows_over_a_log_that_spark_reads_leave_as_receipts(spark, tmp_path):
     assert {(row["until"], row["key"]) for row in found} == {(until, key) for until in (10, 20) for key in range(7)}
     assert len(found) == 14
     assert all(one.path.startswith(stage) for one in receipts)
+
+
+class World:
+    """The number of windows that the source sends, until it is over."""
+
+    limit = 0
+    over = False
+
+
+@slet
+def windows() -> Iterator[Rows | Punctuation | None]:
+    """Windows of 70 rows, each followed by a punctuation."""
+    window = 0
+    while not (World.over and window == World.limit):
+        if window < World.limit:
+            times, keys = [10 * window + n // 7 for n in range(70)], [n % 7 for n in range(70)]
+            yield pa.RecordBatch.from_pydict({"time": times, "key": keys}, schema=ROWS)
+            yield Punctuation(10 * window + 9)
+            window += 1
+        else:
+            threading.Event().wait(0.002)
+            yield None
+
+
+@slet
+def passes(rows: Rows) -> Rows:
+    """Pass columns on, without Spark."""
+    return rows
+
+
+class Noted(Memento):
+    """The rows that have come."""
+
+    found: list[tuple[int, ...]] = field(default_factory=list)
+
+
+@slet(effects=False)
+def note(item: dict[str, int], noted: Noted) -> None:
+    """Note a row."""
+    noted.found.append(tuple(item.values()))
+
+
+grouped = query("grouped", COUNTS, inputs={"rows": Input(ROWS, EventTime("time"))}, out=OUT, key_groups=2, warm_up=0)
+copies = query("copies", "SELECT * FROM rows", inputs={"rows": ROWS}, out=ROWS, trigger=3600.0, warm_up=0)
+
+
+class Offered:
+    """The slets that a platform with a state directory must know."""
+
+    @hookimpl
+    def register_slets(self) -> list[Any]:
+        """Offer them."""
+        return [windows, passes, note, grouped, copies]
+
+
+def test_queries_that_read_a_log_themselves_are_replaced_while_it_grows(spark, tmp_path):
+    """One with state by another one, at its offsets; one by a slet that gets what has not been read, and the rest."""
+    World.limit, World.over = 2, False
+    app, plugins = Application("growing"), Plugins()
+    app.durable(every=0.2)
+    plugins.register("native", Offered())
+    log = app.channel("log", "partitioned_log", by="key", partitions=2, path=str(tmp_path / "log"))
+    app.add("windows", windows, out=log)
+    app.add("note", note, item=app.add("counts", grouped, rows=log))
+    app.add("look", note, item=app.add("copies", copies, rows=log))
+    with Platform(state=tmp_path / "state", control=False, plugins=plugins) as platform:
+        mesh = platform.apply(app.build())
+        parts = platform.deployment("growing").components
+        eventually(lambda: len(parts["note"].state.found) == 14)
+        other = COUNTS.replace("count(*)", "CAST(avg(key) AS BIGINT)")
+        with pytest.raises(MementoError, match="STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE"):
+            platform.plan(mesh.configure("counts", query=other))
+        plan = platform.plan(mesh.replace("copies", passes).configure("counts", trigger=0.01))
+        assert "grouped is taken over by grouped (tried on a copy as of micro-batch" in str(plan)
+        plan.apply(timeout=60)
+        World.limit, World.over = 4, True
+        assert platform.wait("growing", 60)
+        parts = platform.deployment("growing").components
+        assert not parts["counts"].metrics.tallies["rows"].received
+        assert parts["copies"].metrics.tallies["rows"].received == 280
+        counted, passed = (sorted(parts[name].state.found) for name in ("note", "look"))
+    assert counted == [(until, key, 10) for until in (10, 20, 30, 40) for key in range(7)]
+    assert passed == [(time, key) for time in range(40) for key in range(7)]
