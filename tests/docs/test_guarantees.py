@@ -52,6 +52,10 @@ PROOFS = {
     "`stock:read_lines`": [STOCK_KILLS, SOURCES],
     "`stock:read_csv`": [STOCK_KILLS, "stock/test_sources.py::test_reading_rows"],
     "`stock:read_log`": [STOCK_KILLS, "stock/test_sources.py::test_what_is_not_kept_any_more_is_an_error"],
+    "`stock:read_parquet`": [
+        STOCK_KILLS,
+        "stock/test_files.py::test_each_file_is_emitted_once_in_the_order_of_the_names",
+    ],
     "`kafka:read`": [
         KAFKA_KILLS,
         KAFKA + "test_source.py::test_it_continues_at_every_cut",

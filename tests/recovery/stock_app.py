@@ -31,6 +31,8 @@ def application(folder: Path) -> Application:
     for name, source in (("text", "stock:read_lines"), ("follow", "stock:read_log")):
         read = app.add(name, source, path=folder / ("in.csv" if name == "text" else "in-log"))
         app.add(f"write-{name}", "stock:write_lines", item=read, path=folder / name)
+    files = app.add("files", "stock:read_parquet", path=folder / "in-files", columns="n bigint")
+    app.add("write-files", "stock:write_lines", item=files, path=folder / "files")
     both = app.channel("both", kind="log", path=folder / "both-log", segment=2**16)
     app.add("numbers", "stock:count_up", to=SIZE, out=both)
     app.add("again", "stock:read_csv", path=folder / "in.csv", out=both)
@@ -62,6 +64,7 @@ def found(folder: Path) -> dict[str, list[Any]]:
         "text": [line.split(",")[0] for line in (folder / "text").read_text().splitlines()[1:]],
         "joined": [line.split("'most': ")[1][:-1] for line in (folder / "joined").read_text().splitlines()],
         "follow": (folder / "follow").read_text().splitlines(),
+        "files": [line.split(": ")[1][:-1] for line in (folder / "files").read_text().splitlines()],
         "log": [row["n"] for row in rows_of(folder / "log")],
         "one of both": [str(row) for row in both if isinstance(row, int)],
         "other of both": [row["n"] for row in both if isinstance(row, dict)],

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from bench.kills import Run, killed_at_random
 from exop.runtime.log.disk import DiskLog
@@ -28,6 +30,10 @@ def run(tmp_path):
     log = DiskLog(tmp_path / "in-log")
     log.append(list(range(SIZE)))
     log.close()
+    (tmp_path / "in-files").mkdir()
+    for begin in range(0, SIZE, 500):
+        rows = pa.table({"n": range(begin, begin + 500)})
+        parquet.write_table(rows, tmp_path / "in-files" / f"{begin:04d}.parquet")
     return Run(tmp_path, module="tests.recovery.stock_app")
 
 

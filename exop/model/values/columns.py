@@ -7,6 +7,7 @@ import struct
 import sys
 import threading
 from datetime import date
+from pathlib import Path
 from typing import Any, Final
 
 from exop.errors import NotStorable
@@ -40,6 +41,18 @@ def read_file(uri: str) -> Any:
 
     system, path = fs.FileSystem.from_uri(uri)
     return parquet.read_table(path, filesystem=system)
+
+
+def rows_of_file(path: Path, declared: Any) -> int:
+    """Return the number of rows of a Parquet file; raise `ValueError` if its columns are not the declared ones."""
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(path) as file:
+        found = file.schema_arrow
+        if found.names != declared.names or found.types != declared.types:
+            named = (", ".join(f"{one.name} {one.type}" for one in schema) for schema in (found, declared))
+            raise ValueError("{} has the columns {}, not {}".format(path, *named))
+        return int(file.metadata.num_rows)
 
 
 def write(value: Any) -> tuple[str, list[Any]] | None:
