@@ -28,7 +28,7 @@ from exop.model.meshes.nodes import ConditionalUpdate
 from exop.model.slets.ports import PortType
 from exop.runtime.channels.base import Channel, channel_settings
 from exop.runtime.component import Component
-from exop.runtime.dataflow.batches import cut, to_items, weight
+from exop.runtime.dataflow.batches import are_references, cut, opened, to_items, weight
 from exop.runtime.dataflow.entry import Entry, Push, Unwind
 from exop.safe_repr import RAISED, error_text
 
@@ -188,6 +188,8 @@ class Trigger:
 
     def _opened(self, batch: Any) -> tuple[Any, list[Any]]:
         """Return the batch to send, and its rows in the form in which the condition reads them."""
+        if are_references(batch):
+            batch = opened(batch) if self._carried.form == "columns" else to_items(batch, self._carried.item)
         if isinstance(batch, list):
             return batch, batch
         if self._carried.form != "columns":

@@ -109,6 +109,29 @@ def test_a_channel_that_looks_into_its_items_gets_the_rows(tmp_path, kind, setti
             app.add("names", names, file=channel)
 
 
+@pytest.mark.parametrize("kind", [columns, items], ids=["columns", "items"])
+def test_a_pending_change_reads_the_rows_on_which_its_condition_depends(tmp_path, kind, seen):
+    """It takes effect in the middle of a file."""
+
+    @slet
+    def shifted(row: dict[str, int], *, by: int = 0) -> dict[str, int]:
+        return {"key": row["key"] + by}
+
+    @slet
+    def shifted_columns(rows: Rows, *, by: int = 0) -> Rows:
+        return pa.record_batch({"key": [key + by for key in rows.column("key").to_pylist()]}, schema=ROWS)
+
+    app = Application("a")
+    files = app.add("source", source_of([written(tmp_path, 1, 2, 3), written(tmp_path, 4)]))
+    both = {items: (shifted, "row"), columns: (shifted_columns, "rows")}
+    slet_of, port = both[kind]
+    app.add("see", items, row=app.add("shifted", slet_of, **{port: files}))
+    with Platform() as platform:
+        platform.apply(app.build().configure("shifted", by=10, when=f"{port}.key == 3"))
+        platform.wait("a")
+    assert seen["items"] == [1, 2, 13, 14]
+
+
 def test_a_file_that_is_missing_suspends_the_slet_until_it_is_back(tmp_path, seen):
     """The error names the file; nothing is lost."""
     app = Application("a")
