@@ -132,8 +132,10 @@ class NativeFeed(Feed):
             SparkError: the channel has failed.
         """
         with self._lock:
-            if self._at is None and start:
+            if start and self._at is None:
                 self._plan(start)
+            elif start and start["mark"] > self._marked:  # those of an earlier life, or of the predecessor
+                self._marked, self._moment = start["mark"], start["moment"]
             self._trigger.wait(self, timeout)
             if self._failure is not None:
                 raise self._failure

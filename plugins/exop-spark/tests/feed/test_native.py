@@ -163,6 +163,17 @@ def test_a_restarted_query_does_the_batch_again_to_the_same_end(feeds, channel):
     assert feed.latest(again, None, 0) == {"at": {"0": 9, "1": 9}, "mark": 3, "moment": 50}
 
 
+def test_the_marks_of_a_restarted_query_follow_those_in_its_checkpoint(feeds, channel):
+    """Spark has committed the last batch, and does not plan it again; a mark with a known number would make no row."""
+    parts = {"0": 4, "1": 2}
+    channel.write(4, 2)
+    feed = seen(feeds(timed=True, begin=InputPosition(0, 0, None, parts)), channel)
+    feed.resume(InputPosition(0, 0, None, parts))
+    feed.punctuate(70)
+    assert step(feed, {"at": parts, "mark": 3, "moment": 50}) == {"at": parts, "mark": 4, "moment": 71}
+    assert feed.markers == 4
+
+
 def test_a_successor_waits_until_it_knows_where_its_predecessor_ended(feeds, channel, tie):
     """It is open before, and reads nothing."""
     tie.committed = type(tie.committed)()
