@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from exop.engine.event_time import EventTime
-from exop.errors import SettingError
+from exop.errors import QueryError, SettingError
 
 _KINDS: Final = {
     "boolean": pa.bool_(),
@@ -52,6 +53,18 @@ def time_of(text: str) -> EventTime | None:
     except ValueError as problem:
         problem_text = f"{text!r} is not `column unit` ({problem})"
         raise SettingError(place="", setting="event_time", problem=problem_text) from None
+
+
+def check_times(batch: pa.RecordBatch, column: str, most: float, unit: str, port: str = "") -> None:
+    """Refuse a batch with a time that no calendar has: an engine would fail at it, and at it again after a restart.
+
+    Raises:
+        QueryError: a time is NaN, or further than *most* from 0.
+    """
+    times = pc.abs(batch.column(column).cast(pa.float64(), safe=False))
+    if pc.all(pc.less_equal(times, float(most))).as_py() is False:
+        problem = f"the column {column!r} has a time that is no number, or too far away; is its unit {unit!r}?"
+        raise QueryError(port=port, problem=problem)
 
 
 def _field(part: str, setting: str) -> pa.Field:

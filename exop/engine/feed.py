@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from exop.engine.columns import check_times
 from exop.engine.event_time import EventTime
 from exop.engine.progress import BEGINNING, InputPosition
 from exop.engine.trigger import BatchTrigger
@@ -104,13 +105,15 @@ class Feed:
 
         Raises:
             FeedClosed: the query has stopped, or stops during the wait.
-            EngineError: the batch has other columns, or the query has failed.
+            EngineError: the batch has other columns, or a time that no calendar has; or the query has failed.
         """
         if not isinstance(batch, list) and (
             batch.schema.names != self._columns.names or batch.schema.types != self._columns.types
         ):
             wanted, found = _described(self._columns), _described(batch.schema)
             raise EngineError(f"port {self.port!r} takes {wanted}; what came has {found}")
+        if (time := self.event_time) is not None and not isinstance(batch, list):
+            check_times(batch, time.column, time.never(), time.unit, self.port)
         with self._lock:
             while self._end - self._committed >= self.capacity and not self._retired and not give_up():
                 self._lock.wait(_POLL)

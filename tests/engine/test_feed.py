@@ -10,7 +10,7 @@ from exop.engine.event_time import EventTime
 from exop.engine.feed import ROW, Feed, Part, completed
 from exop.engine.progress import InputPosition
 from exop.engine.trigger import BatchTrigger, TriggerPolicy
-from exop.errors import EngineError, FeedClosed
+from exop.errors import EngineError, FeedClosed, QueryError
 from exop.model.items import Reference
 
 COLUMNS = pa.schema([pa.field("time", pa.int32(), nullable=False), pa.field("value", pa.int32())])
@@ -47,6 +47,17 @@ def test_rows_are_read_by_offset_in_the_order_they_came():
     assert feed.latest(0, None, 0) == 4
     assert [row["time"] for row in read(feed, 1, 4)] == [11, 12, 13]
     assert [row[ROW] for row in read(feed, 1, 4)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("time", [float("nan"), float("inf"), -1e300, 10.0**12])
+def test_a_time_that_no_calendar_has_is_refused_before_the_engine_sees_it(time):
+    """The engine would fail at it, and at it again after a restart; times that are missing are dropped."""
+    columns = pa.schema([pa.field("time", pa.float64())])
+    feed = Feed("rows", columns, BatchTrigger(TriggerPolicy()), event_time=EventTime("time"))
+    with pytest.raises(QueryError, match="rows: the column 'time' has a time that is no number, or too far away"):
+        give(feed, pa.record_batch([pa.array([1.0, time])], schema=columns))
+    give(feed, pa.record_batch([pa.array([1.0, None])], schema=columns))
+    assert feed.pending == 2
 
 
 def test_a_poll_offers_no_more_than_the_limit():

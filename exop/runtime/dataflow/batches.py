@@ -47,8 +47,8 @@ def to_items(batch: Any, item: Any = None) -> list[Any]:
 def to_columns(items: Any, port: PortType) -> Any:
     """Make a record batch of items (dataclasses, named tuples or dictionaries).
 
-    A record batch is returned unchanged if it has the columns of the port. Columns of other types are converted, if no
-    value is changed by that; further columns remain.
+    A record batch is returned unchanged if it has the columns of the port. Otherwise these are chosen by their names,
+    and converted to their types if no value is changed by that.
 
     Raises:
         WiringError: the items have no fields, or do not match the declared schema; or the rows of references cannot be
@@ -146,7 +146,7 @@ def _rows(batch: Any, item: Any) -> list[Any]:
 
 
 def _converted(batch: Any, schema: Any) -> Any:
-    """Return a record batch with at least the columns of *schema*, in any order."""
+    """Return the columns of *schema* of a record batch."""
     import pyarrow as pa
 
     for name, kind in zip(schema.names, schema.types, strict=True):
@@ -160,7 +160,7 @@ def _converted(batch: Any, schema: Any) -> Any:
             except pa.ArrowException as problem:
                 was = batch.column(place).type
                 raise WiringError(f"{_MISMATCH}: the column {name!r} is {was}, not {kind}: {problem}") from problem
-    return batch
+    return batch if batch.schema.names == schema.names else batch.select(schema.names)
 
 
 def _batch(items: list[Any], port: PortType) -> Any:
