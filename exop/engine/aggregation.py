@@ -45,6 +45,11 @@ class Accumulator(NamedTuple):
         """The name of the column."""
         return f"{self.kind}:{self.column}"
 
+    @property
+    def merge(self) -> str:
+        """The function that merges two accumulators of a group."""
+        return "sum" if self.kind == "n" else self.kind
+
 
 @dataclass(frozen=True)
 class Aggregation:

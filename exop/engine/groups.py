@@ -13,7 +13,6 @@ from exop.engine.engine import Engine
 
 #: The number of rows up to which partial results are only collected.
 _FEW: Final = 100_000
-_MERGE: Final = {"n": "sum", "sum": "sum", "min": "min", "max": "max"}
 _ROW: Final = {"n": "count", "sum": "sum", "min": "min", "max": "max"}
 _FRESH: Final = "fresh:"
 #: All bits of a 64-bit integer but its sign.
@@ -108,7 +107,7 @@ class Groups(Engine):
 
     def _merged(self, parts: list[pa.Table], *, fresh: bool = False) -> pa.Table:
         """Merge partial results; *fresh* adds a column that tells the groups that are in the last part."""
-        of, wanted = self._of, [(one.name, _MERGE[one.kind]) for one in self._of.accumulators]
+        of, wanted = self._of, [(one.name, one.merge) for one in self._of.accumulators]
         names = of.state.names
         if fresh:
             marks = [pa.array(np.full(one.num_rows, one is parts[-1])) for one in parts]

@@ -13,7 +13,6 @@ from .engine import connected, quoted, reported, transaction
 
 #: The number of rows up to which partial results are only collected.
 _FEW: Final = 100_000
-_MERGE: Final = {"n": "sum", "sum": "sum", "min": "min", "max": "max"}
 
 
 class DuckDbGroups(Engine):
@@ -27,7 +26,7 @@ class DuckDbGroups(Engine):
         self._base = connected(memory, threads)
         self._complete, self._late, self._most = FIRST, 0, _FEW
         keys = [quoted(WINDOW), *map(quoted, aggregation.keys)]
-        merged = [f"{_MERGE[one.kind]}({quoted(one.name)})" for one in aggregation.accumulators]
+        merged = [f"{one.merge}({quoted(one.name)})" for one in aggregation.accumulators]
         self._merge = f"SELECT {', '.join([*keys, *map(_typed, merged, aggregation.accumulators)])} FROM groups"
         values = [_typed(_accumulated(one), one) for one in aggregation.accumulators]
         number, source = self._number()

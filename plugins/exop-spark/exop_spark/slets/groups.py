@@ -43,7 +43,6 @@ _NOTE: Final = "_note"
 _ADDED: Final = frozenset({ROW, _NOTE, "_p", "_step", "_n", "_ended"})
 #: The `engine` of a memento as long as Spark's own checkpoint has the state.
 _OWN: Final = "spark"
-MERGE: Final = {"n": "sum", "sum": "sum", "min": "min", "max": "max"}
 
 
 class GroupsFeed(Feed):
@@ -332,7 +331,7 @@ def _accumulated(one: Accumulator, n: int) -> str:
     value = _quoted(one.column)
     if one.kind == "n":
         value = "1L" if one.name == ROWS else f"IF({value} IS NULL, 0L, 1L)"
-    return f"{MERGE[one.kind]}(IF({_NOTE} IS NULL OR _p.number IS NULL, CAST({value} AS {_sql(one.type)}), _p.a{n}))"
+    return f"{one.merge}(IF({_NOTE} IS NULL OR _p.number IS NULL, CAST({value} AS {_sql(one.type)}), _p.a{n}))"
 
 
 def read_groups(run: Run, batch: int, of: Aggregation) -> pa.Table:
