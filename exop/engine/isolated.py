@@ -178,14 +178,20 @@ class IsolatedEngine(Engine):
         self._connection, theirs = Pipe()
         lifeline, self._lifeline = os.pipe()
         program = f"from exop.engine.worker import main; main({theirs.fileno()}, {lifeline})"
-        with theirs:
+        try:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", program],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(), lifeline),
                 start_new_session=True,
             )
-        os.close(lifeline)
+        except BaseException:
+            self._connection.close()
+            os.close(self._lifeline)
+            raise
+        finally:
+            theirs.close()
+            os.close(lifeline)
         self._starts, self._reason, self._over = self._starts + 1, "", 0.0
         try:
             self._connection.send_bytes(self._first)

@@ -134,6 +134,32 @@ def test_a_result_that_cannot_be_sent_is_an_error_and_its_input_is_not_counted()
         assert numbers(slet.rows(["b"])) == [2]
 
 
+def test_a_process_that_cannot_be_started_leaves_no_file_open(monkeypatch: pytest.MonkeyPatch):
+    """The next call tries again, perhaps when the system has resources again."""
+    opened, closed, pipe, close = list[int](), list[int](), os.pipe, os.close
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise BlockingIOError("Resource temporarily unavailable")
+
+    def noted() -> tuple[int, int]:
+        opened.extend(ends := pipe())
+        return ends
+
+    def noted_too(descriptor: int) -> None:
+        closed.append(descriptor)
+        close(descriptor)
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    monkeypatch.setattr(os, "pipe", noted)
+    monkeypatch.setattr(os, "close", noted_too)
+    engine = isolated.IsolatedEngine(Numbered, {"query": "all"}, 0)
+    with pytest.raises(BlockingIOError):
+        engine.compile("all")
+    assert engine._connection.closed
+    assert {*opened} <= {*closed}
+    engine.close()
+
+
 def test_a_process_ends_with_its_platform():
     """Also if the engine never returns, since the system kills it."""
     program = """
