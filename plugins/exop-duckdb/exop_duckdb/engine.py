@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from exop.engine import Engine
+from exop.engine.columns import check_times
 from exop.engine.event_time import MICROSECONDS
 from exop.errors import QueryError, SettingError
 from exop.model.values.columns import stream_of
@@ -205,7 +205,8 @@ class DuckDb(Engine):
             return self._answer()
 
     def _store(self, port: str, batch: pa.RecordBatch) -> None:
-        self._check_times(port, batch)
+        column, unit = self._times[port]
+        check_times(batch, column, _YEARS * 1e9 / UNITS[unit], unit)
         names = ", ".join(map(quoted, schema_of(self._inputs[port], "columns").names))
         with self._arriving[port].holding(batch), reported(self._query), transaction(self._base):
             rows = (
@@ -330,14 +331,6 @@ class DuckDb(Engine):
     def _length(self) -> int:
         """The length of a window in microseconds."""
         return round(self._seconds * 1_000_000)
-
-    def _check_times(self, port: str, batch: pa.RecordBatch) -> None:
-        """Refuse rows with a time that no calendar has: they would make every later answer fail."""
-        column, unit = self._times[port]
-        times = pc.abs(batch.column(column).cast(pa.float64(), safe=False))
-        if pc.all(pc.less_equal(times, _YEARS * 1e9 / UNITS[unit])).as_py() is False:
-            problem = f"the column {column!r} has a time that is no number, or too far away; is its unit {unit!r}?"
-            raise QueryError(problem=problem)
 
     def _bound(self, port: str) -> str:
         """Return the time up to which rows are complete; with windows, whose end is not part of them, the next time."""
