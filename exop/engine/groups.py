@@ -52,11 +52,10 @@ class Groups(Engine):
 
     def advance(self, time: float) -> list[pa.RecordBatch]:
         """Return the results of the windows that are complete, and drop them."""
-        if self._of.window:
-            self._collect()
-        self._complete = self._of.complete(time)
-        if not self._of.window:
+        complete, self._complete = self._complete, self._of.complete(time)
+        if not self._of.window or self._complete == complete:
             return []
+        self._collect()
         ended = np.asarray(self._groups.column(WINDOW)) <= self._complete
         done, self._groups = self._groups.filter(pa.array(ended)), self._groups.filter(pa.array(~ended))
         return self._of.results(done)

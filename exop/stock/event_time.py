@@ -45,6 +45,9 @@ class Watermark(Slet, Generic[T], name="watermark"):
         delay: The maximum difference between the time of an item and the latest time so far, in the unit of `time`.
         idle: The seconds for which a point where streams meet waits for the next punctuation of this stream; `None` for
             no limit.
+        step: Emit a punctuation only when the time passes a multiple of this, in the unit of `time`; 0: whenever it
+            increases. With the length of the windows downstream, an engine is called once for each window. `idle` has to
+            be longer than such a step takes.
     """
 
     time: str
@@ -52,13 +55,16 @@ class Watermark(Slet, Generic[T], name="watermark"):
     late: OutputPort[T]
     delay: float = 0.0
     idle: float | None = None
+    step: float = 0.0
 
     @classmethod
     def specialised(cls, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
         """Return a specification whose ports carry columns if the input carries columns."""
-        delay, idle = settings["delay"], settings["idle"]
-        if not 0 <= delay < math.inf:
-            raise SettingError(place="", setting="delay", problem=f"it is {delay:g}, and must be finite, and 0 or more")
+        idle = settings["idle"]
+        for name in ("delay", "step"):
+            if not 0 <= (value := settings[name]) < math.inf:
+                problem = f"it is {value:g}, and must be finite, and 0 or more"
+                raise SettingError(place="", setting=name, problem=problem)
         if idle is not None and not 0 < idle < math.inf:
             problem = f"it is {idle:g}, and must be finite, and more than 0; leave it out to wait without end"
             raise SettingError(place="", setting="idle", problem=problem)
@@ -89,10 +95,11 @@ class Watermark(Slet, Generic[T], name="watermark"):
         if time < followed.floor:
             self.late.push(item)
             return ()
-        if (floor := time - _delay(self.delay, time)) <= followed.floor:
+        before, floor = followed.floor, time - _whole(self.delay, time)
+        if floor <= before:
             return (item,)
         followed.floor = floor
-        return item, Punctuation.before(floor, self.idle)
+        return (item, Punctuation.before(floor, self.idle)) if self._due(before, floor) else (item,)
 
     def _batch(self, batch: Any) -> Iterable[Any | Punctuation]:
         """Process one record batch; the same rows are late as if the rows arrived one by one."""
@@ -108,7 +115,7 @@ class Watermark(Slet, Generic[T], name="watermark"):
         if not len(times):
             return ()
         times = times.astype(np.float64 if times.dtype.kind == "f" else np.int64)
-        floors = times - _delay(self.delay, times[0].item())
+        floors = times - _whole(self.delay, times[0].item())
         floors = np.maximum.accumulate(np.concatenate(([max(before, floors.min().item())], floors)))
         late, floor = times < floors[:-1], floors[-1].item()
         if late.any():
@@ -116,12 +123,20 @@ class Watermark(Slet, Generic[T], name="watermark"):
             batch = batch.filter(~late)
         self.followed.floor = floor
         left = (batch,) if batch.num_rows else ()
-        return left if floor <= before else (*left, Punctuation.before(floor, self.idle))
+        due = floor > before and self._due(before, floor)
+        return (*left, Punctuation.before(floor, self.idle)) if due else left
+
+    def _due(self, before: float, floor: float) -> bool:
+        """Whether a punctuation is due when the time increases from *before* to *floor*."""
+        if not self.step or before == -math.inf:
+            return True
+        step = _whole(self.step, floor)
+        return floor // step > before // step
 
 
-def _delay(delay: float, time: float) -> float:
-    """Return a whole delay as an integer if the times are integers, so that the difference is exact."""
-    return int(delay) if isinstance(time, int) and not delay % 1 else delay
+def _whole(length: float, time: float) -> float:
+    """Return a whole length as an integer if the times are integers, so that results are exact."""
+    return int(length) if isinstance(time, int) and not length % 1 else length
 
 
 class Kept(Memento):

@@ -33,6 +33,18 @@ def test_a_watermark_says_after_each_item_how_old_the_next_ones_may_be():
     assert feed(Watermark, timed(5), time="t", idle=3)[1].idle == 3
 
 
+@pytest.mark.parametrize("start", [0, 1_700_006_400 * 10**9])
+def test_with_a_step_a_punctuation_leaves_when_a_multiple_is_passed(start):
+    """The first one leaves at once, further ones complete a multiple of the step; what is late does not change."""
+    times = [start + time for time in (13, 19, 21, 20, 16, 29, 55)]
+    marks = {start + time: Punctuation.before(start + time - 1) for time in (13, 21, 55)}
+    left = feed(Watermark, timed(*times), time="t", delay=1, step=10)
+    kept = [time for time in times if time != start + 16]
+    assert left == [one for time in kept for one in ({"t": time}, marks.get(time)) if one is not None]
+    batches = [pa.record_batch({"t": [time]}) for time in times]
+    assert one_by_one(feed(Watermark, batches, time="t", delay=1, step=10)) == left
+
+
 def test_what_is_older_than_a_watermark_has_said_leaves_by_late():
     """The boundary itself is in time. Late items leave by a port of their own, and are counted."""
     seen, late = [], []
@@ -135,7 +147,8 @@ def test_a_watermark_refuses_a_batch_without_times(times):
 
 
 @pytest.mark.parametrize(
-    ("settings", "named"), [({"delay": -1}, "delay"), ({"delay": float("nan")}, "delay"), ({"idle": 0}, "idle")]
+    ("settings", "named"),
+    [({"delay": -1}, "delay"), ({"delay": float("nan")}, "delay"), ({"idle": 0}, "idle"), ({"step": -1}, "step")],
 )
 def test_a_delay_that_cannot_be_is_refused_where_it_is_written(settings, named):
     """Below 0 every item would make the next one late. It is the same when the slet is configured."""

@@ -60,7 +60,7 @@ class DuckDbGroups(Engine):
     def advance(self, time: float) -> list[pa.RecordBatch]:
         """Return the results of the windows that are complete, and drop them."""
         complete, results = self._of.complete(time), []
-        if self._of.window:
+        if self._of.window and complete != self._complete:
             ended = f"WHERE {quoted(WINDOW)} <= {complete}"
             with reported(), transaction(self._base):
                 results = self._of.results(self._read(f"{self._merge} {ended} GROUP BY ALL"))
