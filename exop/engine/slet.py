@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from abc import abstractmethod
@@ -19,6 +20,10 @@ from exop.safe_repr import error_text
 
 #: Seconds from one interrupt of a call to the next.
 _AGAIN: Final = 1.0
+#: The number of batches after which their mean size is examined, and the smallest one that is not worth a warning.
+_SAMPLE: Final = 1000
+_SMALL: Final = 10
+_log: Final = logging.getLogger("exop.engine")
 
 
 class EngineSlet(Slet):
@@ -61,7 +66,7 @@ class EngineSlet(Slet):
 
     def __enter__(self) -> Self:
         self._turn, self._began, self._due, self._interrupted = threading.Lock(), 0.0, inf, False
-        self._changed, self._calls, self._busy, self._rows = False, 0, 0.0, 0
+        self._changed, self._calls, self._busy, self._rows, self._batches = False, 0, 0.0, 0, 0
         self._ports = tuple(getattr(self, "inputs", ())) or tuple(port.name for port in spec_of(type(self)).inputs)
         engine = self._opened()
         try:
@@ -119,6 +124,14 @@ class EngineSlet(Slet):
             return iter(self._reached(port, payload))
         results = self._called(port, lambda: self.engine.push(port, payload))
         self._rows += len(payload) if isinstance(payload, list) else payload.num_rows
+        self._batches += 1
+        if self._batches == _SAMPLE and self._rows < _SMALL * _SAMPLE:
+            _log.warning(
+                "the engine was called %d times for %d rows, which is slow: connect the input by a queue, which gathers"
+                " rows (`out=app.channel(NAME, 'queue')`), and let `stock:watermark` emit fewer punctuations (`step`)",
+                self._batches,
+                self._rows,
+            )
         return iter(results)
 
     def flush(self) -> None:

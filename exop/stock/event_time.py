@@ -46,8 +46,8 @@ class Watermark(Slet, Generic[T], name="watermark"):
         idle: The seconds for which a point where streams meet waits for the next punctuation of this stream; `None` for
             no limit.
         step: Emit a punctuation only when the time passes a multiple of this, in the unit of `time`; 0: whenever it
-            increases. With the length of the windows downstream, an engine is called once for each window. `idle` has to
-            be longer than such a step takes.
+            increases. With the length of the windows downstream, an engine is called once for each window. `idle` has
+            to be longer than such a step takes.
     """
 
     time: str

@@ -211,6 +211,17 @@ def test_metrics_count_calls_and_rows():
     assert (found["engine_calls"], found["engine_rows"]) == (1, 2)
 
 
+@pytest.mark.parametrize(("rows", "warnings"), [(1, 1), (9, 1), (10, 0)])
+def test_many_small_batches_are_told(rows, warnings, caplog):
+    """Whoever connects an engine without a queue hears it once, with the cure."""
+    with open_slet(Two, query="q") as slet:
+        for _ in range(2000):
+            slet.left(list(range(rows)))
+    told = [one.getMessage() for one in caplog.records if one.name == "exop.engine"]
+    assert len(told) == warnings
+    assert all(f"1000 times for {rows * 1000} rows" in one and "app.channel(NAME, 'queue')" in one for one in told)
+
+
 @slet
 def numbers(counted: Counted) -> Iterator[int | None]:
     """Emit the numbers below a limit, and pause until it is over."""
