@@ -39,12 +39,16 @@ class Stream:
         self.arrivals: list[float] = []
         self.counts: dict[tuple[int, int], int] = {}
 
-    def gap(self, action: Callable[[], object], at_least: float) -> tuple[float, float]:
-        """Return the longest gap at the sink while something is done, and how long it took, in ms."""
+    def gap(self, action: Callable[[], object], after: float) -> tuple[float, float]:
+        """Return the longest gap at the sink during an action and for a while after it, and how long it took, in ms.
+
+        The gap that contains the end of the action is measured as a whole.
+        """
         begin = time.perf_counter()
         action()
         took = time.perf_counter() - begin
-        self.over.wait(max(0.0, at_least - took))
+        self.over.wait(after)
+        _await(lambda: bool(self.arrivals) and self.arrivals[-1] > begin + took)
         end = time.perf_counter()
         there = [one for one in [*self.arrivals] if begin <= one <= end]
         before = max((one for one in [*self.arrivals] if one < begin), default=begin)
@@ -55,7 +59,7 @@ def measure(
     *,
     swaps: Annotated[int, "how many swaps"] = 20,
     rate: Annotated[int, "rows a second"] = 5_000,
-    around: Annotated[float, "the least seconds that the sink is watched for a swap, and as long without one"] = 3.0,
+    around: Annotated[float, "the seconds that the sink is watched after a swap, and as long without one"] = 1.0,
 ) -> Iterator[Result]:
     """Swap a windowed count by another setting of itself, in turns with intervals without a swap (A/A)."""
     stream = Stream(rate)
@@ -64,14 +68,15 @@ def measure(
     with Platform() as platform:
         platform.apply(app.build(), timeout=PATIENCE)
         _await(lambda: len(stream.arrivals) > 3)
-        stream.gap(lambda: None, 2 * around)  # Java warms up
+        stream.gap(lambda: None, 6.0)  # Java warms up
         for turn in range(swaps):
             after = platform.mesh("swap").configure("query", max_rows=100_001 + turn)
             plan = platform.plan(after)
             with_one.append(stream.gap(lambda plan=plan: plan.apply(timeout=PATIENCE), around))  # type: ignore[misc]
-            without.append(stream.gap(lambda: None, max(around, with_one[-1][1] / 1e3)))
+            without.append(stream.gap(lambda: None, around + with_one[-1][1] / 1e3))
             print(f"{turn + 1} of {swaps} swaps: {with_one[-1][0]:.0f} ms", file=sys.stderr, flush=True)
-        batch = platform.deployment("swap").components["query"].own_figures()["batch_ms"]
+        figures = platform.deployment("swap").components["query"].own_figures()
+        batch = float(figures["busy_ms"]) / float(figures["batches"])
         stream.over.set()
         platform.wait("swap")
         sent = platform.deployment("swap").components["rows"].state
@@ -85,7 +90,8 @@ def measure(
         )
     took = [one for _, one in with_one]
     yield Result("spark_swap/apply/median", quantile(took, 0.5), "ms", samples=took)
-    yield Result("spark_swap/batch", float(batch), "ms")
+    yield Result("spark_swap/batch", batch, "ms")
+    yield Result("spark_swap/gap/batches", (quantile(gaps, 0.5) - quantile(alone, 0.5)) / batch, "batches")
     yield Result("spark_swap/wrong", abs(sent.batches * (rate // 50) - sum(stream.counts.values())), "items")
 
 

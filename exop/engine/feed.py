@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,9 @@ from exop.errors import EngineError, FeedClosed
 from exop.model.items import Reference
 from exop.model.values.columns import stream_of
 from exop.runtime.log.memory import MemoryLog
+
+if TYPE_CHECKING:
+    from exop.engine.following import Following
 
 #: The column with the number of the row; -1 denotes a marker, a row that only moves the watermark.
 ROW: Final = "_row"
@@ -65,7 +68,19 @@ class Feed:
     Attributes:
         schema: The columns of the port, all nullable, and the number of the row.
         rows: The number of appended rows.
+        following: While it is set, the batches and rows are those of a predecessor.
+        follower: The successor that computes the same batches.
     """
+
+    following: Following | None = None
+    follower: Following | None = None
+    _kept: int
+    _planned: int
+    _done: int
+    _committed: int
+    _urgent_until: int
+    _repeated: int
+    _complete: float | None
 
     def __init__(
         self,
@@ -85,17 +100,14 @@ class Feed:
         self._columns = pa.schema([field.with_nullable(True).remove_metadata() for field in columns])
         self.schema = self._columns.append(pa.field(ROW, pa.int64()))
         self._trigger, self._lock = trigger, trigger.lock
-        self._log = MemoryLog(begin.offset)
         self._markers: deque[int] = deque()
         self._markers_out = 0
         self._events: deque[_Event] = deque()
-        self._event = begin.event
-        self._planned = self._done = self._committed = self._urgent_until = self._repeated = begin.offset
-        self._complete, self._reached = begin.complete, begin
         self._by_input, self._on_commit = by_input, on_commit
         self._delivered: float | None = None
         self._over = self._ended = False
         self._retired: EngineError | None = None
+        self._begin(begin)
         trigger.feeds.append(self)
 
     # For the platform.
@@ -175,6 +187,25 @@ class Feed:
             self._retired = self._retired or error or FeedClosed(port=self.port)
             self._lock.notify_all()
 
+    def lead(self, follower: Following | None) -> None:
+        """Tell a successor the batches, and keep their rows until it has committed them; `None`: not any more."""
+        with self._lock:
+            self.follower, self._kept = follower, self._done
+            self._trim()
+
+    def release(self, offset: int) -> None:
+        """Drop the rows before *offset*, which the successor does not need any more either."""
+        with self._lock:
+            self._kept = offset
+            self._trim()
+
+    def go_on(self, position: InputPosition) -> None:
+        """Follow no longer: continue behind *position* with what is appended from now on."""
+        with self._lock:
+            self._begin(position)
+            self.resume(position)
+            self.following = None
+
     # For the engine.
 
     def latest(self, start: int, limit: int | None, timeout: float) -> int:
@@ -182,6 +213,9 @@ class Feed:
 
         A batch that was emitted, and not committed, ends where it ended before.
         """
+        following = self.following
+        if following is not None and (end := following.next(self.port, start, timeout)) is not None:
+            return end
         with self._lock:
             if start < self._repeated:
                 return self._repeated
@@ -189,6 +223,10 @@ class Feed:
             self._trigger.wait(self, timeout)
             end = self._end if limit is None else self._whole(start, min(self._end, start + limit))
             if self._retired or end <= start:
+                end = start
+            if self.follower is not None:
+                self.follower.plan(self, end)
+            if end == start:
                 return start
             # Windows close in the batch after the one that has moved the watermark, which may follow at once.
             if self.event_time is not None and (self.policy.boundary is None or start < self._urgent_until <= end):
@@ -223,9 +261,12 @@ class Feed:
 
     def commit(self, offset: int) -> None:
         """Drop the rows before *offset*, which the engine does not need any more."""
+        if self.following is not None:
+            self.following.leader(self.port).release(offset)
+            return
         with self._lock:
             self._committed = max(self._committed, offset)
-            self._log.trim(self._committed)
+            self._trim()
             self._lock.notify_all()
         self._on_commit()
 
@@ -312,6 +353,11 @@ class Feed:
         return {"rows": self._planned}
 
     @property
+    def done(self) -> int:
+        """The offset up to which the results are sent."""
+        return self._done
+
+    @property
     def lag(self) -> int:
         """The number of rows whose results are not sent."""
         return self._end - self._done
@@ -339,6 +385,8 @@ class Feed:
 
     def _log_of(self, start: int, end: int) -> list[Any]:
         """Return the parts of the log from *start* up to *end*; raise `EngineError` if it does not contain them."""
+        if self.following is not None:
+            return self.following.leader(self.port)._log_of(start, end)
         with self._lock:
             if start < self._log.start or end > self._end:
                 held = f"rows {self._log.start} to {self._end}"
@@ -346,6 +394,16 @@ class Feed:
             # A batch that was planned before a crash, and not emitted, is read without being planned again.
             self._planned = max(self._planned, end)
             return self._log.read(start, end)
+
+    def _begin(self, begin: InputPosition) -> None:
+        """Begin an empty log at a position."""
+        self._log = MemoryLog(begin.offset)
+        self._event = begin.event
+        self._planned = self._done = self._committed = self._urgent_until = self._repeated = begin.offset
+        self._complete, self._reached, self._kept = begin.complete, begin, begin.offset
+
+    def _trim(self) -> None:
+        self._log.trim(self._committed if self.follower is None else min(self._committed, self._kept))
 
     def _append(self, columns: list[pa.Array]) -> None:
         self._log.append(pa.RecordBatch.from_arrays(columns, schema=self.schema))

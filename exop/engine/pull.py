@@ -69,6 +69,14 @@ class PullEngine(ABC):
     def settle(self) -> None:
         """Return when all emitted batches are committed, and no batch follows from the rows in the feeds."""
 
+    def copy(self, predecessor: Self, directory: Path | None, batch: int) -> int | None:
+        """Copy the state of a predecessor that runs, as of a batch that it has committed: *batch*, or a later one.
+
+        Called between `compile` and `start`, which begins with the copy in *directory*, for slets that can follow
+        others (`PullSlet.can_follow`). Return the number of the batch; `None` if there is nothing to copy.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no copy()")
+
     def pack(self, batch: int) -> bytes:
         """Return the state of the engine, which is at rest, after this batch. For slets that set `packs`."""
         raise NotImplementedError(f"{type(self).__name__} has no pack()")

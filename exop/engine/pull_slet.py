@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from exop.engine.event_time import EventTime
 from exop.engine.feed import Feed, completed
+from exop.engine.following import Following, follow
 from exop.engine.progress import InputPosition, QueryProgress
 from exop.engine.pull import PullEngine, Punctuate
 from exop.engine.trigger import BatchTrigger, TriggerPolicy
@@ -55,6 +56,8 @@ class PullSlet(Slet):
         close_windows: At the end of the stream, close all windows, as if time went on.
         query: The query: a text, which a subclass may declare as a setting, or what the engine takes instead.
         times: The event times of the inputs that have one.
+        follower: The successor that catches up beside this slet, if there is one.
+        following: The batches that it computes only to catch up with its predecessor, as long as it does so.
         punctuation: The rule by which punctuations leave.
     """
 
@@ -86,9 +89,13 @@ class PullSlet(Slet):
         self._closing = self._halted = self._started = False
         self._failure: EngineError | None = None
         self.engine: PullEngine | None = None
+        self.follower: Following | None = None
+        self.following: Following | None = None
         try:
             if self.tie.inherits is None:
                 self._begin(QueryProgress.load(self.tie.committed.note))
+            elif isinstance(self.tie.inherits, PullSlet):
+                follow(self, self.tie.inherits)
         except BaseException:
             self.__exit__()
             raise
@@ -96,11 +103,10 @@ class PullSlet(Slet):
 
     def __exit__(self, *exc: object) -> None:
         self._closing = True
+        if self.following is not None:
+            self.following.end()
         if self.engine is not None:
-            for feed in self.feeds.values():
-                feed.retire()
-            self._trigger.release()
-            self.engine.close()
+            self._stop(self.engine)
 
     @classmethod
     def deep_check(cls, settings: Mapping[str, Any], inputs: Mapping[str, Any]) -> Callable[[], None]:
@@ -132,18 +138,36 @@ class PullSlet(Slet):
             EngineError: the engine has failed, or does not begin.
         """
         waited = 0.0
-        while self.engine is not None and not self._trigger.wait_polled(_POLL):
+        while self.engine is not None and self.following is None and not self._trigger.wait_polled(_POLL):
             self._check()
             waited += _POLL
             if waited > _START:
                 raise self._error(TimeoutError(f"it did not begin within {_START:.0f} s"))
 
+    def can_follow(self, predecessor: PullSlet) -> bool:
+        """Return whether this query can compute the batches of a predecessor beside it, to take over its state.
+
+        The engine has `copy`, and with the same batches, both queries come to the same watermarks.
+        """
+        return False
+
     def quiesce(self) -> None:
-        """Return when the results of all events are sent, as far as this is possible while more may arrive."""
-        if self.engine is not None:
+        """Return when the results of all events are sent, as far as this is possible while more may arrive.
+
+        If a successor has caught up, return when the batch in progress is sent: the next one is for the successor.
+        """
+        if self.follower is not None and self.follower.meet():
+            self._trigger.pause()
+            self._check()
+        elif self.engine is not None:
             self._settle()
             if self.punctuation.by == "input":
                 self._send_punctuation()
+
+    def proceed(self) -> None:
+        """Continue after `quiesce`: the change was cancelled."""
+        if self.engine is not None:
+            self._trigger.resume()
 
     def pack(self) -> bytes:
         """Return the progress and the engine's state."""
@@ -158,17 +182,8 @@ class PullSlet(Slet):
         Raises:
             EngineError: the engine cannot continue with this state.
         """
-        engine: PullEngine | bytes | None
-        if isinstance(predecessor, bytes):
-            noted, engine = decode(predecessor)
-            progress = QueryProgress.load(noted)
-        else:
-            progress, engine = predecessor._progress, predecessor.engine
-        if engine is None:
-            raise EngineError(f"{self._name}: the predecessor has never run")
-        progress = progress.handed_over([port.name for port in spec_of(type(self)).inputs])
-        self.tie.put_out(None, [], {}, progress.dump())
-        self._begin(progress, engine)
+        if self.following is None or not self.following.take_over():
+            self._begin_behind(predecessor)
         self.ready()
         # One batch is enough. Its output may wait until this slet is in place, so the query does not come to rest.
         feeds = self.feeds.values()
@@ -222,6 +237,20 @@ class PullSlet(Slet):
             on_commit=lambda: self.tie.forget(port, self._progress.begins(port).event),
         )
 
+    def _begin_behind(self, predecessor: PullSlet | bytes) -> None:
+        """Start the engine with a copy of the state of a predecessor that is at rest."""
+        engine: PullEngine | bytes | None
+        if isinstance(predecessor, bytes):
+            noted, engine = decode(predecessor)
+            progress = QueryProgress.load(noted)
+        else:
+            progress, engine = predecessor._progress, predecessor.engine
+        if engine is None:
+            raise EngineError(f"{self._name}: the predecessor has never run")
+        progress = progress.handed_over([port.name for port in spec_of(type(self)).inputs])
+        self.tie.put_out(None, [], {}, progress.dump())
+        self._begin(progress, engine)
+
     def _begin(self, progress: QueryProgress, predecessor: PullEngine | bytes | None = None) -> None:
         place = self.tie.directory
         if place is not None and (place / _ENDED).exists():
@@ -237,11 +266,30 @@ class PullSlet(Slet):
         with self._reported():
             engine.start(self._emit, place, predecessor, progress.batch)
         self._thread("watch", self._watch)
+        self._set_off()
+        if len(self._ended) == len(self.feeds) and not progress.over:
+            self._thread("drain", self._drain)
+
+    def continue_behind(self, progress: QueryProgress) -> None:
+        """Continue with an engine that has computed all before, and sent nothing."""
+        self.tie.put_out(None, [], {}, progress.dump())
+        self._progress = progress
+        for port, feed in self.feeds.items():
+            feed.go_on(progress.ends(port))
+            if progress.probes:
+                feed.probe()
+        self._set_off()
+
+    def _set_off(self) -> None:
         if self.punctuation.by == "input":
             self._thread("punctuations", self._send_punctuations)
         self._started = True
-        if len(self._ended) == len(self.feeds) and not progress.over:
-            self._thread("drain", self._drain)
+
+    def _stop(self, engine: PullEngine) -> None:
+        for feed in self.feeds.values():
+            feed.retire()
+        self._trigger.release()
+        engine.close()
 
     def _give(self, port: str, payload: Any) -> None:
         if isinstance(payload, Punctuation):
@@ -252,6 +300,8 @@ class PullSlet(Slet):
             self.feeds[port].push(payload)
 
     def _end(self, port: str) -> None:
+        if (follower := self.follower) is not None:
+            follower.give_up(f"the input {port!r} of its predecessor has ended")
         if port not in self._ended:  # otherwise it had ended before a crash, and the order is known
             self._ended.append(port)
             if self.tie.directory is not None:
@@ -299,7 +349,7 @@ class PullSlet(Slet):
         except Exception as error:  # noqa: BLE001 - whatever an engine raises has ended its query
             self._failure = found = self._error(error)
             found.__cause__ = error.__cause__ if found is error else error
-            if not (self._closing or self._halted):
+            if not (self._closing or self._halted or self.following):
                 self.out.fail(found)
         for feed in self.feeds.values():
             feed.retire(self._failure)  # later pushes raise the same error, and keep the item
@@ -320,6 +370,9 @@ class PullSlet(Slet):
 
     def _emit(self, batch: int, results: Iterable[Any], watermark: float | None = None) -> bool:
         """Send the results of a batch, unless they were sent before, and the punctuation that follows from it."""
+        if self.following is not None:
+            self.following.put_out(batch, watermark)
+            return False
         if batch <= self._progress.batch:
             return True
         leaving: list[Leaving] = [(self.out, one) for one in results]
@@ -328,7 +381,10 @@ class PullSlet(Slet):
                 for feed in self.feeds.values():
                     feed.put_out()
                 due, complete = self._due_punctuation(watermark)
-                return self._put(leaving + due, self._progress.after(batch, self._reached(), complete), batch)
+                sent = self._put(leaving + due, self._progress.after(batch, self._reached(), complete), batch)
+                if sent and (follower := self.follower) is not None:
+                    follower.note(batch, watermark)
+                return sent
         except Exception:
             raise
         except BaseException as halted:

@@ -44,6 +44,9 @@ class BatchTrigger:
 
     An engine polls the feeds one after the other. The feed that it polls first (the leader) waits for rows of all
     feeds; the others return at once.
+
+    Attributes:
+        leader: That feed.
     """
 
     def __init__(self, policy: TriggerPolicy, clock: Callable[[], float] = time.monotonic) -> None:
@@ -51,10 +54,11 @@ class BatchTrigger:
         self.lock = threading.Condition()
         self.feeds: list[Feed] = []
         self._clock = clock
-        self._leader: Feed | None = None
+        self.leader: Feed | None = None
         self._last_start = float("-inf")
         self._poll_again = False
         self._released = 0
+        self._paused = self._polls = False
         self._polled = threading.Event()
 
     def poll_again(self) -> None:
@@ -75,6 +79,18 @@ class BatchTrigger:
         with self.lock:
             self._released -= 1
 
+    def pause(self) -> None:
+        """Let no batch begin; return when the batch in progress is committed, and the engine polls for the next one."""
+        with self.lock:
+            self._paused = True
+            self.lock.wait_for(lambda: self._polls or any(feed.retired for feed in self.feeds))
+
+    def resume(self) -> None:
+        """Let batches begin again."""
+        with self.lock:
+            self._paused = False
+            self.lock.notify_all()
+
     def wait_polled(self, timeout: float) -> bool:
         """Wait until the engine has polled for the first time: from then on the query runs; return whether it has."""
         return self._polled.wait(timeout)
@@ -87,16 +103,18 @@ class BatchTrigger:
     def wait(self, feed: Feed, timeout: float) -> None:
         """Wait until a batch may begin, at most *timeout* seconds. Call with the lock held."""
         self._polled.set()
-        self._leader = self._leader or feed
-        if feed is not self._leader:
+        self.leader = self.leader or feed
+        if feed is not self.leader:
             return
         deadline = self._clock() + timeout
-        while not (self._released or self._poll_again or self._due()):
+        self._polls = True
+        self.lock.notify_all()
+        while not self._released and (self._paused or not (self._poll_again or self._due())):
             now = self._clock()
-            if now >= deadline:
+            if now >= deadline and not self._paused:
                 break
-            self.lock.wait(min(deadline, self._next_start()) - now)
-        self._poll_again = False
+            self.lock.wait(None if self._paused else min(deadline, self._next_start()) - now)
+        self._poll_again = self._polls = False
         if self._has_rows():
             self._last_start = self._clock()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -18,7 +19,7 @@ from exop.errors import EngineError
 from ..errors import OutputMismatch, QueryError, QueryFailed, QueryRefused
 from ..failure import explained, is_suspicious
 from ..plan import Plan
-from ..storage.carried import carry, packed, unpack
+from ..storage.carried import COMMITS, carry, copy_of_live, packed, unpack
 from ..storage.folders import Folder, remove_folder
 from ..storage.staging import conform
 from ..storage.state_store import set_up
@@ -39,6 +40,8 @@ NOTE: Final = "checkpoint"
 #: How often a query is analysed, when a Python process of Spark's does not start in time.
 _ATTEMPTS: Final = 6
 _SLOW: Final = "Python worker failed to connect back"
+#: Seconds to wait for the commit of a micro-batch that was put out, and between two looks.
+_PATIENCE, _GLANCE = 5.0, 0.01
 #: The output port.
 OUT: Final = "out"
 
@@ -96,7 +99,9 @@ class Run(PullEngine):
         """
         self._emit = emit
         try:
-            folder = self.directory = self._folder(directory)
+            folder = self.directory = self.directory or self._folder(directory)
+            if predecessor is not None:
+                remove_folder(folder)  # of an attempt to catch up beside it
             if isinstance(predecessor, bytes):
                 unpack(predecessor, folder)
             elif predecessor is not None:
@@ -157,6 +162,19 @@ class Run(PullEngine):
                     self._query.stop()
                 except Exception as error:  # noqa: BLE001 - the query is given up; the log has the reason
                     _log.warning("%s: the query did not stop cleanly: %s", self.plan.name, error)
+
+    def copy(self, predecessor: Self, directory: Path | None, batch: int) -> int | None:
+        """Copy the checkpoint of a query that runs, as of a micro-batch that it has committed."""
+        source = predecessor.directory
+        if source is None or not predecessor.active:
+            return None
+        self.directory = self._folder(directory)
+        deadline = time.monotonic() + _PATIENCE
+        while batch >= 0 and predecessor.active and not (source / COMMITS / str(batch)).exists():
+            if time.monotonic() > deadline:
+                return None
+            time.sleep(_GLANCE)
+        return copy_of_live(source, self.directory)
 
     def pack(self, batch: int) -> bytes:
         """Return an archive of Spark's checkpoint."""
@@ -245,7 +263,7 @@ class Run(PullEngine):
             if self.stage is not None:
                 self.stage.settle(batch, sent=sent)
             markers = sum(feed.markers for feed in self._feeds.values())
-            self.progress.delivered(batch, count, markers)
+            self.progress.delivered(batch, count if sent else 0, markers)
             self.progress.learn(self._query)
         except BaseException as error:
             # Spark would turn it into text: keep the original for the error that ended the query.

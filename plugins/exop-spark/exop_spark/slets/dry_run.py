@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 import time
 from collections.abc import Iterable
@@ -14,13 +13,13 @@ import pyarrow as pa
 from exop.engine.feed import Feed, Part
 from exop.engine.trigger import BatchTrigger, TriggerPolicy
 
-from ..errors import QueryFailed, SparkError, StateRefused
+from ..errors import QueryFailed, StateRefused
 from ..execution.run import FOLDER, Run
 from ..feed.native import NativeFeed
 from ..plan import Plan
 from ..session.engine import lease
-from ..storage.carried import COMMITS, renamed, without_later
-from ..storage.folders import Folder, copy_folder, remove_folder
+from ..storage.carried import copy_of_live
+from ..storage.folders import remove_folder
 
 if TYPE_CHECKING:
     from exop import Tie
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 #: Longest wait for the micro-batch, in seconds.
 _PATIENCE: Final = 60.0
 _POLL: Final = 0.1
-#: How often a copy is begun again because Spark removed a file meanwhile.
-_ATTEMPTS: Final = 5
 
 
 def dry_run(predecessor: SparkSlet, successor: SparkSlet) -> str:
@@ -59,31 +56,6 @@ def dry_run(predecessor: SparkSlet, successor: SparkSlet) -> str:
         remove_folder(place)
     took = (time.monotonic() - begin) * 1000
     return f"tried on a copy as of micro-batch {batch}: Spark can go on with it; {took:.0f} ms"
-
-
-def copy_of_live(source: Folder, place: Folder) -> int | None:
-    """Copy the checkpoint of a query that runs to *place*, as of the last batch that it has committed.
-
-    Returns:
-        The number of that batch; `None` if there is none.
-
-    Raises:
-        SparkError: Spark removes files faster than they are copied.
-    """
-    for _ in range(_ATTEMPTS):
-        committed = [int(one.name) for one in (source / COMMITS).glob("*") if one.name.isdecimal()]
-        if not committed:
-            return None
-        try:
-            copy_folder(source, place)
-        except (FileNotFoundError, shutil.Error):
-            remove_folder(place)
-            continue
-        batch = max(committed)
-        renamed(place)
-        without_later(place, batch)
-        return batch
-    raise SparkError(f"the checkpoint {source} changes faster than it can be copied")
 
 
 def _attempt(plan: Plan, master: str, place: Any, tie: Tie) -> None:

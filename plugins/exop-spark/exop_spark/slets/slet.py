@@ -93,6 +93,11 @@ class SparkSlet(PullSlet):
         """Spark's tasks read files by themselves where the order of the rows does not count."""
         return not self.ports[port].numbered
 
+    def can_follow(self, predecessor: PullSlet) -> bool:
+        """With another watermark, windows would close in other batches; what Spark reads itself is not kept for two."""
+        native = self.tie.native or predecessor.tie.native
+        return isinstance(predecessor, SparkSlet) and self.watermark == predecessor.watermark and not native
+
     def quiesce(self) -> None:
         """Return when the results of all that Spark has read are sent; what it has not read is for a successor."""
         self._hold(on=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,10 +14,12 @@ from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
 
 from ..errors import SparkError
 from ..plan import Input
-from .folders import Folder, copy_folder
+from .folders import Folder, copy_folder, remove_folder
 
 #: The folders in which Spark writes a file for each micro-batch: with its offsets, and when it is committed.
 OFFSETS, COMMITS = "offsets", "commits"
+#: How often a copy is begun again because Spark removed a file meanwhile.
+_ATTEMPTS: Final = 5
 #: The comment of an archive: its kind and version.
 _FORMAT: Final = b"exop-spark checkpoint 1"
 
@@ -42,6 +45,31 @@ def carry(source: Folder, place: Folder, batch: int) -> None:
     copy_folder(source, place)
     renamed(place)
     without_later(place, batch)
+
+
+def copy_of_live(source: Folder, place: Folder) -> int | None:
+    """Copy the checkpoint of a query that runs to *place*, as of the last batch that it has committed.
+
+    Returns:
+        The number of that batch; `None` if there is none.
+
+    Raises:
+        SparkError: Spark removes files faster than they are copied.
+    """
+    for _ in range(_ATTEMPTS):
+        committed = [int(one.name) for one in (source / COMMITS).glob("*") if one.name.isdecimal()]
+        if not committed:
+            return None
+        try:
+            copy_folder(source, place)
+        except (FileNotFoundError, shutil.Error):
+            remove_folder(place)
+            continue
+        batch = max(committed)
+        renamed(place)
+        without_later(place, batch)
+        return batch
+    raise SparkError(f"the checkpoint {source} changes faster than it can be copied")
 
 
 def check_committed(source: Folder, batch: int) -> None:

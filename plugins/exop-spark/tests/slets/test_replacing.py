@@ -11,6 +11,7 @@ import pytest
 from exop_spark import EventTime, Input, query
 
 from exop import Application, Memento, Platform, Punctuation, slet
+from exop.engine.following import Following
 from exop.errors import ComponentFailed, MementoError
 from exop.runtime.lifecycle import State
 from exop.stock.aggregate import Aggregate
@@ -141,23 +142,26 @@ def test_by_a_native_twin_and_back_while_the_stream_runs():
     assert WORLD.seen == doubled(len(WORLD.seen) // 2)
 
 
-def test_windows_go_on_in_a_query_with_another_setting_and_another_text():
-    """The successor goes on with Spark's checkpoint; what is changed behind the state is Spark's to allow."""
+def test_windows_go_on_in_a_query_with_another_setting_and_another_text(monkeypatch):
+    """The successor has caught up beside the query, idle and under load, with a copy of its checkpoint."""
+    followed, take_over = [], Following.take_over
+    monkeypatch.setattr(Following, "take_over", lambda self: followed.append(take_over(self)) or followed[-1])
     WORLD.limit = 15
     later = WINDOWS.replace("SELECT", "SELECT /* the same */")
     with Platform() as platform:
-        mesh = platform.apply(app(sums).build())
+        mesh = platform.apply(app(sums).build().configure("query", capacity=100))
         WORLD.wait_for(lambda: len(WORLD.seen) == 1)
         plan = platform.plan(mesh.configure("query", trigger=0.01))
         assert "sums is taken over by sums (tried on a copy as of micro-batch" in str(plan)
         mesh = plan.apply(timeout=60)
-        WORLD.limit = 33
-        WORLD.wait_for(lambda: len(WORLD.seen) == 3)
+        WORLD.limit = 10**9
+        WORLD.wait_for(lambda: len(WORLD.seen) > 3)
         mesh = platform.apply(mesh.configure("query", query=later), timeout=60)
-        WORLD.limit = 47
-        WORLD.over = True
+        WORLD.limit, WORLD.over = 0, True
         assert platform.wait("a", 60)
-    assert sorted(WORLD.seen) == summed(47)
+        through = platform.deployment("a").components["seconds"].state.time
+    assert followed == [True, True]
+    assert sorted(WORLD.seen) == summed(through)
 
 
 def test_a_state_of_another_schema_is_refused_in_the_plan():

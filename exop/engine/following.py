@@ -1,0 +1,289 @@
+"""`Following`: the successor of a query catches up beside it: it computes the same batches, and sends nothing."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from exop.engine.progress import QueryProgress
+from exop.errors import EngineError
+from exop.safe_repr import error_text
+
+if TYPE_CHECKING:
+    from exop.engine.feed import Feed
+    from exop.engine.pull import PullEngine
+    from exop.engine.pull_slet import PullSlet
+    from exop.engine.trigger import BatchTrigger
+
+#: Seconds within which a predecessor has to come to the end of a batch.
+_BRIEF = 1.0
+#: Seconds for each step of the successor towards its predecessor.
+_PATIENCE = 30.0
+#: Seconds without a batch after which a predecessor is taken for idle.
+_IDLE = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A batch of the predecessor: its number, and the offset after it in each feed."""
+
+    batch: int
+    ends: Mapping[str, int]
+
+
+class Following:
+    """The batches that a predecessor computes, which its successor computes at the same time, on a copy of the state.
+
+    When they meet, both have computed the same batch at the same watermark: the same windows have closed in both.
+
+    The lock of the successor's trigger guards everything here.
+
+    Attributes:
+        batch: The last batch that the successor has computed, or that its copy contains, by its own numbers.
+        computed: The number of batches that the successor has computed.
+    """
+
+    def __init__(self, successor: PullSlet, engine: PullEngine, predecessor: PullSlet) -> None:
+        self.batch, self.computed = -1, 0
+        self._successor, self._engine, self._predecessor = successor, engine, predecessor
+        self._trigger: BatchTrigger = successor._trigger
+        self._lock = self._trigger.lock
+        self._leaders: Mapping[str, Feed] = dict(zip(successor.feeds, predecessor.feeds.values(), strict=False))
+        self._planned: dict[str, int] = {}
+        self._steps: deque[Step] = deque()
+        self._sent: dict[int, float | None] = {}
+        self._now: Step | None = None
+        self._last = Step(-1, {})
+        self._watermark: float | None = None
+        self._leader, self._problem = "", ""
+        self._skipped = self._polls = self._is_near = self._meets = self._over = False
+
+    # For the predecessor.
+
+    def plan(self, feed: Feed, end: int) -> None:
+        """Note the end of the next batch of a feed; with that of all feeds, the batch is known before it is sent."""
+        with self._lock:
+            if feed is self._predecessor._trigger.leader:
+                self._planned = {}
+            self._planned[next(port for port, leader in self._leaders.items() if leader is feed)] = end
+            rows = any(end > self._leaders[port].done for port, end in self._planned.items())
+            if rows and self._planned.keys() == self._leaders.keys():
+                self._add(Step(self._predecessor._progress.batch + 1, self._planned))
+
+    def note(self, batch: int, watermark: float | None) -> None:
+        """Note that the results of a batch are sent."""
+        with self._lock:
+            self._sent = {one: known for one, known in self._sent.items() if one >= self._last.batch}
+            self._sent[batch] = watermark
+            self._add(Step(batch, {port: leader.done for port, leader in self._leaders.items()}))
+
+    def meet(self) -> bool:
+        """Return whether the successor is to take over behind the batch in progress."""
+        with self._lock:
+            self._meets = not self._done
+            return self._meets
+
+    def give_up(self, problem: str) -> None:
+        """Note why the successor cannot follow any further."""
+        with self._lock:
+            self._problem = self._problem or problem
+            self._lock.notify_all()
+
+    # For the engine of the successor.
+
+    def next(self, port: str, start: int, timeout: float) -> int | None:
+        """Return the end of the next batch, after a wait of at most *timeout* seconds; `None` after the end.
+
+        The port for which the engine asks first waits for all of them.
+        """
+        with self._lock:
+            self._leader = self._leader or port
+            if port == self._leader:
+                self._choose(timeout)
+            if self._over:
+                return None
+            if self._now is None:
+                return start
+            if start != self._last.ends[port]:
+                self.give_up(f"it has read {port!r} up to {start}, not to {self._last.ends[port]}")
+                return start
+            return self._now.ends[port]
+
+    def leader(self, port: str) -> Feed:
+        """Return the feed of the predecessor, which has the rows."""
+        return self._leaders[port]
+
+    # For the successor.
+
+    def lead(self) -> int | None:
+        """Let the predecessor tell its batches from now on, and keep their rows.
+
+        Return the number of the last batch before, or `None` if the predecessor cannot send its results.
+        """
+        leader = self._predecessor
+        if not leader._sending.acquire(timeout=_BRIEF):  # what is behind it takes nothing
+            return None
+        try:
+            known = leader._progress.batch
+            self._last = Step(known, {port: feed.done for port, feed in self._leaders.items()})
+            for feed in self._leaders.values():
+                feed.lead(self)
+            leader.follower = self
+            return known
+        finally:
+            leader._sending.release()
+
+    def begin(self, batch: int) -> None:
+        """Begin behind this batch, which is in the copy of the state."""
+        with self._lock:
+            while self._steps and self._steps[0].batch <= batch:
+                self._last = self._steps.popleft()
+            if self._last.batch != batch:
+                self.give_up(f"it has a copy of batch {batch}, which its predecessor has not sent")
+            self._sent.setdefault(batch, None)
+            self.batch, self._watermark = batch, self._sent[batch]
+        for feed in self._successor.feeds.values():
+            feed.following = self
+
+    def put_out(self, batch: int, watermark: float | None) -> None:
+        """Note that the successor has computed a batch."""
+        with self._lock:
+            step, self._now = self._now, None
+            if step is None:
+                self.give_up(f"it has computed batch {batch} without rows, and its predecessor has not")
+                return
+            self._last, self._watermark, self._skipped = step, watermark, False
+            self.batch, self.computed = batch, self.computed + 1
+
+    def come_near(self) -> bool:
+        """Wait until the successor computes the same batch as its predecessor; return whether it gets there."""
+        with self._lock:
+            self._lock.wait_for(lambda: self._done or self._polls, _PATIENCE)
+            if self._lock.wait_for(lambda: self._done or self._steps or self._now, _IDLE):
+                # The first batch loads the state, the second one begins together with one of the predecessor.
+                self._lock.wait_for(lambda: self._done or self.computed > 1, _PATIENCE)
+            self._is_near = True
+            self._lock.notify_all()
+            self._lock.wait_for(lambda: self._done or (not self._steps and self._is_equal), _PATIENCE)
+            return not self._done and not self._steps and self._is_equal
+
+    def take_over(self) -> bool:
+        """Let the successor continue behind the last batch of its predecessor, which sends no more.
+
+        Return `False` if it has not caught up, and the predecessor knows of it.
+
+        Raises:
+            EngineError: the successor has failed, or has not come to the same state.
+        """
+        successor = self._successor
+        last = QueryProgress.load(self._predecessor.tie.committed.note)
+        progress = last.handed_over([*successor.feeds])
+        with self._lock:
+            if self._meets:
+                self._lock.wait_for(lambda: self._done or (self._rests and self._last.batch >= last.batch))
+                ends = {port: progress.ends(port).offset for port in successor.feeds}
+                if self._last.batch != last.batch or self._last.ends != ends or not self._is_equal:
+                    self.give_up("it has not come to the state of its predecessor")
+        successor._check()
+        if not self._meets:
+            self.close()
+            return False
+        if self._problem:
+            raise EngineError(f"it has not caught up: {self._problem}; try again")
+        # Without a batch, the engine has not looked at the state yet.
+        successor.continue_behind(replace(progress, batch=self.batch, probes=0 if self.computed else 2))
+        successor.following = None
+        self.end()
+        return True
+
+    def end(self) -> None:
+        """Let the engine of the successor poll by itself, and the predecessor go on alone."""
+        self._predecessor.follower = None
+        with self._lock:
+            self._over = True
+            self._lock.notify_all()
+        for leader in self._leaders.values():
+            leader.lead(None)
+
+    def close(self) -> None:
+        """Close the engine of the successor, which has sent nothing."""
+        self.end()
+        self._successor._stop(self._engine)
+        self._successor.engine = self._successor.following = None
+
+    @property
+    def _done(self) -> bool:
+        return self._over or bool(self._problem) or any(feed.retired for feed in self._trigger.feeds)
+
+    @property
+    def _rests(self) -> bool:
+        """Whether the successor has computed and committed all that is planned: it polls for the next batch."""
+        return self._polls and not self._steps
+
+    @property
+    def _is_equal(self) -> bool:
+        """Whether the successor has the watermark of the predecessor, which has sent the same batch."""
+        known = self._last.batch in self._sent and self._sent[self._last.batch] == self._watermark
+        return known and not self._skipped
+
+    def _add(self, step: Step) -> None:
+        """Add a step, unless it was added when it was planned."""
+        before = self._steps[-1] if self._steps else self._now or self._last
+        if step.batch > before.batch:
+            self._steps.append(step)
+        elif step.batch == before.batch and step.ends != before.ends:
+            self.give_up(f"its predecessor has planned batch {step.batch} up to {before.ends}, not to {step.ends}")
+        self._lock.notify_all()
+
+    def _choose(self, timeout: float) -> None:
+        """Choose the next batch.
+
+        A successor that is behind computes all that is planned as one batch, which begins with one of the predecessor.
+        One that has caught up computes each batch as it is: with the same watermark, it closes the same windows.
+        """
+        if self._now is not None:  # the engine has asked twice: it had nothing to compute, not even windows to close
+            if self._now.ends != self._last.ends:
+                self.give_up("it has not computed the rows that it was given")
+            self._last, self._now, self._skipped = self._now, None, True
+        self._polls, known = True, len(self._steps)
+        self._lock.notify_all()
+        self._lock.wait_for(
+            lambda: self._done or len(self._steps) > (0 if self._is_near else known), _IDLE if known else timeout
+        )
+        if self._steps and not self._done:
+            while len(self._steps) > 1 and not self._is_near:
+                self._steps.popleft()
+            self._now, self._polls = self._steps.popleft(), False
+
+
+def follow(successor: PullSlet, predecessor: PullSlet) -> None:
+    """Let a successor catch up beside its predecessor, if both engines allow for it; otherwise `inherit` starts it.
+
+    Raises:
+        EngineError: the successor cannot continue with a copy of the state.
+    """
+    before = predecessor.engine
+    if before is None or predecessor._ended or not successor.can_follow(predecessor):
+        return
+    engine, near = successor.compiled(), False
+    following = Following(successor, engine, predecessor)
+    try:
+        if [feed.schema for feed in successor.feeds.values()] != [feed.schema for feed in predecessor.feeds.values()]:
+            return
+        known = following.lead()
+        copied = None if known is None else engine.copy(before, successor.tie.directory, known)
+        if copied is not None:
+            following.begin(copied)
+            successor.engine, successor.following = engine, following
+            engine.start(successor._emit, successor.tie.directory)
+            successor._thread("watch", successor._watch)
+            near = following.come_near()
+            successor._check()
+    except Exception as error:
+        there = f"the state inside {predecessor._name}"
+        raise EngineError(f"it cannot go on with {there}: {error_text(successor._error(error))}") from error
+    finally:
+        if not near:
+            following.close()
