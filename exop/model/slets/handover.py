@@ -180,8 +180,11 @@ def tried(way: HandOver, before: Node, after: Node, predecessor: Any) -> HandOve
     Raises:
         MementoError: it cannot.
     """
-    stays = after.lose_state or after.memento is not None or after.rebuild is not None
-    if not (way.inside or stays) and isinstance(predecessor, Slet) and predecessor.holds_own_state():
+    given = after.memento is not None or after.rebuild is not None
+    unknown = not (keeps_own_state(before) or given) and isinstance(predecessor, Slet) and predecessor.holds_own_state()
+    if unknown and after.lose_state:
+        return replace(way, text=f"the state inside {before.slet.name} is lost, as requested")
+    if unknown:
         way = _inside(before, after, after.slet.memento)
     attempt = getattr(after.slet.factory, "try_inherit", None)
     if not way.inside or attempt is None:
