@@ -19,6 +19,7 @@ from exop.cli.options import Json, Load, Params
 from exop.cli.report import DONE, FAILED
 from exop.cli.text import answer, columns
 from exop.errors import ExopError, MeshError, PlanError, RemotingError
+from exop.logs import print_stderr
 from exop.safe_repr import RAISED, error_text
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def checked(app: str, parameters: tuple[str, ...], params: Params, load: Load, *
     if embedded:
         notes.append(
             f"{', '.join(embedded)}: no plugin offers these slets, so the mesh runs with `exop run` without --state, "
-            f"but not with `exop apply`"
+            f"but not with `exop apply`; for both, make a bundle of the file: `exop bundle new NAME --from FILE`"
         )
     notes += [f"warning: {text}" for text in warnings]
     notes += [f"{problem}; it was left out" for problem in catalog.plugins.broken.values()]
@@ -149,6 +150,8 @@ def analysed(mesh: Mesh) -> list[str]:
             check = getattr(node.slet.factory, "deep_check", None)
             if check is None:
                 continue
+            if sys.stderr.isatty():  # starting an engine takes a while
+                print_stderr(f"{name}: {node.slet.identity} analyses its query …")
             try:
                 done = check(dict(node.settings), _arriving(mesh, node))
             except ExopError as problem:
