@@ -261,6 +261,10 @@ class SletSpec:
                 inner = ".".join(filter(None, (place, error.facts["place"])))
                 raise type(error)(**{**error.facts, "place": inner}) from None
             problem, cure = f"specialised raised {error_text(error)}", "correct the settings, or its `specialised`"
+            if isinstance(error, ModuleNotFoundError):
+                package = str(error.name).partition(".")[0]
+                package = "'exop[columns]'" if package in ("numpy", "pyarrow") else package
+                problem, cure = str(error), f"run `pip install {package}`"
             raise SletError(slet=slet, what=what, problem=problem, cure=cure) from error
         if invalid := _invalid_ports(made, self.settings):
             raise SletError(slet=slet, what=what, problem=invalid, cure="choose other names, or correct `specialised`")

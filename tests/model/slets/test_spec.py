@@ -145,6 +145,11 @@ def test_what_specialised_raises_names_the_node(monkeypatch):
         (ConditionError(place="times", **condition), ConditionError, "node.times: no expression"),
         (MeshError("no such thing"), SletError, "specialised raised MeshError: no such thing"),
         (ValueError("odd"), SletError, "specialised raised ValueError: odd"),
+        (
+            ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow"),
+            SletError,
+            r"No module named 'pyarrow'; run `pip install 'exop\[columns\]'`",
+        ),
     ):
 
         def refuse(settings, inputs, error=error):
