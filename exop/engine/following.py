@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 _BRIEF = 1.0
 #: Seconds for each step of the successor towards its predecessor.
 _PATIENCE = 30.0
-#: Seconds without a batch after which a predecessor is taken for idle.
-_IDLE = 0.3
+#: Seconds without a batch after which a predecessor is taken for idle: at first, and while they come near.
+_IDLE, _QUIET = 0.3, 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +164,10 @@ class Following:
             self._lock.wait_for(lambda: self._done or self._polls, _PATIENCE)
             if self._lock.wait_for(lambda: self._done or self._steps or self._now, _IDLE):
                 # The first batch loads the state, the second one begins together with one of the predecessor.
-                self._lock.wait_for(lambda: self._done or self.computed > 1, _PATIENCE)
+                self._await(lambda: self.computed > 1)
             self._is_near = True
             self._lock.notify_all()
-            self._lock.wait_for(lambda: self._done or (not self._steps and self._is_equal), _PATIENCE)
+            self._await(lambda: not self._steps and self._is_equal)
             return not self._done and not self._steps and self._is_equal
 
     def take_over(self) -> bool:
@@ -227,6 +228,14 @@ class Following:
         """Whether the successor has the watermark of the predecessor, which has sent the same batch."""
         known = self._last.batch in self._sent and self._sent[self._last.batch] == self._watermark
         return known and not self._skipped
+
+    def _await(self, ready: Callable[[], bool]) -> None:
+        """Wait until *ready()*, as long as there are batches to compute."""
+        until = time.monotonic() + _PATIENCE
+        while not (self._done or ready()) and (left := until - time.monotonic()) > 0:
+            self._lock.wait_for(lambda: self._done or ready() or self._rests, left)
+            if self._rests and not self._lock.wait_for(lambda: self._done or ready() or not self._rests, _QUIET):
+                return
 
     def _add(self, step: Step) -> None:
         """Add a step, unless it was added when it was planned."""
