@@ -41,9 +41,11 @@ class Hosts:
 
     def restart(self) -> None:
         """Stop b as a crash does, and start it again."""
+        link = self.a.remoting.peers["b"]
         self.b.close()
+        assert link.wait_until(connected=False, timeout=PATIENCE)
         self.b = self._started("b")
-        assert self.a.remoting.peers["b"].wait_until(connected=True, timeout=PATIENCE)
+        assert link.wait_until(connected=True, timeout=PATIENCE)
 
     def goes_on(self) -> None:
         """Items pass both hosts; each slet has noticed one gap."""

@@ -137,7 +137,7 @@ def test_a_peer_is_lost_and_returns(authority):
             assert link.call("applications") == []
             assert b.remoting.awaited("a").wait_until(connected=True, timeout=PATIENCE)
             assert b.remoting.peers["a"].call("applications") == []
-            assert a.registry.find("Peer", "(name=b)")
+            eventually(lambda: a.registry.find("Peer", "(name=b)"), "the service of the peer")
 
 
 def test_platforms_that_dial_each_other_share_one_link(authority):
