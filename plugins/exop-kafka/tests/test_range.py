@@ -17,7 +17,7 @@ def record(offset, *value):
 
 
 def failure(code, offset=None):
-    """What the client returns in place of a record."""
+    """Return a stand-in for an event of the client that is no record."""
     return SimpleNamespace(error=lambda: KafkaError(code), offset=lambda: offset, value=lambda: b"an error in words")
 
 

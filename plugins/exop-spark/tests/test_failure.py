@@ -88,7 +88,7 @@ def test_our_own_errors_stay_what_they_are():
 
 
 def test_an_error_of_a_query_is_one_of_every_engine():
-    """Whoever handles the errors of queries handles those of Spark, too; the position is the text of Spark."""
+    """The class for errors of queries covers those of Spark, whose position is a text."""
     error = explained(ValueError("[UNRESOLVED] no; line 1 pos 7"), QueryRefused, **FACTS)
     assert isinstance(error, QueryError)
     assert (error.slet, error.query, error.position) == ("double", FACTS["query"], "line 1, column 8")
