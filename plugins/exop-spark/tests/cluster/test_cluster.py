@@ -66,10 +66,12 @@ def test_an_application_gives_the_same_answers_on_the_cluster(cluster, tmp_path)
 
 
 @pytest.mark.skipif(not LONG, reason="a minute; EXOP_CLUSTER=1 lets it run")
-@pytest.mark.parametrize("case", ["9", "10"])
-def test_an_aggregate_moves_to_the_cluster_and_back_with_its_state(cluster, case):
-    """Its groups begin in RocksDB on the executors, and are read from there, with windows and without."""
-    url = cluster.status().master
+@pytest.mark.parametrize(
+    ("case", "place"), [("9", "master"), ("10", "master"), pytest.param("10", "connect", marks=CONNECT)]
+)
+def test_an_aggregate_moves_to_the_cluster_and_back_with_its_state(cluster, case, place):
+    """Its groups begin in RocksDB on the executors, and are read from there; with windows, without, and by Connect."""
+    url = getattr(cluster.status(), place)
     command = [sys.executable, "-m", "bench", "across", "--only", case, "--master", url, "--check"]
     ran = subprocess.run([*command, "--runs", "1"], capture_output=True, text=True, timeout=280, check=False, cwd=ROOT)
     assert ran.returncode == 0, ran.stdout + ran.stderr
