@@ -25,6 +25,9 @@ sums = query(
 )
 
 
+copies = query("copies", "SELECT * FROM rows", inputs={"rows": ROWS}, out=ROWS, enough=400, trigger=5.0, warm_up=0)
+
+
 @slet
 def readings() -> Iterator[pa.RecordBatch | Punctuation]:
     """A second at a time, one row for each key."""
@@ -57,15 +60,18 @@ class Written(Slet):
             self._file.write(f"{row['until']},{row['key']},{row['value']}\n")
 
 
-def application(*, master: str, output: Path) -> Application:
+def application(*, master: str, output: Path, stage: str = "") -> Application:
     """Windows of ten seconds over all keys.
 
     Args:
         master: Where Spark computes them.
         output: Where they are written.
+        stage: Where files of rows are, which the tasks of one query write and those of the other one read.
     """
     app = Application("windows")
     rows = app.add("readings", readings)
+    if stage:
+        rows = app.add("copies", copies, rows=rows, master=master, stage=stage)
     windows = app.add("sums", sums, rows=rows, master=master)
     app.add("written", Written, lines=windows, output=output)
     return app

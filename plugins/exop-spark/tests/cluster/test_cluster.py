@@ -61,8 +61,9 @@ def test_a_connect_server_gives_the_same_answers(cluster, tmp_path):
 
 
 def test_an_application_gives_the_same_answers_on_the_cluster(cluster, tmp_path):
-    """Nothing but the setting `master` is another one; tasks read the rows from the platform."""
-    assert run_on(cluster.status().master, tmp_path) == expected()
+    """Tasks of one query read the rows from the platform, and write files, which those of the next one read."""
+    assert run_on(cluster.status().master, tmp_path, f"stage={tmp_path.as_uri()}") == expected()
+    assert [*tmp_path.rglob("part-*.parquet")]
 
 
 @pytest.mark.skipif(not LONG, reason="a minute; EXOP_CLUSTER=1 lets it run")
@@ -77,11 +78,15 @@ def test_an_aggregate_moves_to_the_cluster_and_back_with_its_state(cluster, case
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-def run_on(master: str, folder: Path) -> list[str]:
+def run_on(master: str, folder: Path, *options: str) -> list[str]:
     """Run the application of `cluster_app` on *master*, in a process of its own; return what it wrote, in order."""
     command = [sys.executable, "-m", "exop", "run", f"{APPLICATION}:application", f"master={master}"]
     ran = subprocess.run(
-        [*command, f"output={folder / 'sums'}", "--quiet"], capture_output=True, text=True, timeout=280, check=False
+        [*command, f"output={folder / 'sums'}", *options, "--quiet"],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
     )
     assert ran.returncode == 0, ran.stderr
     return sorted((folder / "sums").read_text().split())
