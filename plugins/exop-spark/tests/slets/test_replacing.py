@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import pyarrow as pa
 import pytest
-from exop_spark import EventTime, Input, query
+from exop_spark import EventTime, Input, aggregate, query
 
 from exop import Application, Memento, Platform, Punctuation, slet
 from exop.engine.following import Following
@@ -205,7 +205,7 @@ def test_groups_without_event_time_are_not_lost():
 
 
 def test_windows_are_computed_again_from_the_log_where_the_state_does_not_cross():
-    """From an aggregate in this process to a query on Spark, and from there to another engine; each window once."""
+    """To a query on Spark, from there to another engine, and to an aggregate with one value more; each window once."""
     columns = {"columns": "time int, value int"}
     settings = {**columns, "values": {"value": "sum(value)"}, "time": "time", "window": 10}
     other: tuple[Any, dict[str, Any]] = Aggregate, settings
@@ -220,13 +220,14 @@ def test_windows_are_computed_again_from_the_log_where_the_state_does_not_cross(
     WORLD.limit = 15
     with Platform() as platform:
         mesh = platform.apply(made.build())
-        for (kind, own), limit in (((sums, {}), 33), (other, 47)):
+        more = {**settings, "values": {"value": "sum(value)", "most": "max(value)"}, "warm_up": 0}
+        for (kind, own), limit in (((sums, {}), 33), (other, 47), ((aggregate, more), 56)):
             WORLD.wait_for(lambda: len(WORLD.seen) == WORLD.limit // 10)
             mesh = platform.apply(mesh.replace("query", kind, rebuild="log", **own), timeout=60)
             WORLD.limit = limit
         WORLD.over = True
         assert platform.wait("a", 60)
-    assert sorted(WORLD.seen) == summed(47)
+    assert sorted(WORLD.seen) == summed(56)
 
 
 def test_what_a_failed_query_has_not_put_out_goes_to_its_successor():
