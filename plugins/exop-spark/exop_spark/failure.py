@@ -11,8 +11,9 @@ from exop.errors import EngineError
 from .errors import EngineLost, QueryError, QueryFailed
 
 _CONDITION: Final = re.compile(r"\[([A-Z][A-Z0-9_]{3,}(?:\.[A-Z0-9_]+)*)\]")
-#: A position, as Spark's analysis and its parser write it; they count columns from 0.
+#: A position, as Spark's analysis and its parser write it; they count columns from 0. At run time Spark counts from 1.
 _POSITION: Final = re.compile(r"\bline (\d+),? pos (\d+)\b")
+_AT_RUN_TIME: Final = re.compile(r"^== SQL \(line (\d+), position (\d+)\) ==$", re.MULTILINE)
 _PYTHON: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Warning|Exit|Interrupt)\b")
 #: Conditions that only wrap another one.
 _WRAPPERS: Final = frozenset({"STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR", "FAILED_EXECUTE_UDF"})
@@ -28,6 +29,10 @@ _NETWORK: Final = (
 )
 #: The message in the text of an error of gRPC.
 _GRPC: Final = re.compile(r'\bdetails = "([^"\n]*)')
+#: What precedes the reason in a message.
+_BEFORE: Final = re.compile(
+    r"\A\s*(Query \[id = [^]]*\] terminated with exception|An error occurred while calling .*\n): "
+)
 _MOST: Final = 600
 
 
@@ -41,9 +46,12 @@ def condition_of(text: str) -> str:
 def detail_of(text: str, condition: str) -> str:
     """Return the sentence that follows *condition*, without the stack trace and the plan."""
     _, _, after = text.partition(f"[{condition}]") if condition else ("", "", text)
+    after = _BEFORE.sub("", after)
     if "PySparkException" in text or "Traceback (most recent call last)" in text:
         after = _python_error(text) or after
-    sentence = re.split(r"SQLSTATE: |\n\s*at |\n\n|;\n|== SQL|If you want to force", after.strip(), maxsplit=1)[0]
+    sentence = re.split(
+        r"SQLSTATE: |\n\s*at |\n\n|;\n|== SQL|If you want to force|If necessary set", after.strip(), maxsplit=1
+    )[0]
     return " ".join(sentence.split())[:_MOST]
 
 
@@ -83,6 +91,8 @@ def _position(error: BaseException, text: str) -> str:
     found = _POSITION.search(text)
     if found:
         return f"line {found[1]}, column {int(found[2]) + 1}"
+    if found := _AT_RUN_TIME.search(text):
+        return f"line {found[1]}, column {found[2]}"
     contexts: list[Any] = getattr(error, "getQueryContext", list)() or []
     called = [one.callSite() for one in contexts if one.contextType().name == "DataFrame"]
     return str(called[0]) if called else ""

@@ -2,7 +2,7 @@
 
 import pytest
 from exop_spark.errors import EngineLost, QueryFailed, QueryRefused
-from exop_spark.failure import condition_of, explained, is_suspicious
+from exop_spark.failure import condition_of, detail_of, explained, is_suspicious
 
 from exop.errors import FeedClosed, QueryError
 
@@ -33,6 +33,29 @@ def test_the_inner_condition_is_named():
         "double, port 'rows': the query failed [DIVIDE_BY_ZERO]: Division by zero. Use `try_divide` instead.\n"
         "  in the query\n    SELECT a / b AS c FROM rows"
     )
+
+
+def test_a_position_at_run_time_is_named():
+    """Spark counts these columns from 1. Its advice to change a setting that the user cannot change is left out."""
+    text = """[DIVIDE_BY_ZERO] Division by zero. Use `try_divide`. If necessary set "spark.sql.ansi.enabled" to "false".
+== SQL (line 1, position 8) ==
+SELECT a / b AS c FROM rows
+       ^^^^^
+"""
+    error = explained(StreamingQueryException(text), ports=["rows"], **FACTS)
+    assert (error.position, error.detail) == ("line 1, column 8", "Division by zero. Use `try_divide`.")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[STREAM_FAILED] Query [id = 1-2, runId = 2-3] terminated with exception: Such a join is not supported.",
+        "An error occurred while calling None.org.apache.Context.\n: Such a join is not supported.\n\tat org.apache",
+    ],
+)
+def test_what_precedes_the_reason_is_left_out(text):
+    """Identifiers of a run, and names of py4j, mean nothing to the user."""
+    assert detail_of(text, condition_of(text)) == "Such a join is not supported."
 
 
 def test_a_wrapper_is_better_than_nothing():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 from collections.abc import Callable
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
 _CONNECT: Final = 5.0
 #: The maximum time until the first executor, in seconds.
 _EXECUTOR: Final = 180.0
-_KNOWN: Final = ("spark://", "sc://", "k8s://", "yarn")
+_PLACE: Final = r"([\w.-]+|\[[0-9a-fA-F:]+\])"
+_FORM: Final = re.compile(
+    rf"local(\[(\*|[1-9]\d*)(, *[1-9]\d*)?\])?|spark://{_PLACE}:\d+(,{_PLACE}:\d+)*|sc://{_PLACE}(:\d+)?(/.*)?|k8s://.+|yarn"
+)
 
 
 def check_master(master: str) -> None:
@@ -30,7 +34,7 @@ def check_master(master: str) -> None:
     Raises:
         MasterRefused: it is another one.
     """
-    if not (is_local(master) or master.startswith(_KNOWN)):
+    if not _FORM.fullmatch(master):
         cure = "use local[*], local[N], spark://HOST:PORT, sc://HOST:PORT, k8s://URL or yarn"
         raise MasterRefused(master=master, problem="its form is not supported", cure=cure)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -64,8 +65,9 @@ def differences(found: pa.Schema, declared: pa.Schema) -> list[str]:
     """Return the reasons for which rows with the columns *found* cannot be cast to those of *declared*."""
     reasons = [f"it has no column {name!r}" for name in declared.names if name not in found.names]
     reasons += [f"it has a column {name!r} that is not declared" for name in found.names if name not in declared.names]
+    reasons += [f"it has {n} columns {name!r}" for name, n in Counter(found.names).items() if n > 1]
     for field in declared:
-        if field.name in found.names and not _fits(found.field(field.name).type, field.type):
+        if found.names.count(field.name) == 1 and not _fits(found.field(field.name).type, field.type):
             reasons.append(f"its column {field.name!r} is {found.field(field.name).type}, declared is {field.type}")
     return reasons
 

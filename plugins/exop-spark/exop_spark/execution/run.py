@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 import threading
 import time
@@ -42,6 +43,8 @@ _ATTEMPTS: Final = 6
 _SLOW: Final = "Python worker failed to connect back"
 #: Seconds to wait for the commit of a micro-batch that was put out, and between two looks.
 _PATIENCE, _GLANCE = 5.0, 0.01
+#: A semicolon at the end of a SQL text, and the comments behind it.
+_END: Final = re.compile(r";(\s|--[^\n]*|/\*.*?\*/)*\Z", re.DOTALL)
 #: The output port.
 OUT: Final = "out"
 
@@ -238,11 +241,23 @@ class Run(PullEngine):
             )
             frames[port].createOrReplaceTempView(port)
         if isinstance(query, str):
+            self._check_is_query(session, query)
             return session.sql(query)
         _ship(query)
         with self._engine.building(session):
             frame: DataFrame = query(**frames)
         return frame
+
+    def _check_is_query(self, session: SparkSession, text: str) -> None:
+        """Refuse a command, such as `DROP TABLE` or `INSERT`: Spark carries it out as soon as it is analysed."""
+        from pyspark.errors import ParseException
+
+        try:
+            self._engine.parse(session, f"SELECT * FROM (\n{_END.sub('', text)}\n)")
+        except ParseException:
+            self._engine.parse(session, text)  # it names the position in the text if there is a mistake
+            detail = "it is a command, which would be carried out at once; write a query (SELECT, WITH, VALUES or FROM)"
+            raise QueryRefused(**self.plan.facts(), detail=detail) from None
 
     def _check_columns(self, frame: DataFrame) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema

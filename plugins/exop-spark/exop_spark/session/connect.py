@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -82,6 +83,16 @@ class ConnectSpark(Spark):
         key = self.server.add_output(put_out)
         offsets = f"{checkpoint}/offsets" if plan.by_watermark else ""
         return frame.writeStream.foreachBatch(sending.sender(self.server.options(key), offsets)), key
+
+    def parse(self, session: SparkSession, text: str) -> None:
+        """Let the server explain a SQL text, which is then parsed, and not carried out."""
+        from pyspark.errors import ParseException
+
+        try:
+            session.sql(f"EXPLAIN\n{text}")
+        except ParseException as error:
+            own = re.sub(r"(?<=\(line )\d+", lambda number: str(int(number[0]) - 1), str(error))
+            raise ParseException(own) from None
 
     def check_streams(self, session: SparkSession, frame: DataFrame, mode: str) -> None:
         """Check nothing: the server checks whether a query can stream when the query starts."""

@@ -115,6 +115,11 @@ class Spark:
         """
         return frame.writeStream.foreachBatch(lambda rows, batch: put_out(batch, rows, None)), ""
 
+    def parse(self, session: SparkSession, text: str) -> None:
+        """Let Spark parse a SQL text, and do nothing else with it; raises Spark's exception if the syntax is wrong."""
+        state: Any = session._jsparkSession.sessionState()
+        state.sqlParser().parsePlan(text)
+
     def check_streams(self, session: SparkSession, frame: DataFrame, mode: str) -> None:
         """Let Spark check whether a query can stream in this output mode, as it does when a query starts."""
         jvm: Any = session._jvm

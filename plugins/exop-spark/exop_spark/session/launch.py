@@ -5,15 +5,17 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from .. import settings
-from ..errors import SparkError
+from ..errors import MasterRefused, SparkError
+from ..failure import condition_of, detail_of
 from ..java import find_java, java_home
 from .scratch import Scratch
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 _log = logging.getLogger(__name__)
+#: The beginning of an error in the log of a Java process.
+_ERROR: Final = re.compile(r"^.*(Error|Exception|Invalid|Unrecognized)\b", re.MULTILINE)
 
 
 def started(options: dict[str, str]) -> SparkContext:
@@ -29,6 +33,7 @@ def started(options: dict[str, str]) -> SparkContext:
     Raises:
         JavaMissing: there is no suitable Java.
         SparkError: this process has another Spark context, or Java did not start.
+        MasterRefused: Spark does not start on this master, or with these options.
     """
     from pyspark import SparkConf, SparkContext
 
@@ -41,15 +46,22 @@ def started(options: dict[str, str]) -> SparkContext:
     with _environment(PYSPARK_PYTHON=python, PYSPARK_DRIVER_PYTHON=sys.executable):
         gateway = SparkContext._gateway or _gateway(options)
         configuration = SparkConf(loadDefaults=False).setAll(list(options.items()))
-        context = SparkContext(conf=configuration, gateway=gateway)
+        try:
+            context = SparkContext(conf=configuration, gateway=gateway)
+        except Exception as error:
+            problem = f"Spark did not start: {detail_of(str(error), condition_of(str(error))).rstrip('.')}"
+            cure = "correct the master, EXOP_SPARK_MEMORY (the heap) or spark-defaults.conf"
+            raise MasterRefused(master=options["spark.master"], problem=problem, cure=cure) from error
     _quieten(context)
     return context
 
 
-def end_of_log(directory: Path, most: int = 800) -> str:
-    """Return the last characters of the log of a Java process."""
+def reason_in_log(directory: Path, most: int = 800) -> str:
+    """Return what the log of a Java process says from its first error on, or its end if it names none."""
     log = directory / settings.LOG
-    return (log.read_text(errors="replace")[-most:].strip() if log.exists() else "") or "it left no log"
+    text = log.read_text(errors="replace") if log.exists() else ""
+    error = _ERROR.search(text)
+    return (text[error.start() :][:most] if error else text[-most:]).strip()
 
 
 def forget_gateway() -> None:
@@ -78,7 +90,8 @@ def _gateway(options: dict[str, str]) -> Any:
         try:
             return launch_gateway(configuration, {"stderr": log, "stdout": log})  # type: ignore[no-untyped-call]
         except Exception as error:
-            raise SparkError(f"the Java process of Spark did not start: {end_of_log(scratch.path)}") from error
+            problem = reason_in_log(scratch.path) or str(error)
+            raise SparkError(f"the Java process of Spark did not start: {problem}") from error
 
 
 def _quieten(context: Any) -> None:

@@ -83,7 +83,10 @@ def conform(rows: pa.RecordBatch | pa.Table, declared: pa.Schema) -> pa.RecordBa
     columns = []
     for field in declared:
         column = rows.column(field.name)
-        column = (column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column).cast(field.type)
+        try:
+            column = (column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column).cast(field.type)
+        except pa.ArrowInvalid as error:
+            raise pa.ArrowInvalid(f"the column {field.name!r} is declared as {field.type}: {error}") from None
         if not field.nullable and column.null_count:
             raise pa.ArrowInvalid(f"the column {field.name!r} has {column.null_count} empty values and must have none")
         columns.append(column)

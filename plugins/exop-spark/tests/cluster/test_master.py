@@ -9,17 +9,20 @@ from exop_spark.errors import MasterRefused
 
 
 @pytest.mark.parametrize(
-    "master", ["local", "local[*]", "local[4]", "spark://host:7077", "sc://host", "k8s://https://host:6443", "yarn"]
+    "master", ["local", "local[*]", "local[4]", "spark://a-1:77,b:77", "sc://host", "k8s://https://host:6443", "yarn"]
 )
 def test_masters_that_can_be_used(master):
     """Local ones and clusters."""
     check_master(master)
 
 
-def test_another_master_is_refused_and_the_error_names_the_possible_ones():
+@pytest.mark.parametrize(
+    "master", ["", "mesos://host", "local[0]", "local[x]", "local[2", "spark://host", "spark://[::1", "sc://", "yarn-x"]
+)
+def test_another_master_is_refused_and_the_error_names_the_possible_ones(master):
     """A mistake is found before Java is started."""
     with pytest.raises(MasterRefused, match=r"its form is not supported; use local\[\*\].*spark://HOST:PORT"):
-        check_master("mesos://host")
+        check_master(master)
 
 
 def test_a_master_that_does_not_answer_is_refused_at_once():

@@ -18,6 +18,12 @@ def test_all_differences_are_told():
     ]
 
 
+def test_a_name_that_two_columns_have_is_told():
+    """It would not be clear which of them leaves."""
+    found = pa.schema([("a", pa.int32()), ("b", pa.float64()), ("b", pa.float64())])
+    assert differences(found, DECLARED) == ["it has 2 columns 'b'"]
+
+
 def test_numbers_may_be_of_another_width():
     """Spark's count is 64 bits wide; a declared int32 takes it as long as the values fit."""
     assert differences(pa.schema([("b", pa.int64()), ("a", pa.int64())]), DECLARED) == []
@@ -39,5 +45,5 @@ def test_no_rows_are_an_empty_batch():
 @pytest.mark.parametrize("value", [2**40, None])
 def test_values_that_do_not_fit_are_errors(value):
     """Too large, or empty where nothing may be empty: never silently another value."""
-    with pytest.raises(pa.ArrowInvalid):
+    with pytest.raises(pa.ArrowInvalid, match="the column 'a'"):
         conform(pa.table({"a": pa.array([value], pa.int64()), "b": [1.0]}), DECLARED)

@@ -294,6 +294,30 @@ def test_a_query_that_spark_refuses_is_told_when_it_is_checked_or_opened(
     assert str(caught.value) == str(error)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "INSERT OVERWRITE DIRECTORY '{folder}' USING parquet SELECT 1",
+        "WITH one AS (SELECT 1) INSERT OVERWRITE DIRECTORY '{folder}' USING parquet SELECT * FROM one",
+        "BEGIN INSERT OVERWRITE DIRECTORY '{folder}' USING parquet SELECT 1; END",
+    ],
+)
+def test_a_command_is_refused_and_not_carried_out(tmp_path, command):
+    """Spark carries out a command when it is analysed; a check must have no effect."""
+    folder = tmp_path / "written"
+    made = query("bad", command.format(folder=folder), inputs={"rows": ROWS}, out=ROWS)
+    with pytest.raises(QueryRefused, match="it is a command, which would be carried out at once; write a query"):
+        made.deep_check({}, {})
+    assert not folder.exists()
+
+
+def test_a_query_may_end_with_a_semicolon_and_a_comment():
+    """It is a query nevertheless."""
+    text = "SELECT time, value FROM rows -- all; really\n; -- the end\n/* of it */"
+    made = query("good", text, inputs={"rows": ROWS}, out=ROWS)
+    made.deep_check({}, {})()
+
+
 SQUARES = """
 from collections.abc import Iterator
 from dataclasses import dataclass

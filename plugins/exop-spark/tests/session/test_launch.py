@@ -1,0 +1,49 @@
+"""The start of Spark, where it fails."""
+
+import pyspark
+import pytest
+from exop_spark import settings
+from exop_spark.errors import MasterRefused
+from exop_spark.session import launch
+
+USAGE = (
+    """Error: Not allowed to specify max heap(Xmx) memory settings through java options.
+Usage: spark-submit [options]
+"""
+    + "  --option\n" * 500
+)
+
+
+def test_the_first_error_in_the_log_is_told(tmp_path):
+    """What follows it is often the usage of a command."""
+    (tmp_path / settings.LOG).write_text("a warning\n" + USAGE)
+    assert launch.reason_in_log(tmp_path).startswith("Error: Not allowed to specify max heap(Xmx)")
+
+
+def test_without_an_error_the_end_of_the_log_is_told(tmp_path):
+    """If there is a log."""
+    assert launch.reason_in_log(tmp_path) == ""
+    (tmp_path / settings.LOG).write_text("x" * 5000 + " the end\n")
+    assert launch.reason_in_log(tmp_path).endswith("x the end")
+
+
+def test_a_context_that_does_not_start_is_told_without_the_trace_of_java(monkeypatch):
+    """The error names the master, Spark's reason, and what to correct."""
+
+    class Context:
+        _active_spark_context = None
+        _gateway = object()
+
+        def __init__(self, **_):
+            raise RuntimeError(
+                "An error occurred while calling None.org.apache.JavaSparkContext.\n: org.apache.Illegal: "
+                "[INVALID_DRIVER_MEMORY.SYSTEM_MEMORY] System memory 64 must be at least 471. SQLSTATE: F0000\n\tat org"
+            )
+
+    monkeypatch.setattr(pyspark, "SparkContext", Context)
+    with pytest.raises(MasterRefused) as caught:
+        launch.started({"spark.master": "local[2]"})
+    assert str(caught.value) == (
+        "the Spark master 'local[2]' cannot be used here: Spark did not start: System memory 64 must be at least 471; "
+        "correct the master, EXOP_SPARK_MEMORY (the heap) or spark-defaults.conf"
+    )
