@@ -47,11 +47,16 @@ def input_frame(session: SparkSession, engine: Spark, feed: Feed, key: str, *, d
 
 
 def timestamp(time: EventTime) -> str:
-    """Return the SQL expression that makes a timestamp of the column of an event time."""
+    """Return the SQL expression that makes a timestamp of the column of an event time.
+
+    Joins and `dropDuplicates` on Spark drop rows at the watermark, too, although only earlier ones are late. The
+    watermark is in whole milliseconds, therefore a row at a whole millisecond is given a timestamp behind it.
+    """
     name = _quoted(time.column)
     if isinstance(time, WindowTime):
         return f"CASE WHEN {ROW} < 0 THEN {moment(time.number(name))} ELSE timestamp_millis(0) END"
-    return f"timestamp_micros(CAST({name} * {MICROSECONDS[time.unit]}L AS BIGINT))"
+    exact = f"CAST({name} * {MICROSECONDS[time.unit]}L AS BIGINT)"
+    return f"timestamp_micros({exact} + CAST({exact} % 1000 = 0 AS BIGINT))"
 
 
 def time_of(time: EventTime, watermark: int) -> float:

@@ -265,6 +265,24 @@ def test_late_rows_are_counted(out):
     assert out.table() == [(10, 1), (30, 1)]
 
 
+def test_rows_at_the_watermark_are_not_late(out):
+    """Neither the rows that follow a punctuation at once, nor others at the time of the last row."""
+    text = "SELECT l.time AS time, l.value AS value FROM l JOIN r ON l.value = r.value AND l.event = r.event"
+    timed = Input(ROWS, EventTime("time"))
+    made = query("pairs", text, inputs={"l": timed, "r": timed}, out=ROWS, warm_up=0)
+    with made(out=out) as opened:
+        for time in range(1, 4):
+            for value in range(2):
+                for port in (opened.l, opened.r):
+                    port(rows((time, value)))
+                opened.quiesce()
+                opened.proceed()
+            for port in (opened.l, opened.r):
+                port(Punctuation(time))
+            out.wait_for(lambda time=time: out.punctuations[-1:] == [time])
+    assert sorted(out.table()) == [(time, value) for time in range(1, 4) for value in range(2)]
+
+
 @pytest.mark.parametrize(
     ("text", "condition", "hint", "place"),
     [
