@@ -1,7 +1,7 @@
 """The Python data source by which Spark's tasks read a native channel: a log on a shared disk, or a Kafka topic.
 
 Pickled by value together with `source` and `wire`. A task that reads a log needs ExoP in its Python, one that reads a
-topic confluent-kafka; neither connects to the platform.
+topic confluent-kafka; neither gets rows from the platform.
 """
 
 from __future__ import annotations
@@ -14,21 +14,19 @@ from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
 
-from .source import BATCH_ROWS, POLL_SECONDS, FeedReader, numbered, plain
+from .source import BATCH_ROWS, POLL_SECONDS, FeedPartition, FeedReader, numbered, plain
 
 #: Seconds without a record after which a task that reads a topic fails.
 TIMEOUT = 60.0
 
 
-class Slice(InputPartition):
-    """A range of one partition for a task: the rows from *first* up to, and without, *after*."""
+class Slice(FeedPartition):
+    """A range of one partition for a task: the rows from *start* up to, and without, *end*."""
 
-    def __init__(self, reference: Mapping[str, Any], partition: str, first: int, after: int) -> None:
-        super().__init__(None)
+    def __init__(self, reference: Mapping[str, Any], partition: str, start: int, end: int) -> None:
+        super().__init__(start, end)
         self.reference = dict(reference)
         self.partition = partition
-        self.first = first
-        self.after = after
 
 
 class Marker(InputPartition):
@@ -63,15 +61,14 @@ class NativeReader(FeedReader):
             return []
         reference = answer["reference"]
         places = reference.pop("partitions", {})
-        found: list[Any] = []
+        found: list[FeedPartition] = []
         for part, after in end["at"].items():
             first = start["at"].get(part, 0)
             if after > first:
                 here = {**reference, "place": places[part]} if part in places else reference
                 found.append(Slice(here, part, first, after))
-        if end["mark"] > start["mark"]:
-            found.append(Marker(end["moment"]))
-        return found
+        marker = [Marker(end["moment"])] if end["mark"] > start["mark"] else []
+        return [*self._signed(found), *marker]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a range, or make the row of a marker; called in a task."""
@@ -88,6 +85,7 @@ class NativeReader(FeedReader):
         rows = read_log(one, plain(schema)) if one.reference["format"] == "log" else read_topic(one, plain(schema))
         for batch in _together(rows):
             yield numbered(batch, schema, 0)
+        self._report(one)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Tell the platform what Spark has committed."""
@@ -121,17 +119,17 @@ def read_log(ticket: Slice, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     from exop.runtime.log.reader import LogReader
 
     with LogReader(Path(ticket.reference["place"])) as log:
-        place = Position(ticket.first)
-        while place.offset < ticket.after:
-            found, after = log.events(place, min(BATCH_ROWS, ticket.after - place.offset))
+        place = Position(ticket.start)
+        while place.offset < ticket.end:
+            found, after = log.events(place, min(BATCH_ROWS, ticket.end - place.offset))
             if after == place:
-                raise ValueError(f"the log {ticket.reference['place']} ends at row {place.offset}, not {ticket.after}")
+                raise ValueError(f"the log {ticket.reference['place']} ends at row {place.offset}, not {ticket.end}")
             offset, place = place.offset, after
             for payload in found:
-                if isinstance(payload, CONTROL) or offset >= ticket.after:
+                if isinstance(payload, CONTROL) or offset >= ticket.end:
                     continue
                 size = weight(payload)
-                whole = payload if offset + size <= ticket.after else cut(payload, 0, ticket.after - offset)
+                whole = payload if offset + size <= ticket.end else cut(payload, 0, ticket.end - offset)
                 offset += size
                 yield _as_columns(whole, schema)
 
@@ -149,11 +147,11 @@ def read_topic(ticket: Slice, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     consumer = Consumer(
         {**reference.get("client", {}), **fixed, "auto.offset.reset": "error", "enable.partition.eof": True}
     )
-    place = TopicPartition(reference["topic"], int(ticket.partition), ticket.first)
+    place = TopicPartition(reference["topic"], int(ticket.partition), ticket.start)
     try:
         consumer.assign([place])
-        at = ticket.first
-        while at < ticket.after:
+        at = ticket.start
+        while at < ticket.end:
             first = consumer.poll(TIMEOUT)  # `consume` alone would wait for a full batch
             if first is None:
                 raise ValueError(f"no record of {reference['topic']!r} came within {TIMEOUT:g} s")
@@ -162,7 +160,7 @@ def read_topic(ticket: Slice, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
                 problem = record.error()
                 if problem is None:
                     at = record.offset() + 1
-                    if record.offset() < ticket.after and record.value() is not None:
+                    if record.offset() < ticket.end and record.value() is not None:
                         records.append((record.offset(), record.value()))
                 elif problem.code() == KafkaError._PARTITION_EOF:  # the last offsets may be marks of transactions
                     at = max(at, record.offset())

@@ -178,7 +178,7 @@ class FeedServer:
         if not (isinstance(start, int) and isinstance(end, int)):
             return {"ask": "nothing", "feed": feed}
         valid = _equal(request["ticket"], wire.ticket(self.token, feed, start, end))
-        ask = "read" if valid else "nothing"
+        ask = "nothing" if not valid else "count" if request.get("ask") == "count" else "read"
         return {"ask": ask, "feed": feed, "start": start, "end": end, "by": str(request.get("by"))}
 
     def _answer(self, connection: socket.socket, request: wire.Header) -> None:
@@ -194,7 +194,7 @@ class FeedServer:
         wire.send(connection, header, payload)
 
     def _count(self, request: wire.Header) -> None:
-        """Add the rows that a task has read."""
+        """Add the rows that a task has read, here or by itself."""
         with self._lock:
             read = self._rows.get(str(request["feed"]))
             if read is not None and "by" in request:
@@ -248,6 +248,8 @@ def _serve(feed: Feed, request: wire.Header) -> tuple[wire.Header, bytes | memor
             return {"reference": feed.plan(end)}, b""
         case {"ask": "read", "start": int(start), "end": int(end)}:
             return {}, memoryview(feed.read(start, end))
+        case {"ask": "count"}:  # what the task has read by itself
+            return {}, b""
         case {"ask": "parts", "start": int(start), "end": int(end)}:
             parts = [(*part[:2], part.file.path if part.file is not None else "") for part in feed.parts(start, end)]
             return {}, json.dumps(parts).encode()

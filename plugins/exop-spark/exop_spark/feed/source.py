@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any, cast
 
 import pyarrow as pa
@@ -22,30 +23,19 @@ from . import wire
 BATCH_ROWS = 20_000
 #: The maximum number of seconds for which a poll waits for rows; it returns at once when the query is closed.
 POLL_SECONDS = 10.0
+#: The maximum number of seconds for which a task waits until its report has arrived.
+REPORT_SECONDS = 2.0
 
 
 class FeedPartition(InputPartition):
-    """A range of a feed, and the ticket with which a task may read it."""
+    """A range of a feed, the URIs of the files with its rows, if they are in files, and the ticket of the task."""
 
-    def __init__(self, start: int, end: int, ticket: str) -> None:
+    def __init__(self, start: int, end: int, path: str = "") -> None:
         super().__init__(None)
         self.start = start
         self.end = end
-        self.ticket = ticket
-
-
-class FilesPartition(InputPartition):
-    """Files that a task reads by itself: their URIs, and the number of their rows."""
-
-    def __init__(self, path: str, rows: int) -> None:
-        super().__init__(None)
-        self.paths = [path]
-        self.rows = rows
-
-    def add(self, path: str, rows: int) -> None:
-        """Let the same task read one more file."""
-        self.paths.append(path)
-        self.rows += rows
+        self.paths = [path] if path else []
+        self.ticket = ""
 
 
 class FeedReader(DataSourceStreamReader):
@@ -84,28 +74,25 @@ class FeedReader(DataSourceStreamReader):
         if start["row"] >= end["row"]:
             return []
         _, parts = self._ask({"ask": "parts", "start": start["row"], "end": end["row"]})
-        found: list[Any] = []
+        found: list[FeedPartition] = []
         for first, after, path in json.loads(parts):
-            if not path:
-                ticket = wire.ticket(self._options["token"], self._options["feed"], first, after)
-                found.append(FeedPartition(first, after, ticket))
-            elif found and isinstance(found[-1], FilesPartition) and found[-1].rows + after - first <= BATCH_ROWS:
-                found[-1].add(path, after - first)
+            if path and found and found[-1].paths and after - found[-1].start <= BATCH_ROWS:
+                found[-1].end = after
+                found[-1].paths.append(path)
             else:
-                found.append(FilesPartition(path, after - first))
-        return found
+                found.append(FeedPartition(first, after, path))
+        return self._signed(found)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read a range, or files; called in a task."""
-        if isinstance(partition, FilesPartition):
-            assert self._schema is not None
-            yield from read_files(partition.paths, self._schema)
-            return
+        """Read a range, or its files; called in a task."""
         part = cast("FeedPartition", partition)
-        request = {"feed": self._options["feed"], "start": part.start, "end": part.end, "ticket": part.ticket}
-        request["by"] = wire.executor()
+        if part.paths:
+            assert self._schema is not None
+            yield from read_files(part.paths, self._schema)
+            self._report(part)
+            return
         with self._connected() as connection:
-            _, rows = wire.ask(connection, request)
+            _, rows = wire.ask(connection, self._request("read", part))
         yield from pa.ipc.open_stream(rows)
 
     def commit(self, end: dict[str, int]) -> None:
@@ -118,6 +105,22 @@ class FeedReader(DataSourceStreamReader):
             self._connection.close()
             self._connection = None
 
+    def _signed(self, parts: list[FeedPartition]) -> list[Any]:
+        """Give each task its ticket."""
+        for one in parts:
+            one.ticket = wire.ticket(self._options["token"], self._options["feed"], one.start, one.end)
+        return parts
+
+    def _request(self, ask: str, part: FeedPartition) -> dict[str, Any]:
+        """Return the request of a task for the range of its ticket."""
+        bounds = {"start": part.start, "end": part.end, "ticket": part.ticket}
+        return {"ask": ask, "feed": self._options["feed"], **bounds, "by": wire.executor()}
+
+    def _report(self, part: FeedPartition) -> None:
+        """Tell the platform that this executor has read the range by itself."""
+        with suppress(OSError), self._connected(REPORT_SECONDS) as connection:  # no task fails for a metric
+            wire.ask(connection, self._request("count", part))
+
     def _ask(self, request: dict[str, Any]) -> tuple[wire.Header, bytearray]:
         if self._connection is None:
             connection = self._connected()
@@ -125,8 +128,8 @@ class FeedReader(DataSourceStreamReader):
             self._connection = connection
         return wire.ask(self._connection, {**request, "feed": self._options["feed"]})
 
-    def _connected(self) -> socket.socket:
-        return wire.connect(self._options["address"], self._options.get("certificate", ""))
+    def _connected(self, timeout: float | None = None) -> socket.socket:
+        return wire.connect(self._options["address"], self._options.get("certificate", ""), timeout)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the values that are sent to the tasks."""

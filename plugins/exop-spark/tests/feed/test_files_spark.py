@@ -103,8 +103,8 @@ def test_rows_between_two_queries_stay_in_files_and_each_counts_once_after_a_kil
         parts = platform.deployment("files").components
         eventually(lambda: len(parts["note"].state.found) == 12)
         platform.checkpoint("files")
-        figures = parts["counts"].instance.metrics()  # only marks of the watermark pass through: one, or one each
-        assert sum(count for name, count in figures.items() if name.startswith("rows read by")) <= 2
+        figures = parts["counts"].instance.metrics()  # the files, and marks of the watermark: one, or one each
+        assert sum(count for name, count in figures.items() if name.startswith("rows read by")) - 120 in (1, 2)
         first, tie, copied = parts["fast"].instance, parts["counts"].instance.tie, threading.Event()
         put_out = tie.put_out
 

@@ -6,10 +6,14 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from exop_kafka import MockCluster
+from exop_spark.feed import wire
 from exop_spark.feed.native_source import Marker, NativeReader, Slice, read_log, read_topic
+from exop_spark.feed.server import FeedServer
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from exop import Punctuation
+from exop.engine.feed import Feed
+from exop.engine.trigger import BatchTrigger, TriggerPolicy
 from exop.errors import WiringError
 from exop.runtime.log.disk import DiskLog
 
@@ -57,9 +61,11 @@ def test_a_log_that_is_too_short_is_an_error(log):
         [*read_log(ticket(log, 4, 9), PLAIN)]
 
 
-def test_the_reader_makes_ranges_of_offsets(monkeypatch, log):
-    """One for each partition with new rows, and a marker, which moves the watermark."""
-    reader = NativeReader({"time": "key"}, from_arrow_schema(SCHEMA))
+def test_the_reader_makes_ranges_of_offsets(monkeypatch, log, tmp_path_factory):
+    """One for each partition with new rows, which is counted, and a marker, which moves the watermark."""
+    server = FeedServer(tmp_path_factory.mktemp("server"))
+    key = server.add(Feed("rows", PLAIN, BatchTrigger(TriggerPolicy())))
+    reader = NativeReader({**server.options(key), "time": "key"}, from_arrow_schema(SCHEMA))
 
     def answer(request):
         return {"reference": {"format": "log", "partitions": {"0": str(log), "1": "/elsewhere"}}}, b""
@@ -68,12 +74,14 @@ def test_the_reader_makes_ranges_of_offsets(monkeypatch, log):
     end = {"at": {"0": 6, "1": 0}, "mark": 2, "moment": 9}
     assert reader.partitions({}, end) == []
     rows, mark = reader.partitions({"at": {"0": 4, "1": 0}, "mark": 1, "moment": 5}, end)
-    assert (rows.partition, rows.first, rows.after, rows.reference["place"]) == ("0", 4, 6, str(log))
+    assert (rows.partition, rows.start, rows.end, rows.reference["place"]) == ("0", 4, 6, str(log))
     assert isinstance(mark, Marker)
     (found,) = reader.read(rows)
     assert found.to_pylist() == [{"key": 4, "text": "e", "_row": 0}, {"key": 5, "text": "f", "_row": 0}]
     (found,) = reader.read(mark)
     assert found.to_pylist() == [{"key": 9, "text": None, "_row": -1}]
+    assert server.read_by(key) == {wire.executor(): 2}
+    server.close()
 
 
 def test_a_task_reads_its_range_of_a_topic():

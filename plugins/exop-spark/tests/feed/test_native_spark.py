@@ -31,6 +31,11 @@ def readings() -> Iterator[Rows | Punctuation]:
         yield Punctuation(10 * window + 9)
 
 
+def read_by_tasks(slet: Any) -> int:
+    """The rows that all executors have read."""
+    return sum(rows for name, rows in slet.metrics().items() if name.startswith("rows read by "))
+
+
 def test_windows_over_a_log_that_spark_reads_leave_as_receipts(spark, tmp_path):
     """Every row once; punctuations close the windows and leave; only references pass."""
     stage = f"file://{tmp_path}/staged"
@@ -53,6 +58,7 @@ def test_windows_over_a_log_that_spark_reads_leave_as_receipts(spark, tmp_path):
         component = platform.deployment("staged").components["counts"]
         assert component.metrics.tallies["rows"].received == 0
         assert component.instance.feeds["rows"].rows == 400
+        assert read_by_tasks(component.instance) == 400
     found = [row for one in receipts for row in one.read().to_pylist()]
     assert sum(row["n"] for row in found) == 400
     assert {(row["until"], row["key"]) for row in found} == {(until, key) for until in (10, 20) for key in range(7)}
