@@ -214,8 +214,8 @@ class Feed:
         A batch that was emitted, and not committed, ends where it ended before.
         """
         following = self.following
-        if following is not None and (end := following.next(self.port, start, timeout)) is not None:
-            return end
+        if following is not None and (step := following.next(self.port, start, timeout)) is not None:
+            return int(step)
         with self._lock:
             if start < self._repeated:
                 return self._repeated
@@ -353,7 +353,7 @@ class Feed:
         return {"rows": self._planned}
 
     @property
-    def done(self) -> int:
+    def done(self) -> Any:
         """The offset up to which the results are sent."""
         return self._done
 

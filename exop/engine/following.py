@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from exop.engine.progress import QueryProgress
 from exop.errors import EngineError
@@ -31,7 +31,7 @@ class Step:
     """A batch of the predecessor: its number, and the offset after it in each feed."""
 
     batch: int
-    ends: Mapping[str, int]
+    ends: Mapping[str, Any]
 
 
 class Following:
@@ -52,7 +52,7 @@ class Following:
         self._trigger: BatchTrigger = successor._trigger
         self._lock = self._trigger.lock
         self._leaders: Mapping[str, Feed] = dict(zip(successor.feeds, predecessor.feeds.values(), strict=False))
-        self._planned: dict[str, int] = {}
+        self._planned: dict[str, Any] = {}
         self._steps: deque[Step] = deque()
         self._sent: dict[int, float | None] = {}
         self._now: Step | None = None
@@ -63,13 +63,13 @@ class Following:
 
     # For the predecessor.
 
-    def plan(self, feed: Feed, end: int) -> None:
+    def plan(self, feed: Feed, end: Any) -> None:
         """Note the end of the next batch of a feed; with that of all feeds, the batch is known before it is sent."""
         with self._lock:
             if feed is self._predecessor._trigger.leader:
                 self._planned = {}
             self._planned[next(port for port, leader in self._leaders.items() if leader is feed)] = end
-            rows = any(end > self._leaders[port].done for port, end in self._planned.items())
+            rows = any(end != self._leaders[port].done for port, end in self._planned.items())
             if rows and self._planned.keys() == self._leaders.keys():
                 self._add(Step(self._predecessor._progress.batch + 1, self._planned))
 
@@ -94,7 +94,7 @@ class Following:
 
     # For the engine of the successor.
 
-    def next(self, port: str, start: int, timeout: float) -> int | None:
+    def next(self, port: str, start: Any, timeout: float) -> Any:
         """Return the end of the next batch, after a wait of at most *timeout* seconds; `None` after the end.
 
         The port for which the engine asks first waits for all of them.
@@ -183,8 +183,8 @@ class Following:
         progress = last.handed_over([*successor.feeds])
         with self._lock:
             if self._meets:
-                self._lock.wait_for(lambda: self._done or (self._rests and self._last.batch >= last.batch))
-                ends = {port: progress.ends(port).offset for port in successor.feeds}
+                self._lock.wait_for(lambda: self._done or (self._rests and self._last.batch >= last.batch), _PATIENCE)
+                ends = {port: leader.done for port, leader in self._leaders.items()}
                 if self._last.batch != last.batch or self._last.ends != ends or not self._is_equal:
                     self.give_up("it has not come to the state of its predecessor")
         successor._check()

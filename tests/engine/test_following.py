@@ -6,6 +6,7 @@ import json
 import shutil
 import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -424,6 +425,35 @@ def test_a_successor_that_is_behind_computes_several_batches_as_one():
     assert found.next("a", 0, 0) == 15
     assert found._now is not None
     assert found._now.batch == 6
+
+
+def test_a_predecessor_that_has_nothing_left_to_compute_is_not_waited_for(monkeypatch):
+    """The first batch of the successor was the last one of the predecessor: no second one begins in both."""
+    monkeypatch.setattr(following, "_PATIENCE", 3600)
+    monkeypatch.setattr(following, "_QUIET", 0.01)
+    old, feeds, found = beside("a")
+    feeds["a"].push(rows(5))
+    feeds["a"].latest(0, None, 0)
+    feeds["a"].put_out()
+    old._progress, found._is_near = QueryProgress(4), True
+    found.note(4, 1.0)
+    assert found.next("a", 0, 0) == 5
+    found.put_out(4, 1.0)
+
+    def second() -> int:
+        with found._lock:
+            found._await(lambda: found.computed > 1)
+            return found.computed
+
+    with ThreadPoolExecutor() as threads:
+        poll = threads.submit(found.next, "a", 5, 3600)
+        try:
+            eventually(lambda: found._rests)
+            wait = threads.submit(second)
+            eventually(wait.done)
+        finally:
+            found.end()
+        assert (poll.result(), wait.result()) == (None, 1)
 
 
 def test_rows_are_kept_until_the_successor_has_committed_them():

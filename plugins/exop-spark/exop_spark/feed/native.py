@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 #: Seconds between two questions for the ends of the partitions.
 POLL_INTERVAL: Final = 0.1
 Parts = Mapping[str, int]
+Offset = Mapping[str, Any]
 
 
 class _Control(NamedTuple):
@@ -63,13 +64,11 @@ class NativeFeed(Feed):
         )
         self._tie, self._channel = tie, tie.native[port]
         self._number = self._reached_number = begin.event
-        self._at = self._out = begin.parts
+        self._next = self._sent = _offset(begin)
         self._readable: Parts = {}
         self._controls: deque[_Control] = deque()
         self._times: deque[tuple[Parts, float]] = deque()
         self._moments: deque[tuple[Parts, float]] = deque()
-        self._moment: float | None = None
-        self._marked = self._marks_out = 0
         self._stop: Parts | None = None
         self._held = False
         self._failure: SparkError | None = None
@@ -83,8 +82,9 @@ class NativeFeed(Feed):
 
     def punctuate(self, complete: float) -> None:
         """Record that the rows written until now are complete up to and including the time *complete*."""
+        behind = dict(self._channel.written())  # of a topic, this may take long
         with self._lock:
-            behind = self._add_control(complete)
+            self._add_control(behind, complete)
             if self._complete is not None and complete <= self._complete:
                 return
             before = None if self._complete is None else self._following(self._complete)
@@ -103,11 +103,13 @@ class NativeFeed(Feed):
 
     def end(self, *, close_windows: bool = True) -> None:
         """Record the end of the stream. With *close_windows*, the watermark moves past every window."""
+        stop = dict(self._channel.written())
         with self._lock:
-            self._stop, self._ended = self._add_control(None), True
+            self._add_control(stop, None)
+            self._stop, self._ended = stop, True
             if self.event_time is not None and (close_windows or self._complete is not None):
                 moment = self.never if close_windows else self._following(self._complete or 0)
-                self._moments.append((self._stop, moment))
+                self._moments.append((stop, moment))
             self._lock.notify_all()
 
     def hold(self, *, on: bool) -> None:
@@ -125,61 +127,53 @@ class NativeFeed(Feed):
 
     # For the engine.
 
-    def latest(self, start: Mapping[str, Any], limit: int | None, timeout: float) -> Mapping[str, Any]:  # type: ignore[override]
+    def latest(self, start: Offset, limit: int | None, timeout: float) -> Offset:  # type: ignore[override]
         """Return the end of the next micro-batch, after a wait of at most *timeout* seconds.
 
         Raises:
             SparkError: the channel has failed.
         """
+        following = self.following
+        if following is not None and (step := following.next(self.port, start, timeout)) is not None:
+            return dict(step)
         with self._lock:
-            if start and self._at is None:
-                self._plan(start)
-            elif start and start["mark"] > self._marked:  # those of an earlier life, or of the predecessor
-                self._marked, self._moment = start["mark"], start["moment"]
+            if start:  # all before is sent; the marks may be those of an earlier life, or of the predecessor
+                self._next = self._sent = start
             self._trigger.wait(self, timeout)
             if self._failure is not None:
                 raise self._failure
-            begin = self._at if self._at is not None else self._beginning()
-            if self._retired or begin is None or not self.pending:
-                return start
-            at = dict(begin)
-            if start:  # the first micro-batch reads no rows: it stores the offsets at which the next one begins
-                share = None if limit is None else max(1, limit // max(1, len(self._readable)))
-                for part, end in (self._readable if self._may_read else {}).items():
-                    first = at.get(part, 0)
-                    at[part] = max(first, end if share is None else min(end, first + share))
-                moments = [moment for behind, moment in self._moments if _covers(at, behind)]
-                if moments:
-                    self._moment, self._marked = max(moments), self._marked + 1
-                    self._moments = deque(one for one in self._moments if not _covers(at, one[0]))
-                    self._trigger.poll_again()  # windows close in the micro-batch after the one with the mark
-            return self._plan({"at": at, "mark": self._marked, "moment": self._moment})
+            self._next = end = self._end_behind(start, limit)
+            if self.follower is not None:
+                self.follower.plan(self, end)
+            return end
 
-    def plan(self, end: Mapping[str, Any]) -> Mapping[str, Any]:
+    def plan(self, end: Offset) -> Offset:
         """Record that a micro-batch up to *end* begins, perhaps repeatedly; return the reference of the channel."""
         with self._lock:
-            if end:
-                self._plan(end)
+            self._next = end or self._next
         return self._channel.native("spark") or {}
 
     def commit(self, offset: Any) -> None:
         """Record that Spark has committed the rows before *offset*."""
-        self._on_commit()
+        if self.following is None:
+            self._on_commit()
 
     # For the query.
 
     def put_out(self, *, over: bool = False) -> None:
         """Record that the results of all planned rows are sent; with *over*, the end of the stream, too."""
         with self._lock:
-            if self._at is not None:
-                self.rows += _count(self._out or self._at, self._at)
-            self._out, self._over, self._marks_out = self._at, over, self._marked
+            if self._sent and self._next:
+                self.rows += _count(self._sent["at"], self._next["at"])
+                self._markers_out += self._next["mark"] - self._sent["mark"]
+            self._sent, self._over = self._next, over
             self._lock.notify_all()
 
     def resume(self, position: InputPosition) -> None:
         """Continue after *position*: the results before it are sent."""
         with self._lock:
-            self._at, self._out, self._delivered = position.parts, position.parts, position.complete
+            self._next = self._sent = _offset(position)
+            self._delivered = position.complete
 
     def reached(self) -> InputPosition:
         """Return the position up to which the results are sent, before the punctuations that are not sent yet."""
@@ -207,11 +201,6 @@ class NativeFeed(Feed):
         return bool(self._times) and _covers(self._out, self._times[0][0])
 
     @property
-    def markers(self) -> int:
-        """The number of markers among the rows whose results are sent."""
-        return self._marks_out
-
-    @property
     def pending(self) -> int:
         """The number of readable rows, and of due markers, that are in no micro-batch yet."""
         if self._at is None:
@@ -227,12 +216,17 @@ class NativeFeed(Feed):
     @property
     def offset(self) -> Any:
         """The end of the readable rows, for the progress report of Spark."""
-        return {"at": dict(self._readable), "mark": self._marked, "moment": self._moment} if self._at else {}
+        return {**self._next, "at": dict(self._readable)} if self._next else {}
 
     @property
     def planned(self) -> dict[str, int]:
         """The offsets after the present micro-batch."""
         return dict(self._at or {})
+
+    @property
+    def done(self) -> Offset:
+        """The offset up to which the results are sent."""
+        return self._sent
 
     @property
     def lag(self) -> int:
@@ -256,17 +250,40 @@ class NativeFeed(Feed):
         """Return the position at which the query begins; `None` for a successor until its predecessor has stopped."""
         return self._tie.committed.positions.get(self.port)
 
-    def _plan(self, end: Mapping[str, Any]) -> Mapping[str, Any]:
-        if end["mark"] > self._marked or self._at is None:
-            self._marked, self._moment = end["mark"], end["moment"]
-        self._at = dict(end["at"])
-        return end
+    @property
+    def _at(self) -> Parts | None:
+        """The offsets after the present micro-batch."""
+        return self._next.get("at")
 
-    def _add_control(self, complete: float | None) -> Parts:
+    @property
+    def _out(self) -> Parts | None:
+        """The offsets up to which the results are sent."""
+        return self._sent.get("at")
+
+    def _end_behind(self, start: Offset, limit: int | None) -> Offset:
+        begin = self._at if self._at is not None else self._beginning()
+        if self._retired or begin is None or not self.pending:
+            return start
+        if not start:  # the first micro-batch reads no rows: it stores the offsets at which the next one begins
+            return {"at": dict(begin), "mark": 0, "moment": None}
+        at, mark, moment = dict(begin), start["mark"], start["moment"]
+        share = None if limit is None else max(1, limit // max(1, len(self._readable)))
+        for part, end in (self._readable if self._may_read else {}).items():
+            first = at.get(part, 0)
+            at[part] = max(first, end if share is None else min(end, first + share))
+        moments = [one for behind, one in self._moments if _covers(at, behind)]
+        if moments:
+            mark, moment = mark + 1, max(moments)
+            self._moments = deque(one for one in self._moments if not _covers(at, one[0]))
+            self._trigger.poll_again()  # windows close in the micro-batch after the one with the mark
+        return {"at": at, "mark": mark, "moment": moment}
+
+    def _trim(self) -> None:
+        """Do nothing: the channel keeps the rows."""
+
+    def _add_control(self, behind: Parts, complete: float | None) -> None:
         self._number += 1
-        behind = dict(self._channel.written())
         self._controls.append(_Control(self._number, behind, complete))
-        return behind
 
     def _is_passed(self, one: _Control) -> bool:
         if not _covers(self._out, one.behind):
@@ -277,6 +294,7 @@ class NativeFeed(Feed):
 
     def _poll_channel(self) -> None:
         """Ask the channel how far its partitions may be read, until the query stops."""
+        could = False
         while self._retired is None:
             try:
                 found = dict(self._channel.readable())
@@ -287,8 +305,8 @@ class NativeFeed(Feed):
                     self._lock.notify_all()
                 return
             with self._lock:
-                if found != self._readable:
-                    self._readable = found
+                if (found, self._may_read) != (self._readable, could):
+                    self._readable, could = found, self._may_read
                     self._lock.notify_all()
                 if self._retired is None:
                     self._lock.wait(POLL_INTERVAL)
@@ -303,6 +321,10 @@ def register(session: SparkSession) -> str:
     cloudpickle.register_pickle_by_value(native_source)  # type: ignore[no-untyped-call]
     session.dataSource.register(native_source.NativeSource)
     return native_source.NativeSource.name()
+
+
+def _offset(position: InputPosition) -> Offset:
+    return {} if position.parts is None else {"at": dict(position.parts), "mark": 0, "moment": None}
 
 
 def _covers(parts: Parts | None, behind: Parts) -> bool:

@@ -94,9 +94,9 @@ class SparkSlet(PullSlet):
         return not self.ports[port].numbered
 
     def can_follow(self, predecessor: PullSlet) -> bool:
-        """With another watermark, windows would close in other batches; what Spark reads itself is not kept for two."""
-        native = self.tie.native or predecessor.tie.native
-        return isinstance(predecessor, SparkSlet) and self.watermark == predecessor.watermark and not native
+        """With another watermark, windows would close in other batches; what Spark reads itself has other offsets."""
+        other = not isinstance(predecessor, SparkSlet) or self.watermark != predecessor.watermark
+        return not other and self.tie.native.keys() == predecessor.tie.native.keys()
 
     def quiesce(self) -> None:
         """Return when the results of all that Spark has read are sent; what it has not read is for a successor."""
@@ -106,6 +106,7 @@ class SparkSlet(PullSlet):
     def proceed(self) -> None:
         """Go on reading: the change was cancelled."""
         self._hold(on=False)
+        super().proceed()
 
     def pack(self) -> bytes:
         """Return the progress and Spark's checkpoint.

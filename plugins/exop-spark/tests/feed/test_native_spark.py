@@ -10,6 +10,7 @@ import pytest
 from exop_spark import EventTime, Input, Receipt, query
 
 from exop import Application, Memento, Platform, Punctuation, hookimpl, slet
+from exop.engine.following import Following
 from exop.errors import MementoError
 from exop.hooks import Plugins
 from tests.rig import eventually
@@ -67,25 +68,25 @@ def test_windows_over_a_log_that_spark_reads_leave_as_receipts(spark, tmp_path):
 
 
 class World:
-    """The number of windows that the source sends, until it is over."""
+    """The number of windows that the source sends, until it is over, and of those that it has sent."""
 
     limit = 0
     over = False
+    sent = 0
 
 
 @slet
 def windows() -> Iterator[Rows | Punctuation | None]:
     """Windows of 70 rows, each followed by a punctuation."""
-    window = 0
-    while not (World.over and window == World.limit):
+    World.sent = window = 0
+    while not World.over or window < World.limit:
         if window < World.limit:
             times, keys = [10 * window + n // 7 for n in range(70)], [n % 7 for n in range(70)]
             yield pa.RecordBatch.from_pydict({"time": times, "key": keys}, schema=ROWS)
             yield Punctuation(10 * window + 9)
-            window += 1
-        else:
-            threading.Event().wait(0.002)
-            yield None
+            World.sent = window = window + 1
+        threading.Event().wait(0.002)
+        yield None
 
 
 @slet
@@ -119,8 +120,10 @@ class Offered:
         return [windows, passes, note, grouped, copies]
 
 
-def test_queries_that_read_a_log_themselves_are_replaced_while_it_grows(spark, tmp_path):
-    """One with state by another one, at its offsets; one by a slet that gets what has not been read, and the rest."""
+def test_queries_that_read_a_log_themselves_are_replaced_while_it_grows(spark, tmp_path, monkeypatch):
+    """One with state by another one, which has caught up; one by a slet that gets what has not been read."""
+    followed, take_over = [], Following.take_over
+    monkeypatch.setattr(Following, "take_over", lambda self: followed.append(take_over(self)) or followed[-1])
     World.limit, World.over = 2, False
     app, plugins = Application("growing"), Plugins()
     app.durable(every=0.2)
@@ -138,12 +141,16 @@ def test_queries_that_read_a_log_themselves_are_replaced_while_it_grows(spark, t
             platform.plan(mesh.configure("counts", query=other))
         plan = platform.plan(mesh.replace("copies", passes).configure("counts", trigger=0.01))
         assert "grouped is taken over by grouped (tried on a copy as of micro-batch" in str(plan)
-        plan.apply(timeout=60)
-        World.limit, World.over = 4, True
+        mesh = plan.apply(timeout=60)
+        World.limit = 10**9
+        eventually(lambda: len(parts["note"].state.found) > 28)
+        platform.apply(mesh.configure("counts", trigger=0.0), timeout=60)
+        assert followed == [True, True]
+        World.limit, World.over = 0, True
         assert platform.wait("growing", 60)
         parts = platform.deployment("growing").components
         assert not parts["counts"].metrics.tallies["rows"].received
         assert parts["copies"].metrics.tallies["rows"].received >= 140  # Spark may have read the others before
         counted, passed = (sorted(parts[name].state.found) for name in ("note", "look"))
-    assert counted == [(until, key, 10) for until in (10, 20, 30, 40) for key in range(7)]
-    assert passed == [(time, key) for time in range(40) for key in range(7)]
+    assert counted == [(10 * window, key, 10) for window in range(1, World.sent + 1) for key in range(7)]
+    assert passed == [(time, key) for time in range(10 * World.sent) for key in range(7)]
