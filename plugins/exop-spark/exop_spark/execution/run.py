@@ -17,12 +17,12 @@ from exop.engine.feed import Feed
 from exop.engine.pull import Emit, PullEngine
 from exop.errors import EngineError
 
-from ..errors import OutputMismatch, QueryError, QueryFailed, QueryRefused
+from ..errors import OutputMismatch, QueryError, QueryFailed, QueryRefused, SparkError
 from ..failure import explained, is_suspicious
 from ..plan import Plan
 from ..storage.carried import COMMITS, carry, copy_of_live, packed, unpack
 from ..storage.folders import Folder, remove_folder
-from ..storage.staging import conform
+from ..storage.staging import check_folder, conform
 from ..storage.state_store import set_up
 from .frames import differences, input_frame, time_of
 from .progress import Progress
@@ -79,8 +79,10 @@ class Run(PullEngine):
         Raises:
             QueryRefused: Spark's analysis says no.
             OutputMismatch: the columns are not those declared.
+            SettingError: the folder of the staged output cannot be reached.
         """
         self._feeds = feeds
+        check_folder(self.plan.stage, self.plan.name)
         try:
             self._session = session = self._engine.session()
             self._frame = self._patiently(lambda: self._checked(session, query))
@@ -98,9 +100,11 @@ class Run(PullEngine):
 
         Raises:
             QueryRefused: Spark cannot start it.
-            SparkError: the predecessor has not come to rest.
+            SparkError: the predecessor has not come to rest, or the checkpoint cannot be used.
+            SettingError: the folder of the staged output cannot be used.
         """
         self._emit = emit
+        check_folder(self.plan.stage, self.plan.name, create=True)
         try:
             folder = self.directory = self.directory or self._folder(directory)
             if predecessor is not None:
@@ -117,6 +121,11 @@ class Run(PullEngine):
             writer, self._keys[OUT] = self._engine.deliver(self._frame, self.plan, place, self._put_out)
             self._query = writer.outputMode(self.plan.mode).option("checkpointLocation", place).start()
         except Exception as error:
+            if isinstance(error, OSError | ValueError) and not is_suspicious(error):
+                where = self.directory or self.plan.checkpoints
+                cure = "correct the setting checkpoints, or restore the folder, or begin anew with lose_state=True"
+                problem = f"{self.plan.name}: the checkpoint {where} cannot be used: {error}; {cure}"
+                raise SparkError(problem) from error
             raise self._explained(error, QueryRefused) from error
         finally:
             self._known.set()

@@ -15,6 +15,28 @@ import pyarrow as pa
 RECEIPT = pa.schema([("partition", pa.int32()), ("path", pa.string()), ("rows", pa.int64()), ("bytes", pa.int64())])
 
 
+def check_folder(uri: str, slet: str, *, create: bool = False) -> None:
+    """Check that the setting `stage` names a folder that can be reached; with *create*, make it if it does not exist.
+
+    Raises:
+        SettingError: it does not.
+    """
+    from pyarrow import fs
+
+    from exop.errors import SettingError  # not in the workers
+
+    if not uri:
+        return
+    try:
+        system, place = fs.FileSystem.from_uri(uri)
+        if create:
+            system.create_dir(place, recursive=True)
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        problem = f"{uri!r} is no folder that can be used: {reason}; write file:///… or another URI of pyarrow.fs"
+        raise SettingError(place=slet, setting="stage", problem=problem) from error
+
+
 def stager(folder: str, declared: pa.Schema) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function for `mapInArrow`: it writes the rows of one partition to a file under the URI *folder*.
 

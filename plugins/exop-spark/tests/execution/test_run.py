@@ -4,9 +4,21 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
+from exop_spark.errors import SparkError
 from exop_spark.execution import run as module
 from exop_spark.execution.run import Run
 from exop_spark.plan import Plan
+
+
+def test_a_damaged_checkpoint_is_told_with_its_folder_and_the_cure(tmp_path):
+    """It is not the query that is wrong."""
+    offsets = tmp_path / "spark" / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / "3").write_text("v1\n{no json")
+    run = Run(Plan("sums", "SELECT 1", {}, pa.schema([])), SimpleNamespace(engine=SimpleNamespace(master="local[2]")))
+    run._session = object()
+    with pytest.raises(SparkError, match=rf"sums: the checkpoint {tmp_path}/spark cannot be used: .*lose_state=True"):
+        run.start(lambda *_: True, tmp_path)
 
 
 def test_closing_releases_spark_even_if_the_checkpoint_cannot_be_removed(monkeypatch):

@@ -9,6 +9,8 @@ from exop_spark.storage import staged, staging
 from exop_spark.storage.receipt import Receipt
 from exop_spark.storage.staged import Stage
 
+from exop.errors import SettingError
+
 COLUMNS = pa.schema([("key", pa.int64()), pa.field("n", pa.int64(), nullable=False)])
 
 
@@ -39,6 +41,25 @@ class Spark(Frame):
         """Return what has `toArrow`."""
         table = super().mapInArrow(function, columns)
         return type("Receipts", (), {"toArrow": lambda self: table})()
+
+
+@pytest.mark.parametrize("wrong", ["away://x", "folder", "file://{}/file", "file:///proc/none"])
+def test_a_folder_that_cannot_be_used_is_told_before_the_first_row(tmp_path, wrong):
+    """An unknown scheme, no scheme, a file, a folder that cannot be made: the error names setting and cure."""
+    (tmp_path / "file").touch()
+    with pytest.raises(
+        SettingError, match=r"double: the setting 'stage' .* no folder that can be used: .*; write file"
+    ):
+        staging.check_folder(wrong.format(tmp_path), "double", create=True)
+
+
+def test_a_folder_is_made_when_the_query_starts_and_not_when_it_is_checked(tmp_path):
+    """A check has no effect."""
+    folder = tmp_path / "new"
+    staging.check_folder(folder.as_uri(), "double")
+    assert not folder.exists()
+    staging.check_folder(folder.as_uri(), "double", create=True)
+    assert folder.is_dir()
 
 
 @pytest.fixture
