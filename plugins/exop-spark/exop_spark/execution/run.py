@@ -262,7 +262,7 @@ class Run(PullEngine):
         from pyspark.errors import ParseException
 
         try:
-            self._engine.parse(session, f"SELECT * FROM (\n{_END.sub('', text)}\n)")
+            self._engine.parse(session, f"WITH query AS (\n{_END.sub('', text)}\n) SELECT * FROM query")
         except ParseException:
             self._engine.parse(session, text)  # it names the position in the text if there is a mistake
             detail = "it is a command, which would be carried out at once; write a query (SELECT, WITH, VALUES or FROM)"

@@ -317,6 +317,7 @@ def test_a_query_that_spark_refuses_is_told_when_it_is_checked_or_opened(
     [
         "INSERT OVERWRITE DIRECTORY '{folder}' USING parquet SELECT 1",
         "WITH one AS (SELECT 1) INSERT OVERWRITE DIRECTORY '{folder}' USING parquet SELECT * FROM one",
+        "RESET",
         "BEGIN INSERT OVERWRITE DIRECTORY '{folder}' USING parquet SELECT 1; END",
     ],
 )
