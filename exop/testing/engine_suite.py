@@ -306,7 +306,12 @@ def _copy_when(tie: Tie, name: str, after: bool, copy: Callable[[], None]) -> th
 
 
 def _copied(state: Path, copy: Path) -> None:
-    shutil.copytree(state, copy, ignore=shutil.ignore_patterns("lock"))
+    """Copy the state of a platform that runs, until no file of an engine has vanished meanwhile."""
+    try:
+        shutil.copytree(state, copy, ignore=shutil.ignore_patterns("lock"))
+    except shutil.Error:
+        shutil.rmtree(copy)
+        _copied(state, copy)
 
 
 @contextmanager

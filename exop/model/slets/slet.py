@@ -11,7 +11,6 @@ from exop.model.slets.memento import as_dataclass
 from exop.model.slets.ports import OutputPort, PortType
 from exop.model.slets.signature import read_class, read_function, wrong
 from exop.model.slets.spec import DEAD_LETTERS, POLICIES, Policy, SletSpec, invalid_bounds
-from exop.model.slets.tie import Committed
 
 F = TypeVar("F", bound=Callable[..., Any])
 Specialised: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, PortType]], SletSpec]
@@ -145,10 +144,6 @@ class Slet:
 
         Called once more if an abandoned call of `quiesce` returns later.
         """
-
-    def committed(self) -> Committed | None:
-        """Return the progress according to the engine, or `None` for that of the tie. For slets with a `Tie`."""
-        return None
 
     def holds_own_state(self) -> bool:
         """Return whether the open slet keeps state as with `keeps_own_state`, for slets whose class does not tell."""

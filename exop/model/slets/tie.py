@@ -12,6 +12,8 @@ from exop.model.slets.ports import OutputPort
 
 #: An output port, and a payload for it (an item, a batch, a control item).
 Leaving = tuple[OutputPort[Any], Any]
+#: By port, the offset of each partition of its channel.
+Positions = Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,12 @@ class Committed:
     batch: int = -1
     inputs: Mapping[str, int] = field(default_factory=dict)
     note: Any = None
-    positions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    positions: Positions = field(default_factory=dict)
+
+    def after(self, batch: Committed) -> Committed:
+        """Return the progress after one more batch; that one has no number if its results belong to no batch."""
+        number = self.batch if batch.batch < 0 else batch.batch
+        return Committed(number, {**self.inputs, **batch.inputs}, batch.note, {**self.positions, **batch.positions})
 
 
 class NativeChannel(Protocol):
@@ -98,7 +105,7 @@ class Tie:
         leaving: Iterable[Leaving],
         inputs: Mapping[str, int],
         note: Any = None,
-        positions: Mapping[str, Mapping[str, int]] | None = None,
+        positions: Positions | None = None,
     ) -> bool:
         """Send the results of a batch; *inputs* is the number of events of each port in this and all earlier batches.
 
@@ -108,10 +115,7 @@ class Tie:
         are sent once.
         Return `False` if the batch was sent before a crash, or if a new slet sends the batch.
         """
-        self._commit(batch, inputs, note, positions)
-        for one in leaving:
-            send(*one)
-        return True
+        return self._send(leaving, Committed(-1 if batch is None else batch, inputs, note, positions or {}))
 
     @property
     def held(self) -> bool:
@@ -133,16 +137,12 @@ class Tie:
         """Record where the engine begins to read the channel of *port* by itself."""
         self.committed = replace(self.committed, positions={**self.committed.positions, port: positions})
 
-    def _commit(
-        self,
-        batch: int | None,
-        inputs: Mapping[str, int],
-        note: Any,
-        positions: Mapping[str, Mapping[str, int]] | None,
-    ) -> None:
-        was = self.committed
-        known = was.batch if batch is None else batch
-        self.committed = Committed(known, {**was.inputs, **inputs}, note, {**was.positions, **(positions or {})})
+    def _send(self, leaving: Iterable[Leaving], batch: Committed) -> bool:
+        """Send the results of a batch; see `put_out`."""
+        self.committed = self.committed.after(batch)
+        for one in leaving:
+            send(*one)
+        return True
 
 
 def send(port: OutputPort[Any], payload: Any) -> None:

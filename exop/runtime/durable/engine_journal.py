@@ -78,24 +78,17 @@ class EngineJournal(Tie):
                 yield at, payload
                 at += self._size(port, payload)
 
-    def put_out(
-        self,
-        batch: int | None,
-        leaving: Iterable[Leaving],
-        inputs: Mapping[str, int],
-        note: Any = None,
-        positions: Mapping[str, Mapping[str, int]] | None = None,
-    ) -> bool:
+    def _send(self, leaving: Iterable[Leaving], batch: Committed) -> bool:
         """Emit a batch; return `False` if it is not wanted, or if the application is being closed."""
         try:
-            with self._emission(batch) as wanted:
+            with self._emission(batch.batch) as wanted:
                 if not wanted:
                     return False
                 # If the engine is stopped from here on, the platform passes the unsent part to the replacement.
                 self._unsent.extend(() if self.replaying else leaving)
-                self._commit(batch, inputs, note, positions)
-                for port in self._logs.keys() & inputs.keys():
-                    self._logs[port].trim(inputs[port])
+                self.committed = self.committed.after(batch)
+                for port in self._logs.keys() & batch.inputs.keys():
+                    self._logs[port].trim(batch.inputs[port])
                 while self._unsent:  # only the engine's thread appends and removes
                     send(*self._unsent.popleft())  # type: ignore[arg-type]
             return True
@@ -162,11 +155,11 @@ class EngineJournal(Tie):
         return 1 if isinstance(payload, CONTROL) or self._forms[port] == "item" else weight(payload)
 
     @contextmanager
-    def _emission(self, batch: int | None) -> Iterator[bool]:
+    def _emission(self, batch: int) -> Iterator[bool]:
         """Wait while the journal is held; yield whether the batch is wanted, and count it during the block."""
         with self._changed:
             self._changed.wait_for(lambda: not self._held or self._retired)
-            wanted = not (self._retired or (batch is not None and batch <= self.committed.batch))
+            wanted = not (self._retired or 0 <= batch <= self.committed.batch)
             self._emitting += wanted
         try:
             yield wanted
@@ -284,32 +277,20 @@ class DiskJournal(EngineJournal):
             raise self._damaged("the state", f"it has come to event {at} of {port!r}; {held}")
         yield from super().events(port, at)
 
-    def put_out(
-        self,
-        batch: int | None,
-        leaving: Iterable[Leaving],
-        inputs: Mapping[str, int],
-        note: Any = None,
-        positions: Mapping[str, Mapping[str, int]] | None = None,
-    ) -> bool:
+    def _send(self, leaving: Iterable[Leaving], batch: Committed) -> bool:
         """Append a batch to the log under its number, from which it is sent, and return when it is on disk."""
         names = {id(port): name for name, port in self._outputs.items()}
         rows = [] if self.replaying else [*leaving]
-        with self._emission(batch) as wanted:
+        with self._emission(batch.batch) as wanted:
             if not wanted:
                 return False
-            number = self.committed.batch if batch is None else batch
-            header = (
-                number,
-                {**self.committed.inputs, **inputs},
-                note,
-                {**self.committed.positions, **(positions or {})},
-            )
+            after = self.committed.after(batch)
+            header = (after.batch, after.inputs, after.note, after.positions)
             named = [(names[id(port)], payload) for port, payload in rows] or [("", None)]
             entries = [(*row, header if place == 0 else None) for place, row in enumerate(named)]
-            self._disks[_OUTPUT].append(entries, key=None if batch is None else (_BATCHES, batch))
+            self._disks[_OUTPUT].append(entries, key=None if batch.batch < 0 else (_BATCHES, batch.batch))
             failpoint("engine-commit-before")
-            self._commit(batch, inputs, note, positions)
+            self.committed = after
             with self._changed:
                 if self.replaying:  # nothing is sent yet: the entry is passed over
                     self._skipped += 1
