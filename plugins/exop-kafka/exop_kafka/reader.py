@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Seconds for which the source waits for the first record of a batch; between two waits it can be parked.
 PAUSE: Final = 0.1
+#: Seconds between two looks at the ends of the partitions.
+LOOK: Final = 0.5
 _TIME, _PARTITION, _OFFSET = itemgetter(1), itemgetter(3), itemgetter(4)
 
 
@@ -38,6 +41,7 @@ class Reader:
             "queued.max.messages.kbytes": slet.prefetch,
             "fetch.error.backoff.ms": 200,
         }
+        self._ends, self._look_at = dict[int, int](), 0.0
         self._consumer: Any = self.link.opened(Consumer, self.link.options(own, slet.client))
         try:
             self._owned = self._find_owned()
@@ -54,12 +58,21 @@ class Reader:
         self._consumer.poll(PAUSE)
 
     def lag(self, offsets: dict[int, int]) -> dict[int, int]:
-        """Return the number of records behind each offset, according to the ends that the client has last seen."""
-        found = {}
-        for partition, offset in offsets.items():
-            ends = self._consumer.get_watermark_offsets(TopicPartition(self._slet.topic, partition), cached=True)
-            found[partition] = max(0, ends[1] - offset) if ends is not None else 0
-        return found
+        """Return the number of records behind each offset, according to the ends that `taken` has last noted."""
+        return {partition: max(0, self._ends.get(partition, 0) - offset) for partition, offset in offsets.items()}
+
+    def _note_ends(self) -> None:
+        """Note the ends of the partitions, every `LOOK` seconds as soon as the client knows them.
+
+        Called by the thread that polls: the client makes the calls of other threads wait, without end on an idle topic.
+        """
+        if (now := time.monotonic()) < self._look_at:
+            return
+        for one in self._owned or ():
+            ends = self._consumer.get_watermark_offsets(TopicPartition(self._slet.topic, one), cached=True)
+            self._ends[one] = ends[1] if ends is not None else -1
+        if min(self._ends.values(), default=-1) >= 0:
+            self._look_at = now + LOOK
 
     def _find_owned(self) -> list[int] | None:
         """Return the partitions to read; `None` while no broker answers."""
@@ -97,6 +110,7 @@ class Reader:
         The partitions that have been read to their end are removed from *left*.
         """
         first = self._consumer.poll(PAUSE)
+        self._note_ends()
         found: list[Message] = [] if first is None else [first, *self._consumer.consume(self._slet.lot - 1, 0)]
         problem = None
         if any(map(Message.error, found)):

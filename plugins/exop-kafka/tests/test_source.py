@@ -92,6 +92,16 @@ def test_the_lag_counts_what_is_not_read(cluster):
         assert source.metrics() == {"lag": 50 - len(batch), "lag.0": 50 - len(batch)}
 
 
+def test_figures_ask_nothing_of_the_client(cluster, monkeypatch):
+    """It makes other threads wait while one polls, without end on an idle topic: the polling thread notes the lag."""
+    cluster.fill("single", 0, [b"1"])
+    with opened(ReadKafka, topic="single", brokers=cluster.brokers) as source:
+        assert next(batch for batch in source if batch)
+        with monkeypatch.context() as patch:
+            patch.setattr(source._reader, "_consumer", None)
+            assert source.metrics() == {"lag": 0, "lag.0": 0}
+
+
 def test_times_of_records_are_event_time(cluster):
     """One source and one watermark for each partition; behind the point where they meet nothing is late."""
     for partition in range(4):
