@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from exop.errors import MeshError, UnknownName
+from exop.errors import BuilderError, MeshError, UnknownName
 from exop.model.meshes.checks import check, check_group, check_join
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
 from exop.model.slets.ports import OUT
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 
 #: A placeholder for an output for which a channel is created.
 _OWN: Final = object()
+
+#: The file that a command imports to build its application, and that must not run it; empty otherwise.
+IMPORTED: Final = ContextVar("imported", default="")
 
 
 @dataclass(frozen=True)
@@ -202,31 +207,30 @@ class Application:
 
         Raises:
             ComponentFailed: a slet failed to open, or raised an exception for an item and was not repaired.
+            BuilderError: a command of `exop` is importing the file that calls this, to build the application.
         """
+        if file := IMPORTED.get():
+            raise BuilderError(
+                f'{file} runs its application when imported; put `run` below `if __name__ == "__main__":`'
+            )
         # Imported lazily: building and checking a mesh needs no platform.
         from exop.platform import Platform
-
-        if platform is not None:
-            return self._run(platform)
-        with Platform() as embedded:
-            return self._run(embedded)
-
-    def _run(self, platform: Platform) -> dict[str, Any]:
         from exop.report import run_report
 
         mesh, outcome = self.build(), "finished"
-        try:
-            platform.apply(mesh)
+        with Platform() if platform is None else nullcontext(platform) as used:
             try:
-                platform.wait(self.name)
-            except KeyboardInterrupt:
-                outcome = "drained"
-                platform.end(self.name)
-                platform.wait(self.name)
-            return run_report(platform.status(self.name), outcome)
-        finally:
-            if self.name in platform.applications():
-                platform.remove(self.name)
+                used.apply(mesh)
+                try:
+                    used.wait(self.name)
+                except KeyboardInterrupt:
+                    outcome = "drained"
+                    used.end(self.name)
+                    used.wait(self.name)
+                return run_report(used.status(self.name), outcome)
+            finally:
+                if self.name in used.applications():
+                    used.remove(self.name)
 
     def _add(self, name: str, spec: SletSpec, care: Care, given: dict[str, Any], host: str | None) -> ChannelRef:
         spec = spec.asked(name, given)

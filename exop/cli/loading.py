@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
-from exop.app import Application
+from exop.app import IMPORTED, Application
 from exop.cli.peers import is_local
 from exop.errors import BuilderError, ExopError, PluginError, SettingError, UnknownName, suggest
 from exop.hooks import Plugins
@@ -167,6 +167,7 @@ def _imported(path: Path) -> ModuleType:
         # Appended, so that a `numbers.py` in the folder does not replace the standard library's either.
         sys.path.append(str(path.parent))
     sys.modules[name] = module
+    importing = IMPORTED.set(path.name)
     try:
         found.loader.exec_module(module)
     except ExopError:
@@ -174,6 +175,8 @@ def _imported(path: Path) -> ModuleType:
     except RAISED as problem:
         del sys.modules[name]
         raise PluginError(what="file", plugin=path.name, problem=error_text(problem)) from problem
+    finally:
+        IMPORTED.reset(importing)
     return module
 
 
@@ -200,8 +203,7 @@ def _installed(given: str, catalog: Catalog, running: Iterable[str] | None) -> T
         raise catalog.plugins.broken[given]
     known = [builder.__name__ for builders in offered.values() for builder in builders]
     problem = f"{given!r} is no folder, no file and no application builder of an installed plugin"
-    names = list(running or ())
-    if names:
+    if names := list(running or ()):
         problem += ", and no such application runs"
     elif running is not None:
         problem += ", and no application runs (start one with `exop run APP`, or by `exop serve` and `exop apply APP`)"
@@ -231,9 +233,8 @@ def _near(path: Path) -> str:
     if not path.parent.is_dir():
         return f"there is no folder {path.parent} either"
     near = get_close_matches(path.name, _beside(path.parent), n=1)
-    if near:
-        return f"did you mean {path.with_name(near[0])}?"
-    return "name a package folder, a .py file or a .toml topology"
+    cure = "name a package folder, a .py file or a .toml topology"
+    return f"did you mean {path.with_name(near[0])}?" if near else cure
 
 
 def _beside(folder: Path) -> list[str]:
@@ -278,10 +279,8 @@ def refuse_parameters(target: Target, parameters: Sequence[str], files: Sequence
     """Raise `BuilderError` if parameters are given for an application that has no builder."""
     given = [f"{name} by {one.place}" if one.place else name for name, one in gather(parameters, files, ()).items()]
     if given:
-        raise BuilderError(
-            f"{target.given} takes no parameters (it was given {', '.join(given)}); edit the file, or write a "
-            f"builder: a function with keyword-only parameters"
-        )
+        cure = "edit the file, or write a builder: a function with keyword-only parameters"
+        raise BuilderError(f"{target.given} takes no parameters (it was given {', '.join(given)}); {cure}")
 
 
 def gather(parameters: Sequence[str], files: Sequence[Path], known: Sequence[str]) -> dict[str, Given]:
@@ -328,10 +327,8 @@ def call(builder: Builder, given: Mapping[str, Given]) -> Mesh:
         raise
     except Exception as problem:
         raise BuilderError(f"the builder {name} failed: {error_text(problem)}") from problem
-    if isinstance(made, Mesh):
-        return made
-    if isinstance(made, Application):
-        return made.build()
+    if isinstance(made, (Mesh, Application)):
+        return made if isinstance(made, Mesh) else made.build()
     raise BuilderError(f"the builder {name} returned {type(made).__name__}; it must return an Application")
 
 
@@ -341,8 +338,7 @@ def _converted(builder: Builder, given: Mapping[str, Given]) -> dict[str, Any]:
         for key in given:
             if key not in settings:
                 raise UnknownName(place=f"the builder {name}", kind="parameter", name=key, known=settings)
-        missing = [setting.name for setting in settings.values() if setting.required and setting.name not in given]
-        if missing:
+        if missing := [one.name for one in settings.values() if one.required and one.name not in given]:
             known = ", ".join(map(str, settings.values()))
             needs = " ".join(f"{one}=…" for one in missing)
             raise BuilderError(f"the builder {name} needs {needs}; its parameters: {known}")

@@ -140,6 +140,15 @@ def test_broken_file(text, said):
         mesh_of("broken.py")
 
 
+def test_a_file_that_runs_its_application_is_not_run_twice():
+    """`exop check` runs nothing: a file that calls `run` while it is imported is refused, with the cure."""
+    Path("script.py").write_text(f"{READY.format(name='app')}app.run()")
+    with pytest.raises(BuilderError, match=r"script\.py runs its application when imported.*__main__"):
+        mesh_of("script.py")
+    Path("script.py").write_text(f"{READY.format(name='app')}if __name__ == '__main__':\n    app.run()")
+    assert mesh_of("script.py").name == "ready"
+
+
 @pytest.mark.parametrize(
     ("given", "error", "said"),
     [
