@@ -80,13 +80,18 @@ def _strike(victim: str, chance: random.Random, struck: list[int], platform: int
     found = [platform] if not VICTIMS[victim] else []
     while not found and time.monotonic() < end:
         time.sleep(0.05)
-        found = sorted(one for one, command in _below(platform).items() if VICTIMS[victim] in command)
+        found = processes_of(victim, platform)
     if found:
         struck.append(chance.choice(found))
         os.kill(struck[0], signal.SIGKILL)
     if victim != "platform":
         time.sleep(chance.uniform(0, AFTERWARDS))
     return victim != "platform"
+
+
+def processes_of(victim: str, platform: int) -> list[int]:
+    """Return the processes of a kind of victim that a platform has started."""
+    return sorted(one for one, command in _below(platform).items() if VICTIMS[victim] in command)
 
 
 def _below(process: int) -> dict[int, str]:
