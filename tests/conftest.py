@@ -25,6 +25,8 @@ LONGEST = (
     "tests/hosts/",
     "plugins/exop-kafka",
 )
+#: This one ends the Spark of the other tests.
+LAST = "tests/recovery/test_spark_kills"
 
 # A suite that runs in the background ignores Ctrl-C, and its children would: what they do with it is tested.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -45,7 +47,12 @@ def pytest_xdist_make_scheduler(config, log):
 
 def pytest_collection_modifyitems(items):
     """Put the tests that take longest first: the processes end at the same time, and none waits for another one."""
-    items.sort(key=lambda item: next((at for at, part in enumerate(LONGEST) if part in item.nodeid), len(LONGEST)))
+
+    def place(item):
+        longest = next((at for at, part in enumerate(LONGEST) if part in item.nodeid), len(LONGEST))
+        return item.nodeid.startswith(LAST), longest
+
+    items.sort(key=place)
 
 
 @pytest.fixture

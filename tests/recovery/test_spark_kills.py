@@ -10,6 +10,8 @@ import pytest
 
 pytest.importorskip("exop_spark", reason="the plugin exop-spark is not installed")
 
+from exop_spark.errors import EngineLost
+
 from bench.kills import life
 from bench.spark_kills import processes_of
 from exop import Platform
@@ -22,7 +24,7 @@ PATIENCE = 120.0
 
 
 def test_each_window_is_written_once_after_a_kill_of_each_process(tmp_path: Path, monkeypatch) -> None:
-    """Each victim in a life of its own; only the first one needs a Java process of its own."""
+    """Each victim in a life of its own. Runs last: it ends the Spark of the other tests, and starts another."""
     monkeypatch.setattr(Stream, "end", None)
 
     def flows(_: int = 0) -> bool:
@@ -37,6 +39,10 @@ def test_each_window_is_written_once_after_a_kill_of_each_process(tmp_path: Path
             kill(victim)
             counts = platform.deployment(NAME).components["counts"]
             eventually(lambda counts=counts: counts.error is not None, f"the failure after the kill of {victim}")
+            if victim == "java":
+                assert isinstance(counts.error, EngineLost)
+                assert "counts: the process that runs Spark has ended" in str(counts.error)
+                assert counts.instance.metrics()["batches"] == 0
     with running(tmp_path) as platform:
         flows()
         end = ending(platform)

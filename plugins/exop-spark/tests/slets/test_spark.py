@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from exop_spark import EventTime, Input, Punctuate, SparkSlet, query
-from exop_spark.errors import EngineLost, MasterRefused, OutputMismatch, QueryFailed, QueryRefused
+from exop_spark.errors import MasterRefused, OutputMismatch, QueryFailed, QueryRefused
 from exop_spark.session.engine import lease
 
 from exop import Application, EndOfStream, Platform, Punctuation, slet
@@ -456,20 +456,3 @@ def test_a_query_reads_two_inputs_that_its_settings_name():
         platform.apply(app.build())
         platform.wait("pairs", 60)
     assert sorted(SEEN) == [11, 22, 33]
-
-
-def test_the_end_of_the_java_process_is_reported_and_the_next_slet_starts_another(out, noted):
-    """Runs last: it ends the Spark of the other tests."""
-    from pyspark import SparkContext
-
-    with doubling()(out=out) as opened:
-        SparkContext._gateway.proc.kill()
-        out.wait_for(lambda: False)
-        assert isinstance(out.error, EngineLost)
-        assert "double: the process that runs Spark has ended" in str(out.error)
-        assert opened.metrics()["batches"] == 0
-    again = noted()
-    with doubling()(out=again) as opened:
-        opened.rows(rows((1, 1)))
-        finish(opened, again)
-    assert again.table() == [(1, 2)]
