@@ -42,7 +42,7 @@ def test_each_window_is_written_once_after_a_kill_of_each_process(tmp_path: Path
             if victim == "java":
                 assert isinstance(counts.error, EngineLost)
                 assert "counts: the process that runs Spark has ended" in str(counts.error)
-                assert counts.instance.metrics()["batches"] == 0
+                assert counts.instance.metrics()["batches"] >= 1  # they can still be read
     with running(tmp_path) as platform:
         flows()
         end = ending(platform)
