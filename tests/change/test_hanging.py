@@ -93,7 +93,7 @@ def test_an_application_with_a_slet_that_hangs_does_not_start(at, phase):
 
 
 @pytest.mark.parametrize("end", ["replace", "remove", "close"])
-def test_a_slet_that_hangs_while_it_closes_is_closed_all_the_same(end):
+def test_a_slet_that_hangs_while_it_closes_is_closed_all_the_same(end, monkeypatch):
     """The change stands, the application is gone, the platform is closed: within the time-out."""
     seen: list[int] = []
     with hanging() as gate, Platform() as platform:
@@ -111,6 +111,7 @@ def test_a_slet_that_hangs_while_it_closes_is_closed_all_the_same(end):
             assert platform.remove("app", timeout=SHORT) is False
             assert platform.applications() == []
         else:
+            monkeypatch.setattr("exop.wiring.applications.LEAVING", SHORT)
             platform.close()
         (call,) = platform.components.user.plain()
         assert (call["node"], call["phase"], call["given_up"]) == ("b", "closing", True)

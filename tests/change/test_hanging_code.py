@@ -259,7 +259,7 @@ def behind(x: int) -> int:
     return x
 
 
-def test_an_item_that_hangs_in_a_follower_while_it_takes_over_fails_that(upgrading):
+def test_an_item_that_hangs_in_a_follower_while_it_takes_over_fails_that(upgrading, monkeypatch):
     """The last items before the cut are given up after the time-out; the stream goes on as it was."""
     BACK.clear()
     seen: list[int] = []
@@ -268,6 +268,7 @@ def test_an_item_that_hangs_in_a_follower_while_it_takes_over_fails_that(upgradi
         platform.plan(platform.mesh("app").replace("b", plain)).apply(keep=60)
         grows(seen, 10)
         BACK.set()
+        monkeypatch.setattr("exop.wiring.changes.plan.PATIENCE", SHORT)
         with pytest.raises(PlanError, match="b failed while catching up: it has not returned"):
             platform.rollback("app", "b")
         grows(seen, 10)

@@ -212,6 +212,7 @@ def test_a_planted_mistake_is_caught(monkeypatch: pytest.MonkeyPatch, plant: Cal
         planted.setattr(test_any_change, "PATIENCE", 0.5)
         planted.setattr(stations, "PATIENCE", 0.5)
         planted.setattr(successors, "PATIENCE", 0.5)
+        planted.setattr("exop.wiring.changes.plan.PATIENCE", 2.0)
         plant(planted)
         found = next((seed for seed in (known, *range(MESHES)) if caught(platform, seed, more=plant in MORE)), None)
     assert found is not None, f"{plant.__name__} was not caught in {MESHES} meshes"

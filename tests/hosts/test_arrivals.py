@@ -163,6 +163,7 @@ def test_a_source_goes_on_at_its_position():
         with parked(here.platform.deployment("app")):
             so_far = here.component("b").state
         assert so_far.total == so_far.count * (so_far.count + 1) // 2
+        here.idle.shut()
         here.platform.remove("app")
         whole(sorted([*here.seen, *there.seen]))
 
@@ -199,6 +200,7 @@ def test_an_engine_goes_with_what_is_inside_it():
             move(here, there, "a", "b")
             grows(there.seen)
             here, there = there, here
+        here.idle.shut()
         here.platform.remove("app")
         sums = sorted([*here.seen, *there.seen])
         assert sums == [number * (number + 1) // 2 for number in range(1, len(sums) + 1)]
