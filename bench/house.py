@@ -196,7 +196,7 @@ def walks() -> Iterator[Result]:
             yield from traced(walk, "item", lambda _: _one_item)
             yield from traced(walk, "plan", lambda number: partial(platform.plan, _replaced(platform, number)))
             yield from traced(walk, "apply", partial(_applied, platform))
-            platform.remove("house")
+            carried_out(partial(platform.remove, "house"), lambda: True)
         plugins = Plugins()
         plugins.register("house", _Slets())
         with tempfile.TemporaryDirectory() as state, Platform(state=state, control=False, plugins=plugins) as platform:
@@ -206,7 +206,7 @@ def walks() -> Iterator[Result]:
             yield from traced(walk, "checkpoint", lambda _: lambda: platform.checkpoint("house"), closed)
             yield from traced(walk, "memento", lambda _: partial(platform.memento, "house", "first"))
             yield from traced(walk, "apply/durable", partial(_applied, platform), closed)
-            platform.remove("house")
+            carried_out(partial(platform.remove, "house"), lambda: True)
     finally:
         threading.setprofile(None)
 
@@ -223,22 +223,27 @@ def traced(walk: Walk, name: str, request: Request, until: Condition | None = No
     """Carry out a request several times, each in a thread of its own; report the time with the fewest calls.
 
     The calls of all threads are counted, those of drivers too; what else runs beside them (samplers) adds to some of
-    the times. *request* makes what is carried out, uncounted. While *until* holds the source is asked to come to its
-    safe point.
+    the times. *request* makes what is carried out, uncounted; *until* is that of `carried_out`.
     """
     least: Walk | None = None
     for number in range(TIMES):
-        thread = threading.Thread(target=request(number))
+        carry_out = request(number)
         with walk.watching():
-            thread.start()
-            while thread.is_alive():
-                thread.join(0.01)
-                if until is not None and until():
-                    ASKED.put(False)
+            carried_out(carry_out, until)
         if least is None or walk.calls < least.calls:
             least = replace(walk, modules=walk.modules.copy())
     assert least is not None
     yield from least.results(name)
+
+
+def carried_out(request: Callable[[], object], until: Condition | None = None) -> None:
+    """Carry out a request in a thread; while *until* holds the source is asked to come to its safe point."""
+    thread = threading.Thread(target=request)
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.01)
+        if until is not None and until():
+            ASKED.put(False)
 
 
 def _application(*, durable: bool) -> Mesh:
