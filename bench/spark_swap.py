@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
-from typing import Annotated, Final
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, Final
 
 import pyarrow as pa
 from exop_spark import EventTime, Input, query
@@ -60,43 +63,64 @@ def measure(
     swaps: Annotated[int, "how many swaps"] = 20,
     rate: Annotated[int, "rows a second"] = 5_000,
     around: Annotated[float, "the seconds that the sink is watched after a swap, and as long without one"] = 1.0,
+    native: Annotated[bool, "Spark's tasks read the rows from a log by themselves"] = False,
+    load: Annotated[int, "as many swaps again beside so many processes that keep a core busy"] = 0,
 ) -> Iterator[Result]:
     """Swap a windowed count by another setting of itself, in turns with intervals without a swap (A/A)."""
-    stream = Stream(rate)
-    app = _application(stream)
-    with_one, without = list[tuple[float, float]](), list[tuple[float, float]]()
-    with Platform() as platform:
-        platform.apply(app.build(), timeout=PATIENCE)
+    stream, name = Stream(rate), "spark_swap/native" if native else "spark_swap"
+    with TemporaryDirectory() as folder, Platform() as platform:
+        platform.apply(_application(stream, folder if native else "").build(), timeout=PATIENCE)
         _await(lambda: len(stream.arrivals) > 3)
         stream.gap(lambda: None, 6.0)  # Java warms up
-        for turn in range(swaps):
-            after = platform.mesh("swap").configure("query", max_rows=100_001 + turn)
-            plan = platform.plan(after)
-            with_one.append(stream.gap(lambda plan=plan: plan.apply(timeout=PATIENCE), around))  # type: ignore[misc]
-            without.append(stream.gap(lambda: None, around + with_one[-1][1] / 1e3))
-            print(f"{turn + 1} of {swaps} swaps: {with_one[-1][0]:.0f} ms", file=sys.stderr, flush=True)
-        figures = platform.deployment("swap").components["query"].own_figures()
-        batch = float(figures["busy_ms"]) / float(figures["batches"])
+        yield from _series(name, platform, stream, swaps, around)
+        with _busy(load):
+            yield from _series(f"{name}/loaded", platform, stream, swaps if load else 0, around)
         stream.over.set()
         platform.wait("swap")
         sent = platform.deployment("swap").components["rows"].state
         assert isinstance(sent, Sent)
+    yield Result(f"{name}/wrong", abs(sent.batches * (rate // 50) - sum(stream.counts.values())), "items")
+
+
+def _series(name: str, platform: Platform, stream: Stream, swaps: int, around: float) -> Iterator[Result]:
+    """Swap the query so many times, and compare the gaps with those without a swap."""
+    with_one, without = list[tuple[float, float]](), list[tuple[float, float]]()
+    for turn in range(swaps):
+        mesh = platform.mesh("swap")
+        plan = platform.plan(mesh.configure("query", max_rows=mesh.nodes["query"].settings["max_rows"] + 1))
+        with_one.append(stream.gap(lambda plan=plan: plan.apply(timeout=PATIENCE), around))  # type: ignore[misc]
+        without.append(stream.gap(lambda: None, around + with_one[-1][1] / 1e3))
+        print(f"{turn + 1} of {swaps} swaps: {with_one[-1][0]:.0f} ms", file=sys.stderr, flush=True)
+    if not swaps:
+        return
+    figures = platform.deployment("swap").components["query"].own_figures()
+    batch = float(figures["busy_ms"]) / float(figures["batches"])
     gaps, alone = [one for one, _ in with_one], [one for one, _ in without]
-    for name, share in (("median", 0.5), ("p95", 0.95)):
+    for part, share in (("median", 0.5), ("p95", 0.95)):
         beyond = quantile(gaps, share) - quantile(alone, share)
-        yield Result(f"spark_swap/gap/{name}", beyond, "ms", ALONE, samples=[*zip(gaps, alone, strict=True)])
-        yield Result(
-            f"spark_swap/gap/{name}/noise", abs(quantile(alone[::2], share) - quantile(alone[1::2], share)), "ms"
-        )
+        yield Result(f"{name}/gap/{part}", beyond, "ms", ALONE, samples=[*zip(gaps, alone, strict=True)])
+        yield Result(f"{name}/gap/{part}/noise", abs(quantile(alone[::2], share) - quantile(alone[1::2], share)), "ms")
     took = [one for _, one in with_one]
-    yield Result("spark_swap/apply/median", quantile(took, 0.5), "ms", samples=took)
-    yield Result("spark_swap/batch", batch, "ms")
-    yield Result("spark_swap/gap/batches", (quantile(gaps, 0.5) - quantile(alone, 0.5)) / batch, "batches")
-    yield Result("spark_swap/wrong", abs(sent.batches * (rate // 50) - sum(stream.counts.values())), "items")
+    yield Result(f"{name}/apply/median", quantile(took, 0.5), "ms", samples=took)
+    yield Result(f"{name}/batch", batch, "ms")
+    yield Result(f"{name}/gap/batches", (quantile(gaps, 0.5) - quantile(alone, 0.5)) / batch, "batches")
 
 
-def _application(stream: Stream) -> Application:
-    """A source of 50 batches a second, a windowed count on Spark, a sink."""
+@contextmanager
+def _busy(number: int) -> Iterator[None]:
+    """Keep so many cores busy; the processes end also if this one is killed."""
+    loop = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    sum(range(100_000))"
+    processes = [subprocess.Popen([sys.executable, "-c", loop]) for _ in range(number)]
+    try:
+        yield
+    finally:
+        for one in processes:
+            one.kill()
+            one.wait()
+
+
+def _application(stream: Stream, folder: str) -> Application:
+    """A source of 50 batches a second, a log if there is a folder for it, a windowed count on Spark, a sink."""
     size, begun = stream.rate // 50, time.perf_counter()
 
     @slet
@@ -124,7 +148,10 @@ def _application(stream: Stream) -> Application:
     """
     counted = query("counted", text, inputs={"rows": Input(ROWS, EventTime("time"))}, out=COUNTS, mode="update")
     app = Application("swap")
-    app.add("see", see, row=app.add("query", counted, rows=app.add("rows", rows)))
+    kind: dict[str, Any] = {"kind": "partitioned_log", "by": "key", "partitions": 2, "path": folder} if folder else {}
+    there = app.channel("rows", **kind)
+    app.add("rows", rows, out=there)
+    app.add("see", see, row=app.add("query", counted, rows=there))
     return app
 
 
