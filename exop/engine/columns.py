@@ -7,7 +7,6 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from exop.engine.event_time import EventTime
 from exop.errors import QueryError, SettingError
 
 _KINDS: Final = {
@@ -37,22 +36,6 @@ def schema_of(text: str, setting: str = "columns") -> pa.Schema:
         problem = f"{twice[0]!r} is there twice, or differs from another name by its case only"
         raise SettingError(place="", setting=setting, problem=problem)
     return found
-
-
-def time_of(text: str) -> EventTime | None:
-    """Read `"time s"`: a column and its unit; nothing for no event time.
-
-    Raises:
-        SettingError: it is something else.
-    """
-    if not text.strip():
-        return None
-    try:
-        column, unit = text.split()
-        return EventTime(column, unit)
-    except ValueError as problem:
-        problem_text = f"{text!r} is not `column unit` ({problem})"
-        raise SettingError(place="", setting="event_time", problem=problem_text) from None
 
 
 def check_times(batch: pa.RecordBatch, column: str, most: float, unit: str, port: str = "") -> None:

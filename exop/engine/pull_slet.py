@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, cast
 
 import pyarrow as pa
 
@@ -115,7 +115,7 @@ class PullSlet(Slet):
         Raises:
             EngineError: the query is invalid.
         """
-        return cls(out=Nowhere(), **settings).compiled().close
+        return cls(out=cast("Any", None), **settings).compiled().close  # nothing leaves
 
     def compiled(self, progress: QueryProgress | None = None) -> PullEngine:
         """Return a new engine that has checked the query, with feeds at this progress."""
@@ -438,19 +438,3 @@ class PullSlet(Slet):
 
     def _thread(self, task: str, target: Callable[[], None]) -> None:
         threading.Thread(target=target, name=f"exop {self._name} {task}", daemon=True).start()
-
-
-class Nowhere(OutputPort[Any]):
-    """A port that drops everything."""
-
-    def push(self, item: Any) -> None:
-        """Drop it."""
-
-    def push_batch(self, batch: Any) -> None:
-        """Drop it."""
-
-    def end(self) -> None:
-        """Drop it."""
-
-    def fail(self, error: BaseException) -> None:
-        """Drop it."""

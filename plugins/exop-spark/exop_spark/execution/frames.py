@@ -59,7 +59,7 @@ def timestamp(time: EventTime) -> str:
     return f"timestamp_micros({exact} + CAST({exact} % 1000 = 0 AS BIGINT))"
 
 
-def time_of(time: EventTime, watermark: int) -> float:
+def watermark_of(time: EventTime, watermark: int) -> float:
     """Return a watermark, in milliseconds, in the unit of an event time."""
     if isinstance(time, WindowTime):
         return time.of_watermark(watermark)

@@ -24,7 +24,7 @@ from ..storage.carried import COMMITS, carry, copy_of_live, packed, unpack
 from ..storage.folders import Folder, remove_folder
 from ..storage.staging import check_folder, conform
 from ..storage.state_store import set_up
-from .frames import differences, input_frame, time_of
+from .frames import differences, input_frame, watermark_of
 from .progress import Progress
 
 if TYPE_CHECKING:
@@ -312,7 +312,7 @@ class Run(PullEngine):
         if milliseconds is None:
             execution = self._query._jsq.streamingQuery().lastExecution()
             milliseconds = int(execution.offsetSeqMetadata().batchWatermarkMs())
-        self.progress.watermark = moment = time_of(self.plan.times[0], milliseconds)
+        self.progress.watermark = moment = watermark_of(self.plan.times[0], milliseconds)
         return moment
 
     def _explained(self, error: BaseException, kind: type[QueryError] = QueryFailed) -> EngineError:

@@ -117,7 +117,11 @@ class GroupsFeed(Feed):
 class SparkGroups(SparkSlet):
     """The base of the aggregates on Spark; `grouping` makes them.
 
-    The memento has the state that the query begins with until Spark has committed it, and again after `quiesce`.
+    An open slet whose query has nothing to do yet is prepared: its query is checked, the memento may still be replaced,
+    and the first item starts the query. `engine` is `None` until then.
+
+    The memento has the state that the query begins with until Spark has committed it, and again after `quiesce`. In
+    between, its `engine` is `spark`: Spark's checkpoint has the state.
     """
 
     state: EngineState
@@ -128,7 +132,7 @@ class SparkGroups(SparkSlet):
         return None
 
     def __enter__(self) -> Self:
-        self._share, self._waits = lease(self.master), True
+        self._share = lease(self.master)
         self._prepared: PullEngine | None = None
         try:
             super().__enter__()
@@ -137,7 +141,6 @@ class SparkGroups(SparkSlet):
         except BaseException:
             self._share.release()
             raise
-        self._waits = False
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -149,7 +152,7 @@ class SparkGroups(SparkSlet):
     def take(self, port: str, payload: pa.RecordBatch | Punctuation | EndOfStream) -> None:
         """Append what arrives to the feed; the first time, start the query."""
         if self.engine is None:
-            self._begin(QueryProgress())
+            self._start(QueryProgress())
         super().take(port, payload)
         if self.state.engine == _OWN:
             self.state.snapshot = b""
@@ -207,16 +210,19 @@ class SparkGroups(SparkSlet):
         return prepared
 
     def _begin(self, progress: QueryProgress, predecessor: Any = None) -> None:
-        """Start the query; one that has nothing to do yet starts with the first item, as it may get a memento."""
-        if self._waits and progress.batch < 0 and not self.state.engine and not self.tie.arrived(_PORT):
+        """Start the query when the slet opens; prepare one that has nothing to do yet."""
+        if progress.batch < 0 and not self.state.engine and not self.tie.arrived(_PORT):
             self._prepared = self.compiled()
-            return
+        else:
+            self._start(progress)
+
+    def _start(self, progress: QueryProgress) -> None:
         self._check_state(self.state, progress)
         known = self.state.times.get(_PORT, -inf)
         if progress.batch < 0 and isfinite(known):
             there = {_PORT: InputPosition(complete=known)}
             progress = replace(progress, begin=there, end=there)
-        super()._begin(progress, predecessor)
+        super()._begin(progress)
 
     def _check_state(self, state: EngineState, progress: QueryProgress) -> None:
         if state.engine == FORM and state.version <= VERSION:

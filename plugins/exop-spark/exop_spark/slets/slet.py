@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from exop import EndOfStream, Punctuation, Tie
+from exop import EndOfStream, OutputPort, Punctuation, Tie
 from exop.engine.feed import Feed
 from exop.engine.pull import PullEngine
-from exop.engine.pull_slet import Nowhere, PullSlet
+from exop.engine.pull_slet import PullSlet
 from exop.errors import EngineError
 from exop.model.slets.ports import PortType
 from exop.model.slets.slet import spec_of
@@ -154,7 +154,7 @@ class SparkSlet(PullSlet):
     @classmethod
     def try_inherit(cls, predecessor: Any, after: Any) -> str:
         """Let Spark try the query of the node *after* on a copy of the state of *predecessor*, which goes on."""
-        return tried(predecessor, cls(out=Nowhere(), **after.private_settings()))
+        return tried(predecessor, cls(out=typing.cast("Any", None), **after.private_settings()))
 
     def fields_of_trial(self) -> dict[str, Any]:
         """Return the fields of the instance that is warmed up, where they differ."""
@@ -249,12 +249,18 @@ def _listed(ports: Iterable[str]) -> str:
     return ", ".join(ports) or "no input"
 
 
-class _Trial(Nowhere):
+class _Trial(OutputPort[Any]):
     """The port of a warm-up: results are dropped, and the end is waited for."""
 
     def __init__(self) -> None:
         self._over = threading.Event()
         self._error: BaseException | None = None
+
+    def push(self, item: Any) -> None:
+        """Drop it."""
+
+    def push_batch(self, batch: Any) -> None:
+        """Drop it."""
 
     def end(self) -> None:
         """Note the end."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from exop import OutputPort, Tie
+from exop.engine.event_time import EventTime
 from exop.engine.tables import accepted, texts_by_input
 from exop.errors import SettingError, SletError
 from exop.model.slets.ports import PortSpec, PortType
@@ -75,14 +76,15 @@ def _kind(
         SettingError: the columns, an event time or a name cannot be.
     """
     # The engine's libraries are loaded with the first node that needs them.
-    from exop.engine.columns import schema_of, time_of
+    from exop.engine.columns import schema_of
 
     from ..plan import Input
     from .factory import query as make_query
 
     times = dict(event_time)
     inputs = {
-        port or _PORT: Input(schema_of(text), time_of(times.get(port, times.get("", "")))) for port, text in columns
+        port or _PORT: Input(schema_of(text), event_time_of(times.get(port, times.get("", ""))))
+        for port, text in columns
     }
     if unknown := [port for port in times if port and port not in inputs]:
         problem = f"there is no input {unknown[0]!r}; name one of {', '.join(inputs)}"
@@ -92,6 +94,22 @@ def _kind(
     except SletError as error:
         problem = f"{error.facts['problem']}; {error.facts['cure']}"
         raise SettingError(place="", setting="columns", problem=problem) from None
+
+
+def event_time_of(text: str) -> EventTime | None:
+    """Read `"time s"`: a column and its unit; nothing for no event time.
+
+    Raises:
+        SettingError: it is something else.
+    """
+    if not text.strip():
+        return None
+    try:
+        column, unit = text.split()
+        return EventTime(column, unit)
+    except ValueError as problem:
+        problem_text = f"{text!r} is not `column unit` ({problem})"
+        raise SettingError(place="", setting="event_time", problem=problem_text) from None
 
 
 def _specialised(settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
@@ -152,18 +170,14 @@ def _inherits(before: Any, after: Any) -> str | None:
 
 def _deep_check(settings: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
     """Let Spark analyse the query; see `SparkSlet.deep_check`."""
-    from exop.engine.pull_slet import Nowhere
-
-    return make(out=Nowhere(), tie=Tie(), **settings).compiled().close
+    return make(out=cast("Any", None), tie=Tie(), **settings).compiled().close
 
 
 def _try_inherit(predecessor: Any, after: Any) -> str:
     """Let Spark try the query on a copy of the state of a running one; see `SparkSlet.try_inherit`."""
-    from exop.engine.pull_slet import Nowhere
-
     from .slet import tried
 
-    return tried(predecessor, make(out=Nowhere(), tie=Tie(), **after.private_settings()))
+    return tried(predecessor, make(out=cast("Any", None), tie=Tie(), **after.private_settings()))
 
 
 make.specialised = _specialised  # type: ignore[attr-defined]

@@ -11,10 +11,10 @@ from exop_spark import EventTime, Input, Punctuate, query
 from exop_spark.execution.frames import timestamp
 from exop_spark.samples import ROWS, made_up
 from exop_spark.slets.aggregates import aggregate
-from exop_spark.slets.sql import sql
+from exop_spark.slets.sql import event_time_of, sql
 
 from exop import Application, Slet
-from exop.engine.columns import schema_of, time_of
+from exop.engine.columns import schema_of
 from exop.errors import ExopError, SettingError
 from exop.model.meshes.mesh import Node
 from exop.model.slets.slet import spec_of
@@ -161,8 +161,8 @@ def test_columns_can_be_written_as_text():
     assert schema_of("a int not null, b DOUBLE") == pa.schema(
         [pa.field("a", pa.int32(), nullable=False), pa.field("b", pa.float64())]
     )
-    assert time_of("a ms") == EventTime("a", "ms")
-    assert time_of("") is None
+    assert event_time_of("a ms") == EventTime("a", "ms")
+    assert event_time_of("") is None
 
 
 @pytest.mark.parametrize("text", ["a", "a integerr", "a int nullable"])
@@ -176,7 +176,7 @@ def test_text_that_is_no_column_is_told(text):
 def test_text_that_is_no_event_time_is_told(text):
     """A column and a unit, no less and no more."""
     with pytest.raises(SettingError, match="column unit"):
-        time_of(text)
+        event_time_of(text)
 
 
 def test_event_time_knows_its_units():
