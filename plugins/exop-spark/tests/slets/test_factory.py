@@ -180,9 +180,9 @@ def test_text_that_is_no_event_time_is_told(text):
 
 
 def test_event_time_knows_its_units():
-    """A timestamp is made of the column in its unit; time ends where the column does."""
-    minutes = EventTime("m", "minute")
-    assert timestamp(minutes) == "timestamp_micros(CAST(`m` * 60000000L AS BIGINT))"
+    """A timestamp is made of the column in its unit, behind a whole millisecond; time ends where the column does."""
+    micros = "CAST(`m` * 60000000L AS BIGINT)"
+    assert timestamp(EventTime("m", "minute")) == f"timestamp_micros({micros} + CAST({micros} % 1000 = 0 AS BIGINT))"
     assert EventTime("s").never(32) == 2**31 - 1
     assert EventTime("s").never() == 253_402_300_799
 
