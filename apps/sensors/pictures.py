@@ -28,13 +28,14 @@ def draw(history: History, database: Path, speed: float, picture: Path) -> str:
         rows = np.array(base.execute("SELECT ready, time FROM minutes").fetchall(), float).reshape(-1, 2)
     ready, waits = rows[:, 0] - history.start, rows[:, 0] - history.start - rows[:, 1] / speed
     median, most, longest = np.quantile(waits, [0.5, 0.95, 1]) if len(waits) else [np.nan] * 3
-    facts = f"latency of the minutes: median {median:.1f} s, 95 % {most:.1f} s, longest {longest:.1f} s"
+    facts = f"latency of the results: median {median:.1f} s, 95 % within {most:.1f} s, longest {longest:.1f} s"
     times, taken = np.array(history.taken, float).reshape(-1, 2).T
     figure, (rates, delays) = plt.subplots(2, 1, figsize=(10, 6), sharex=True)
     rates.step(times[1:] - history.start, np.diff(taken) / np.diff(times), color="#28548f")
     rates.set_title("readings per second that the aggregate has taken", loc="left", fontsize=10)
     delays.plot(ready, waits, ".", markersize=2, color="#28548f", rasterized=True)
-    delays.set_title(f"{facts}; in seconds", loc="left", fontsize=10)
+    delays.set_title(facts, loc="left", fontsize=10)
+    delays.set_ylabel("seconds")
     delays.set_xlabel("seconds since the first reading")
     bounds = [moment - history.start for moment, _ in history.engines] + [max(ready, default=0.0)]
     for axis in (rates, delays):
