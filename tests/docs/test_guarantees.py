@@ -83,6 +83,7 @@ PROOFS = {
     "`exop_spark.query`": [
         ENGINES + "test_what_was_put_out_before_a_crash_is_not_asked_for_again",
         ENGINES + "test_windows_go_on_where_they_were",
+        "recovery/test_spark_kills.py::test_each_window_is_written_once_after_a_kill_of_each_process",
     ],
     "on `exop.engine`": [
         SUITE + "test_every_row_once_and_in_order_after_a_crash",
