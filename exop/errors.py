@@ -243,9 +243,10 @@ class PluginError(ExopError):
     defaults: ClassVar[Mapping[str, Any]] = {"what": "plugin"}
 
     def compose(self) -> str:
-        """Add the command that installs the plugin whose module is missing."""
-        absent = re.search(rf"No module named 'exop_({'|'.join(_PLUGINS)})\b", str(self.facts["problem"]))
-        return super().compose() + (f"; run `pip install exop-{absent[1]}`" if absent else "")
+        """Add the command that installs the plugin whose module is missing, or pyarrow."""
+        absent = re.search(rf"No module named '(exop_(?:{'|'.join(_PLUGINS)})|pyarrow)\b", str(self.facts["problem"]))
+        needed = absent[1].replace("_", "-").replace("pyarrow", "'exop[columns]'") if absent else ""
+        return super().compose() + (f"; run `pip install {needed}`" if needed else "")
 
 
 class BundleError(ExopError):

@@ -124,6 +124,8 @@ def test_suggestions():
     assert str(missing) == "a has no slet 'duckdb:sql'; run `pip install exop-duckdb`"
     absent = UnknownName(place="a", kind="kind", name="kafka", known=["queue"])
     assert str(absent) == "a has no kind 'kafka'; run `pip install exop-kafka`"
+    file = errors.PluginError(plugin="a.py", problem="No module named 'pyarrow'")
+    assert str(file).endswith("; run `pip install 'exop[columns]'`")
     assert "did you mean 'duckdb:sql'" in str(
         UnknownName(place="a", kind="slet", name="duckdb:sq", known=["duckdb:sql"])
     )
