@@ -43,7 +43,8 @@ class Pause:
 
     Attributes:
         deployment, timeout, drivers, outside: As given.
-        seconds: The number of seconds for which the drivers were paused.
+        seconds: The number of seconds for which drivers stood still: from when the first of them were parked, which
+            may have been to let what is behind them finish, until all were opened again.
     """
 
     def __init__(
@@ -132,6 +133,7 @@ class Pause:
         """Wait until all closed drivers are parked."""
         if not self.wait(self.parked):
             raise self._too_late()
+        self._stand_still()
 
     def parked(self) -> bool:
         """Whether all closed drivers are parked; called for each driver that rests, and therefore checks only few."""
@@ -175,7 +177,6 @@ class Pause:
     def hold(self, action: Callable[[], None]) -> None:
         """Run *action* in the calling thread when all closed drivers are parked; they remain parked until `end`."""
         self.wait_parked()
-        self._still_since = time.perf_counter()
         action()
 
     def _over(self) -> bool:
@@ -194,15 +195,18 @@ class Pause:
                 return
             actions, self._actions = self._actions, ()
             self._running = True
-            begin = time.perf_counter()
+            self._stand_still()
             try:
                 for action in actions:
                     action()
             except BaseException as error:  # noqa: BLE001 (it is raised in the thread that has asked for the action)
                 self._error = error
-            self.seconds = time.perf_counter() - begin
             self._release()
             self._running = False
+
+    def _stand_still(self) -> None:
+        if self._still_since is None and self._closed:
+            self._still_since = time.perf_counter()
 
     def _release(self) -> None:
         if self._still_since is not None:

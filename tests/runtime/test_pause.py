@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -99,6 +100,20 @@ def test_the_driver_that_parks_last_acts_and_goes_on(rig):
         assert before[0] in [None, *deployment.drivers()]
         eventually(lambda: len(seen["a"]) > before[1] and len(seen["b"]) > before[2])
     assert pause.seconds > 0
+
+
+def test_the_time_for_which_a_driver_stands_still_before_the_action_counts(rig):
+    """It waits for what is behind it to finish, and so do the items in front of it."""
+    deployment, seen = two_streams(rig)
+    with Pause(deployment) as pause:
+        pause.close([deployment.components["a"].driver])
+        pause.wait_parked()
+        begin, there = time.perf_counter(), len(seen["b"])
+        eventually(lambda: len(seen["b"]) > there + 100)
+        waited = time.perf_counter() - begin
+        pause.close()
+        pause.run(lambda: None)
+    assert pause.seconds >= waited
 
 
 def test_an_action_that_raises_lets_everything_go_on(rig):
