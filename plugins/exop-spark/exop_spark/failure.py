@@ -29,6 +29,8 @@ _NETWORK: Final = (
 )
 #: The message in the text of an error of gRPC.
 _GRPC: Final = re.compile(r'\bdetails = "([^"\n]*)')
+#: Spark's message if a Python process has not started within ten seconds, which no setting of Spark changes.
+SLOW: Final = "Python worker failed to connect back"
 #: What precedes the reason in a message.
 _BEFORE: Final = re.compile(
     r"\A\s*(Query \[id = [^]]*\] terminated with exception|An error occurred while calling .*\n): "
@@ -82,6 +84,9 @@ def explained(
     detail = detail_of(text, condition)
     if not condition:
         detail = f"{type(error).__name__}: {detail}".removesuffix(": ")
+    if SLOW in text:
+        cure = "try again, or use fewer cores (local[1])"
+        detail += f"; the machine was too busy to start Python within Spark's 10 s: {cure}"
     facts = {"slet": slet, "query": query, "condition": condition, "detail": detail}
     return kind(**facts, port=_port(text, list(ports)), position=_position(error, text))
 

@@ -87,6 +87,12 @@ def test_of_several_ports_the_one_that_is_named(text, port):
     assert explained(StreamingQueryException(text), ports=["bids", "asks"], **FACTS).port == port
 
 
+def test_a_machine_that_is_too_busy_for_python_is_told_with_the_cure():
+    """Spark waits ten seconds for a Python process, which no setting changes."""
+    error = explained(StreamingQueryException("SparkException: Python worker failed to connect back."), **FACTS)
+    assert "too busy to start Python within Spark's 10 s: try again, or use fewer cores (local[1])" in str(error)
+
+
 def test_a_dead_java_process_is_told_as_such():
     """The engine is lost, in any words of py4j."""
     error = explained(Py4JNetworkError("Error while sending\nmore"), lost=True, **FACTS)

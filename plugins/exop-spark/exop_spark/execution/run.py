@@ -18,7 +18,7 @@ from exop.engine.pull import Emit, PullEngine
 from exop.errors import EngineError
 
 from ..errors import OutputMismatch, QueryError, QueryFailed, QueryRefused, SparkError
-from ..failure import explained, is_suspicious
+from ..failure import SLOW, explained, is_suspicious
 from ..plan import Plan
 from ..storage.carried import COMMITS, carry, copy_of_live, packed, unpack
 from ..storage.folders import Folder, remove_folder
@@ -40,7 +40,6 @@ FOLDER: Final = "spark"
 NOTE: Final = "checkpoint"
 #: How often a query is analysed, when a Python process of Spark's does not start in time.
 _ATTEMPTS: Final = 6
-_SLOW: Final = "Python worker failed to connect back"
 #: Seconds to wait for the commit of a micro-batch that was put out, and between two looks.
 _PATIENCE, _GLANCE = 5.0, 0.01
 #: A semicolon at the end of a SQL text, and the comments behind it.
@@ -229,7 +228,7 @@ class Run(PullEngine):
             try:
                 return analyse()
             except Exception as error:
-                if _SLOW not in str(error):
+                if SLOW not in str(error):
                     raise
                 for key in self._keys.values():
                     self._engine.server.remove(key)

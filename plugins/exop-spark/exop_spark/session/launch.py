@@ -81,7 +81,7 @@ def _gateway(options: dict[str, str]) -> Any:
     from pyspark.java_gateway import launch_gateway
 
     java = find_java()
-    _log.debug("starting Spark on Java %s, found by %s", java.version, java.found_by)
+    _log.info("Spark is starting on Java %s, found by %s", java.version, java.found_by)
     scratch = Scratch(Path(tempfile.gettempdir()))
     atexit.register(scratch.close)
     options = options | settings.java_options(scratch.path)

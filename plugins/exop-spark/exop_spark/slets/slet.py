@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import typing
 from collections.abc import Iterable, Mapping
@@ -27,6 +28,7 @@ from ..settings import DEFAULT_MASTER
 from ..storage.carried import other_inputs
 from ..storage.receipt import Receipt
 
+_log = logging.getLogger(__name__)
 #: One round of a warm-up lasts so much event time where no boundary says otherwise.
 _SPAN: Final = 60.0
 
@@ -202,6 +204,7 @@ class SparkSlet(PullSlet):
 
     def _warm_up(self) -> None:
         """Send made-up rows through the whole query, with a feed and a checkpoint of their own, and forget them."""
+        _log.info("%s is compiled by Spark, and warmed up with made-up rows", self._name)
         out, span = _Trial(), self.boundary or _SPAN
         own = self.fields_of_trial()
         trial = replace(self, out=out, tie=Tie(), warm_up=0, checkpoints="", stage="", close_windows=True, **own)
