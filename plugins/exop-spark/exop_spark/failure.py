@@ -35,6 +35,7 @@ SLOW: Final = "Python worker failed to connect back"
 _BEFORE: Final = re.compile(
     r"\A\s*(Query \[id = [^]]*\] terminated with exception|An error occurred while calling .*\n): "
 )
+_CLASS: Final = re.compile(r"\b[\w.$]+(?:Exception|Error)\b")
 _MOST: Final = 600
 
 
@@ -52,9 +53,12 @@ def detail_of(text: str, condition: str) -> str:
     if "PySparkException" in text or "Traceback (most recent call last)" in text:
         after = _python_error(text) or after
     sentence = re.split(
-        r"SQLSTATE: |\n\s*at |\n\n|;\n|== SQL|If you want to force|If necessary set", after.strip(), maxsplit=1
+        r"SQLSTATE: |(?:\A|\n)\s*at [\w.$]+|\n\n|;\n|== SQL|If you want to force|If necessary set",
+        after.strip(),
+        maxsplit=1,
     )[0]
-    return " ".join(sentence.split())[:_MOST]
+    words = sentence.split() or _CLASS.findall(text)[:1]  # some exceptions of Java have no message
+    return " ".join(words)[:_MOST]
 
 
 def is_suspicious(error: BaseException) -> bool:

@@ -58,6 +58,12 @@ def test_what_precedes_the_reason_is_left_out(text):
     assert detail_of(text, condition_of(text)) == "Such a join is not supported."
 
 
+def test_an_exception_without_a_message_is_told_by_its_class():
+    """As that of Java at the unexpected end of a file."""
+    text = "[STREAM_FAILED] Query [id = 1] terminated with exception: \n\tat org.A\nCaused by: java.io.EOFException\n"
+    assert detail_of(text, condition_of(text)) == "java.io.EOFException"
+
+
 def test_a_wrapper_is_better_than_nothing():
     """With no inner condition the outer one is given."""
     assert condition_of("[STREAM_FAILED] Query terminated") == "STREAM_FAILED"

@@ -20,7 +20,7 @@ from exop.errors import EngineError
 from ..errors import OutputMismatch, QueryError, QueryFailed, QueryRefused, SparkError
 from ..failure import SLOW, explained, is_suspicious
 from ..plan import Plan
-from ..storage.carried import COMMITS, carry, copy_of_live, packed, unpack
+from ..storage.carried import COMMITS, OFFSETS, carry, copy_of_live, packed, unpack
 from ..storage.folders import Folder, remove_folder
 from ..storage.staging import check_folder, conform
 from ..storage.state_store import set_up
@@ -71,6 +71,8 @@ class Run(PullEngine):
         self._error: BaseException | None = None
         self.stage: Stage | None = None
         self._stateful = False
+        #: Whether it continues with a checkpoint, and has not computed anything since.
+        self._resumes = False
 
     def compile(self, query: Any, feeds: Mapping[str, Feed]) -> None:
         """Analyse the query, and check that it can stream.
@@ -78,7 +80,7 @@ class Run(PullEngine):
         Raises:
             QueryRefused: Spark's analysis says no.
             OutputMismatch: the columns are not those declared.
-            SettingError: the folder of the staged output cannot be reached.
+            SparkError: the folder of the staged output cannot be reached.
         """
         self._feeds = feeds
         check_folder(self.plan.stage, self.plan.name)
@@ -99,8 +101,7 @@ class Run(PullEngine):
 
         Raises:
             QueryRefused: Spark cannot start it.
-            SparkError: the predecessor has not come to rest, or the checkpoint cannot be used.
-            SettingError: the folder of the staged output cannot be used.
+            SparkError: the predecessor has not come to rest, or the checkpoint or the staged output cannot be used.
         """
         self._emit = emit
         check_folder(self.plan.stage, self.plan.name, create=True)
@@ -115,12 +116,16 @@ class Run(PullEngine):
                 carry(predecessor.directory, folder, batch)
             local = self._engine.master.startswith("local")
             assert self._session is not None
+            self._resumes = (folder / OFFSETS).is_dir()
+            if batch >= 0 and directory is not None and not self._resumes:
+                raise FileNotFoundError(f"it is missing, and micro-batch {batch} has been computed")
             set_up(self._session, self.plan.name, self.plan.key_groups, folder, local=local)
             place = folder.as_uri()
             writer, self._keys[OUT] = self._engine.deliver(self._frame, self.plan, place, self._put_out)
             self._query = writer.outputMode(self.plan.mode).option("checkpointLocation", place).start()
         except Exception as error:
             if isinstance(error, OSError | ValueError) and not is_suspicious(error):
+                self._scratch = None  # it cannot be removed either
                 where = self.directory or self.plan.checkpoints
                 cure = "correct the setting checkpoints, or restore the folder, or begin anew with lose_state=True"
                 problem = f"{self.plan.name}: the checkpoint {where} cannot be used: {error}; {cure}"
@@ -281,6 +286,7 @@ class Run(PullEngine):
         self._known.wait()
         try:
             count, results = self._results(rows, batch)
+            self._resumes = False
             moment = self._watermark(milliseconds) if self.plan.by_watermark else None
             sent = self._emit(batch, results, moment)
             if self.stage is not None:
@@ -320,6 +326,11 @@ class Run(PullEngine):
         if not lost and self._error is not None:
             error = self._error
         found = explained(error, kind, lost=lost, **self.plan.facts())
+        if isinstance(found, QueryError) and self._resumes and found.condition in ("", "STREAM_FAILED"):
+            # Spark names a condition for what a query does wrong, and none for a file that it cannot read.
+            cure = "if it is damaged, restore the folder, or begin anew with lose_state=True"
+            hint = f"Spark has computed nothing since it continued with the checkpoint {self.directory}; {cure}"
+            found = type(found)(**{**found.facts, "detail": f"{found.detail.rstrip('.')}. {hint}"})
         if found is not error:
             found.__cause__ = error
         return found

@@ -99,9 +99,15 @@ Folder = Path | RemotePath
 
 
 def local_path(place: str) -> Path | None:
-    """Return the path of a folder of this machine, given with or without `file:`; `None` for another URI."""
+    """Return the path of a folder of this machine, given with or without `file:`; `None` for another URI.
+
+    Raises:
+        ValueError: a `file:` URI names another host.
+    """
     url = urlsplit(place)
     if url.scheme == "file":
+        if url.netloc not in ("", "localhost"):
+            raise ValueError(f"{place} names the host {url.netloc!r}, and a file is on this one; write file:///…")
         return Path(unquote(url.path))
     return None if url.scheme else Path(place).absolute()
 
@@ -151,9 +157,12 @@ def _remote(path: Folder, like: RemotePath) -> RemotePath:
 def _as_os_error(place: str) -> Iterator[None]:
     """Raise exceptions of a Hadoop file system as `OSError`."""
     from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
 
     try:
         yield
+    except PySparkException as error:
+        raise OSError(f"{place}: {error}") from error
     except Py4JJavaError as error:
         kind = str(error.java_exception.getClass().getSimpleName())
         text = f"{place}: {error.java_exception.getMessage()}"

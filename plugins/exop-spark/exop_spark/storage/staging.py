@@ -19,11 +19,11 @@ def check_folder(uri: str, slet: str, *, create: bool = False) -> None:
     """Check that the setting `stage` names a folder that can be reached; with *create*, make it if it does not exist.
 
     Raises:
-        SettingError: it does not.
+        SparkError: it does not.
     """
     from pyarrow import fs
 
-    from exop.errors import SettingError  # not in the workers
+    from ..errors import SparkError  # not in the workers
 
     if not uri:
         return
@@ -33,8 +33,8 @@ def check_folder(uri: str, slet: str, *, create: bool = False) -> None:
             system.create_dir(place, recursive=True)
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
-        problem = f"{uri!r} is no folder that can be used: {reason}; write file:///… or another URI of pyarrow.fs"
-        raise SettingError(place=slet, setting="stage", problem=problem) from error
+        cure = "write file:///… or another URI of pyarrow.fs"
+        raise SparkError(f"{slet}: stage={uri!r} is no folder that can be used: {reason}; {cure}") from error
 
 
 def stager(folder: str, declared: pa.Schema) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
-from exop_spark.errors import SparkError
+from exop_spark.errors import QueryFailed, SparkError
 from exop_spark.execution import run as module
 from exop_spark.execution.run import Run
 from exop_spark.plan import Plan
@@ -19,6 +19,31 @@ def test_a_damaged_checkpoint_is_told_with_its_folder_and_the_cure(tmp_path):
     run._session = object()
     with pytest.raises(SparkError, match=rf"sums: the checkpoint {tmp_path}/spark cannot be used: .*lose_state=True"):
         run.start(lambda *_: True, tmp_path)
+
+
+def test_a_checkpoint_that_is_gone_is_told(tmp_path):
+    """Spark would begin anew, at rows that are gone, too."""
+    run = Run(Plan("sums", "SELECT 1", {}, pa.schema([])), SimpleNamespace(engine=SimpleNamespace(master="local[2]")))
+    run._session = object()
+    with pytest.raises(SparkError, match="spark cannot be used: it is missing, and micro-batch 2 has been computed"):
+        run.start(lambda *_: True, tmp_path, None, 2)
+
+
+@pytest.mark.parametrize(
+    ("problem", "told"),
+    [
+        ("[STREAM_FAILED] Query [id = 1] terminated with exception: assertion failed", True),
+        ("[STREAM_FAILED] Query [id = 1] terminated with exception: [DIVIDE_BY_ZERO] Division by zero", False),
+    ],
+)
+def test_a_query_that_cannot_continue_names_its_checkpoint(tmp_path, problem, told):
+    """Spark says of a lost file no more than `assertion failed`; a mistake of the query has a condition."""
+    run = Run(Plan("sums", "SELECT 1", {}, pa.schema([])), SimpleNamespace(engine=SimpleNamespace(alive=True)))
+    run.directory, run._resumes = tmp_path, True
+    run._query = SimpleNamespace(exception=lambda: RuntimeError(problem))
+    with pytest.raises(QueryFailed) as caught:
+        run.check()
+    assert (f"the checkpoint {tmp_path}; if it is damaged, restore" in str(caught.value)) is told
 
 
 def test_closing_releases_spark_even_if_the_checkpoint_cannot_be_removed(monkeypatch):

@@ -35,6 +35,8 @@ def test_a_setting_is_a_path_or_the_uri_of_one_or_elsewhere():
     assert local_path("/a/b") == local_path("file:///a/b") == Path("/a/b")
     assert local_path("file:///a%20b") == Path("/a b")
     assert local_path("s3a://bucket/a") is None
+    with pytest.raises(ValueError, match="names the host 'other', and a file is on this one"):
+        local_path("file://other/a")
 
 
 @pytest.mark.spark

@@ -5,11 +5,10 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pytest
+from exop_spark.errors import SparkError
 from exop_spark.storage import staged, staging
 from exop_spark.storage.receipt import Receipt
 from exop_spark.storage.staged import Stage
-
-from exop.errors import SettingError
 
 COLUMNS = pa.schema([("key", pa.int64()), pa.field("n", pa.int64(), nullable=False)])
 
@@ -47,9 +46,7 @@ class Spark(Frame):
 def test_a_folder_that_cannot_be_used_is_told_before_the_first_row(tmp_path, wrong):
     """An unknown scheme, no scheme, a file, a folder that cannot be made: the error names setting and cure."""
     (tmp_path / "file").touch()
-    with pytest.raises(
-        SettingError, match=r"double: the setting 'stage' .* no folder that can be used: .*; write file"
-    ):
+    with pytest.raises(SparkError, match=r"double: stage='.*' is no folder that can be used: .*; write file"):
         staging.check_folder(wrong.format(tmp_path), "double", create=True)
 
 
