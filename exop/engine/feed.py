@@ -68,6 +68,7 @@ class Feed:
     Attributes:
         schema: The columns of the port, all nullable, and the number of the row.
         rows: The number of appended rows.
+        ended: Whether the end of the stream has arrived.
         following: While it is set, the batches and rows are those of a predecessor.
         follower: The successor that computes the same batches.
     """
@@ -105,7 +106,7 @@ class Feed:
         self._events: deque[_Event] = deque()
         self._by_input, self._on_commit = by_input, on_commit
         self._delivered: float | None = None
-        self._over = self._ended = False
+        self._over = self.ended = False
         self._retired: EngineError | None = None
         self._begin(begin)
         trigger.feeds.append(self)
@@ -179,7 +180,7 @@ class Feed:
             known = None if self._complete is None else self._following(self._complete)
             self._control("end", 1, self.never if close_windows else known)
             self._urgent_until = self._end
-            self._ended = True
+            self.ended = True
 
     def retire(self, error: EngineError | None = None) -> None:
         """Offer no more rows, refuse later ones with *error*, and wake all threads; ranges can still be read."""
@@ -308,7 +309,7 @@ class Feed:
     @property
     def finished(self) -> bool:
         """Whether the stream has ended, and all results are sent."""
-        return self._ended and self._done >= self._end
+        return self.ended and self._done >= self._end
 
     @property
     def retired(self) -> bool:

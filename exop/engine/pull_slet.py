@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -86,6 +87,7 @@ class PullSlet(Slet):
     def __enter__(self) -> Self:
         """Check the query, and start it; with a predecessor, `inherit` does this."""
         self._ended, self._sending = list[str](), threading.Lock()
+        self._repeated = dict[str, int]()
         self._closing = self._halted = self._started = False
         self._failure: EngineError | None = None
         self.engine: PullEngine | None = None
@@ -206,7 +208,10 @@ class PullSlet(Slet):
             feed.admit(payload, self.tie.hurried)
         else:
             feed.check_open()
+        number = self.tie.arrived(port)
         fresh = self.tie.take(port, payload)
+        if fresh is None and number >= self._repeated.get(port, sys.maxsize):
+            fresh = payload  # known since before a crash, but only now are the rows before it in the channel again
         if fresh is not None:
             self._give(port, fresh)
 
@@ -260,14 +265,17 @@ class PullSlet(Slet):
         for port, feed in self.feeds.items():
             if progress.probes:
                 feed.probe()
-            for _, payload in self.tie.events(port, progress.begins(port).event):
-                self._give(port, payload)
+            if port in self.tie.native:
+                self._repeated[port] = max(self.tie.arrived(port), progress.ends(port).event)
+            for number, payload in self.tie.events(port, progress.begins(port).event):
+                if number < self._repeated.get(port, sys.maxsize):
+                    self._give(port, payload)
             feed.resume(progress.ends(port))
         with self._reported():
             engine.start(self._emit, place, predecessor, progress.batch)
         self._thread("watch", self._watch)
         self._set_off()
-        if len(self._ended) == len(self.feeds) and not progress.over:
+        if all(feed.ended for feed in self.feeds.values()) and not progress.over:
             self._thread("drain", self._drain)
 
     def continue_behind(self, progress: QueryProgress) -> None:
@@ -309,7 +317,7 @@ class PullSlet(Slet):
         last = self._ended.index(port) == len(self.feeds) - 1
         # An input that ends before the others keeps no window open; the last one closes windows if the setting says so.
         self.feeds[port].end(close_windows=self.close_windows or not last)
-        if last and self._started:
+        if self._started and all(feed.ended for feed in self.feeds.values()):
             self._thread("drain", self._drain)
 
     def _settle(self) -> None:

@@ -106,7 +106,7 @@ class NativeFeed(Feed):
         stop = dict(self._channel.written())
         with self._lock:
             self._add_control(stop, None)
-            self._stop, self._ended = stop, True
+            self._stop, self.ended = stop, True
             if self.event_time is not None and (close_windows or self._complete is not None):
                 moment = self.never if close_windows else self._following(self._complete or 0)
                 self._moments.append((stop, moment))

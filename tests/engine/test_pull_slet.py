@@ -1,0 +1,119 @@
+"""A slet on an engine that drives itself, after a crash: what it is given again, and when."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+from unittest.mock import Mock
+
+import pyarrow as pa
+import pytest
+
+from exop import EndOfStream, OutputPort, Punctuation, Tie, input_port
+from exop.engine import PullEngine
+from exop.engine.progress import InputPosition, QueryProgress
+from exop.engine.pull_slet import PullSlet
+from exop.model.slets.tie import Committed
+
+ROWS = pa.schema([pa.field("time", pa.int64())])
+Rows = Annotated[pa.RecordBatch, ROWS]
+#: What had arrived before the crash.
+ARRIVED = [Punctuation(10), Punctuation(20), Punctuation(30), EndOfStream()]
+
+
+class Restarted(Tie):
+    """The journal has everything that had arrived, the checkpoint the first *known* of it."""
+
+    def __init__(self, directory: Path, known: int, passed: int, *, native: bool) -> None:
+        super().__init__()
+        self.directory, self._known = directory, known
+        (directory / "ended").write_text('["rows"]')
+        progress = QueryProgress(end={"rows": InputPosition(event=passed)})
+        self.committed = Committed(inputs={"rows": passed}, note=progress.dump())
+        if native:
+            self.native["rows"] = object()  # type: ignore[assignment]
+
+    def take(self, port: str, payload: Any) -> Any | None:
+        """It is known."""
+        self._known += 1
+        return None if self._known <= len(ARRIVED) else payload
+
+    def events(self, port: str, start: int | None = None) -> Iterator[tuple[int, Any]]:
+        """Read the journal."""
+        yield from [*enumerate(ARRIVED)][start or 0 :]
+
+    def arrived(self, port: str) -> int:
+        """Return the number of events."""
+        return self._known
+
+
+class Idle(PullEngine):
+    """Computes nothing."""
+
+    def __init__(self) -> None:
+        self._closing = threading.Event()
+
+    def compile(self, query: Any, feeds: Any) -> None:
+        """Accept it."""
+
+    def start(self, *_: Any) -> None:
+        """Do nothing."""
+
+    def settle(self) -> None:
+        """Nothing is left."""
+
+    def wait(self) -> None:
+        """Wait for the end."""
+        self._closing.wait()
+
+    def close(self) -> None:
+        """End."""
+        self._closing.set()
+
+
+class Reads(PullSlet, own_driver=True, name="reads"):
+    """Notes what its feed is given."""
+
+    out: OutputPort[Rows | Punctuation]
+    query: str = ""
+    keeps_own_state = True
+
+    def make_engine(self) -> PullEngine:
+        """Return an engine."""
+        self.given = list[Any]()
+        return Idle()
+
+    @input_port
+    def rows(self, rows: Rows | Punctuation | EndOfStream) -> None:
+        """Append to the feed."""
+        self.take("rows", rows)
+
+    def _give(self, port: str, payload: Any) -> None:
+        self.given.append(payload)
+        super()._give(port, payload)
+
+
+@pytest.mark.parametrize(("known", "passed", "at_once"), [(0, 0, 0), (1, 0, 1), (1, 2, 2), (4, 0, 4)])
+def test_control_items_of_a_native_channel_wait_for_the_rows_that_are_written_again(tmp_path, known, passed, at_once):
+    """After a crash, the channel ends at the checkpoint: a punctuation from behind it comes again, after its rows."""
+    tie = Restarted(tmp_path, known, passed, native=True)
+    with Reads(out=Mock(), tie=tie) as slet:
+        assert slet.given == ARRIVED[:at_once]
+        assert slet.feeds["rows"].ended == (at_once == 4)
+        for payload in ARRIVED[known:]:
+            slet.rows(payload)
+        assert slet.given == ARRIVED
+        assert slet.feeds["rows"].ended
+        slet.feeds["rows"].retire()
+
+
+def test_what_is_in_the_journal_is_given_at_once(tmp_path):
+    """With the rows before it; what arrives again is dropped."""
+    tie = Restarted(tmp_path, 1, 0, native=False)
+    with Reads(out=Mock(), tie=tie) as slet:
+        assert slet.given == ARRIVED
+        for payload in ARRIVED[1:]:
+            slet.rows(payload)
+        assert slet.given == ARRIVED
