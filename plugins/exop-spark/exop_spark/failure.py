@@ -31,9 +31,17 @@ _NETWORK: Final = (
 _GRPC: Final = re.compile(r'\bdetails = "([^"\n]*)')
 #: Spark's message if a Python process has not started within ten seconds, which no setting of Spark changes.
 SLOW: Final = "Python worker failed to connect back"
+#: Spark's message if a Python process has ended while it computed.
+_ENDED: Final = "Python worker exited unexpectedly"
 #: What precedes the reason in a message.
 _BEFORE: Final = re.compile(
     r"\A\s*(Query \[id = [^]]*\] terminated with exception|An error occurred while calling .*\n): "
+)
+#: The frames around the reason for which a task has failed.
+_AROUND: Final = re.compile(
+    r"org\.apache\.spark\.SparkException: (?:Exception thrown in awaitResult: *\n(?s:.*?)^Caused by: "
+    r"|Job aborted due to stage failure: [^\n]*?executor [^)\n]*\): |(?=Python worker ))",
+    re.MULTILINE,
 )
 _CLASS: Final = re.compile(r"\b[\w.$]+(?:Exception|Error)\b")
 _MOST: Final = 600
@@ -49,11 +57,11 @@ def condition_of(text: str) -> str:
 def detail_of(text: str, condition: str) -> str:
     """Return the sentence that follows *condition*, without the stack trace and the plan."""
     _, _, after = text.partition(f"[{condition}]") if condition else ("", "", text)
-    after = _BEFORE.sub("", after)
+    after = _AROUND.sub("", _BEFORE.sub("", after))
     if "PySparkException" in text or "Traceback (most recent call last)" in text:
         after = _python_error(text) or after
     sentence = re.split(
-        r"SQLSTATE: |(?:\A|\n)\s*at [\w.$]+|\n\n|;\n|== SQL|If you want to force|If necessary set",
+        r"SQLSTATE: |(?:\A|\n)\s*at [\w.$]+|\n\n|;\n|== SQL|If you want to force|If necessary set|Consider setting",
         after.strip(),
         maxsplit=1,
     )[0]
@@ -91,6 +99,8 @@ def explained(
     if SLOW in text:
         cure = "try again, or use fewer cores (local[1])"
         detail += f"; the machine was too busy to start Python within Spark's 10 s: {cure}"
+    if _ENDED in text:
+        detail += " A Python function of the query has ended its process, or the system has, for want of memory"
     facts = {"slet": slet, "query": query, "condition": condition, "detail": detail}
     return kind(**facts, port=_port(text, list(ports)), position=_position(error, text))
 

@@ -4,17 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 
 from exop.engine.event_time import EventTime
+from exop.errors import SettingError
 
 from .samples import made_up
 
 #: SQL text over the input ports, or a function from their DataFrames (by name) to one.
 Query = str | Callable[..., Any]
 Mode = Literal["append", "update", "complete"]
+#: The least values of settings; with no rows in a batch, or no room for any, a query would wait for ever.
+_LEAST: Final = {"max_rows": 1, "capacity": 1, "enough": 1, "trigger": 0, "boundary": 0, "warm_up": 0, "key_groups": 0}
+
+
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """Check the numbers among the settings of a query.
+
+    Raises:
+        SettingError: one is too small.
+    """
+    for name, least in _LEAST.items():
+        if not settings.get(name, least) >= least:
+            raise SettingError(place="", setting=name, problem=f"{settings[name]} is not at least {least}")
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,22 @@ def test_a_machine_that_is_too_busy_for_python_is_told_with_the_cure():
     assert "too busy to start Python within Spark's 10 s: try again, or use fewer cores (local[1])" in str(error)
 
 
+def test_a_python_function_that_ends_its_process_is_told():
+    """Spark wraps it in the failures of a thread, a job and a task."""
+    text = """An error occurred while calling o193.getResult.
+: org.apache.spark.SparkException: Exception thrown in awaitResult:
+\tat org.apache.spark.util.SparkThreadUtils$.awaitResult(SparkThreadUtils.scala:70)
+Caused by: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times, most \
+recent failure: Lost task 0.0 in stage 0.0 (TID 0) (host executor driver): org.apache.spark.SparkException: Python \
+worker exited unexpectedly (crashed). Consider setting 'spark.python.worker.faulthandler.enabled' to 'true'.
+\tat org.apache.spark.api.python.BasePythonRunner.run(PythonRunner.scala:1)
+"""
+    assert explained(RuntimeError(text), **FACTS).detail == (
+        "RuntimeError: Python worker exited unexpectedly (crashed). A Python function of the query has ended its "
+        "process, or the system has, for want of memory"
+    )
+
+
 def test_a_dead_java_process_is_told_as_such():
     """The engine is lost, in any words of py4j."""
     error = explained(Py4JNetworkError("Error while sending\nmore"), lost=True, **FACTS)

@@ -147,6 +147,11 @@ def check_workers(master: str, context: SparkContext) -> None:
             cure="end another application, add a worker (`exop-spark cluster add-worker`), or lower spark.cores.max or "
             "spark.executor.memory in spark-defaults.conf",
         )
+    if "stopped SparkContext" in str(found[0]):
+        here = probe.versions(0)["pyspark"]
+        problem = "it has not registered the application, so that it is no master, or one that refuses it"
+        cure = f"check host and port, that it runs Spark {here}, and spark.authenticate.secret, if it has one"
+        raise MasterRefused(master=master, problem=problem, cure=cure)
     problem = _failure(found[0]) if isinstance(found[0], Exception) else probe.difference(probe.versions(0), found[0])
     if problem:
         cure = "install pyspark, pyarrow and pandas there, as here, and set PYSPARK_PYTHON to that interpreter"

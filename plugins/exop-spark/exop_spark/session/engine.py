@@ -22,7 +22,7 @@ from ..cluster.master import (
     own_host,
     secrets_of,
 )
-from ..errors import MasterRefused
+from ..errors import MasterRefused, SparkError
 from ..feed.server import FeedServer, Output
 from ..storage.folders import Folder, RemotePath, local_path
 from .scratch import Scratch, memory
@@ -255,6 +255,12 @@ class _Shared:
 
 
 def _spark(master: str) -> Spark:
+    try:
+        import pyspark  # noqa: F401
+    except ImportError as error:
+        raise SparkError(
+            f"pyspark cannot be imported: {error}; run `pip install exop-spark`, which installs it"
+        ) from error
     if not master.startswith("sc://"):
         return Spark(master)
     from .connect import ConnectSpark

@@ -70,6 +70,9 @@ def _specification() -> SletSpec:
 
 def _specialised(settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
     """Return the ports with their columns."""
+    from ..plan import check_settings  # loads pyarrow
+
+    check_settings(settings)
     return aggregate_ports(aggregate, settings, inputs)
 
 

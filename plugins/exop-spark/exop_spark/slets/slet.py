@@ -22,7 +22,7 @@ from exop.model.slets.spec import SletSpec
 
 from ..errors import SparkError
 from ..feed.native import NativeFeed
-from ..plan import Input, Mode, Plan
+from ..plan import Input, Mode, Plan, check_settings
 from ..session.engine import lease
 from ..settings import DEFAULT_MASTER
 from ..storage.carried import other_inputs
@@ -89,6 +89,7 @@ class SparkSlet(PullSlet):
     @classmethod
     def specialised(cls, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
         """Return a specification whose output sends receipts in place of rows if it is staged."""
+        check_settings(settings)
         return sends_receipts(spec_of(cls), staged=bool(settings["stage"]))
 
     def takes_references(self, port: str) -> bool:

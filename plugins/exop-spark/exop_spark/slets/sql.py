@@ -114,8 +114,10 @@ def event_time_of(text: str) -> EventTime | None:
 
 def _specialised(settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
     """Return an input for each table, with its columns, and the columns of the output."""
+    from ..plan import check_settings
     from .slet import sends_receipts
 
+    check_settings(settings)
     columns, event_time = (_by_input(setting, settings[setting]) for setting in ("columns", "event_time"))
     made = spec_of(_kind(columns, settings["out_columns"], event_time))
     ports = tuple(replace(port, type=accepted(port.type, inputs.get(port.name))) for port in made.inputs)

@@ -3,7 +3,14 @@
 import socket
 
 import pytest
-from exop_spark.cluster.master import check_encrypted, check_master, check_reachable, is_on_loopback, own_host
+from exop_spark.cluster.master import (
+    check_encrypted,
+    check_master,
+    check_reachable,
+    check_workers,
+    is_on_loopback,
+    own_host,
+)
 from exop_spark.cluster.probe import difference, versions
 from exop_spark.errors import MasterRefused
 
@@ -60,6 +67,17 @@ def test_rows_leave_this_machine_only_encrypted():
         check_encrypted(master, {"spark.authenticate": "true"}.get)
     check_encrypted(master, both.get)
     check_encrypted("spark://127.0.0.1:7077", {}.get)
+
+
+def test_a_process_that_is_no_master_is_told():
+    """Spark has stopped its context, after a minute; that says nothing about workers."""
+
+    class Context:
+        def parallelize(self, *_):
+            raise RuntimeError("Cannot call methods on a stopped SparkContext.")
+
+    with pytest.raises(MasterRefused, match=r"is no master, or one that refuses it; check host and port"):
+        check_workers("spark://127.0.0.1:80", Context())
 
 
 def test_a_worker_needs_the_same_spark_and_its_libraries():

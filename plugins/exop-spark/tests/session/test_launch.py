@@ -1,10 +1,12 @@
 """The start of Spark, where it fails."""
 
+import sys
+
 import pyspark
 import pytest
 from exop_spark import settings
-from exop_spark.errors import MasterRefused
-from exop_spark.session import launch
+from exop_spark.errors import MasterRefused, SparkError
+from exop_spark.session import engine, launch
 
 USAGE = (
     """Error: Not allowed to specify max heap(Xmx) memory settings through java options.
@@ -47,3 +49,10 @@ def test_a_context_that_does_not_start_is_told_without_the_trace_of_java(monkeyp
         "the Spark master 'local[2]' cannot be used here: Spark did not start: System memory 64 must be at least 471; "
         "correct the master, EXOP_SPARK_MEMORY (the heap) or spark-defaults.conf"
     )
+
+
+def test_pyspark_that_is_missing_is_told_with_the_line_that_installs_it(monkeypatch):
+    """The packages of a user may be damaged."""
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(SparkError, match=r"pyspark cannot be imported: .*; run `pip install exop-spark`"):
+        engine._spark("local[2]")

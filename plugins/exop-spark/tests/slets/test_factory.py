@@ -135,6 +135,9 @@ def test_the_slets_of_topologies_have_all_settings_of_a_query():
         ({"event_time": "y s"}, "'columns' does not fit: the event time of 'rows' is the column 'y'"),
         ({"event_time": {"cars": "x s"}}, "'event_time' does not fit: there is no input 'cars'; name one of rows"),
         ({"event_time": "x"}, "'event_time' does not fit: 'x' is not `column unit`"),
+        ({"max_rows": 0}, "'max_rows' does not fit: 0 is not at least 1"),
+        ({"trigger": -1.0}, "'trigger' does not fit: -1.0 is not at least 0"),
+        ({"key_groups": -1}, "'key_groups' does not fit: -1 is not at least 0"),
     ],
 )
 def test_settings_of_the_sql_slet_are_checked_where_it_is_added(wrong, told):
@@ -142,6 +145,14 @@ def test_settings_of_the_sql_slet_are_checked_where_it_is_added(wrong, told):
     settings = {"query": "SELECT 1", "columns": "x int", "out_columns": "x int"}
     with pytest.raises(ExopError, match=rf"^bad: the setting {told}"):
         Application("text").add("bad", "spark:sql", **settings | wrong)
+
+
+def test_every_query_and_aggregate_on_spark_checks_its_settings():
+    """A batch of no rows would be waited for for ever."""
+    counts = {"columns": "x int", "values": {"n": "count"}, "keys": ["x"]}
+    for kind, settings in ((query("q", "…", inputs={"r": COLUMNS}, out=COLUMNS), {}), ("spark:aggregate", counts)):
+        with pytest.raises(SettingError, match="0 is not at least 1"):
+            Application("text").add("bad", kind, **settings, capacity=0)
 
 
 def rows_of(columns):
