@@ -220,7 +220,9 @@ class Feed:
         with self._lock:
             if start < self._repeated:
                 return self._repeated
-            self._planned = max(self._planned, start)
+            if start > self._planned:  # sent and committed before a crash; the end is noted when it is sent, too
+                self._planned = start
+                self.put_out()
             self._trigger.wait(self, timeout)
             end = self._end if limit is None else self._whole(start, min(self._end, start + limit))
             if self._retired or end <= start:

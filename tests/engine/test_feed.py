@@ -287,6 +287,18 @@ def test_lag_counts_what_has_not_been_put_out():
     assert feed.lag == 0
 
 
+def test_the_end_that_an_engine_has_committed_before_a_crash_is_not_waited_for():
+    """Until the end is sent, the position is before it; the engine has nothing to compute behind it."""
+    before = InputPosition(event=1, offset=1)
+    feed = feed_with(event_time=EventTime("time"), begin=before)
+    feed.end()
+    feed.resume(before)
+    assert feed.lag == 1
+    assert feed.latest(2, None, 0) == 2
+    assert feed.lag == 0
+    assert feed.finished
+
+
 def test_a_feed_is_finished_when_all_of_it_has_left():
     """A feed is finished once it has ended and all its rows have left: then it holds back no join."""
     feed = feed_with()
