@@ -44,6 +44,8 @@ _ATTEMPTS: Final = 6
 _PATIENCE, _GLANCE = 5.0, 0.01
 #: A semicolon at the end of a SQL text, and the comments behind it.
 _END: Final = re.compile(r";(\s|--[^\n]*|/\*.*?\*/)*\Z", re.DOTALL)
+#: Errors of a file system that cannot be written to.
+_NO_ROOM: Final = ("No space left on device", "Read-only file system", "Disk quota exceeded")
 #: The output port.
 OUT: Final = "out"
 
@@ -326,7 +328,16 @@ class Run(PullEngine):
         if not lost and self._error is not None:
             error = self._error
         found = explained(error, kind, lost=lost, **self.plan.facts())
-        if isinstance(found, QueryError) and self._resumes and found.condition in ("", "STREAM_FAILED"):
+        if isinstance(found, QueryError) and any(sign in str(error) for sign in _NO_ROOM):
+            places = " and ".join(
+                filter(
+                    None,
+                    (f"its checkpoint to {self.directory}", self.plan.stage and f"its output to {self.plan.stage}"),
+                )
+            )
+            hint = f"Spark writes {places}; make room or make it writable, and open the application again"
+            found = type(found)(**{**found.facts, "detail": f"{found.detail.rstrip('.')}. {hint}"})
+        elif isinstance(found, QueryError) and self._resumes and found.condition in ("", "STREAM_FAILED"):
             # Spark names a condition for what a query does wrong, and none for a file that it cannot read.
             cure = "if it is damaged, restore the folder, or begin anew with lose_state=True"
             hint = f"Spark has computed nothing since it continued with the checkpoint {self.directory}; {cure}"

@@ -46,6 +46,19 @@ def test_a_query_that_cannot_continue_names_its_checkpoint(tmp_path, problem, to
     assert (f"the checkpoint {tmp_path}; if it is damaged, restore" in str(caught.value)) is told
 
 
+def test_a_full_disk_is_told_with_the_folders(tmp_path):
+    """Java names neither."""
+    plan = Plan("sums", "SELECT 1", {}, pa.schema([]), stage="file:///staged")
+    run = Run(plan, SimpleNamespace(engine=SimpleNamespace(alive=True)))
+    run.directory = tmp_path
+    problem = "[STREAM_FAILED] Query [id = 1] terminated with exception: java.io.IOException: No space left on device"
+    run._query = SimpleNamespace(exception=lambda: RuntimeError(problem))
+    with pytest.raises(
+        QueryFailed, match=f"device. Spark writes its checkpoint to {tmp_path} and its output to file:///s"
+    ):
+        run.check()
+
+
 def test_closing_releases_spark_even_if_the_checkpoint_cannot_be_removed(monkeypatch):
     """Otherwise Spark would never stop."""
     released = []
