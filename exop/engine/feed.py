@@ -363,7 +363,7 @@ class Feed:
     @property
     def lag(self) -> int:
         """The number of rows whose results are not sent."""
-        return self._end - self._done
+        return max(0, self._end - self._done)
 
     @property
     def _end(self) -> int:
