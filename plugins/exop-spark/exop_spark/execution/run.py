@@ -44,6 +44,8 @@ _ATTEMPTS: Final = 6
 _PATIENCE, _GLANCE = 5.0, 0.01
 #: A semicolon at the end of a SQL text, and the comments behind it.
 _END: Final = re.compile(r";(\s|--[^\n]*|/\*.*?\*/)*\Z", re.DOTALL)
+#: The conditions of a checkpoint that Spark cannot read; mostly, it names none.
+_UNREADABLE: Final = re.compile(r"(|STREAM_FAILED|CANNOT_LOAD_STATE_STORE\..*)\Z")
 #: Errors of a file system that cannot be written to.
 _NO_ROOM: Final = ("No space left on device", "Read-only file system", "Disk quota exceeded")
 #: The output port.
@@ -337,8 +339,8 @@ class Run(PullEngine):
             )
             hint = f"Spark writes {places}; make room or make it writable, and open the application again"
             found = type(found)(**{**found.facts, "detail": f"{found.detail.rstrip('.')}. {hint}"})
-        elif isinstance(found, QueryError) and self._resumes and found.condition in ("", "STREAM_FAILED"):
-            # Spark names a condition for what a query does wrong, and none for a file that it cannot read.
+        elif isinstance(found, QueryError) and self._resumes and _UNREADABLE.match(found.condition):
+            # For what a query does wrong, Spark names another condition.
             cure = "if it is damaged, restore the folder, or begin anew with lose_state=True"
             hint = f"Spark has computed nothing since it continued with the checkpoint {self.directory}; {cure}"
             found = type(found)(**{**found.facts, "detail": f"{found.detail.rstrip('.')}. {hint}"})

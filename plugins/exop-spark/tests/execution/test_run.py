@@ -33,6 +33,7 @@ def test_a_checkpoint_that_is_gone_is_told(tmp_path):
     ("problem", "told"),
     [
         ("[STREAM_FAILED] Query [id = 1] terminated with exception: assertion failed", True),
+        ("[STREAM_FAILED] Query failed: [CANNOT_LOAD_STATE_STORE.CANNOT_READ_DELTA_FILE_NOT_EXISTS] An error", True),
         ("[STREAM_FAILED] Query [id = 1] terminated with exception: [DIVIDE_BY_ZERO] Division by zero", False),
     ],
 )

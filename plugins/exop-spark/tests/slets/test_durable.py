@@ -11,6 +11,7 @@ from exop_spark import EventTime, Input, SparkSlet, aggregate, query
 from bench.across import SETTINGS, expected, second
 from exop import EndOfStream, Punctuation
 from exop.engine import EngineState
+from exop.engine.pull_slet import PullSlet
 from exop.errors import QueryError
 from exop.runtime.drivers.source import EngineDriver
 from exop.runtime.durable.engine_journal import DiskJournal, EngineFolders
@@ -90,6 +91,23 @@ def windowed() -> type[SparkSlet]:
 def places(tmp_path):
     """A state directory's folders of engines."""
     return EngineFolders(tmp_path)
+
+
+def test_a_query_that_is_killed_before_it_has_sent_the_end_sends_it(places, noted, monkeypatch):
+    """Spark has computed and committed all, the mark of the end included: it has nothing to do after the restart."""
+    with monkeypatch.context() as patch:
+        patch.setattr(PullSlet, "_drain", lambda _: None)
+        first = Life(windowed(), places, noted)
+        first.slet.rows(rows((3, 1)))
+        first.slet.rows(EndOfStream())
+        first.out.wait_for(lambda: first.out.batches)
+        first.slet._trigger.release()
+        first.slet.engine.settle()
+        held = first.tie.capture()
+        first.die()
+    second = Life(windowed(), places, noted, held)
+    second.out.wait_for(lambda: second.out.ended)
+    second.die()
 
 
 def test_what_was_put_out_before_a_crash_is_not_asked_for_again(places, noted):
