@@ -56,6 +56,8 @@ def kill(victim: str) -> None:
     assert found
     for one in found:
         os.kill(one, signal.SIGKILL)
+    if victim == "worker":  # until its daemon has noticed, Spark may give the next task a worker that is gone
+        eventually(lambda: not any(Path(f"/proc/{one}").exists() for one in found), "the end of the workers")
 
 
 def ending(platform: Platform) -> int:
