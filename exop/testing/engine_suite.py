@@ -306,12 +306,23 @@ def _copy_when(tie: Tie, name: str, after: bool, copy: Callable[[], None]) -> th
 
 
 def _copied(state: Path, copy: Path) -> None:
-    """Copy the state of a platform that runs, until no file of an engine has vanished meanwhile."""
-    try:
-        shutil.copytree(state, copy, ignore=shutil.ignore_patterns("lock"))
-    except shutil.Error:
-        shutil.rmtree(copy)
-        _copied(state, copy)
+    """Copy the state of a platform that runs, until nothing has changed meanwhile: the engine may still commit."""
+    before = None
+    while before is None or before != _files(state):
+        shutil.rmtree(copy, ignore_errors=True)
+        before = _files(state)
+        with suppress(shutil.Error):  # a file has vanished
+            shutil.copytree(state, copy, ignore=shutil.ignore_patterns("lock"))
+
+
+def _files(state: Path) -> list[tuple[str, int, int]]:
+    """Return the files below a folder, with their sizes and times."""
+    found = []
+    for one in sorted(state.rglob("*")):
+        with suppress(FileNotFoundError):
+            facts = one.stat()
+            found.append((str(one), facts.st_size, facts.st_mtime_ns))
+    return found
 
 
 @contextmanager

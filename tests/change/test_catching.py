@@ -136,8 +136,9 @@ def test_the_stream_goes_on_while_the_state_is_made(platform, seen):
     completed(platform, seen)
 
 
-def test_an_upgrade_that_fails_beside_the_stream_leaves_the_old_slet(platform, seen):
+def test_an_upgrade_that_fails_beside_the_stream_leaves_the_old_slet(platform, seen, monkeypatch):
     """The change is refused with its error, and nothing is left of it."""
+    monkeypatch.setattr("exop.wiring.shadow.follower.Follower.patience", PATIENCE)
     UPGRADE.fails = True
     UPGRADE.gate.set()
     with pytest.raises(Exception, match="no such state"):

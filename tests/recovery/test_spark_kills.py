@@ -33,16 +33,26 @@ def test_each_window_is_written_once_after_a_kill_of_each_process(tmp_path: Path
         return False
 
     assert life("tests.recovery.spark_app", [str(tmp_path)], 0, running=True, before=flows)[0]
-    for victim in ("worker", "java"):
-        with running(tmp_path) as platform:
-            flows()
-            kill(victim)
-            counts = platform.deployment(NAME).components["counts"]
-            eventually(lambda counts=counts: counts.error is not None, f"the failure after the kill of {victim}")
-            if victim == "java":
-                assert isinstance(counts.error, EngineLost)
-                assert "counts: the process that runs Spark has ended" in str(counts.error)
-                assert counts.instance.metrics()["batches"] >= 1  # they can still be read
+    with running(tmp_path) as platform:
+        flows()
+        counts, killed = platform.deployment(NAME).components["counts"], set[int]()
+
+        def fails() -> bool:
+            killed.update(kill_workers())  # one that has no task at the moment is replaced without a failure
+            return counts.error is not None
+
+        eventually(fails, "the failure after the kills of workers", PATIENCE)
+        assert killed
+        # Until the daemon has noticed, Spark may give a worker that is gone to the next task.
+        eventually(lambda: not any(Path(f"/proc/{one}").exists() for one in killed), "the end of the workers")
+    with running(tmp_path) as platform:
+        flows()
+        kill_java()
+        counts = platform.deployment(NAME).components["counts"]
+        eventually(lambda: counts.error is not None, "the failure after the kill of Java")
+        assert isinstance(counts.error, EngineLost)
+        assert "counts: the process that runs Spark has ended" in str(counts.error)
+        assert counts.instance.metrics()["batches"] >= 1  # they can still be read
     with running(tmp_path) as platform:
         flows()
         end = ending(platform)
@@ -50,14 +60,27 @@ def test_each_window_is_written_once_after_a_kill_of_each_process(tmp_path: Path
     assert sorted(lines(tmp_path)) == expected(end)
 
 
-def kill(victim: str) -> None:
-    """Kill all processes of a kind that Spark has started for this process."""
-    found = processes_of(victim, os.getpid())
-    assert found
-    for one in found:
+def kill_java() -> None:
+    """Kill the Java process of this process."""
+    (java,) = processes_of("java", os.getpid())
+    os.kill(java, signal.SIGKILL)
+
+
+def kill_workers() -> list[int]:
+    """Kill the Python workers of Spark, not the daemon that starts them; return which ones."""
+    found = processes_of("worker", os.getpid())
+    workers = [one for one in found if parent_of(one) in found]
+    for one in workers:
         os.kill(one, signal.SIGKILL)
-    if victim == "worker":  # until its daemon has noticed, Spark may give the next task a worker that is gone
-        eventually(lambda: not any(Path(f"/proc/{one}").exists() for one in found), "the end of the workers")
+    return workers
+
+
+def parent_of(process: int) -> int:
+    """Return the process that has started another one; 0 if that has ended."""
+    try:
+        return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    except FileNotFoundError:
+        return 0
 
 
 def ending(platform: Platform) -> int:
