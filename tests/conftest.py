@@ -35,12 +35,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Keep the tests of a file in one process, and all of Spark's, so that its Java process is started once."""
+    """Keep the tests of a file in one process, and all of Spark's, so that its Java process is started once.
+
+    The tests of a cluster start processes of their own.
+    """
     from xdist.scheduler import LoadFileScheduling
 
     class ByFile(LoadFileScheduling):
         def _split_scope(self, nodeid):
-            return "spark" if "spark" in nodeid else nodeid.partition("::")[0]
+            shared = "spark" in nodeid and "/cluster/" not in nodeid
+            return "spark" if shared else nodeid.partition("::")[0]
 
     return ByFile(config, log)
 
