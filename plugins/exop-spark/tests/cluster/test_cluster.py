@@ -36,7 +36,7 @@ def cluster(tmp_path_factory) -> Iterator[Cluster]:
 
 
 def test_a_second_up_starts_what_is_missing(cluster):
-    """What runs is kept; a worker that was killed is replaced."""
+    """Running processes are kept; a worker that was killed is replaced."""
     before = cluster.status()
     assert (before.workers, before.cores, before.lost) == (2, 4 if LONG else 2, ())
     assert cluster.up(2, Worker()).master == before.master
@@ -93,5 +93,5 @@ def run_on(master: str, folder: Path, *options: str) -> list[str]:
 
 
 def expected() -> list[str]:
-    """What is right."""
+    """Compute the right result."""
     return list(runpy.run_path(str(APPLICATION))["expected"]())

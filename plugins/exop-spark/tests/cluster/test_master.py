@@ -81,7 +81,7 @@ def test_a_process_that_is_no_master_is_told():
 
 
 def test_a_worker_needs_the_same_spark_and_its_libraries():
-    """What is missing is named, with the interpreter that lacks it."""
+    """Each missing package is named, with the interpreter that lacks it."""
     here = versions(0)
     assert difference(here, here) == ""
     there = here | {"python": "/usr/bin/python3", "pyarrow": ""}

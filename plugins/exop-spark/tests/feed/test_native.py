@@ -28,11 +28,11 @@ class Channel:
         return {"format": "log"}
 
     def written(self):
-        """What producers have done."""
+        """Return the ends that producers have written."""
         return dict(self.end)
 
     def readable(self):
-        """What a checkpoint counts."""
+        """Return the ends of the last checkpoint."""
         return dict(self.open)
 
     def write(self, *ends, settled=True):

@@ -62,7 +62,7 @@ def test_a_task_reads_the_range_of_its_ticket(server, feed):
 
 
 def test_a_ticket_is_for_one_range_alone(server, feed):
-    """What is sent to the tasks contains no token, and opens no other range."""
+    """The data for the tasks contains no token, and opens no other range."""
     reader = reader_of(server, feed)
     (partition,) = reader.partitions({"row": 1}, {"row": 2})
     task = pickle.loads(pickle.dumps(reader))

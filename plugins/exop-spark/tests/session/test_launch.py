@@ -17,7 +17,7 @@ Usage: spark-submit [options]
 
 
 def test_the_first_error_in_the_log_is_told(tmp_path):
-    """What follows it is often the usage of a command."""
+    """The lines behind it are often the usage of a command."""
     (tmp_path / settings.LOG).write_text("a warning\n" + USAGE)
     assert launch.reason_in_log(tmp_path).startswith("Error: Not allowed to specify max heap(Xmx)")
 

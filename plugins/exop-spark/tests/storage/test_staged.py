@@ -74,12 +74,12 @@ def again(monkeypatch):
 
 
 def rows(receipts):
-    """What the receipts stand for."""
+    """Return the rows of the receipts."""
     return [row for one in receipts for row in one.read().to_pylist()]
 
 
 def files(tmp_path):
-    """What is there."""
+    """Return the files that are there."""
     return sorted(str(one.relative_to(tmp_path)) for one in tmp_path.rglob("*") if one.is_file())
 
 
