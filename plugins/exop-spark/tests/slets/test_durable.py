@@ -107,6 +107,7 @@ def test_a_query_that_is_killed_before_it_has_sent_the_end_sends_it(places, note
         first.die()
     second = Life(windowed(), places, noted, held)
     second.out.wait_for(lambda: second.out.ended)
+    assert second.out.error is None
     second.die()
 
 
