@@ -5,9 +5,8 @@ extension of msgpack with the `Tag`; so a single pass encodes or decodes a value
 recursion. An object that is referenced twice becomes two, and a `bytearray` becomes `bytes`; dataclasses, named tuples
 and enums are stored by the names of their class and fields. There is no code in the bytes, and no pickle.
 
-Bytes of older releases are decoded too. Classes are looked up in the loaded modules and instantiated without calling
-them. Data of unknown origin is decoded with `declared`: only declared classes are found, and time and memory are
-bounded.
+Classes are looked up in the loaded modules and instantiated without calling them. Data of unknown origin is decoded
+with `declared`: only declared classes are found, and time and memory are bounded.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
-from functools import cache, partial
+from functools import cache
 from pathlib import Path, PurePath
 from types import SimpleNamespace
 from typing import Any, Final, TypeVar
@@ -37,7 +36,7 @@ from exop.model.values import columns
 from exop.model.values.classes import Declared, class_named, factory_named, filled, filled_tuple, name_of
 from exop.model.values.depth import AROUND, DEPTH, TooDeep, deep_place, is_shallow
 
-#: The extension type of marks; older releases wrote one extension per tag, which contained the packed content.
+#: The extension type of marks.
 MARK: Final = 64
 #: The bytes that begin a list or a table. They also occur in other data, so their count is an upper bound.
 _HEADERS: Final = bytes((*range(0x80, 0xA0), *range(0xDC, 0xE0)))
@@ -290,15 +289,15 @@ def decode_each(parts: Sequence[bytes], *, levels: int = DEPTH) -> list[Any]:
         )
         unpacker.feed(data)
         return list(unpacker)
-    except Exception:  # noqa: BLE001 (of an older release, or damaged; decoded one by one to find out)
+    except Exception:  # noqa: BLE001 (damaged; decoded one by one to find out)
         return [decode(part, levels=levels) for part in parts]
 
 
 def _read_moment(kind: Any, content: list[Any]) -> Any:
-    """Decode a moment from its text, fold and zone; older releases did not write the kind of the zone."""
-    plain, fold, *how, zone = content if len(content) > 1 else (*content, 0, None)
+    """Decode a moment from its text, fold, and the kind and name of its zone; in JSON, from its text alone."""
+    plain, fold, how, zone = content if len(content) > 1 else (*content, 0, None, None)
     found = kind.fromisoformat(plain).replace(fold=fold)
-    if how == ["offset"]:
+    if how == "offset":
         return found.replace(tzinfo=timezone(timedelta(microseconds=zone)))
     if zone is not None and zone not in zones():  # ZoneInfo would look for other names as files and modules
         raise ValueError(f"{zone!r:.80} is no time zone that is known here")
@@ -315,10 +314,6 @@ class _Mark:
 
     def __init__(self, tag: Tag) -> None:
         self.read = READERS[tag]
-
-
-class _Old(Exception):
-    """The data contains an extension of an older release."""
 
 
 class _Decoder:
@@ -345,14 +340,8 @@ class _Decoder:
         check_nesting(data, levels)
         # Trusted data without marks needs no hook for lists.
         lists = self._lists if SIGN in data or self.declared is not None else None
-        try:
-            hooks = {"ext_hook": _mark, "list_hook": lists, "object_pairs_hook": self._tables}
-            return msgpack.unpackb(data, strict_map_key=False, raw=False, **hooks)
-        except _Old:
-            found = self._unpacked(data, partial(self._old, levels))
-            if deep_place(found, levels) is not None:
-                raise TooDeep(levels) from None
-            return found
+        hooks = {"ext_hook": _mark, "list_hook": lists, "object_pairs_hook": self._tables}
+        return msgpack.unpackb(data, strict_map_key=False, raw=False, **hooks)
 
     def _listed(self, found: list[Any]) -> Any:
         return found.pop(0).read(found, self) if found and type(found[0]) is _Mark else found
@@ -369,36 +358,10 @@ class _Decoder:
         entries = iter(flat)
         return self.watched(zip(entries, entries, strict=True))
 
-    def _old(self, levels: int, code: int, data: bytes) -> Any:
-        """Decode an extension of an older release, which contains packed data with further extensions."""
-        if levels <= 0:
-            raise TooDeep
-        tag = Tag(code)
-        content: list[Any] = [data]
-        if tag not in (Tag.INT, Tag.RECORD_BATCH, Tag.TABLE):
-            check_nesting(data)
-            found: Any = self._unpacked(data, partial(self._old, levels - 1))
-            content = found if type(found) is list else flat(found) if type(found) is dict else [found]
-            if tag in (Tag.DEQUE, Tag.DATACLASS, Tag.NAMEDTUPLE, Tag.DEFAULTDICT):
-                content = [content[0], *(flat(content[1]) if type(content[1]) is dict else content[1])]
-        made = READERS[tag](content, self)
-        return made if self.declared is None else self._counted(made)
-
-    def _unpacked(self, data: bytes, extension: Callable[[int, bytes], Any]) -> Any:
-        # Nested extensions of older releases do not use the stack of the thread.
-        reading = unpacker(ext_hook=extension, list_hook=self._lists, object_pairs_hook=self._tables)
-        reading.feed(data)
-        found = reading.unpack()
-        if reading.tell() != len(data):
-            raise ValueError("more follows")
-        return found
-
 
 def _mark(code: int, data: bytes) -> _Mark:
     if code == MARK and data in _MARKS:
         return _MARKS[data]
-    if code in Tag._value2member_map_:
-        raise _Old
     problem = f"it holds a value of the kind {code}, which this release does not know"
     raise StoredStateError(what="a stored value", problem=problem, cure="use the release that wrote it")
 

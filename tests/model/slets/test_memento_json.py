@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from exop import Memento
 from exop.errors import NotStorable, StoredStateError
 from exop.model.slets.stored_memento import dump_memento, export_memento, import_memento, json_document
-from exop.model.values.encoding import Tag
+from exop.model.values.encoding import MARK, Tag
 
 
 class Colour(enum.Enum):
@@ -275,10 +275,10 @@ def test_the_same_class_of_another_module_is_taken() -> None:
 @pytest.mark.parametrize(
     "harm",
     [
-        msgpack.ExtType(Tag.ENUM, msgpack.packb(["os:system", b"touch harm"])),
-        msgpack.ExtType(Tag.NAMEDTUPLE, msgpack.packb(["subprocess:Popen", {"args": ["touch", "harm"]}])),
-        msgpack.ExtType(Tag.DATACLASS, msgpack.packb(["antigravity:fly", {}])),
-        msgpack.ExtType(Tag.DEFAULTDICT, msgpack.packb(["os:getcwd", {}])),
+        [msgpack.ExtType(MARK, bytes([Tag.ENUM])), "os:system", b"touch harm"],
+        [msgpack.ExtType(MARK, bytes([Tag.NAMEDTUPLE])), "subprocess:Popen", "args", ["touch", "harm"]],
+        [msgpack.ExtType(MARK, bytes([Tag.DATACLASS])), "antigravity:fly"],
+        [msgpack.ExtType(MARK, bytes([Tag.DEFAULTDICT])), "os:getcwd"],
         {"$enum": ["os:system", "touch harm"]},
         {"$namedtuple": ["subprocess:Popen", {"args": ["touch", "harm"]}]},
         {"$dataclass": ["this:d", {}]},

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-import msgpack
 import pytest
 
 from exop import Batch, Memento
@@ -19,7 +18,7 @@ from exop.errors import BundleError, MeshError, NotStorable, StoredStateError
 from exop.model.slets.stored_memento import dump_memento, export_memento, import_memento, load_memento
 from exop.model.types.conversion import convert, to_toml_value
 from exop.model.values.depth import DEPTH, deep_place, read_toml
-from exop.model.values.encoding import Tag, decode, encode
+from exop.model.values.encoding import decode, encode
 from exop.remoting.transport.codec import BadMessage
 from exop.remoting.transport.codec import decode_message as received
 from exop.remoting.transport.codec import encode_message as sent
@@ -143,27 +142,6 @@ def test_a_chain_without_end(levels: int) -> None:
     for data in (b"\x91" * levels + b"\x01", b"\x81\x01" * levels + b"\x01", b"\x81" * levels):
         with pytest.raises(StoredStateError):
             on_a_small_stack(lambda data=data: decode(data))  # type: ignore[misc]
-
-
-def old(value: Any) -> Any:
-    """How older releases wrote tuples and dataclasses: bytes in an extension."""
-    if isinstance(value, tuple):
-        return msgpack.ExtType(Tag.TUPLE, msgpack.packb([old(one) for one in value]))
-    if isinstance(value, Link):
-        content = [f"{__name__}:Link", {"next": old(value.next)}]
-        return msgpack.ExtType(Tag.DATACLASS, msgpack.packb(content))
-    return value
-
-
-@pytest.mark.parametrize("kind", ["tuple", "dataclass"])
-def test_extensions_in_extensions(kind: str) -> None:
-    """What older releases wrote is read up to the bound, and refused by name beyond it: 230 ended the process."""
-    value = nested(KINDS[kind], DEPTH)
-    assert on_a_small_stack(lambda: decode(msgpack.packb(old(value)))) == value
-    for levels in (DEPTH + 1, 230):
-        deeper = msgpack.packb(old(nested(KINDS[kind], levels)))
-        with pytest.raises(StoredStateError, match="nested more than 100 levels deep"):
-            on_a_small_stack(lambda deeper=deeper: decode(deeper))  # type: ignore[misc]
 
 
 def test_a_memento() -> None:
