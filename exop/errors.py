@@ -1,55 +1,5 @@
 """The errors that ExoP raises on purpose: one tree with one root.
 
-* ExopError
-  x MeshError                 the mesh is invalid
-    + SletError                 a signature is not that of a slet, or a class is not a memento
-    + UnknownName               a slet, node, port, setting or channel kind is unknown
-    + SettingError              the value of a setting is invalid
-    + ConditionError            a condition (`when`) is invalid
-    + WiringError               two ports are incompatible, or the mesh has an invalid structure
-  x BuilderError              an application builder was called wrongly, or returned no application
-  x PlanError                 the change could not be made; the old mesh continues
-    + StaleMesh                 another change was applied after the mesh was read
-    + StillOpening              the slets of the application are being opened
-    + MementoError              the new slet cannot take over the state
-    + NotRebuildable            the state of the new slet cannot be rebuilt from a log
-    + ComponentFailed           a component could not be opened, or failed while it ran
-    + ShadowFailed              the trial of the new slet failed; the old slet continues
-  x LifecycleError            the state of a component does not allow the event
-  x StateError                the state directory cannot be used (in use, of another version, not writable)
-    + StoredStateError          stored data cannot be read (damaged, newer, or of missing code)
-  x NotStorable               a checkpoint cannot contain a value
-  x NoSuchItem                a failed item does not exist
-  x CheckpointError           no checkpoint could be taken; the previous checkpoint remains valid
-    + NotCommitted              a checkpoint was taken, but a sink could not commit its output
-  x PluginError               a plugin could not be loaded
-  x BundleError               a bundle is invalid, or an operation on the bundle is impossible
-    + ArchiveRefused            a file is not the archive of a bundle, or is dangerous
-    + RequirementMissing        requirements of a bundle are missing
-    + BundleInUse               a bundle cannot be stopped or uninstalled, because it is used
-    + BundleBroken              the code of a bundle could not be loaded
-  x EngineError               an engine, or its connection with the platform, has failed
-    + FeedClosed                the query that reads a feed has stopped
-    + QueryError                an engine refuses or cannot run a query
-      - QueryInterrupted          a call of an engine took too long
-      - WorkerLost                the worker process of an engine has ended
-  x RegistryError
-    + FilterSyntaxError         a filter is invalid
-    + ServiceGone               a service was unregistered
-  x RemotingError
-    + PeerUnreachable           no platform answers at the address
-      - ConnectionLost            the connection ended before the answer arrived
-      - CallTimeout               the answer did not arrive in time
-    + PeerRefused, ProtocolMismatch
-    + AddressInUse              another process listens at the address
-    + AddressUnusable           a socket cannot be created at the address
-    + IdentityError             a certificate, a key or their authority is unusable
-    + PolicyError               a policy file is invalid
-    + UnknownOperation, RequestInvalid, MessageTooLarge, PlatformBusy
-    + ConnectorLost             a half of a remote connector has returned without its content
-    + OperationFailed           the platform has a defect; its log contains the traceback
-  x ChannelClosed, ChannelFull  control flow of ports, without a common base class except the root
-
 The attributes of an error are its facts (`error.port`, `error.known`). The message is composed from the facts, and
 states the remedy. Errors are sent to other platforms as the class name and the facts, never as a pickle.
 """
@@ -186,7 +136,7 @@ class ComponentFailed(PlanError):
 
 
 class ShadowFailed(PlanError):
-    """The trial of the new slet failed: `node`, `problem`, `report` (of the comparison), `found` (as text)."""
+    """The trial of the new slet failed; the old one continues: `node`, `problem`, `report`, `found` (as text)."""
 
     template = "{node} was not replaced: {problem}; the old one runs on{found}"
     defaults: ClassVar[Mapping[str, Any]] = {"report": {}, "found": ""}
@@ -203,7 +153,7 @@ class StateError(ExopError):
 
 
 class StoredStateError(StateError):
-    """Stored data cannot be read: `what`, `problem`, `cure`. Nothing was changed."""
+    """Stored data cannot be read (damaged, newer, of missing code): `what`, `problem`, `cure`. Nothing was changed."""
 
     template = "{what} cannot be taken over: {problem}; nothing was changed; {cure}"
 
@@ -222,7 +172,7 @@ class NoSuchItem(ExopError):
 
 
 class CheckpointError(ExopError):
-    """No checkpoint could be taken: `application`, `problem`, `cure`."""
+    """No checkpoint could be taken; the previous one remains valid: `application`, `problem`, `cure`."""
 
     template = "{application}: no checkpoint was taken: {problem}; the application runs on; {cure}"
 
@@ -300,6 +250,7 @@ class FeedClosed(EngineError):
 class QueryError(EngineError):
     """An engine refuses or cannot run a query: `slet`, `port`, `query`, `position` (from 0; or `None`), `problem`."""
 
+    template = "{problem}"
     defaults: ClassVar[Mapping[str, Any]] = {"slet": "", "port": "", "query": "", "position": None}
 
     def compose(self) -> str:
@@ -313,28 +264,22 @@ class QueryError(EngineError):
             column = facts["position"] - line.rfind("\n") - 1
             begun = f"{line}\n{' ' * column}^"
         text = indent(f"{begun}{rest}", "  ")
-        return f"{place or 'the query'}: {self._reason}" + (f"\n{text}" if text else "")
-
-    @property
-    def _reason(self) -> str:
-        return str(self.facts["problem"])
+        return f"{place or 'the query'}: {super().compose()}" + (f"\n{text}" if text else "")
 
 
 class QueryInterrupted(QueryError):
     """A call of the engine took longer than `limit` seconds, and was interrupted: `slet`, `port`, `query`."""
 
-    @property
-    def _reason(self) -> str:
-        return f"interrupted after {self.facts['limit']:g} s; correct the query, or raise the setting `time_limit`"
+    template = "interrupted after {limit:g} s; correct the query, or raise the setting `time_limit`"
 
 
 class WorkerLost(QueryError):
     """The worker process of an engine has ended: `slet`, `port`, `query`, `problem`."""
 
-    @property
-    def _reason(self) -> str:
-        cure = "the next call starts another one with the state before this call"
-        return f"the worker process of the engine was lost: {self.facts['problem']}; {cure}"
+    template = (
+        "the worker process of the engine was lost: {problem}; the next call starts another one with the state before "
+        "this call"
+    )
 
 
 class RegistryError(ExopError):

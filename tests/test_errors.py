@@ -1,4 +1,4 @@
-"""The errors: one tree, drawn as it is; facts kept; messages that say what to do."""
+"""The errors: one tree; facts kept; messages that say what to do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import ast
 import copy
 import inspect
 import pickle
-import re
 import string
 from pathlib import Path
 
@@ -20,30 +19,6 @@ ROOT = Path(__file__).parents[1]
 CLASSES = {
     name: value for name, value in vars(errors).items() if inspect.isclass(value) and issubclass(value, Exception)
 }
-BRANCH = re.compile(r"^(?P<indent> *)[*x+-] (?P<names>[A-Z]\w+(?:, [A-Z]\w+)*)(?:  |$)")
-
-
-def drawn(text: str) -> dict[str, str]:
-    """The tree in a text: each class and its parent."""
-    found: dict[str, str] = {}
-    above: list[tuple[int, str]] = []
-    for line in text.splitlines():
-        branch = BRANCH.match(line)
-        if branch is None:
-            continue
-        depth = len(branch["indent"])
-        above = [(known, name) for known, name in above if known < depth]
-        for name in branch["names"].split(", "):
-            assert name not in found, f"{name} is drawn twice"
-            found[name] = above[-1][1] if above else ""
-        above.append((depth, branch["names"].split(", ")[-1]))
-    return found
-
-
-def test_the_tree_in_the_docstring_is_the_tree_in_the_code():
-    """Who reads the module's first page knows every error and its parent."""
-    in_code = {name: value.__base__.__name__ if value is not ExopError else "" for name, value in CLASSES.items()}
-    assert drawn(errors.__doc__ or "") == in_code
 
 
 def test_there_is_one_root():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 
 from exop import errors
 from exop.cli.report import MISTAKE, exit_code
@@ -56,12 +57,20 @@ MORE = {
 
 def page() -> str:
     """The whole page."""
-    tree = (errors.__doc__ or "").split("\n\n")[1]
-    parts = [HEAD, f"## The tree\n\n```text\n{tree}\n```\n"]
+    parts = [HEAD, "\n".join(["## The tree\n", "```text", *tree(ExopError), "```\n"])]
     parts += [
         section(value) for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, ExopError)
     ]
     return "\n".join(parts)
+
+
+def tree(kind: type[ExopError], depth: int = 0) -> Iterator[str]:
+    """A line for the error and each of those derived from it: its name, and what it says of itself."""
+    said = inspect.cleandoc(kind.__doc__ or "").splitlines()[0].partition(":")[0].rstrip(".")
+    yield f"{'  ' * depth}{kind.__name__}".ljust(26) + said
+    for one in kind.__subclasses__():
+        if one.__module__ == kind.__module__:
+            yield from tree(one, depth + 1)
 
 
 def section(kind: type[ExopError]) -> str:
