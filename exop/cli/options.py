@@ -67,6 +67,15 @@ class Where:
 
 @Parameter(name="*")
 @dataclass(frozen=True)
+class Request(Where):
+    """The options of a command that changes an application: the platform, a dry run, and the format of the answer."""
+
+    dry_run: DryRun = False
+    json: Json = False
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
 class Bounds:
     """Limits of a change."""
 
@@ -89,7 +98,7 @@ class Bounds:
         bool, Parameter(help="Allow a pause longer than --pause if the new slet cannot catch up.")
     ] = False
 
-    def as_data(self) -> dict[str, Any]:
+    def limits(self) -> dict[str, Any]:
         """Return the limits as arguments of the change."""
         return {"timeout": self.timeout, "pause": self.pause, "stall": self.allow_stall}
 
@@ -125,8 +134,8 @@ class Trigger:
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Proof:
-    """The trial before a replacement, and the time for which the old slet is kept running after it."""
+class Proof(Bounds):
+    """The limits of a change, the trial before it, and the time for which the old slet is kept running after it."""
 
     shadow: Annotated[
         str | None,
@@ -152,7 +161,7 @@ class Proof:
     ] = None
 
     def as_data(self) -> dict[str, Any] | None:
-        """Return the conditions as arguments of the platform; `None` if there are none.
+        """Return the trial as arguments of the platform; `None` if there are none.
 
         Raises:
             BuilderError, PlanError: an option is neither a time nor a number of items.
@@ -183,6 +192,8 @@ def _seconds(text: str) -> float:
 
 
 HERE: Final = Where()
+#: A request to the only platform, or to the one that runs the application.
+ASKED: Final = Request()
 UNBOUND: Final = Bounds()
 SUCCEED: Final = Succession()
 NOW: Final = Trigger()

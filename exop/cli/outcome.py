@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from exop.cli.options import UNBOUND, Bounds
+from exop.cli.options import UNBOUND, Bounds, Request
 from exop.cli.report import DONE, Failure, say
 from exop.cli.status_text import proof_lines, shadow_progress
 from exop.cli.text import answer, paused, print_json
@@ -33,22 +33,22 @@ def code_is_there() -> Iterator[None]:
         raise
 
 
-def show_and_make(plan: RemotePlan, *, dry_run: bool, json: bool, bounds: Bounds = UNBOUND, again: bool = False) -> int:
-    """Print *plan*, and make the change unless it is a dry run; *bounds* as for `Plan.apply`.
+def show_and_make(plan: RemotePlan, request: Request, bounds: Bounds = UNBOUND, *, again: bool = False) -> int:
+    """Print *plan*, and make the change within *bounds*, unless the *request* is a dry run.
 
     Raises:
         StaleMesh: another change was made before, and the caller will plan again (*again*).
         Failure: the change could not be made.
     """
-    if not json:
+    if not request.json:
         print(clean(str(plan)), flush=True)
-    if dry_run or not plan:
-        if json:
+    if request.dry_run or not plan:
+        if request.json:
             print_json(plan.facts() | {"made": False})
         return DONE
     name, progress = plan.planned.application, _Progress(plan)
     try:
-        changed = plan.carry_out(**bounds.as_data(), on_wait=progress.show)
+        changed = plan.carry_out(**bounds.limits(), on_wait=progress.show)
     except KeyboardInterrupt:
         given_up = plan.planned.proven and plan.platform.abandon_proof(name)
         on = (
@@ -61,7 +61,7 @@ def show_and_make(plan: RemotePlan, *, dry_run: bool, json: bool, bounds: Bounds
     except ExopError as error:
         if again and isinstance(error, StaleMesh):
             raise
-        if json:
+        if request.json:
             print_json(plan.facts() | {"made": False, "error": str(error)})
         raise Failure(error) from error
     finally:
@@ -69,7 +69,7 @@ def show_and_make(plan: RemotePlan, *, dry_run: bool, json: bool, bounds: Bounds
     proof = dict(plan.platform.status(name).get("proof") or {}) if plan.planned.proven else {}
     facts = plan.facts() | {"made": True, **changed_facts(changed)} | ({"proof": proof} if plan.planned.proven else {})
     done = f"{name}: revision {changed.revision} runs{paused(changed.paused_ms)}"
-    return answer(facts, "\n".join([*proof_lines(proof), done]), json=json)
+    return answer(facts, "\n".join([*proof_lines(proof), done]), json=request.json)
 
 
 def changed_facts(changed: Changed) -> dict[str, Any]:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from exop.cli.commands.editing import VERBS, as_edit, edit_node
 from exop.cli.commands.hosting import drain
 from exop.cli.options import (
+    ASKED,
     AT_ONCE,
     HERE,
     NOW,
     SUCCEED,
-    UNBOUND,
-    Bounds,
-    DryRun,
     Json,
     Load,
     Params,
     Proof,
+    Request,
     Succession,
     Trigger,
     Where,
@@ -40,11 +39,8 @@ def apply(
     *parameters: str,
     params: Params = (),
     proof: Proof = AT_ONCE,
-    dry_run: DryRun = False,
-    bounds: Bounds = UNBOUND,
-    where: Where = HERE,
+    request: Request = ASKED,
     load: Load = (),
-    json: Json = False,
 ) -> int:
     """Deploy an application on a running platform (`exop serve`), or change the running one to match the file.
 
@@ -58,10 +54,9 @@ def apply(
         app: A topology file, or anything else that `exop run` takes.
         parameters: NAME=VALUE for the builder.
     """
-    asked = proof.as_data()
-    with the_platform(where) as platform:
-        topology = _topology(app, parameters, params, load)
-        return _apply(platform, topology, dry_run=dry_run, json=json, bounds=bounds, proof=asked)
+    proof.as_data()  # a mistake in it is reported before any platform is asked
+    with the_platform(request) as platform:
+        return _apply(platform, _topology(app, parameters, params, load), request, proof)
 
 
 def plan(
@@ -70,7 +65,6 @@ def plan(
     *words: str,
     params: Params = (),
     succession: Succession = SUCCEED,
-    bounds: Bounds = UNBOUND,
     trigger: Trigger = NOW,
     proof: Proof = AT_ONCE,
     where: Where = HERE,
@@ -92,20 +86,20 @@ def plan(
     """
     from exop.model.meshes.topology import name_in
 
+    request = Request(**vars(where), dry_run=True, json=json)
     if change == "drain" and not Path(change).exists():
         if len(words) not in (1, 2):
             raise BuilderError(
                 "exop plan drain takes HOST, and the platform to which everything moves, if not the home"
             )
-        return drain(words[0], to="".join(words[1:]) or None, bounds=bounds, dry_run=True, where=where, json=json)
+        return drain(words[0], to="".join(words[1:]) or None, bounds=proof, request=request)
     if change in VERBS and not Path(change).exists():
         if not words:
             raise BuilderError(f"APP.NODE is missing: exop plan {change} APP.NODE …, as `exop {change}` takes it")
         if params:
             raise BuilderError(f"--params is for the builder of an application; exop plan {change} takes NAME=VALUE")
-        edit = as_edit(change, words[1:], succession, trigger)
-        return edit_node(words[0], edit, where, dry_run=True, json=json, bounds=bounds, proof=proof)
-    asked = proof.as_data()
+        return edit_node(words[0], as_edit(change, words[1:], succession, trigger), request, proof)
+    proof.as_data()
     with the_platform(where) as platform:
         if len(words) == 1 and words[0].endswith(".toml") and "=" not in words[0]:
             topology = _topology(words[0], (), params, load)
@@ -113,7 +107,7 @@ def plan(
                 raise BuilderError(f"{words[0]} describes {name!r}, not {change!r}; {suggest(change, [name])}")
         else:
             topology = _topology(change, words, params, load)
-        return _apply(platform, topology, dry_run=True, json=json, proof=asked)
+        return _apply(platform, topology, request, proof)
 
 
 def _topology(app: str, parameters: tuple[str, ...], params: Params, load: Load) -> str:
@@ -129,30 +123,23 @@ def _topology(app: str, parameters: tuple[str, ...], params: Params, load: Load)
     return resolved(build(target, parameters, catalog, params), catalog.slets, travels=True).to_toml()
 
 
-def _apply(
-    platform: RemotePlatform,
-    topology: str,
-    *,
-    dry_run: bool,
-    json: bool,
-    bounds: Bounds = UNBOUND,
-    proof: dict[str, Any] | None = None,
-) -> int:
+def _apply(platform: RemotePlatform, topology: str, request: Request, proof: Proof) -> int:
     from exop.model.meshes.topology import name_in
 
     name = name_in(topology)
     running = platform.status()["applications"].get(name)
     if running is not None and running["state"] != "finished":
         with code_is_there():
-            planned = platform.plan_topology(topology, proof=proof)
-        return show_and_make(planned, dry_run=dry_run, json=json, bounds=bounds)
+            planned = platform.plan_topology(topology, proof=proof.as_data())
+        return show_and_make(planned, request, proof)
     with code_is_there():
-        if dry_run:
+        if request.dry_run:
             _check(platform, topology)
             text = f"{name} does not run on {platform.name}: `exop apply` would deploy it"
         else:
             text = f"{_deployed(platform, topology, name)} runs on {platform.name}"
-    return answer({"application": name, "platform": platform.name, "deployed": not dry_run}, text, json=json)
+    facts = {"application": name, "platform": platform.name, "deployed": not request.dry_run}
+    return answer(facts, text, json=request.json)
 
 
 def _deployed(platform: RemotePlatform, topology: str, name: str) -> str:

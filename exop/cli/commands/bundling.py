@@ -90,7 +90,7 @@ def update_bundle(path: Path, /, *, bounds: Bounds = UNBOUND, where: Where = HER
         path: A folder with a bundle.toml, or a zip archive of one.
     """
     with the_platform(where) as platform, _errors_in(path):
-        facts = platform.bundles.update(path, **bounds.as_data())
+        facts = platform.bundles.update(path, **bounds.limits())
     replaced = ", ".join(facts["replaced"]) or "no node runs a slet of it"
     lines = [f"{facts['bundle']}: {facts['state']}; replaced: {replaced}"]
     lines += [f"{node}: {'; '.join(changes)}" for node, changes in facts["settings"].items()]

@@ -9,20 +9,7 @@ from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from exop.cli.options import (
-    AT_ONCE,
-    HERE,
-    NOW,
-    SUCCEED,
-    UNBOUND,
-    Bounds,
-    DryRun,
-    Json,
-    Proof,
-    Succession,
-    Trigger,
-    Where,
-)
+from exop.cli.options import ASKED, AT_ONCE, HERE, NOW, SUCCEED, Json, Proof, Request, Succession, Trigger, Where
 from exop.cli.outcome import changed_facts, code_is_there, show_and_make
 from exop.cli.peers import Found, find_application, is_local
 from exop.cli.report import DONE, Failure, say
@@ -53,11 +40,8 @@ def replace(
     /,
     *settings: str,
     succession: Succession = SUCCEED,
-    bounds: Bounds = UNBOUND,
     proof: Proof = AT_ONCE,
-    dry_run: DryRun = False,
-    where: Where = HERE,
-    json: Json = False,
+    request: Request = ASKED,
 ) -> int:
     """Replace the slet of a node while the stream runs: no item is lost, doubled or reordered.
 
@@ -72,19 +56,10 @@ def replace(
         slet: The new slet, PLUGIN:NAME; FOLDER:NAME for a slet of a package that the platform has loaded.
         settings: NAME=VALUE for the new slet.
     """
-    edit = as_edit("replace", (slet, *settings), succession)
-    return edit_node(node, edit, where, dry_run=dry_run, json=json, bounds=bounds, proof=proof)
+    return edit_node(node, as_edit("replace", (slet, *settings), succession), request, proof)
 
 
-def configure(
-    node: str,
-    /,
-    *settings: str,
-    trigger: Trigger = NOW,
-    dry_run: DryRun = False,
-    where: Where = HERE,
-    json: Json = False,
-) -> int:
+def configure(node: str, /, *settings: str, trigger: Trigger = NOW, request: Request = ASKED) -> int:
     """Change settings of a running node or window channel, either now (between two items) or at a point in the stream.
 
     Without --when, the command also cancels pending settings.
@@ -95,11 +70,10 @@ def configure(
         node: APP.NODE, or APP.CHANNEL.
         settings: NAME=VALUE; lists and tables as in a topology file: sizes=[1, 2].
     """
-    edit = as_edit("configure", settings, trigger=trigger)
-    return edit_node(node, edit, where, dry_run=dry_run, json=json)
+    return edit_node(node, as_edit("configure", settings, trigger=trigger), request)
 
 
-def rewire(node: str, /, *ports: str, dry_run: DryRun = False, where: Where = HERE, json: Json = False) -> int:
+def rewire(node: str, /, *ports: str, request: Request = ASKED) -> int:
     """Connect ports of a running node, and of other nodes of its application, to other channels in one change.
 
     Items remain in their channel; a channel without any connection is drained and removed.
@@ -111,10 +85,10 @@ def rewire(node: str, /, *ports: str, dry_run: DryRun = False, where: Where = HE
         ports: PORT=CHANNEL for a channel of the mesh (`exop mesh APP` shows them), PORT=CHANNEL:KIND[,NAME=VALUE…] for
             a new one; NODE.PORT=CHANNEL for a port of another node. PORT= disconnects a port.
     """
-    return edit_node(node, as_edit("rewire", ports), where, dry_run=dry_run, json=json)
+    return edit_node(node, as_edit("rewire", ports), request)
 
 
-def add(node: str, slet: str, /, *given: str, dry_run: DryRun = False, where: Where = HERE, json: Json = False) -> int:
+def add(node: str, slet: str, /, *given: str, request: Request = ASKED) -> int:
     """Add a node to a running application; its slet is opened before items reach it.
 
     Example: `exop add app.log stock:write_lines item=averages path=averages.txt`
@@ -126,20 +100,10 @@ def add(node: str, slet: str, /, *given: str, dry_run: DryRun = False, where: Wh
             new channel, named after the node; FAMILY.MEMBER= for a port of a family; group=NAME for a member of a
             group; host=NAME for a node on another platform.
     """
-    return edit_node(node, as_edit("add", (slet, *given)), where, dry_run=dry_run, json=json)
+    return edit_node(node, as_edit("add", (slet, *given)), request)
 
 
-def move(
-    node: str,
-    host: str,
-    /,
-    *also: str,
-    bounds: Bounds = UNBOUND,
-    proof: Proof = AT_ONCE,
-    dry_run: DryRun = False,
-    where: Where = HERE,
-    json: Json = False,
-) -> int:
+def move(node: str, host: str, /, *also: str, proof: Proof = AT_ONCE, request: Request = ASKED) -> int:
     """Move a node with its state, or a channel with its content, to another host while the stream runs.
 
     No item is lost, doubled or reordered. If the change fails, the exit code is 1, and the slet continues to run where
@@ -153,11 +117,10 @@ def move(
         host: The platform to which it moves; `exop peers` lists those that are connected.
         also: Further nodes and channels of the application that move in the same change.
     """
-    edit = as_edit("move", (host, *also))
-    return edit_node(node, edit, where, dry_run=dry_run, json=json, bounds=bounds, proof=proof)
+    return edit_node(node, as_edit("move", (host, *also)), request, proof)
 
 
-def suspend(node: str, /, *, dry_run: DryRun = False, where: Where = HERE, json: Json = False) -> int:
+def suspend(node: str, /, *, request: Request = ASKED) -> int:
     """Suspend a node until `exop resume`: items wait in front of it, and upstream nodes wait when queues are full.
 
     Example: `exop suspend app.average`
@@ -165,10 +128,10 @@ def suspend(node: str, /, *, dry_run: DryRun = False, where: Where = HERE, json:
     Args:
         node: APP.NODE.
     """
-    return edit_node(node, {"edit": "suspend"}, where, dry_run=dry_run, json=json)
+    return edit_node(node, {"edit": "suspend"}, request)
 
 
-def remove(app: str, /, *, dry_run: DryRun = False, where: Where = HERE, json: Json = False) -> int:
+def remove(app: str, /, *, request: Request = ASKED) -> int:
     """Stop an application at once, between two items, and delete its checkpoint; or remove one of its nodes.
 
     With --state, if no platform uses the state directory, remove the application from this directory.
@@ -178,14 +141,14 @@ def remove(app: str, /, *, dry_run: DryRun = False, where: Where = HERE, json: J
     Args:
         app: The name of the application; APP.NODE for a node, whose unused channels are removed with it.
     """
-    if where.state is not None and not dry_run and _forgotten(app, where.state):
-        return answer({"application": app, "removed": True}, f"{app}: forgotten", json=json)
-    with find_application(app, where) as found:
-        if found.node or dry_run:
-            return edit_found(found, {"edit": "remove"}, dry_run=dry_run, json=json)
+    if request.state is not None and not request.dry_run and _forgotten(app, request.state):
+        return answer({"application": app, "removed": True}, f"{app}: forgotten", json=request.json)
+    with find_application(app, request) as found:
+        if found.node or request.dry_run:
+            return edit_found(found, {"edit": "remove"}, request)
         left = found.platform.remove(found.application)
     text = f"{found.application}: removed" + ("" if left else "; a slet, or a host, has not answered yet")
-    return answer({"application": found.application, "removed": True, "left": left}, text, json=json)
+    return answer({"application": found.application, "removed": True, "left": left}, text, json=request.json)
 
 
 def end(
@@ -276,38 +239,22 @@ def rollback(
     return answer(changed_facts(changed), f"{changed.application}: {runs}{paused(changed.paused_ms)}", json=json)
 
 
-def edit_node(
-    target: str,
-    edit: dict[str, Any],
-    where: Where,
-    *,
-    dry_run: bool,
-    json: bool,
-    bounds: Bounds = UNBOUND,
-    proof: Proof = AT_ONCE,
-) -> int:
+def edit_node(target: str, edit: dict[str, Any], request: Request, proof: Proof = AT_ONCE) -> int:
     """Plan one edit of APP.NODE, show the plan, and make the change."""
-    asked = proof.as_data()
-    with find_application(target, where) as found:
-        return edit_found(found, edit, dry_run=dry_run, json=json, bounds=bounds, proof=asked)
+    proof.as_data()  # a mistake in it is reported before any platform is asked
+    with find_application(target, request) as found:
+        return edit_found(found, edit, request, proof)
 
 
-def edit_found(
-    found: Found,
-    edit: dict[str, Any],
-    *,
-    dry_run: bool,
-    json: bool,
-    bounds: Bounds = UNBOUND,
-    proof: dict[str, Any] | None = None,
-) -> int:
+def edit_found(found: Found, edit: dict[str, Any], request: Request, proof: Proof = AT_ONCE) -> int:
     """Plan one edit of the node that was found, show the plan, and make the change."""
     found.check_node()
+    trial = proof.as_data()
     for left in reversed(range(TRIES)):
         with code_is_there():
-            plan = found.platform.plan_edits(found.application, [{"node": found.node, **edit}], proof=proof)
+            plan = found.platform.plan_edits(found.application, [{"node": found.node, **edit}], proof=trial)
         try:
-            return show_and_make(plan, dry_run=dry_run, json=json, bounds=bounds, again=left > 0)
+            return show_and_make(plan, request, proof, again=left > 0)
         except StaleMesh:
             say(f"exop: {found.application} was changed meanwhile: the edit is planned again")
     raise AssertionError("the last try raises or returns")

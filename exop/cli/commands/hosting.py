@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from exop.cli.options import HERE, UNBOUND, Bounds, DryRun, Json, Where, check_seconds
+from exop.cli.options import ASKED, HERE, UNBOUND, Bounds, Json, Request, Where, check_seconds
 from exop.cli.outcome import changed_facts
 from exop.cli.peers import split, the_platform
 from exop.cli.report import say
@@ -149,9 +149,7 @@ def drain(
     *,
     to: Annotated[str | None, Parameter(help="The platform to which everything moves, by default the home.")] = None,
     bounds: Bounds = UNBOUND,
-    dry_run: DryRun = False,
-    where: Where = HERE,
-    json: Json = False,
+    request: Request = ASKED,
 ) -> int:
     """Move everything that applications have on HOST to another platform, while the streams run.
 
@@ -164,7 +162,7 @@ def drain(
         host: The platform that is to run nothing of these applications afterwards.
     """
     found: list[dict[str, Any]] = []
-    with the_platform(where) as platform:
+    with the_platform(request) as platform:
         target = to or platform.name
         if target == host:
             raise BuilderError(f"{host} is the platform to which everything would move; name another one, --to HOST")
@@ -176,19 +174,19 @@ def drain(
             edit = {"edit": "move", "node": names[0], "to": target, "also": names[1:]}
             try:
                 plan = platform.plan_edits(application, [edit])
-                if not json:
+                if not request.json:
                     print(clean(str(plan)), flush=True)
-                changed = None if dry_run else plan.carry_out(**bounds.as_data())
+                changed = None if request.dry_run else plan.carry_out(**bounds.limits())
                 found.append(
                     {"application": application, "moved": names, **(changed_facts(changed) if changed else {})}
                 )
             except ExopError as problem:
                 say(f"exop: {application}: {problem}")
                 found.append({"application": application, "moved": [], "problem": str(problem)})
-    done = "would move" if dry_run else "moved"
+    done = "would move" if request.dry_run else "moved"
     lines = [f"{one['application']}: {', '.join(one['moved'])} {done} to {target}" for one in found if one["moved"]]
     text = "\n".join(lines) if found else f"no application whose home is {platform.name} has anything on {host}"
-    return answer(found, text, json=json) or int(any("problem" in one for one in found))
+    return answer(found, text, json=request.json) or int(any("problem" in one for one in found))
 
 
 def _placed(placement: Placement) -> Iterator[tuple[str, str]]:

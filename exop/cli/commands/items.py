@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 from cyclopts import Parameter
 
-from exop.cli.options import HERE, DryRun, Json, Where
+from exop.cli.options import ASKED, HERE, Json, Request, Where
 from exop.cli.outcome import show_and_make
 from exop.cli.peers import find_application
 from exop.cli.report import DONE
@@ -127,9 +127,7 @@ def export_memento(
     return answer(facts, f"the state of {node} is in {file} ({chosen}, {len(data)} bytes)", json=json)
 
 
-def import_memento(
-    node: str, file: Path | None = None, /, *, dry_run: DryRun = False, where: Where = HERE, json: Json = False
-) -> int:
+def import_memento(node: str, file: Path | None = None, /, *, request: Request = ASKED) -> int:
     """Make a running node continue from the state in a file that was exported, and may have been edited.
 
     The command checks the values against the fields of the memento, shows the plan, and makes the change as a whole or
@@ -146,10 +144,10 @@ def import_memento(
     except OSError as problem:
         why = problem.strerror or str(problem)
         raise BuilderError(f"{file} cannot be read ({why}); name a file that `exop memento export` wrote") from problem
-    with find_application(node, where) as found:
+    with find_application(node, request) as found:
         found.node_status()
         plan = found.platform.import_memento(found.application, found.node, data)
-        return show_and_make(plan, dry_run=dry_run, json=json)
+        return show_and_make(plan, request)
 
 
 def _items(facts: Mapping[str, Any], place: str) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from exop.cli.options import HERE, Json, Load, Params, Picture, Where
+from exop.cli.options import HERE, Json, Load, Params, Picture, Request, Where
 from exop.cli.outcome import show_and_make
 from exop.cli.peers import each_platform, find_application, running, runs, the_platform
 from exop.cli.report import DONE
@@ -113,7 +113,7 @@ def history(
     if reverse is not None:
         with find_application(app, where) as found:
             plan = found.platform.plan_reverse(found.application, reverse)
-            return show_and_make(plan, dry_run=not make, json=json)
+            return show_and_make(plan, Request(dry_run=not make, json=json))
     entries = _history(app, where)
     head = ("", "at", "by", "operation", "revision", "pause", "outcome")
     nothing = "no operation on the platform is recorded"
