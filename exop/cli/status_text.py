@@ -33,12 +33,6 @@ def held_nodes(status: Facts) -> str:
     return (f"; suspended: {', '.join(held)}" if held else "") + "".join(waiting)
 
 
-def opening_lines(status: Facts) -> Iterator[str]:
-    """Yield a line for each slet that is still being opened."""
-    for node, waited in status.get("opening", {}).get("waiting", {}).items():
-        yield f"{status['name']}.{node}: has been opening for {seconds(waited)}"
-
-
 def pending_lines(status: Facts) -> Iterator[str]:
     """Yield a line for each setting of an application that is pending at a point in the stream."""
     for name, facts in (*status["nodes"].items(), *status["channels"].items()):
@@ -47,19 +41,21 @@ def pending_lines(status: Facts) -> Iterator[str]:
             yield f"{status['name']}.{name}: {facts['pending_problem']}"
 
 
-def crash_lines(status: Facts) -> Iterator[str]:
-    """Yield a line for each driver that has crashed."""
-    yield from (f"{status['name']}: a driver has crashed: {name}: {why}" for name, why in status["crashed"].items())
-
-
-def attention_lines(status: Facts) -> Iterator[str]:
-    """Yield the lines on an application that `exop ps` and `exop describe` show below their tables."""
-    yield from opening_lines(status)
+def attention_lines(status: Facts, *, brief: bool = False) -> Iterator[str]:
+    """Yield the lines on the problems of an application; the *brief* ones are without tracebacks."""
+    for node, waited in status.get("opening", {}).get("waiting", {}).items():
+        yield f"{status['name']}.{node}: has been opening for {seconds(waited)}"
     yield from pending_lines(status)
-    yield from crash_lines(status)
-    yield from application_troubles(status)
+    yield from (f"{status['name']}: a driver has crashed: {name}: {why}" for name, why in status["crashed"].items())
+    for name, facts in status["nodes"].items():
+        yield from (_brief_troubles if brief else _full_troubles)(facts, f"{status['name']}.{name}")
+    for name, facts in {**status["channels"], **status["inserted"]}.items():
+        if facts.get("trouble"):
+            yield f"{status['name']}.{name}: {facts['trouble']}"
     yield from beside_lines(status)
     yield from host_lines(status)
+    if trouble := status.get("checkpoints", {}).get("trouble"):
+        yield f"{status['name']}: no checkpoints: {trouble}"
 
 
 def host_lines(status: Facts) -> Iterator[str]:
@@ -70,16 +66,24 @@ def host_lines(status: Facts) -> Iterator[str]:
             yield f"{status['name']}: {where}{one['problem']}"
 
 
-def application_troubles(status: Facts) -> Iterator[str]:
-    """Yield the lines on all nodes and channels of an application that have a problem."""
-    for name, facts in status["nodes"].items():
-        if "kept" in facts or "hang" in facts:
-            place = f"{status['name']}.{name}"
-            yield f"{place}:"
-            yield from (f"  {line}" for line in troubles(facts, place))
-    for name, facts in {**status.get("channels", {}), **status.get("inserted", {})}.items():
-        if "trouble" in facts:
-            yield f"{status['name']}.{name}: {facts['trouble']}"
+def _brief_troubles(facts: Facts, place: str) -> Iterator[str]:
+    """Yield a line for each problem of a node; *place* is its APP.NODE."""
+    if "error" in facts:
+        kept = facts.get("kept")
+        item = f" on the item {kept['item']:.200} at {kept['port']!r}" if kept and kept["port"] else ""
+        yield f"{place} is {facts['state']}{item}: {facts['error']}; fix the cause, then `exop resume {place}`"
+    if "hang" in facts:
+        since = facts["hang"]["seconds"]
+        yield f"{place} hangs: an item has taken {since:.1f} s so far, see `exop describe {place}`"
+    if dead := facts.get("dead_letters", {}).get("count", 0):
+        yield f"{place}: {dead} dead letters, see `exop item list {place}`"
+
+
+def _full_troubles(facts: Facts, place: str) -> Iterator[str]:
+    """Yield all lines on a node that is suspended on an item, or hangs in one."""
+    if "kept" in facts or "hang" in facts:
+        yield f"{place}:"
+        yield from (f"  {line}" for line in troubles(facts, place))
 
 
 def troubles(facts: Facts, place: str) -> list[str]:

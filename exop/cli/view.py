@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from exop.cli.report import say
-from exop.cli.status_text import (
-    beside_lines,
-    crash_lines,
-    error_lines,
-    host_lines,
-    opening_lines,
-    pending_lines,
-    state_text,
-)
+from exop.cli.status_text import attention_lines, error_lines, host_lines, state_text
 from exop.cli.text import columns, number, pairs, pause, seconds
 from exop.logs import is_json, logger
 from exop.report import Totals
@@ -30,7 +22,9 @@ Status: TypeAlias = Mapping[str, Any]
 #: The interval between two live tables, and between two log lines, in seconds.
 LIVE_EVERY: Final = 1.0
 LOG_EVERY: Final = 5.0
-NOTHING: Final = "no application runs"
+#: A line of text, and its style on a terminal.
+Line: TypeAlias = tuple[str, str]
+ALARM: Final = "bold red"
 
 
 @dataclass(frozen=True)
@@ -142,7 +136,7 @@ class Rates:
             errors=totals.errors,
             last_change=status.get("last_change"),
             nodes=sorted(rows, key=_ORDER[sort]) if sort in _ORDER else rows,
-            notes=list(_notes(status)),
+            notes=list(attention_lines(status, brief=True)),
             host=host,
             connectors=[_connector(name, one) for name, one in status["channels"].items() if "credit" in one],
         )
@@ -200,31 +194,6 @@ def waiting(status: Status, name: str) -> int:
     return sum(int(one.get("depth", 0)) for queues in found for one in queues if one is not None)
 
 
-def _notes(status: Status) -> Iterator[str]:
-    """Yield a line for each problem that needs attention."""
-    yield from opening_lines(status)
-    for name, node in status["nodes"].items():
-        place = f"{status['name']}.{name}"
-        if "error" in node:
-            kept = node.get("kept")
-            item = f" on the item {kept['item']:.200} at {kept['port']!r}" if kept and kept["port"] else ""
-            yield f"{place} is {node['state']}{item}: {node['error']}; fix the cause, then `exop resume {place}`"
-        if "hang" in node:
-            since = node["hang"]["seconds"]
-            yield f"{place} hangs: an item has taken {since:.1f} s so far, see `exop describe {place}`"
-        if dead := node.get("dead_letters", {}).get("count", 0):
-            yield f"{place}: {dead} dead letters, see `exop item list {place}`"
-    yield from pending_lines(status)
-    for name, channel in {**status["channels"], **status["inserted"]}.items():
-        if channel.get("trouble"):
-            yield f"{status['name']}: {name}: {channel['trouble']}"
-    yield from crash_lines(status)
-    yield from beside_lines(status)
-    yield from host_lines(status)
-    if trouble := status.get("checkpoints", {}).get("trouble"):
-        yield f"{status['name']}: no checkpoints: {trouble}"
-
-
 #: The cells of a node by column; times are estimates from samples, which `~` marks.
 _CELLS: Final[dict[str, Callable[[Row], str]]] = {
     "node": lambda row: row.node,
@@ -242,10 +211,9 @@ _CELLS: Final[dict[str, Callable[[Row], str]]] = {
     "errors": lambda row: number(row.errors),
     "dead": lambda row: number(row.dead_letters),
 }
-#: The columns of a run, and of `exop top`; columns of words are left-aligned.
+#: The columns of a run, and of `exop top`.
 RUN: Final = ("node", "state", "in", "out", "rate/s", "busy", "queued", "p50 ms", "p99 ms")
 TOP: Final = ("node", "state", "in/s", "out/s", "busy", "p50 ms", "p99 ms", "queued", "errors", "dead", "slet")
-WORDS: Final = ("node", "state", "slet", "connector", "peer")
 
 
 def cells(row: Row, head: Sequence[str]) -> list[str]:
@@ -279,19 +247,31 @@ def connector_cells(row: Connector) -> list[str]:
     return [row.channel, row.peer, row.state, number(row.lag), seconds, number(row.credit)]
 
 
-def plain(section: Section, head: Sequence[str]) -> str:
-    """Return the tables of an application, its nodes and its remote connectors, as plain text."""
-    tables = [columns(head, [cells(row, head) for row in section.nodes], indent="  ")]
-    rows = [connector_cells(row) for row in section.connectors]
-    return "\n".join([*tables, columns(CONNECTORS, rows, indent="  ")] if rows else tables)
+def tables(section: Section, head: Sequence[str]) -> Iterator[Line]:
+    """Yield the tables of an application: its nodes, and its remote connectors; what does not run is marked."""
+    nodes = [(cells(row, head), row.state in ("failed", "suspended")) for row in section.nodes]
+    connectors = [(connector_cells(row), row.state != "connected") for row in section.connectors]
+    for names, rows in ((head, nodes), *([(CONNECTORS, connectors)] if connectors else [])):
+        lines = columns(names, [row for row, _ in rows], indent="  ").split("\n")
+        yield lines[0], "dim"
+        yield from ((line, ALARM if marked else "") for line, (_, marked) in zip(lines[1:], rows, strict=True))
 
 
-def as_text(head: str, sections: Sequence[Section]) -> str:
-    """Return the tables of several applications as plain text."""
-    parts = [head]
+def overview(head: str, sections: Sequence[Section]) -> Iterator[Line]:
+    """Yield the titles, tables and notes of several applications."""
+    yield head, "dim"
     for section in sections:
-        parts += ["", title(section), plain(section, TOP), *(f"  {note}" for note in section.notes)]
-    return "\n".join(parts if sections else [*parts, f"  {NOTHING}"])
+        yield "", ""
+        yield title(section), "bold"
+        yield from tables(section, TOP)
+        yield from ((f"  {note}", ALARM) for note in section.notes)
+    if not sections:
+        yield "  no application runs", ""
+
+
+def plain(lines: Iterable[Line]) -> str:
+    """Return lines as plain text."""
+    return "\n".join(text for text, _ in lines)
 
 
 def own_figures(status: Status) -> dict[str, dict[str, Any]]:
@@ -381,57 +361,26 @@ class Live(View):
 
     def opening(self, application: str, facts: Mapping[str, Any]) -> None:
         """Show the slets that are not ready yet."""
-        from rich.text import Text
-
         shown = opening_facts(facts)
         tail = f": waiting for {shown['waiting']}" if "waiting" in shown else ""
-        self._display.update(Text(f"{application}: opening, {shown['ready']} slets are ready{tail}"), refresh=True)
+        self.show([(f"{application}: opening, {shown['ready']} slets are ready{tail}", "")])
 
     def running(self, status: Status) -> None:
         """Draw the table, with the slets' own metrics below it."""
-        self._display.update(self.table(status), refresh=True)
+        section = self._rates.section(status)
+        own = [(f"{line}  {pairs(figures)}", "dim") for line, figures in own_lines(status)]
+        self.show([(title(section), "bold"), *tables(section, RUN), *own])
 
-    def table(self, status: Status) -> Any:
-        """Return the table, with the slets' own metrics below it."""
+    def show(self, lines: Iterable[Line]) -> None:
+        """Draw lines in place of those before; a note that is wider than the terminal is wrapped."""
         from rich.console import Group
         from rich.text import Text
 
-        own = [Text(f"{line}  {pairs(figures)}", style="dim") for line, figures in own_lines(status)]
-        return Group(*_drawn(self._rates.section(status), RUN), *own)
-
-    def show(self, head: str, sections: Sequence[Section]) -> None:
-        """Draw several applications."""
-        from rich.console import Group
-        from rich.text import Text
-
-        parts: list[Any] = [Text(head, style="dim")]
-        for section in sections:
-            notes = [Text(note, style="bold red") for note in section.notes]
-            parts += [Text(""), *_drawn(section, TOP), *notes]
-        self._display.update(Group(*(parts if sections else [*parts, Text(NOTHING)])), refresh=True)
+        self._display.update(Group(*(Text(text, style=style) for text, style in lines)), refresh=True)
 
     def close(self) -> None:
         """Remove the table, and release the terminal."""
         self._display.stop()
-
-
-def _drawn(section: Section, head: Sequence[str]) -> list[Any]:
-    """Return the title and the table of an application for rich."""
-    from rich.table import Table
-    from rich.text import Text
-
-    def table(head: Sequence[str]) -> Any:
-        made = Table(box=None, pad_edge=False, header_style="dim")
-        for name in head:
-            made.add_column(name, justify="left" if name in WORDS else "right", no_wrap=True)
-        return made
-
-    nodes, connectors = table(head), table(CONNECTORS)
-    for row in section.nodes:
-        nodes.add_row(*cells(row, head), style="bold red" if row.state in ("failed", "suspended") else None)
-    for half in section.connectors:
-        connectors.add_row(*connector_cells(half), style=None if half.state == "connected" else "bold red")
-    return [Text(title(section), style="bold"), nodes, *([connectors] if section.connectors else [])]
 
 
 def choose_view(*, quiet: bool) -> View:
@@ -459,7 +408,7 @@ def print_summary(report: Mapping[str, Any]) -> None:
         say(text, application=status["name"], outcome=report["outcome"], seconds=span, **vars(totals), **own)
         return
     say(text)
-    say(plain(Rates().section(status), RUN))
+    say(plain(tables(Rates().section(status), RUN)))
     for line in error_lines(status):
         say(f"  {line}")
     for line, figures in own_lines(status):

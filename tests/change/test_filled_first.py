@@ -20,7 +20,7 @@ from exop import (
     input_port,
     slet,
 )
-from exop.cli.status_text import application_troubles, held_nodes, troubles
+from exop.cli.status_text import attention_lines, held_nodes, troubles
 from exop.errors import ComponentFailed, WiringError
 from exop.hooks import Plugins
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
@@ -348,7 +348,7 @@ def test_a_queue_without_room_for_what_comes_before_its_table_is_filled_is_repor
     told = "enrich accepts no items until 'rates' is filled, whose .* the queue 'cars', which holds 10 items"
     with pytest.raises(ComponentFailed, match=told):
         platform.wait("app", PATIENCE)
-    (line,) = application_troubles(platform.status("app"))
+    (line,) = attention_lines(platform.status("app"))
     assert line.startswith("app.cars: enrich accepts no items until 'rates' is filled, whose producer waits ")
     mesh = platform.mesh("app")
     room = ChannelSpec("room", "queue", {"capacity": 500})

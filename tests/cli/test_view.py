@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -16,10 +17,11 @@ from exop.cli.view import (
     Live,
     Log,
     Rates,
-    as_text,
     cells,
     choose_view,
+    overview,
     own_lines,
+    plain,
     print_summary,
     title,
     waiting,
@@ -153,13 +155,13 @@ def test_notes():
     )
     now["channels"]["q"]["trouble"] = "disk full"
     assert Rates().section(now).notes == [
+        "app.sink: pending: below=20 when time >= 5",
+        "app.sink: the condition raised",
+        "app: a driver has crashed: worker: KeyError(1)",
         "app.sink is failed on the item 5 at 'item': ValueError: no; fix the cause, then `exop resume app.sink`",
         "app.sink hangs: an item has taken 12.0 s so far, see `exop describe app.sink`",
         "app.sink: 3 dead letters, see `exop item list app.sink`",
-        "app.sink: pending: below=20 when time >= 5",
-        "app.sink: the condition raised",
-        "app: q: disk full",
-        "app: a driver has crashed: worker: KeyError(1)",
+        "app.q: disk full",
         "app.half: the predecessor p:old is kept until 12:00:00 (exop rollback app.half)",
         "app: no checkpoints: no room",
     ]
@@ -171,29 +173,31 @@ def test_the_screen_and_the_text_show_the_same():
     section = Rates().section(status(1.0, 5, failed, revision=3, last_change={"revision": 3, "paused_ms": 0.25}))
     output = io.StringIO()
     screen = Live(Console(file=output, force_terminal=True, width=200, height=30), screen=True)
-    screen.show("here", [section])
+    screen.show(overview("here", [section]))
     screen.close()
-    for text in (as_text("here", [section]), output.getvalue()):
+    shown = plain(overview("here", [section]))
+    for text in (shown, output.getvalue()):
         for part in ("here", "app  running", "revision 3", "10 queued", "paused 0.25 ms", "ValueError: no", *TOP):
             assert part in text
-    assert "~0.25" in as_text("here", [section])
+    assert "~0.25" in shown
     assert title(section).endswith("errors: 2  last change paused 0.25 ms")
-    assert "no application runs" in as_text("here", [])
+    assert "no application runs" in plain(overview("here", []))
 
 
 def test_the_live_table_of_a_run():
     """It has the totals, a line per node, and the slets' own figures by group; while slets open, those missing."""
     screen = io.StringIO()
-    view = Live(Console(file=screen, force_terminal=True, width=120))
+    view = Live(Console(file=screen, force_terminal=True, width=120, no_color=True))
     view.opening("app", OPENING)
-    table = Console(file=io.StringIO(), width=120)
-    table.print(view.table(status(2.0, 1000)))
+    opening = screen.getvalue()
+    view.running(status(2.0, 1000))
     view.close()
-    text = table.file.getvalue()
+    text = re.sub("\x1b\\[[0-9;?]*[a-zA-Z]", "", screen.getvalue())
+    text = text[text.index("app  running") :]
     assert "app  running  2.0 s  1,000 items  500/s  10 queued  errors: 2" in text
     assert "half type0  answers 1,200  late 0" in text
     assert [line.split()[0] for line in text.splitlines()[2:5]] == ["source", "half", "sink"]
-    assert "app: opening, 1 of 2 slets are ready: waiting for b (1 min 01 s)" in screen.getvalue()
+    assert "app: opening, 1 of 2 slets are ready: waiting for b (1 min 01 s)" in opening
     own = [("half", {"second": 61}), ("half type0", {"answers": 1200, "late": 0}), ("sink", {"written": 5, "late": 0})]
     assert own_lines(status(1, 1)) == own
 

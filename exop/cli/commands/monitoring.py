@@ -13,7 +13,7 @@ from exop.cli.peers import find_application, the_platform
 from exop.cli.report import DONE, FAILED
 from exop.cli.status_text import state_text
 from exop.cli.text import answer, is_figure
-from exop.cli.view import RUN, Rates, plain
+from exop.cli.view import RUN, Rates, plain, tables
 from exop.errors import RemotingError
 
 #: The states of an application that is healthy.
@@ -88,11 +88,11 @@ def metrics(
         print(prometheus_text(figures), end="")
         return DONE
 
-    def tables() -> str:
+    def text() -> str:
         sections = [section for one in figures.values() for section in Rates().sections(one)]
-        return "\n".join(f"{section.name}  {section.state}\n{plain(section, RUN)}" for section in sections)
+        return "\n".join(f"{section.name}  {section.state}\n{plain(tables(section, RUN))}" for section in sections)
 
-    return answer(None if table else {name: figures_of(one) for name, one in figures.items()}, tables, json=json)
+    return answer(None if table else {name: figures_of(one) for name, one in figures.items()}, text, json=json)
 
 
 def dead_drivers(status: Mapping[str, Any]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from exop.cli.options import HERE, Json, Where
 from exop.cli.peers import find_application, the_platform
 from exop.cli.report import DONE, Stopping, say
 from exop.cli.text import print_json
-from exop.cli.view import Live, Rates, Section, Sort, as_text
+from exop.cli.view import Live, Rates, Section, Sort, overview, plain
 from exop.errors import BuilderError, CallTimeout, ExopError, PeerUnreachable, UnknownName
 
 if TYPE_CHECKING:
@@ -181,10 +181,10 @@ def refresh(status: dict[str, Any], metrics: Mapping[str, Any]) -> None:
 def _live(look: Look) -> None:
     with closing(Live(screen=True)) as screen:
         while look.again():
-            screen.show(f"{look.head}  every {look.every:g} s, Ctrl-C ends", look.sections)
+            screen.show(overview(f"{look.head}  every {look.every:g} s, Ctrl-C ends", look.sections))
             if not look.pause():
                 break
-    print(as_text(look.head, look.sections))
+    print(plain(overview(look.head, look.sections)))
 
 
 def _plain(look: Look, *, once: bool, json: bool) -> None:
@@ -195,7 +195,7 @@ def _plain(look: Look, *, once: bool, json: bool) -> None:
             sections = [asdict(one) for one in look.sections]
             print_json({"platform": look.name, "pid": look.pid, "applications": sections}, indent=None)
         else:
-            print(as_text(f"{time.strftime('%H:%M:%S')}  {look.head}", look.sections), flush=True)
+            print(plain(overview(f"{time.strftime('%H:%M:%S')}  {look.head}", look.sections)), flush=True)
         if once or not look.pause():
             break
         if not json:
