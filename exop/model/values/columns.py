@@ -93,15 +93,12 @@ def read_arrow(data: bytes, *, table: bool, foreign: bool) -> Any:
     """Decode a record batch, or a table with its original chunks; *foreign* data is validated completely."""
     import pyarrow as pa
 
-    if foreign:
-        _check_plain(pa, data)
+    if foreign:  # compressed columns are never written: a few bytes could expand without bound
+        for part in pa.ipc.MessageReader.open_stream(data):
+            _check_message(part)
     with pa.ipc.open_stream(data) as stream:
         found = stream.read_all() if table else stream.read_next_batch()
-    if foreign:
-        found.validate(full=True)
-        if found.num_rows > 8 * len(data):  # columns of nulls alone take no bytes
-            raise ValueError(f"{found.num_rows} rows in {len(data)} bytes")
-    return found
+    return _validated(found, len(data)) if foreign else found
 
 
 def message(batch: Any) -> tuple[bytes, list[Any]]:
@@ -141,11 +138,15 @@ def read_message(data: memoryview, schema: Any) -> Any:
     if found.type != "record batch":
         raise ValueError(f"a {found.type} is no record batch")
     _check_message(found)
-    batch = pa.ipc.read_record_batch(found, schema)
-    batch.validate(full=True)
-    if batch.num_rows > 8 * len(data):  # columns of nulls alone take no bytes
-        raise ValueError(f"{batch.num_rows} rows in {len(data)} bytes")
-    return batch
+    return _validated(pa.ipc.read_record_batch(found, schema), len(data))
+
+
+def _validated(found: Any, size: int) -> Any:
+    """Return a batch or table that was read from *size* bytes of a peer."""
+    found.validate(full=True)
+    if found.num_rows > 8 * size:  # columns of nulls alone take no bytes
+        raise ValueError(f"{found.num_rows} rows in {size} bytes")
+    return found
 
 
 def read_schema(data: bytes) -> Any:
@@ -214,8 +215,7 @@ class _Parts:
     def flush(self) -> None:
         """Do nothing."""
 
-    def close(self) -> None:
-        """Do nothing."""
+    close = flush
 
 
 def declared(batch: Any, described: Type) -> Any:
@@ -245,13 +245,8 @@ def _is_narrower(arrow: Any, found: Any, wanted: Any) -> bool:
     return bool(kinds.is_null(found) or (kinds.is_integer(found) and kinds.is_floating(wanted)))
 
 
-def _check_plain(arrow: Any, data: bytes) -> None:
-    """Refuse compressed columns, which ExoP never writes: a few bytes could expand without bound."""
-    for message in arrow.ipc.MessageReader.open_stream(data):
-        _check_message(message)
-
-
 def _check_message(message: Any) -> None:
+    """Refuse compressed columns."""
     head = message.metadata.to_pybytes()
     batch = _field_at(head, _follow(head, 0), 2)
     if message.type == "dictionary" and batch is not None:

@@ -24,7 +24,7 @@ from decimal import Decimal
 from functools import cache
 from pathlib import Path, PurePath
 from types import SimpleNamespace
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from zoneinfo import ZoneInfo, available_timezones
 
 import msgpack
@@ -45,7 +45,6 @@ _COUNTED: Final = 4096
 _READ: Final = 2**16
 #: Bytes; a packer whose buffer has grown beyond this is not kept.
 _LARGE: Final = 2**20
-K = TypeVar("K")
 
 
 class Tag(enum.IntEnum):
@@ -88,8 +87,13 @@ class Part(tuple[Any, ...]):
     __slots__ = ()
 
 
-def encode(value: Any, *, levels: int = DEPTH, parts: Mapping[int, Part] | None = None) -> bytes:
-    """Encode a value; *parts* represent the record batches and tables that the reader has already, by `id`."""
+def encode(
+    value: Any, *, levels: int = DEPTH, parts: Mapping[int, Part] | None = None, place: str = "a stored value"
+) -> bytes:
+    """Encode a value; *parts* represent the record batches and tables that the reader has already, by `id`.
+
+    *place* is named in errors.
+    """
     try:
         packer = _packer(lambda one: _extended(parts.get(id(one), one))) if parts else _packers.pop()
     except IndexError:  # a check beforehand would race with other threads
@@ -99,15 +103,15 @@ def encode(value: Any, *, levels: int = DEPTH, parts: Mapping[int, Part] | None 
         # `check_nesting` copies the bytes; large values of few parts, such as arrays, are checked directly.
         if len(data) <= _LARGE or not is_shallow(value, levels):
             check_nesting(data, levels)
-    except NotStorable:
-        raise
+    except NotStorable as problem:
+        raise NotStorable(**{**problem.facts, "place": place}) from problem
     except (TypeError, ValueError, AttributeError, OverflowError, RecursionError) as problem:
-        place = deep_place(value, levels)
+        deep = deep_place(value, levels)
         what, text = type(value).__name__, str(problem)
-        if place is not None:
-            what, text = f"the value at {place}", f"it is nested more than {levels} levels deep, or refers to itself"
+        if deep is not None:
+            what, text = f"the value at {deep}", f"it is nested more than {levels} levels deep, or refers to itself"
         cure = "a memento is a tree of plain values: remove the reference to itself, and keep a chain as a list"
-        raise NotStorable(value=what, problem=text, cure=cure) from problem
+        raise NotStorable(value=what, problem=text, cure=cure, place=place) from problem
     if len(data) <= _LARGE and not parts:
         _packers.append(packer)
     return data
@@ -115,17 +119,6 @@ def encode(value: Any, *, levels: int = DEPTH, parts: Mapping[int, Part] | None 
 
 def _packer(default: Callable[[Any], list[Any]]) -> Any:
     return msgpack.Packer(default=default, strict_types=True, use_bin_type=True)
-
-
-def encode_each(values: Mapping[K, Any], place: Callable[[K], str], *, levels: int = DEPTH) -> dict[K, bytes]:
-    """Encode several values; *place* returns the place of one, for errors."""
-    found = {}
-    for key, value in values.items():
-        try:
-            found[key] = encode(value, levels=levels)
-        except NotStorable as problem:
-            raise NotStorable(**{**problem.facts, "place": place(key)}) from problem
-    return found
 
 
 def check_nesting(data: bytes, levels: int = DEPTH) -> None:
@@ -284,11 +277,9 @@ def decode_each(parts: Sequence[bytes], *, levels: int = DEPTH) -> list[Any]:
     try:
         for part in parts:
             check_nesting(part, levels)
-        unpacker = msgpack.Unpacker(
-            strict_map_key=False, raw=False, ext_hook=_mark, list_hook=_OWN._listed if SIGN in data else None
-        )
-        unpacker.feed(data)
-        return list(unpacker)
+        reading = unpacker(ext_hook=_mark, list_hook=_OWN._listed if SIGN in data else None)
+        reading.feed(data)
+        return list(reading)
     except Exception:  # noqa: BLE001 (damaged; decoded one by one to find out)
         return [decode(part, levels=levels) for part in parts]
 

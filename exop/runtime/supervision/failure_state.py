@@ -65,10 +65,7 @@ class FailedItem:
 
         found = self.as_data()
         found["settings"] = encode(found["settings"])
-        try:
-            found["item"] = encode(found["item"])
-        except NotStorable as strange:
-            raise NotStorable(**{**strange.facts, "place": f"the item of {self.place}"}) from strange
+        found["item"] = encode(found["item"], place=f"the item of {self.place}")
         return encode({"exop failed item": FORMAT, **found})
 
     def as_data(self) -> dict[str, Any]:
