@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Options that several commands share; the docstring of a class has the help texts of its fields."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ def check_seconds(_: type, seconds: float | None) -> None:
 
 
 Json: TypeAlias = Annotated[bool, Parameter(name="--json", help="Print JSON on stdout.")]
-DryRun: TypeAlias = Annotated[bool, Parameter(name="--dry-run", help="Show the plan, and change nothing.")]
 Load: TypeAlias = Annotated[
     tuple[Path, ...],
     Parameter(name="--load", help="A package folder to load as an additional plugin; may be given several times."),
@@ -43,6 +42,7 @@ State: TypeAlias = Annotated[
 Name: TypeAlias = Annotated[
     str | None, Parameter(name="--name", help="The name of this platform; the host's name by default.")
 ]
+Seconds: TypeAlias = Annotated[float | None, Parameter(validator=check_seconds)]
 OnFailure: TypeAlias = Literal["wait", "stop"]
 Picture: TypeAlias = Literal["mermaid", "dot", "svg", "toml", "json"]
 
@@ -50,53 +50,48 @@ Picture: TypeAlias = Literal["mermaid", "dot", "svg", "toml", "json"]
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Where:
-    """The choice of a running platform; not needed when only one runs, or only one has the application."""
+    """The choice of a running platform; not needed when only one runs, or only one has the application.
 
-    on: Annotated[
-        str | None,
-        Parameter(
-            help="A running platform: its process id, name, socket or state directory; or its address, "
-            "tls://HOST:PORT or tcp://NAME@127.0.0.1:PORT."
-        ),
-    ] = None
-    identity: Annotated[
-        Path | None, Parameter(help="The folder of your certificate, for an address with tls; see `exop certs`.")
-    ] = None
-    state: Annotated[Path | None, Parameter(help="The state directory of a platform.")] = None
+    Attributes:
+        on: A running platform: its process id, name, socket or state directory; or its address, tls://HOST:PORT or
+            tcp://NAME@127.0.0.1:PORT.
+        identity: The folder of your certificate, for an address with tls; see `exop certs`.
+        state: The state directory of a platform.
+    """
+
+    on: str | None = None
+    identity: Path | None = None
+    state: Path | None = None
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Request(Where):
-    """The options of a command that changes an application: the platform, a dry run, and the format of the answer."""
+    """The options of a command that changes an application: the platform, a dry run, and the format of the answer.
 
-    dry_run: DryRun = False
+    Attributes:
+        dry_run: Show the plan, and change nothing.
+    """
+
+    dry_run: bool = False
     json: Json = False
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Bounds:
-    """Limits of a change."""
+    """Limits of a change.
 
-    timeout: Annotated[
-        float | None,
-        Parameter(
-            help="Abandon the change if drivers do not reach a safe point within this many seconds; 10 by default.",
-            validator=check_seconds,
-        ),
-    ] = None
-    pause: Annotated[
-        float | None,
-        Parameter(
-            help="Seconds for which the transfer of a state may pause the stream, as measured on a copy before; 0.05 "
-            "by default.",
-            validator=check_seconds,
-        ),
-    ] = None
-    allow_stall: Annotated[
-        bool, Parameter(help="Allow a pause longer than --pause if the new slet cannot catch up.")
-    ] = False
+    Attributes:
+        timeout: Abandon the change if drivers do not reach a safe point within this many seconds; 10 by default.
+        pause: Seconds for which the transfer of a state may pause the stream, as measured on a copy before; 0.05 by
+            default.
+        allow_stall: Allow a pause longer than --pause if the new slet cannot catch up.
+    """
+
+    timeout: Seconds = None
+    pause: Seconds = None
+    allow_stall: bool = False
 
     def limits(self) -> dict[str, Any]:
         """Return the limits as arguments of the change."""
@@ -106,59 +101,51 @@ class Bounds:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Succession:
-    """How a replacement treats the state of the old slet."""
+    """How a replacement treats the state of the old slet.
 
-    lose_state: Annotated[
-        bool, Parameter(help="Start the new slet with an empty state, even if it could take over the old one.")
-    ] = False
-    rebuild: Annotated[
-        Literal["log"] | None, Parameter(help="`log`: rebuild the state from the `log` channel at the input.")
-    ] = None
+    Attributes:
+        lose_state: Start the new slet with an empty state, even if it could take over the old one.
+        rebuild: `log`: rebuild the state from the `log` channel at the input.
+    """
+
+    lose_state: bool = False
+    rebuild: Literal["log"] | None = None
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Trigger:
-    """The point in the stream at which new settings take effect."""
+    """The point in the stream at which new settings take effect.
 
-    when: Annotated[
-        str | None,
-        Parameter(help="Apply the settings from the first item for which this condition holds: 'report.time >= 3600'."),
-    ] = None
-    close_windows: Annotated[
-        bool,
-        Parameter(help="For a window channel: emit the content of the open windows at that point, and start new ones."),
-    ] = False
-    cancel: Annotated[bool, Parameter(help="Cancel pending settings; the current ones remain.")] = False
+    Attributes:
+        when: Apply the settings from the first item for which this condition holds: 'report.time >= 3600'.
+        close_windows: For a window channel: emit the content of the open windows at that point, and start new ones.
+        cancel: Cancel pending settings; the current ones remain.
+    """
+
+    when: str | None = None
+    close_windows: bool = False
+    cancel: bool = False
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Proof(Bounds):
-    """The limits of a change, the trial before it, and the time for which the old slet is kept running after it."""
+    """The limits of a change, the trial before it, and the time for which the old slet is kept running after it.
 
-    shadow: Annotated[
-        str | None,
-        Parameter(
-            help="First run the new slet on trial, on copies of the same items; it takes over only if its output is "
-            "the same: 30s, 1000items, or 1000items,30s."
-        ),
-    ] = None
-    divert: Annotated[
-        tuple[str, ...],
-        Parameter(
-            help="With --shadow: NAME=VALUE, a setting of the new slet during the trial, for example to write to "
-            "another file; may be given several times."
-        ),
-    ] = ()
-    allow_no_output: Annotated[
-        bool,
-        Parameter(help="With --shadow: let the new slet take over even if neither slet has emitted any output."),
-    ] = False
-    keep: Annotated[
-        str | None,
-        Parameter(help="Keep the old slet running for this time after the change, ready for `exop rollback`: 60s."),
-    ] = None
+    Attributes:
+        shadow: First run the new slet on trial, on copies of the same items; it takes over only if its output is the
+            same: 30s, 1000items, or 1000items,30s.
+        divert: With --shadow: NAME=VALUE, a setting of the new slet during the trial, for example to write to another
+            file; may be given several times.
+        allow_no_output: With --shadow: let the new slet take over even if neither slet has emitted any output.
+        keep: Keep the old slet running for this time after the change, ready for `exop rollback`: 60s.
+    """
+
+    shadow: str | None = None
+    divert: tuple[str, ...] = ()
+    allow_no_output: bool = False
+    keep: str | None = None
 
     def as_data(self) -> dict[str, Any] | None:
         """Return the trial as arguments of the platform; `None` if there are none.

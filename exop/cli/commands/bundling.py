@@ -18,14 +18,7 @@ from exop.errors import BundleBroken
 # Modules are imported inside the functions, since only these commands make bundles.
 
 
-def new_bundle(
-    folder: Path,
-    /,
-    *,
-    script: Annotated[
-        Path | None, Parameter(name="--from", help="A Python file whose slets the bundle offers.")
-    ] = None,
-) -> int:
+def new_bundle(folder: Path, /, *, script: Annotated[Path | None, Parameter(name="--from")] = None) -> int:
     """Make the skeleton of a bundle: a folder with `bundle.toml`, a module with a slet, and a test.
 
     With --from, the module contains the slets of a script, and all the code of the script that they need.
@@ -34,6 +27,7 @@ def new_bundle(
 
     Args:
         folder: The folder to make; its name becomes the name of the bundle.
+        script: A Python file whose slets the bundle offers.
     """
     from exop.bundle.skeleton import make_skeleton
 
@@ -42,20 +36,14 @@ def new_bundle(
     return DONE
 
 
-def install_bundle(
-    path: Path,
-    /,
-    *,
-    start: Annotated[bool, Parameter(help="Start the bundle as well.")] = False,
-    where: Where = HERE,
-    json: Json = False,
-) -> int:
+def install_bundle(path: Path, /, *, start: bool = False, where: Where = HERE, json: Json = False) -> int:
     """Send a bundle to a running platform, which stores it, but imports its code only when the bundle is started.
 
     Example: `exop bundle install speeds --start`
 
     Args:
         path: A folder with a bundle.toml, or a zip archive of one.
+        start: Start the bundle as well.
     """
     with the_platform(where) as platform, _errors_in(path):
         facts = platform.bundles.install(path)

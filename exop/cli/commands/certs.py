@@ -15,18 +15,11 @@ Authority: TypeAlias = Annotated[
     Path,
     Parameter(name="--authority", env_var="EXOP_AUTHORITY", help="The folder of the authority: by default, certs."),
 ]
+Days: TypeAlias = Annotated[int, Parameter(validator=Number(gte=1, lte=36_500))]
 _HERE: Final = Path("certs")
-#: Days of validity.
-_DAYS: Final = Number(gte=1, lte=36_500)
 
 
-def init_authority(
-    directory: Path = _HERE,
-    /,
-    *,
-    days: Annotated[int, Parameter(help="Days of validity: 3650 by default.", validator=_DAYS)] = 3650,
-    json: Json = False,
-) -> int:
+def init_authority(directory: Path = _HERE, /, *, days: Days = 3650, json: Json = False) -> int:
     """Create an authority, which issues the certificates by which platforms know each other.
 
     Keep the folder, and a backup of it, on a host that only administrators can use: with `ca.key`, any platform can be
@@ -36,6 +29,7 @@ def init_authority(
 
     Args:
         directory: The new folder: by default, certs.
+        days: Days of validity: 3650 by default.
     """
     from exop.remoting.authority import create_authority
 
@@ -49,13 +43,9 @@ def issue_certificate(
     /,
     *,
     authority: Authority = _HERE,
-    days: Annotated[int, Parameter(help="Days of validity: 365 by default.", validator=_DAYS)] = 365,
-    also: Annotated[
-        tuple[str, ...], Parameter(help="A host name or IP address to put into the certificate, for other tools.")
-    ] = (),
-    renew: Annotated[
-        bool, Parameter(help="Replace a valid certificate, which remains valid until it expires.")
-    ] = False,
+    days: Days = 365,
+    also: tuple[str, ...] = (),
+    renew: bool = False,
     json: Json = False,
 ) -> int:
     """Issue a key and a certificate for the platform NAME, in the folder NAME of the authority.
@@ -67,6 +57,9 @@ def issue_certificate(
 
     Args:
         name: The name of the platform.
+        days: Days of validity: 365 by default.
+        also: A host name or IP address to put into the certificate, for other tools.
+        renew: Replace a valid certificate, which remains valid until it expires.
     """
     from exop.remoting.authority import issue
 

@@ -10,9 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from exop.cli.loading import known_plugins, load_mesh
 from exop.cli.options import Json, Load, Params
@@ -45,7 +43,7 @@ def check(
     app: str,
     /,
     *parameters: str,
-    deep: Annotated[bool, Parameter(help="Let engines analyse their queries, too; Spark is started for it.")] = False,
+    deep: bool = False,
     params: Params = (),
     load: Load = (),
     json: Json = False,
@@ -60,6 +58,7 @@ def check(
     Args:
         app: Anything that `exop run` takes.
         parameters: NAME=VALUE for the builder.
+        deep: Let engines analyse their queries, too; Spark is started for it.
     """
     facts = checked(app, parameters, params, load, deep=deep)
     return answer(facts, lambda: "\n".join(_checked_lines(facts)), json=json)

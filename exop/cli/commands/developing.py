@@ -35,7 +35,7 @@ def dev(
     /,
     *parameters: str,
     params: Params = (),
-    builder: Annotated[str, Parameter(help="The application builder, if the folder offers several.")] = "",
+    builder: str = "",
     name: Name = None,
     load: Load = (),
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"])] = False,
@@ -52,6 +52,7 @@ def dev(
     Args:
         folder: A package folder with a builder, or a folder with a bundle.toml that names one.
         parameters: NAME=VALUE for the builder.
+        builder: The application builder, if the folder offers several.
         quiet: Show only changes, and no progress.
     """
     from exop.bundle.dev import WatchedFolder

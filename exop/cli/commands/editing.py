@@ -5,9 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final
-
-from cyclopts import Parameter
+from typing import Any, Final
 
 from exop.cli.options import ASKED, AT_ONCE, HERE, NOW, SUCCEED, Json, Proof, Request, Succession, Trigger, Where
 from exop.cli.outcome import changed_facts, code_is_there, show_and_make
@@ -151,19 +149,14 @@ def remove(app: str, /, *, request: Request = ASKED) -> int:
     return answer({"application": found.application, "removed": True, "left": left}, text, json=request.json)
 
 
-def end(
-    app: str,
-    /,
-    *,
-    wait: Annotated[bool, Parameter(help="Return when all items have been processed.")] = False,
-    where: Where = HERE,
-) -> int:
+def end(app: str, /, *, wait: bool = False, where: Where = HERE) -> int:
     """End the sources of a running application; items in flight are still processed.
 
     Example: `exop end app --wait`
 
     Args:
         app: The name of the application.
+        wait: Return when all items have been processed.
     """
     with find_application(app, where) as found:
         found.check_whole(app)
@@ -203,16 +196,7 @@ def resume(node: str, /, *, where: Where = HERE) -> int:
     return DONE
 
 
-def rollback(
-    node: str,
-    /,
-    *,
-    abandon: Annotated[
-        bool, Parameter(help="Cancel the trial of the application APP (--shadow); the old slets keep running.")
-    ] = False,
-    where: Where = HERE,
-    json: Json = False,
-) -> int:
+def rollback(node: str, /, *, abandon: bool = False, where: Where = HERE, json: Json = False) -> int:
     """Switch a node back to its previous slet, which `exop replace … --keep 60s` has kept running.
 
     The previous slet has processed the same items as its replacement, so that its state is current. No item is lost,
@@ -223,6 +207,7 @@ def rollback(
 
     Args:
         node: APP.NODE; APP with --abandon.
+        abandon: Cancel the trial of the application APP (--shadow); the old slets keep running.
     """
     with find_application(node, where) as found:
         if abandon:

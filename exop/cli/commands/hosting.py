@@ -35,14 +35,7 @@ def peers(*, where: Where = HERE, json: Json = False) -> int:
     return answer(found, lambda: peers_text(found), json=json)
 
 
-def connect(
-    uri: str,
-    /,
-    name: Annotated[str | None, Parameter(help="The name that the platform there must have.")] = None,
-    *,
-    where: Where = HERE,
-    json: Json = False,
-) -> int:
+def connect(uri: str, /, name: str | None = None, *, where: Where = HERE, json: Json = False) -> int:
     """Link a platform with the platform at URI; the link reconnects by itself until the platform stops.
 
     To link them at every start, give `exop serve` the option --peer NAME=URI.
@@ -51,6 +44,7 @@ def connect(
 
     Args:
         uri: The address at which the other platform listens: tls://HOST:PORT, or tcp://127.0.0.1:PORT on this host.
+        name: The name that the platform there must have.
     """
     with the_platform(where) as platform:
         found = platform.connect_peer(uri, name)
@@ -59,18 +53,16 @@ def connect(
 
 
 def discover(
-    *,
-    seconds: Annotated[
-        float, Parameter(help="Seconds to listen for announcements; 3 by default.", validator=check_seconds)
-    ] = 3.0,
-    where: Where = HERE,
-    json: Json = False,
+    *, seconds: Annotated[float, Parameter(validator=check_seconds)] = 3.0, where: Where = HERE, json: Json = False
 ) -> int:
     """List the platforms that announce themselves on the local network, and whether the platform can use them.
 
     A platform is usable if both have certificates of the same authority; for the others, the reason is shown.
 
     Example: `exop discover --on a`
+
+    Args:
+        seconds: Seconds to listen for announcements; 3 by default.
     """
     with the_platform(where) as platform:
         found = platform.discover(seconds)
@@ -84,10 +76,7 @@ def resolve(
     app: str,
     /,
     *,
-    commit: Annotated[
-        bool,
-        Parameter(name="--commit", negative="--abort", help="Commit the change, or abort it: as the home decided."),
-    ],
+    commit: Annotated[bool, Parameter(name="--commit", negative="--abort")],
     where: Where = HERE,
     json: Json = False,
 ) -> int:
@@ -100,6 +89,7 @@ def resolve(
 
     Args:
         app: The name of the application.
+        commit: Commit the change, or abort it: as the home decided.
     """
     with the_platform(where) as platform:
         platform.resolve(app, commit=commit)
@@ -143,14 +133,7 @@ def accept(app: str, /, *, where: Where = HERE, json: Json = False) -> int:
     return answer({"application": application, "accepted": found}, text, json=json)
 
 
-def drain(
-    host: str,
-    /,
-    *,
-    to: Annotated[str | None, Parameter(help="The platform to which everything moves, by default the home.")] = None,
-    bounds: Bounds = UNBOUND,
-    request: Request = ASKED,
-) -> int:
+def drain(host: str, /, *, to: str | None = None, bounds: Bounds = UNBOUND, request: Request = ASKED) -> int:
     """Move everything that applications have on HOST to another platform, while the streams run.
 
     Each application of the platform is one change: all of it moves, or none. What cannot move is named, and the other
@@ -160,6 +143,7 @@ def drain(
 
     Args:
         host: The platform that is to run nothing of these applications afterwards.
+        to: The platform to which everything moves, by default the home.
     """
     found: list[dict[str, Any]] = []
     with the_platform(request) as platform:

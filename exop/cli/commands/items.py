@@ -20,10 +20,7 @@ from exop.safe_repr import indented
 
 #: How many tracebacks are printed below the table.
 TRACEBACKS: Final = 5
-Form = Annotated[
-    Literal["json", "msgpack"] | None,
-    Parameter(name="--format", help="The format of the file; by default JSON if it can represent the state."),
-]
+Form = Annotated[Literal["json", "msgpack"] | None, Parameter(name="--format")]
 
 
 def list_items(node: str, /, *, where: Where = HERE, json: Json = False) -> int:
@@ -41,16 +38,7 @@ def list_items(node: str, /, *, where: Where = HERE, json: Json = False) -> int:
     return answer(facts, lambda: "\n".join(_items(facts, place)), json=json)
 
 
-def export_item(
-    node: str,
-    file: Path,
-    /,
-    *,
-    dead_letter: Annotated[
-        int | None, Parameter(help="The number of a dead letter; by default, the item on which the node is suspended.")
-    ] = None,
-    where: Where = HERE,
-) -> int:
+def export_item(node: str, file: Path, /, *, dead_letter: int | None = None, where: Where = HERE) -> int:
     """Write a failed item with its memento, settings and traceback to a file, for `exop.testing.replay(FILE)`.
 
     Example: `exop item export app.parse bad.exop --dead-letter 3`
@@ -58,6 +46,7 @@ def export_item(
     Args:
         node: APP.NODE.
         file: The file to write; it must not exist.
+        dead_letter: The number of a dead letter; by default, the item on which the node is suspended.
     """
     with find_application(node, where) as found:
         found.check_node()
@@ -112,6 +101,7 @@ def export_memento(
     Args:
         node: APP.NODE.
         file: The file to write; it must not exist. Stdout by default.
+        form: The format of the file; by default JSON if it can represent the state.
     """
     with find_application(node, where) as found:
         found.node_status()

@@ -88,16 +88,7 @@ def mesh(
 
 
 def history(
-    app: str = "",
-    /,
-    *,
-    reverse: Annotated[
-        int | None,
-        Parameter(help="Show the plan that undoes the change with this number in its nodes and channels."),
-    ] = None,
-    make: Annotated[bool, Parameter(help="With --reverse: make the change as well.")] = False,
-    where: Where = HERE,
-    json: Json = False,
+    app: str = "", /, *, reverse: int | None = None, make: bool = False, where: Where = HERE, json: Json = False
 ) -> int:
     """List the operations on an application: user, operation, revisions, pause and outcome.
 
@@ -109,6 +100,8 @@ def history(
     Args:
         app: The name of the application; by default, list the operations on the platform: those on its bundles, and
             the calls of other platforms that concern no application, including refused ones.
+        reverse: Show the plan that undoes the change with this number in its nodes and channels.
+        make: With --reverse: make the change as well.
     """
     if reverse is not None:
         with find_application(app, where) as found:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, Final
-
-from cyclopts import Parameter
+from typing import Any, Final
 
 from exop.cli.options import HERE, Json, Where
 from exop.cli.peers import find_application, the_platform
@@ -30,19 +28,17 @@ _OF_NODES: Final = {
 }
 
 
-def health(
-    *,
-    live: Annotated[bool, Parameter(help="Check that the platform answers and no driver has died.")] = False,
-    ready: Annotated[bool, Parameter(help="Check that all applications run as well; the default.")] = False,
-    where: Where = HERE,
-    json: Json = False,
-) -> int:
+def health(*, live: bool = False, ready: bool = False, where: Where = HERE, json: Json = False) -> int:
     """Check whether a running platform is live or ready: exit code 0 or 1, and one line with the reason.
 
     The command is intended for the probes of a container. A suspended slet does not make `--live` fail: a restart would
     not help, because the slet would fail on the same item again.
 
     Example: `exop health --live --on traffic`
+
+    Args:
+        live: Check that the platform answers and no driver has died.
+        ready: Check that all applications run as well; the default.
     """
     del ready  # the default: the option is for clarity
     try:
@@ -59,22 +55,14 @@ def health(
     return FAILED if problems else DONE
 
 
-def metrics(
-    app: str = "",
-    /,
-    *,
-    prometheus: Annotated[
-        bool, Parameter(help="Print the text format of Prometheus (0.0.4); the how-to lists the names.")
-    ] = False,
-    where: Where = HERE,
-    json: Json = False,
-) -> int:
+def metrics(app: str = "", /, *, prometheus: bool = False, where: Where = HERE, json: Json = False) -> int:
     """Print the metrics of running applications: items, errors and times of each node, and the content of channels.
 
     Example: `exop metrics app --prometheus`
 
     Args:
         app: A running application; all of the platform by default.
+        prometheus: Print the text format of Prometheus (0.0.4); the how-to lists the names.
     """
     table = not (prometheus or json)
     if app:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cyclopts import Parameter
 
@@ -38,23 +38,21 @@ PATIENCE: Final = 1.0
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Reach:
-    """The platforms on other hosts with which a platform is linked."""
+    """The platforms on other hosts with which a platform is linked.
 
-    listen: Annotated[
-        str | None,
-        Parameter(help="The address for other platforms: tls://HOST:PORT, or tcp://127.0.0.1:PORT on this host."),
-    ] = None
-    identity: Annotated[Path | None, Parameter(help="The folder with the certificate: see `exop certs issue`.")] = None
-    policy: Annotated[
-        Path | None, Parameter(help="The file with the rights of other platforms, which have none without it.")
-    ] = None
-    peer: Annotated[
-        tuple[str, ...],
-        Parameter(help="NAME=URI of a platform to link with, as soon as it answers; may be given several times."),
-    ] = ()
-    announce: Annotated[
-        bool, Parameter(help="Announce the address on the local network, for `exop discover`.", negative="")
-    ] = False
+    Attributes:
+        listen: The address for other platforms: tls://HOST:PORT, or tcp://127.0.0.1:PORT on this host.
+        identity: The folder with the certificate: see `exop certs issue`.
+        policy: The file with the rights of other platforms, which have none without it.
+        peer: NAME=URI of a platform to link with, as soon as it answers; may be given several times.
+        announce: Announce the address on the local network, for `exop discover`.
+    """
+
+    listen: str | None = None
+    identity: Path | None = None
+    policy: Path | None = None
+    peer: tuple[str, ...] = ()
+    announce: bool = False
 
     def as_data(self) -> dict[str, Any]:
         """Return the options as arguments of the platform.
@@ -66,8 +64,7 @@ class Reach:
         for name, uri in peers.items():
             if not name or not uri:
                 raise BuilderError(f"--peer {name} is no link; write --peer NAME=URI, such as a=tls://10.0.0.1:7700")
-        of = {"listen": self.listen, "identity": self.identity, "policy": self.policy, "announce": self.announce}
-        return {**of, "peers": peers}
+        return {name: value for name, value in vars(self).items() if name != "peer"} | {"peers": peers}
 
 
 #: A platform without links.

@@ -7,9 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Final
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Any, Final
 
 from exop.cli.options import HERE, Json, Where
 from exop.cli.peers import find_application, the_platform
@@ -31,11 +29,9 @@ def top(
     app: str | None = None,
     /,
     *,
-    sort: Annotated[
-        Sort, Parameter(help="The order of the nodes: largest first; by default the order of the mesh.")
-    ] = "mesh",
-    every: Annotated[float, Parameter(help="Seconds between two updates; 1 by default.")] = 1.0,
-    once: Annotated[bool, Parameter(help="Print one table, with the rates over one interval, and exit.")] = False,
+    sort: Sort = "mesh",
+    every: float = 1.0,
+    once: bool = False,
     where: Where = HERE,
     json: Json = False,
 ) -> int:
@@ -48,6 +44,9 @@ def top(
 
     Args:
         app: Show only this application.
+        sort: The order of the nodes: largest first; by default the order of the mesh.
+        every: Seconds between two updates; 1 by default.
+        once: Print one table, with the rates over one interval, and exit.
     """
     if not 0 < every < 3600:
         raise BuilderError(f"--every {every:g} is no number of seconds between two updates; give one above 0")
