@@ -52,61 +52,29 @@ COMMON: Final = {
     ),
 }
 
-#: The group, the function (`module:name` below `exop.cli.commands`) and the names of each command.
+#: The group, the module (below `exop.cli.commands`) and the commands; `item.list` is the subcommand `list` of `item`,
+#: implemented by `item_list`; an alias follows `=`.
 _TABLE: Final = """
-run    running:run                 run
-run    serving:serve               serve
-run    developing:dev              dev
-look   looking:ps                  ps
-look   top:top                     top
-look   describing:describe         describe
-look   describing:slets            slets
-look   looking:services            services
-look   monitoring:metrics          metrics
-look   monitoring:health           health
-look   looking:mesh                mesh
-look   looking:history             history
-host   hosting:peers               peers
-host   hosting:connect             connect
-host   hosting:discover            discover
-host   hosting:drain               drain
-host   hosting:resolve             resolve
-host   hosting:adopt               adopt
-host   hosting:accept              accept
-change applying:plan               plan
-change applying:apply              apply
-change editing:replace             replace
-change editing:rollback            rollback
-change editing:configure           configure
-change editing:rewire              rewire
-change editing:add                 add
-change editing:move                move
-change editing:suspend             suspend
-change editing:resume              resume
-look   items:show_memento          memento show
-change items:export_memento        memento export
-change items:import_memento        memento import
-change editing:end                 end
-change editing:remove              remove, stop
-bundle bundling:new_bundle         bundle new
-bundle bundling:install_bundle     bundle install
-bundle bundling:start_bundle       bundle start
-bundle bundling:update_bundle      bundle update
-bundle bundling:stop_bundle        bundle stop
-bundle bundling:uninstall_bundle   bundle uninstall
-bundle bundling:list_bundles       bundle list
-change items:list_items            item list
-change items:export_item           item export
-change items:retry_items           item retry
-host   certs:init_authority        certs init
-host   certs:issue_certificate     certs issue
-host   certs:revoke_certificate    certs revoke
-host   certs:show_certificates     certs show
-host   certs:check_policy          policy
-check  checking:check              check
-check  checking:doctor             doctor
-check  state:check_state           state check
-check  state:accept_state          state accept
+run    running     run
+run    serving     serve
+run    developing  dev
+look   looking     ps
+look   top         top
+look   describing  describe slets
+look   looking     services
+look   monitoring  metrics health
+look   looking     mesh history
+host   hosting     peers connect discover drain resolve adopt accept
+change applying    plan apply
+change editing     replace rollback configure rewire add move suspend resume
+look   items       memento.show
+change items       memento.export memento.import
+change editing     end remove=stop
+bundle bundling    bundle.new bundle.install bundle.start bundle.update bundle.stop bundle.uninstall bundle.list
+change items       item.list item.export item.retry
+host   certs       certs.init certs.issue certs.revoke certs.show policy
+check  checking    check doctor
+check  state       state.check state.accept
 """
 
 
@@ -148,9 +116,10 @@ def _code_of(module: str) -> tuple[CodeType, ...]:
 
 def _commands() -> Iterator[Command]:
     for line in _TABLE.strip().splitlines():
-        group, path, names = line.split(maxsplit=2)
-        module, _, function = path.partition(":")
-        yield Command(f"exop.cli.commands.{module}", function, tuple(names.split(", ")), group)
+        group, module, *words = line.split()
+        for name, *aliases in (word.split("=") for word in words):
+            names = (name.replace(".", " "), *aliases)
+            yield Command(f"exop.cli.commands.{module}", name.replace(".", "_"), names, group)
 
 
 COMMANDS: Final = tuple(_commands())

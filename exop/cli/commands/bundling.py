@@ -18,7 +18,7 @@ from exop.errors import BundleBroken
 # Modules are imported inside the functions, since only these commands make bundles.
 
 
-def new_bundle(folder: Path, /, *, script: Annotated[Path | None, Parameter(name="--from")] = None) -> int:
+def bundle_new(folder: Path, /, *, script: Annotated[Path | None, Parameter(name="--from")] = None) -> int:
     """Make the skeleton of a bundle: a folder with `bundle.toml`, a module with a slet, and a test.
 
     With --from, the module contains the slets of a script, and all the code of the script that they need.
@@ -36,7 +36,7 @@ def new_bundle(folder: Path, /, *, script: Annotated[Path | None, Parameter(name
     return DONE
 
 
-def install_bundle(path: Path, /, *, start: bool = False, where: Where = HERE, json: Json = False) -> int:
+def bundle_install(path: Path, /, *, start: bool = False, where: Where = HERE, json: Json = False) -> int:
     """Send a bundle to a running platform, which stores it, but imports its code only when the bundle is started.
 
     Example: `exop bundle install speeds --start`
@@ -52,7 +52,7 @@ def install_bundle(path: Path, /, *, start: bool = False, where: Where = HERE, j
     return _state(facts, json=json)
 
 
-def start_bundle(bundle: str, /, *, where: Where = HERE, json: Json = False) -> int:
+def bundle_start(bundle: str, /, *, where: Where = HERE, json: Json = False) -> int:
     """Start a bundle: import its code, and register its slets and channels.
 
     The bundles that it requires are started first.
@@ -66,7 +66,7 @@ def start_bundle(bundle: str, /, *, where: Where = HERE, json: Json = False) -> 
         return _state(platform.bundles.start(bundle), json=json)
 
 
-def update_bundle(path: Path, /, *, bounds: Bounds = UNBOUND, where: Where = HERE, json: Json = False) -> int:
+def bundle_update(path: Path, /, *, bounds: Bounds = UNBOUND, where: Where = HERE, json: Json = False) -> int:
     """Replace the started version of a bundle by a new one, in all applications, while the streams run.
 
     The command replaces all components of the bundle, which retain their states; if one cannot be replaced, it replaces
@@ -86,7 +86,7 @@ def update_bundle(path: Path, /, *, bounds: Bounds = UNBOUND, where: Where = HER
     return answer(facts, "\n".join(lines), json=json)
 
 
-def stop_bundle(bundle: str, /, *, where: Where = HERE, json: Json = False) -> int:
+def bundle_stop(bundle: str, /, *, where: Where = HERE, json: Json = False) -> int:
     """Stop a bundle that no application uses; the bundle remains installed.
 
     Example: `exop bundle stop speeds`
@@ -98,7 +98,7 @@ def stop_bundle(bundle: str, /, *, where: Where = HERE, json: Json = False) -> i
         return _state(platform.bundles.stop(bundle), json=json)
 
 
-def uninstall_bundle(bundle: str, /, *, where: Where = HERE, json: Json = False) -> int:
+def bundle_uninstall(bundle: str, /, *, where: Where = HERE, json: Json = False) -> int:
     """Stop a bundle that no application uses, and remove it.
 
     Example: `exop bundle uninstall speeds@0.1.0`
@@ -110,7 +110,7 @@ def uninstall_bundle(bundle: str, /, *, where: Where = HERE, json: Json = False)
         return _state(platform.bundles.uninstall(bundle), json=json)
 
 
-def list_bundles(*, where: Where = HERE, json: Json = False) -> int:
+def bundle_list(*, where: Where = HERE, json: Json = False) -> int:
     """List the bundles of a platform: state, slets, missing requirements, and the applications that use them.
 
     Example: `exop bundle list --json`

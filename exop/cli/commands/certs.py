@@ -19,7 +19,7 @@ Days: TypeAlias = Annotated[int, Parameter(validator=Number(gte=1, lte=36_500))]
 _HERE: Final = Path("certs")
 
 
-def init_authority(directory: Path = _HERE, /, *, days: Days = 3650, json: Json = False) -> int:
+def certs_init(directory: Path = _HERE, /, *, days: Days = 3650, json: Json = False) -> int:
     """Create an authority, which issues the certificates by which platforms know each other.
 
     Keep the folder, and a backup of it, on a host that only administrators can use: with `ca.key`, any platform can be
@@ -38,7 +38,7 @@ def init_authority(directory: Path = _HERE, /, *, days: Days = 3650, json: Json 
     return answer({"authority": str(directory)}, text, json=json)
 
 
-def issue_certificate(
+def certs_issue(
     name: str,
     /,
     *,
@@ -68,7 +68,7 @@ def issue_certificate(
     return answer({"name": name, "identity": str(folder)}, text, json=json)
 
 
-def revoke_certificate(name: str, /, *, authority: Authority = _HERE, json: Json = False) -> int:
+def certs_revoke(name: str, /, *, authority: Authority = _HERE, json: Json = False) -> int:
     """Revoke all certificates of the platform NAME.
 
     Copy the new `revoked.pem` to the identity of every other platform: within 10 s, these close the connections of the
@@ -86,7 +86,7 @@ def revoke_certificate(name: str, /, *, authority: Authority = _HERE, json: Json
     return answer({"name": name, "revoked": serials, "list": str(authority / REVOKED)}, text, json=json)
 
 
-def show_certificates(*, authority: Authority = _HERE, json: Json = False) -> int:
+def certs_show(*, authority: Authority = _HERE, json: Json = False) -> int:
     """List the certificates that an authority has issued, with their validity.
 
     Example: `exop certs show --json`
@@ -99,7 +99,7 @@ def show_certificates(*, authority: Authority = _HERE, json: Json = False) -> in
     return answer(found, lambda: columns(head, rows) if found else "no certificate is issued", json=json)
 
 
-def check_policy(file: Path, /, *, json: Json = False) -> int:
+def policy(file: Path, /, *, json: Json = False) -> int:
     """Check a policy file, and show the role and the channels of each peer.
 
     A running platform reads its policy again when the file changes; an invalid file changes nothing.

@@ -23,7 +23,7 @@ TRACEBACKS: Final = 5
 Form = Annotated[Literal["json", "msgpack"] | None, Parameter(name="--format")]
 
 
-def list_items(node: str, /, *, where: Where = HERE, json: Json = False) -> int:
+def item_list(node: str, /, *, where: Where = HERE, json: Json = False) -> int:
     """List the failed items of a node: the one on which it is suspended, and its dead letters.
 
     Example: `exop item list app.parse`
@@ -38,7 +38,7 @@ def list_items(node: str, /, *, where: Where = HERE, json: Json = False) -> int:
     return answer(facts, lambda: "\n".join(_items(facts, place)), json=json)
 
 
-def export_item(node: str, file: Path, /, *, dead_letter: int | None = None, where: Where = HERE) -> int:
+def item_export(node: str, file: Path, /, *, dead_letter: int | None = None, where: Where = HERE) -> int:
     """Write a failed item with its memento, settings and traceback to a file, for `exop.testing.replay(FILE)`.
 
     Example: `exop item export app.parse bad.exop --dead-letter 3`
@@ -56,7 +56,7 @@ def export_item(node: str, file: Path, /, *, dead_letter: int | None = None, whe
     return DONE
 
 
-def retry_items(node: str, /, *, where: Where = HERE) -> int:
+def item_retry(node: str, /, *, where: Where = HERE) -> int:
     """Retry all dead letters of a node in their order, after the items in flight.
 
     `exop resume` retries the item on which a node is suspended.
@@ -73,7 +73,7 @@ def retry_items(node: str, /, *, where: Where = HERE) -> int:
     return DONE
 
 
-def show_memento(node: str, /, *, where: Where = HERE) -> int:
+def memento_show(node: str, /, *, where: Where = HERE) -> int:
     """Show the state of a running or suspended node between two items, as JSON.
 
     The annotations of the memento's fields define the format of values. A value of undeclared type is written as
@@ -91,7 +91,7 @@ def show_memento(node: str, /, *, where: Where = HERE) -> int:
     return DONE
 
 
-def export_memento(
+def memento_export(
     node: str, file: Path | None = None, /, *, form: Form = None, where: Where = HERE, json: Json = False
 ) -> int:
     """Write the state of a running node to a file: as JSON, to be edited, or as msgpack if it has arrays or tables.
@@ -117,7 +117,7 @@ def export_memento(
     return answer(facts, f"the state of {node} is in {file} ({chosen}, {len(data)} bytes)", json=json)
 
 
-def import_memento(node: str, file: Path | None = None, /, *, request: Request = ASKED) -> int:
+def memento_import(node: str, file: Path | None = None, /, *, request: Request = ASKED) -> int:
     """Make a running node continue from the state in a file that was exported, and may have been edited.
 
     The command checks the values against the fields of the memento, shows the plan, and makes the change as a whole or

@@ -24,7 +24,7 @@ _MARKS: Final = (FILE, GENERATION, "lock")
 _NONE: Final = {"number": None, "taken": None, "bytes": None}
 
 
-def check_state(directory: Path, /, *, json: Json = False) -> int:
+def state_check(directory: Path, /, *, json: Json = False) -> int:
     """Show the content of a state directory, and any damage with its repair, without changing the directory.
 
     No platform may use the directory. The exit code is 1 if there is any damage.
@@ -43,7 +43,7 @@ def check_state(directory: Path, /, *, json: Json = False) -> int:
     return FAILED if found["damage"] else DONE
 
 
-def accept_state(directory: Path, /) -> int:
+def state_accept(directory: Path, /) -> int:
     """Accept the database of a state directory as current, even if its generation file is lost or has a higher number.
 
     All processing after the accepted state is repeated: sinks may get items twice, and engines may refuse to continue.
