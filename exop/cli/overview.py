@@ -59,7 +59,7 @@ run    running     run
 run    serving     serve
 run    developing  dev
 look   looking     ps
-look   top         top
+look   monitoring  top
 look   describing  describe slets
 look   looking     services
 look   monitoring  metrics health

@@ -257,7 +257,7 @@ def tables(section: Section, head: Sequence[str]) -> Iterator[Line]:
         yield from ((line, ALARM if marked else "") for line, (_, marked) in zip(lines[1:], rows, strict=True))
 
 
-def overview(head: str, sections: Sequence[Section]) -> Iterator[Line]:
+def page(head: str, sections: Sequence[Section]) -> Iterator[Line]:
     """Yield the titles, tables and notes of several applications."""
     yield head, "dim"
     for section in sections:

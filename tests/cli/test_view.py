@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from exop.cli.commands.top import refresh
+from exop.cli.commands.monitoring import refresh
 from exop.cli.text import columns, number, pause, seconds
 from exop.cli.view import (
     RUN,
@@ -19,7 +19,7 @@ from exop.cli.view import (
     Rates,
     cells,
     choose_view,
-    overview,
+    page,
     own_lines,
     plain,
     print_summary,
@@ -173,15 +173,15 @@ def test_the_screen_and_the_text_show_the_same():
     section = Rates().section(status(1.0, 5, failed, revision=3, last_change={"revision": 3, "paused_ms": 0.25}))
     output = io.StringIO()
     screen = Live(Console(file=output, force_terminal=True, width=200, height=30), screen=True)
-    screen.show(overview("here", [section]))
+    screen.show(page("here", [section]))
     screen.close()
-    shown = plain(overview("here", [section]))
+    shown = plain(page("here", [section]))
     for text in (shown, output.getvalue()):
         for part in ("here", "app  running", "revision 3", "10 queued", "paused 0.25 ms", "ValueError: no", *TOP):
             assert part in text
     assert "~0.25" in shown
     assert title(section).endswith("errors: 2  last change paused 0.25 ms")
-    assert "no application runs" in plain(overview("here", []))
+    assert "no application runs" in plain(page("here", []))
 
 
 def test_the_live_table_of_a_run():
