@@ -60,7 +60,7 @@ run    serving     serve
 run    developing  dev
 look   looking     ps
 look   monitoring  top
-look   describing  describe slets
+look   looking     describe slets
 look   looking     services
 look   monitoring  metrics health
 look   looking     mesh history

@@ -103,23 +103,6 @@ class Picture:
         hosts = {name: host for name in mesh.channels if (host := mesh.place_of(name)) is not None}
         return Picture(mesh.name, nodes, kinds, dict(inserted or {}), by, hosts)
 
-    @staticmethod
-    def of_status(status: Mapping[str, Any]) -> Picture:
-        """The picture of a running application, from its status; the code of its slets is not needed."""
-        nodes = {}
-        for name, node in status["nodes"].items():
-            inputs = {port: channel for port, channel in node["ports"].items() if port in node["inputs"]}
-            outputs = {port: channel for port, channel in node["ports"].items() if port not in node["inputs"]}
-            host = node.get("host") or ""
-            nodes[name] = PictureNode(node["role"], node["slet"], inputs, outputs, node.get("group"), host)
-        channels = {name: channel["kind"] for name, channel in status["channels"].items()}
-        inserted = {place: queue["reason"] for place, queue in status["inserted"].items()}
-        by, hosts = (
-            {name: channel[key] for name, channel in status["channels"].items() if channel.get(key)}
-            for key in ("by", "host")
-        )
-        return Picture(status["name"], nodes, channels, inserted, by, hosts)
-
     def drawn(self) -> list[str]:
         """The channels with a box of their own: those that keep or share items, or join streams."""
         plain = {name for name, kind in self.channels.items() if kind == "direct" and name not in self.by}

@@ -101,20 +101,3 @@ def test_names_cannot_break_a_picture() -> None:
     assert '"]|<b>' not in draw(picture, "mermaid")
     assert "a#quot;]#124;#lt;b#gt;" in draw(picture, "mermaid")
     assert 'α a\\"]|<b>\\\\\\nx:y' in draw(picture, "dot")
-
-
-def test_from_a_status() -> None:
-    """What a platform says of an application is enough: the code of the slets is not needed."""
-    status = {
-        "name": "far",
-        "nodes": {
-            "a": {"role": "alpha", "slet": "gone:a", "inputs": [], "ports": {"out": "c"}},
-            "b": {"role": "omega", "slet": "gone:b", "inputs": ["item"], "ports": {"item": "c"}},
-        },
-        "channels": {"c": {"kind": "direct"}},
-        "inserted": {"c -> b.item": {"kind": "queue", "reason": "why"}},
-    }
-    picture = Picture.of_status(status)
-    assert [(arrow.source, arrow.target, arrow.queued) for arrow in picture.arrows()] == [("a", "b", True)]
-    assert picture.as_data()["inserted"] == {"c -> b.item": "why"}
-    assert picture.as_data()["nodes"]["b"]["in"] == {"item": "c"}

@@ -1,23 +1,36 @@
-"""`exop ps`, `exop services`, `exop mesh`, `exop history`: show the state and history of running platforms."""
+"""The commands that show platforms, applications, nodes, slets and services, running or not, and their history."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
 
 from exop.cli.options import HERE, Json, Load, Params, Picture, Request, Where
 from exop.cli.outcome import show_and_make
-from exop.cli.peers import each_platform, find_application, running, runs, the_platform
+from exop.cli.peers import Found, each_platform, find_application, is_local, running, runs, the_platform
 from exop.cli.report import DONE
-from exop.cli.status_text import access_lines, attention_lines, call_lines, held_nodes, lasts, state_text
+from exop.cli.status_text import access_lines, as_text, attention_lines, call_lines, held_nodes, lasts, state_text
 from exop.cli.text import answer, columns, number, pause, print_json
-from exop.errors import PeerUnreachable
+from exop.errors import PeerUnreachable, UnknownName
+from exop.model.filter import where as properties_are
+from exop.model.properties import APPLICATION, KIND, NODE
 
 if TYPE_CHECKING:
-    from exop.pictures.picture import Picture as Drawing
+    from exop.model.meshes.mesh import Mesh
+
+#: The treatment of an item for which a slet raises, by policy.
+POLICIES: Final = {
+    "suspend": "the item is kept and everything upstream waits; it is retried when the slet is resumed",
+    "retry": "the item is retried three times, after 0.1, 0.2 and 0.4 s; then it is kept, as with suspend",
+    "dead-letter": "the item is set aside with its traceback and memento, and the stream goes on",
+    "skip": "the item is dropped and counted, and the stream goes on",
+}
+ATOMIC: Final = "a retry starts from the memento before the item (atomic)"
+NOT_ATOMIC: Final = "a retry starts from the memento as the failed call left it (atomic=True would keep a copy)"
 
 
 def ps(*, json: Json = False) -> int:
@@ -36,6 +49,52 @@ def ps(*, json: Json = False) -> int:
     ]
     none = "no platform runs; start one with `exop run APP` or `exop serve`"
     return answer(platforms, lambda: "\n".join(_platform_lines(platforms)) if platforms else none, json=json)
+
+
+def describe(target: str, /, *, where: Where = HERE, load: Load = (), json: Json = False) -> int:
+    """Describe a running application or node, a slet, or the content of a folder or file.
+
+    Examples: `exop describe stock:count_up`, `exop describe app.average`
+
+    Args:
+        target: APP or APP.NODE on a running platform; PLUGIN:SLET; a package folder, a .py file (or FOLDER:NAME); the
+            builder of an installed plugin; a .json file that `exop describe SLET --json` has printed.
+    """
+    if runs(target, where):
+        with find_application(target, where) as found:
+            if found.node:
+                facts = _node_facts(found)
+            else:
+                facts = {"platform": found.platform.name, **found.platform.status(found.application)}
+    else:
+        facts = _offered(target, load)
+    return answer(facts, lambda: "\n\n".join(as_text(facts)), json=json)
+
+
+def slets(text: str = "", /, *, where: Where = HERE, load: Load = (), json: Json = False) -> int:
+    """List the slets of the base library and the installed plugins, with ports, settings and purpose.
+
+    With --on or --state, list the slets that a running platform knows, including those of started bundles.
+
+    Example: `exop slets window`
+
+    Args:
+        text: List only slets with this text in their name or purpose.
+    """
+    if where.on or where.state:
+        with the_platform(where) as platform:
+            known = platform.slet_summaries()
+    else:
+        from exop.cli.loading import known_plugins
+        from exop.model.slets.described import summary
+
+        known = [summary(spec) for spec in known_plugins(load).slets.values()]
+    wanted = text.lower()
+    found = sorted(
+        (one for one in known if wanted in f"{one['slet']} {one['doc']}".lower()), key=lambda one: one["slet"]
+    )
+    none = f"no slet has {text!r} in its name or purpose; `exop slets` lists all" if text else "no plugin offers a slet"
+    return answer(found, lambda: "\n".join(map(_slet_lines, found)) or none, json=json)
 
 
 def services(filter: str = "", /, *, where: Where = HERE, json: Json = False) -> int:  # noqa: A002 (shown in the help)
@@ -73,17 +132,26 @@ def mesh(
             file, or data. Dashed: a queue that the wiring inserts.
     """
     chosen = "json" if json else format
-    deployed = not parameters and not params and runs(app, where)
-    toml = chosen == "toml"
-    drawn = _running(app, where, toml=toml) if deployed else _not_running(app, parameters, params, load, toml=toml)
-    if isinstance(drawn, str):
-        print(drawn, end="")
-    elif chosen in ("mermaid", "dot", "svg"):
-        from exop.pictures.picture import draw
+    # Imported lazily: no other command of this module needs pictures or the loading of applications.
+    from exop.pictures.picture import Picture as Drawing
+    from exop.pictures.picture import draw
 
-        print(draw(drawn, chosen), end="")
+    if not parameters and not params and runs(app, where):
+        with find_application(app, where) as found:
+            platform, name = found.platform, found.application
+            if chosen == "toml":
+                print(platform.topology(name), end="")
+                return DONE
+            made, queues = platform.mesh(name), platform.status(name)["inserted"]
+            inserted = {place: queue["reason"] for place, queue in queues.items()}
     else:
-        print_json(drawn.as_data())
+        made, inserted = _not_running(app, parameters, params, load)
+    if chosen == "toml":
+        print(made.to_toml(), end="")
+    elif chosen == "json":
+        print_json(Drawing.of_mesh(made, inserted).as_data())
+    else:
+        print(draw(Drawing.of_mesh(made, inserted), chosen), end="")
     return DONE
 
 
@@ -148,31 +216,16 @@ def _entry(one: dict[str, Any]) -> tuple[object, ...]:
     )
 
 
-def _running(app: str, where: Where, *, toml: bool) -> Drawing | str:
-    """The picture, or the topology, of a running application."""
-    from exop.pictures.picture import Picture as Drawn
-
-    with find_application(app, where) as found:
-        if toml:
-            return found.platform.topology(found.application)
-        status = found.platform.status(found.application)
-        # The status of a home has the nodes of its fragment only.
-        whole = found.platform.mesh(found.application) if "hosts" in status else None
-        return Drawn.of_status(status) if whole is None else Drawn.of_mesh(whole)
-
-
-def _not_running(app: str, parameters: tuple[str, ...], params: Params, load: Load, *, toml: bool) -> Drawing | str:
-    """The picture, or the topology, of an application that does not run."""
+def _not_running(app: str, parameters: tuple[str, ...], params: Params, load: Load) -> tuple[Mesh, dict[str, str]]:
+    """The mesh of an application that does not run, and the reasons for the queues that the wiring would insert."""
     from exop.cli.loading import load_mesh
     from exop.model.meshes.checks import resolved
-    from exop.pictures.picture import Picture as Drawn
     from exop.wiring.changes.channels import preview
 
     made, catalog, _ = load_mesh(app, parameters, params, load, running())
     built = resolved(made, catalog.slets, durable=False)
     here = all(node.slet.is_here for node in built.nodes.values())
-    inserted = preview(built, catalog.kinds)[0] if here else {}  # refuses whatever `exop run` would refuse
-    return built.to_toml() if toml else Drawn.of_mesh(built, inserted)
+    return built, preview(built, catalog.kinds)[0] if here else {}  # refuses whatever `exop run` would refuse
 
 
 def _platform_lines(platforms: list[dict[str, Any]]) -> Iterator[str]:
@@ -218,3 +271,85 @@ def _service_line(service: dict[str, Any]) -> str:
 def _value(value: Any) -> str:
     text = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
     return f"'{text}'" if " " in text else text
+
+
+def _slet_lines(one: Mapping[str, Any]) -> str:
+    ports = [
+        f"{one['direction']} {one['port']}: {one['type']}{' (pulled)' if one['pulled'] else ''}" for one in one["ports"]
+    ]
+    lines = (", ".join(ports), ", ".join(one["settings"]))
+    return "\n".join([f"{one['slet']}  ({one['role']})  {one['doc']}", *(f"    {line}" for line in lines if line)])
+
+
+def slet_facts(spec: Any) -> dict[str, Any]:
+    """Return the facts of a slet that does not run."""
+    from exop.model.slets.described import describe
+
+    text = guarantee(spec.on_error, atomic=spec.atomic, state=spec.state is not None)
+    return {**describe(spec), "guarantee": text, "here": spec.is_here}
+
+
+def guarantee(policy: str, *, atomic: bool, state: bool) -> str:
+    """Describe the guarantee for items for which the slet raises."""
+    retried = policy in ("suspend", "retry")
+    tail = (ATOMIC if atomic else NOT_ATOMIC) if state and retried else ""
+    text = f"nothing of an item leaves before the slet has returned; if it raises, {POLICIES[policy]}"
+    return f"{text}; {tail}" if tail else text
+
+
+def builder_facts(name: str, builder: Any) -> dict[str, Any]:
+    """Return the facts of an application builder."""
+    from exop.model.slets.signature import read_settings
+
+    settings = [
+        {"setting": one.name, "text": str(one), "required": one.required} for one in read_settings(builder).values()
+    ]
+    return {"builder": name, "doc": inspect.getdoc(builder) or "", "settings": settings}
+
+
+def _offered(target: str, load: Load) -> dict[str, Any]:
+    """Return the facts of the slets and builders that *target* names."""
+    from exop.cli.loading import find_target, known_plugins, slets_in
+
+    catalog = known_plugins(load)
+    if target in catalog.slets:
+        return slet_facts(catalog.slets[target])
+    plugin, colon, _ = target.rpartition(":")
+    if colon and not is_local(target) and plugin in catalog.plugins.names():
+        known = [*catalog.slets, *(f"{plugin}:{builder.__name__}" for builder in catalog.builders().get(plugin, []))]
+        if target not in known:
+            own = [name for name in known if name.startswith(f"{plugin}:")]
+            raise UnknownName(place="this installation", kind="slet", name=target, known=own or known)
+    if target.endswith(".json") and Path(target).is_file():
+        from exop.model.slets.described import absent
+
+        return slet_facts(absent(Path(target).read_bytes()))
+    found = find_target(target, catalog, running())
+    specs = slets_in(found, catalog)
+    if found.which:
+        if found.which in specs:
+            return slet_facts(specs[found.which])
+        return builder_facts(found.which, found.builder())
+    return {
+        "of": target,
+        "builders": [builder_facts(name, builder) for name, builder in found.builders.items()],
+        "slets": [slet_facts(spec) for spec in specs.values()],
+    }
+
+
+def _node_facts(found: Found) -> dict[str, Any]:
+    """Return the facts of a running node: its status, and its ports with their types."""
+    node = found.node_status()
+    query = properties_are({KIND: "port", APPLICATION: found.application, NODE: found.node})
+    types = {one["properties"]["name"]: one["properties"]["item.type"] for one in found.platform.services(str(query))}
+    ports = [
+        {
+            "port": port,
+            "direction": "in" if port in node["inputs"] else "out",
+            "type": types.get(port, ""),
+            "channel": channel,
+        }
+        for port, channel in node["ports"].items()
+    ]
+    text = guarantee(node["policy"], atomic=node["atomic"], state=node["memento"] is not None)
+    return {"node": f"{found.application}.{found.node}", **node, "ports": ports, "guarantee": text}

@@ -4,7 +4,7 @@ import pytest
 
 from exop import Platform
 from exop.cli import main
-from exop.cli.commands.describing import ATOMIC, NOT_ATOMIC, POLICIES, guarantee
+from exop.cli.commands.looking import ATOMIC, NOT_ATOMIC, POLICIES, guarantee
 from exop.model.slets.spec import POLICIES as KNOWN
 from tests.cli.shell import answer_of, facts
 
