@@ -57,7 +57,7 @@ COMMON: Final = {
 _TABLE: Final = """
 run    running     run
 run    serving     serve
-run    developing  dev
+run    running     dev
 look   looking     ps
 look   monitoring  top
 look   looking     describe slets

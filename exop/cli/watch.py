@@ -20,6 +20,7 @@ from exop.safe_repr import error_text, safe_repr
 if TYPE_CHECKING:
     from exop.platform import Platform
     from exop.runtime.component import Component
+    from exop.runtime.deployment import Deployment
 
 #: The interval at which signals and failures are checked, in seconds.
 TICK: Final = 0.1
@@ -121,12 +122,11 @@ class Watch:
     def _failed(self, error: ComponentFailed) -> bool:
         """Report new failures; return whether they end the run."""
         deployment = self.platform.deployment(self.application)
-        fresh = [one for one in deployment.failures() if not any(one.error is error for error in self._reported)]
-        self._reported += [one.error for one in fresh]
         lost = bool(deployment.crashed())
         waits = self.policy == "wait" and not lost and not self.stopping.count
-        for component in fresh:
-            self._show(component, waits=waits)
+        cure = "fix the cause, then `exop resume {}` retries the item; or stop with Ctrl-C" if waits else ""
+        for component in new_failures(deployment, self._reported):
+            report_failure(self.application, component, cure)
         if waits:
             time.sleep(TICK)
             return False
@@ -166,25 +166,6 @@ class Watch:
         )
         return True
 
-    def _show(self, component: Component, *, waits: bool) -> None:
-        name, kept, error = component.node.name, component.trouble.kept, component.error
-        title = f"{self.application}.{name} has failed: {error_text(error) if error is not None else ''}"
-        if is_json():
-            facts = {"port": kept.port, "item": safe_repr(kept.item), "traceback": kept.text} if kept else {}
-            logger("exop.run").error(title, application=self.application, node=name, waits=waits, **facts)
-            return
-        lines = [title]
-        if kept is not None and kept.port:
-            lines.append(f"  with the item {safe_repr(kept.item)} at its port {kept.port!r}; the item is kept")
-        if kept is not None:
-            lines += [f"  {line}" for line in kept.text.rstrip().splitlines()]
-        if waits:
-            lines.append(
-                f"  everything upstream waits: fix the cause, then `exop resume {self.application}.{name}` retries the "
-                f"item; or stop with Ctrl-C"
-            )
-        say("\n".join(lines))
-
     def _failure(self) -> dict[str, Any]:
         """Return the failure as plain data, for the report."""
         found: dict[str, Any] = {"error": str(self.error)}
@@ -203,3 +184,29 @@ class Watch:
             return self.platform.status(self.application)
         except UnknownName:
             return last
+
+
+def new_failures(deployment: Deployment, reported: list[BaseException | None]) -> list[Component]:
+    """Return the components that have failed with an error that is not *reported* yet; it is from now on."""
+    fresh = [one for one in deployment.failures() if not any(one.error is error for error in reported)]
+    reported += [one.error for one in fresh]
+    return fresh
+
+
+def report_failure(application: str, component: Component, cure: str) -> None:
+    """Report a failure with its item and traceback, and the *cure* that is waited for; `{}` in it is the node."""
+    place, kept, error = f"{application}.{component.node.name}", component.trouble.kept, component.error
+    title = f"{place} has failed: {error_text(error) if error is not None else ''}"
+    if is_json():
+        facts = {"port": kept.port, "item": safe_repr(kept.item), "traceback": kept.text} if kept else {}
+        node = component.node.name
+        logger("exop.run").error(title, application=application, node=node, waits=bool(cure), **facts)
+        return
+    lines = [title]
+    if kept is not None and kept.port:
+        lines.append(f"  with the item {safe_repr(kept.item)} at its port {kept.port!r}; the item is kept")
+    if kept is not None:
+        lines += [f"  {line}" for line in kept.text.rstrip().splitlines()]
+    if cure:
+        lines.append(f"  everything upstream waits: {cure.format(place)}")
+    say("\n".join(lines))

@@ -13,7 +13,7 @@ import pytest
 from exop import Platform
 from exop.bundle.dev import Development, WatchedFolder
 from exop.bundle.generation import Generation
-from exop.cli.commands.developing import Session, report_outcome
+from exop.cli.commands.running import Session, report_outcome
 from exop.cli.view import View
 from exop.errors import BundleError
 from exop.model.meshes.mesh import Mesh
@@ -382,7 +382,8 @@ def test_the_session_tells_what_fails(desk: Desk, capsys: pytest.CaptureFixture[
     running.look()
     running.look()
     told = capsys.readouterr().err
-    assert told.count("road.sum has failed: ZeroDivisionError('division by zero'); edit it") == 1
+    assert told.count("road.sum has failed: ZeroDivisionError: division by zero\n") == 1
+    assert told.count("  everything upstream waits: edit it: the item is retried\n") == 1
     assert "    1 / 0\n" in told
     report_outcome(desk.development.take(), 0.1)
 

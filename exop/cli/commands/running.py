@@ -1,29 +1,40 @@
-"""`exop run`: one application on a platform in this process."""
+"""`exop run` and `exop dev`: one application on a platform in this process, also while its folder is edited."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
 
 from exop.cli.options import Load, Name, OnFailure, Params, State, check_seconds
-from exop.cli.report import DONE, FAILED, Stopping, say
-from exop.errors import ExopError, StateError
-
-#: Seconds that threads have to end after a second Ctrl-C, and after a failure.
-AT_ONCE, SOON = 0.5, 5.0
+from exop.cli.report import DONE, FAILED, Stopping, further, say
+from exop.cli.text import pause
+from exop.cli.watch import Watch, new_failures, report_failure
+from exop.errors import ComponentFailed, ExopError, StateError, UnknownName
 
 if TYPE_CHECKING:
-    from exop.cli.watch import Watch
+    from exop.bundle.dev import Development, Outcome
+    from exop.bundle.generation import Generation
+    from exop.cli.view import View
     from exop.model.meshes.mesh import Mesh
     from exop.platform import Platform
     from exop.runtime.catalog import Catalog
+
+#: Seconds that threads have to end after a second Ctrl-C, and after a failure.
+AT_ONCE, SOON = 0.5, 5.0
+#: The interval at which an edited folder, signals and failures are checked, in seconds.
+TICK: Final = 0.1
+#: Seconds for which items in flight are processed at the end of `exop dev`; a second Ctrl-C stops at once.
+PATIENCE: Final = 10.0
+Quiet = Annotated[bool, Parameter(name=["--quiet", "-q"])]
 
 
 def run(
@@ -35,7 +46,7 @@ def run(
     name: Name = None,
     load: Load = (),
     json: Annotated[bool, Parameter(name="--json")] = False,
-    quiet: Annotated[bool, Parameter(name=["--quiet", "-q"])] = False,
+    quiet: Quiet = False,
     on_failure: OnFailure | None = None,
     drain_timeout: Annotated[float, Parameter(validator=check_seconds)] = 20.0,
     check_sharing: bool = False,
@@ -63,7 +74,6 @@ def run(
     """
     from exop.cli.loading import load_mesh, slets_in
     from exop.cli.view import choose_view, print_summary
-    from exop.cli.watch import Watch
     from exop.platform import Platform
     from exop.wiring.sharing import Sharing
 
@@ -90,6 +100,55 @@ def run(
             elif not quiet:
                 print_summary(outcome)
             return _ended(watch, mesh)
+
+
+def dev(
+    folder: Path,
+    /,
+    *parameters: str,
+    params: Params = (),
+    builder: str = "",
+    name: Name = None,
+    load: Load = (),
+    quiet: Quiet = False,
+) -> int:
+    """Run the application of a folder, and apply every saved edit to it while the stream runs.
+
+    Slets whose code has changed are replaced and retain their states; other slets are not affected. If an edit fails
+    (its code cannot be imported, ports do not match, a slet does not open), the error is reported with file and line,
+    and the application continues unchanged until the next valid edit. Ctrl-C ends the sources and processes the items
+    in flight.
+
+    Example: `exop dev apps/linear_road --params traffic.toml`
+
+    Args:
+        folder: A package folder with a builder, or a folder with a bundle.toml that names one.
+        parameters: NAME=VALUE for the builder.
+        builder: The application builder, if the folder offers several.
+        quiet: Show only changes, and no progress.
+    """
+    from exop.bundle.dev import WatchedFolder
+    from exop.cli.loading import Target, build, known_plugins
+    from exop.cli.view import choose_view
+    from exop.platform import Platform
+
+    catalog = known_plugins(load)
+    with Stopping(patience=2) as stopping, Platform(name=name, plugins=catalog.plugins, control=True) as platform:
+
+        def built(generation: Generation) -> Mesh:
+            builders = {one.__name__: one for one in platform.catalog.builders().get(generation.name, [])}
+            mesh = build(Target(str(folder), builders, which=builder), parameters, platform.catalog, params)
+            return replace(mesh, durable=None)  # no checkpoints during development
+
+        watched = WatchedFolder(folder)
+        development = platform.bundles.develop(folder, built)
+        session = Session(platform, development, watched.changed, choose_view(quiet=quiet), lambda: stopping.count)
+        try:
+            session.take()
+            session.until_stopped()
+        finally:
+            session.end()
+    return DONE
 
 
 def _ended(watch: Watch, mesh: Mesh) -> int:
@@ -194,3 +253,91 @@ def _json_only(wanted: bool) -> Iterator[dict[str, Any] | None]:
         os.close(descriptor)
         if report:
             print_json(run_report(**report))
+
+
+@dataclass
+class Session:
+    """Applies each saved edit, and reports on the application between edits.
+
+    Attributes:
+        saved: Whether the folder was saved since the last call.
+        stops: How often the user has asked to stop.
+    """
+
+    platform: Platform
+    development: Development
+    saved: Callable[[], bool]
+    view: View
+    stops: Callable[[], int]
+    _reported: list[BaseException | None] = field(default_factory=list)
+    _finished: bool = False
+    _shown: float = 0.0
+    _rest: threading.Event = field(default_factory=threading.Event)
+
+    def take(self) -> None:
+        """Load the folder, apply the changes, and report the outcome."""
+        begin = time.monotonic()
+        outcome = self.development.take()
+        self._finished = self._finished and outcome.verb != "runs"
+        report_outcome(outcome, time.monotonic() - begin)
+
+    def until_stopped(self) -> None:
+        """Apply every saved edit until the user stops the session."""
+        while not self.stops():
+            if self.saved():
+                self.take()
+            self.look()
+            self._rest.wait(TICK)
+
+    def look(self) -> None:
+        """Report metrics periodically, and failures and the end of the application at once."""
+        application = self.development.application
+        if not application or self._finished:
+            return
+        try:
+            if self.platform.wait(application, 0):
+                self._finished = True
+                say(f"{application}: finished; the next save runs it again", application=application)
+                return
+        except UnknownName:
+            return  # it was removed: the next save deploys it again
+        except ComponentFailed:
+            for component in new_failures(self.platform.deployment(application), self._reported):
+                report_failure(application, component, "edit it: the item is retried")
+        if time.monotonic() - self._shown >= self.view.every:
+            self._shown = time.monotonic()
+            self.view.running(self.platform.status(application))
+
+    def end(self) -> None:
+        """End the sources, process the items in flight, and remove the application."""
+        self.view.close()
+        application = self.development.application
+        if application in self.platform.applications():
+            self.platform.end(application)
+            deadline = time.monotonic() + PATIENCE
+            while self.stops() < 2 and time.monotonic() < deadline and not self._is_over(application):
+                pass
+            self.platform.remove(application)
+        self.development.close()
+
+    def _is_over(self, application: str) -> bool:
+        try:
+            return self.platform.wait(application, TICK)
+        except ExopError:
+            return True
+
+
+def report_outcome(outcome: Outcome, seconds: float) -> None:
+    """Report the outcome of a saved edit on one line, with a further line for each node."""
+    name, error = outcome.application or "the application", outcome.error
+    if error is not None:
+        runs = f"{name}: runs on unchanged" if outcome.application else "fix it, and save it again"
+        lines = [f"refused: {error if isinstance(error, ExopError) else repr(error)}", further(error), runs]
+    elif outcome.verb == "runs":
+        lines = [f"{name}: runs; edit the folder to change it, Ctrl-C ends it"]
+    elif outcome.verb == "unchanged":
+        lines = [f"{name}: nothing that runs has changed"]
+    else:
+        stopped = pause(outcome.paused * 1e3)
+        lines = [f"{name}: changed in {seconds:.1f} s, the stream paused for {stopped}", *outcome.steps]
+    say("\n  ".join(filter(None, lines)), application=outcome.application, outcome=outcome.verb)
