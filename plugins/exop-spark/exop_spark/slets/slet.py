@@ -66,12 +66,21 @@ class SparkSlet(PullSlet):
     columns: typing.ClassVar[pa.Schema] = pa.schema([])
 
     def __enter__(self) -> typing.Self:
-        """Start Spark if it is not running yet, analyse and warm up the query, and start it."""
-        share = lease(self.master)  # kept from the warm-up to the query
+        """Start Spark if it is not running yet, analyse and warm up the query, and start it.
+
+        A successor that catches up beside its predecessor is warm from that; only if it does not, it is warmed up then.
+        """
+        share, behind = (
+            lease(self.master),
+            isinstance(self.tie.inherits, PullSlet),
+        )  # kept from the warm-up to the query
         try:
-            if self.warm_up:
+            if self.warm_up and not behind:
                 self._warm_up()
-            return super().__enter__()
+            super().__enter__()
+            if self.warm_up and behind and self.following is None:
+                self._warm_up()
+            return self
         finally:
             share.release()
 

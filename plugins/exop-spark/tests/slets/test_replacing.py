@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import pyarrow as pa
 import pytest
 from exop_spark import EventTime, Input, aggregate, query
+from exop_spark.slets.slet import SparkSlet
 
 from exop import Application, Memento, Platform, Punctuation, slet
 from exop.engine.following import Following
@@ -143,8 +144,9 @@ def test_by_a_native_twin_and_back_while_the_stream_runs():
 
 
 def test_windows_go_on_in_a_query_with_another_setting_and_another_text(monkeypatch):
-    """The successor has caught up beside the query, idle and under load, with a copy of its checkpoint."""
-    followed, take_over = [], Following.take_over
+    """The successor has caught up beside the query, idle and under load, with a copy of its checkpoint; it is warm."""
+    followed, warmed, take_over = [], [], Following.take_over
+    monkeypatch.setattr(SparkSlet, "_warm_up", warmed.append)
     monkeypatch.setattr(Following, "take_over", lambda self: followed.append(take_over(self)) or followed[-1])
     WORLD.limit = 15
     later = WINDOWS.replace("SELECT", "SELECT /* the same */")
@@ -156,11 +158,12 @@ def test_windows_go_on_in_a_query_with_another_setting_and_another_text(monkeypa
         mesh = plan.apply(timeout=60)
         WORLD.limit = 10**9
         WORLD.wait_for(lambda: len(WORLD.seen) > 3)
-        mesh = platform.apply(mesh.configure("query", query=later), timeout=60)
+        mesh = platform.apply(mesh.configure("query", query=later, warm_up=1), timeout=60)
         WORLD.limit, WORLD.over = 0, True
         assert platform.wait("a", 60)
         through = platform.deployment("a").components["seconds"].state.time
     assert followed == [True, True]
+    assert not warmed
     assert sorted(WORLD.seen) == summed(through)
 
 
