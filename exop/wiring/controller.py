@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -36,9 +36,7 @@ from exop.wiring.graph.wiring_graph import (
     changed_channels,
     channel_of_queue,
     channel_vertex,
-    edge_queue,
     inner_channels,
-    inner_queues,
     input_queue,
     read_graph,
     regrouped,
@@ -247,11 +245,15 @@ class EndOfCycle:
         self._feeders = {one for one in producers if one.node.name not in cycle}
         # A channel without a producer is filled from another host.
         self._entered = [(edge.component, edge.port.name) for channel, edge in fed if not graph.producers[channel]]
-        self._queues = {*inner_queues(graph, cycle)}
-        for channel, edge in fed:
-            self._queues |= {channel, input_queue(channel), edge_queue(channel, edge)}
+        self._queues = {queue for name in cycle for queue in graph.queues(name)}
+        self._queues |= {queue for channel, _ in fed for queue in graph.queues(channel_vertex(channel))}
         self.touched = {*cycle, *(feeder.node.name for feeder in self._feeders), *(channel for channel, _ in fed)}
-        self._cut = [*_outputs_into_queues(graph, cycle)]
+        self._cut: list[Edge] = []  # the outputs that push into the queues of the cycle
+        for name in inner_channels(graph, cycle):
+            inside = [edge for edge in graph.producers[name] if edge.node in cycle]
+            # An engine sends its end itself.
+            if graph.channels[name].buffered and not any(edge.component.spec.own_driver for edge in inside):
+                self._cut += inside
         self._turn = threading.Lock()
         self._done = False
 
@@ -286,11 +288,3 @@ class EndOfCycle:
             done, self._done = self._done, True
         for edge in () if done else self._cut:
             edge.component.to[edge.port.name].control(EndOfStream())
-
-
-def _outputs_into_queues(graph: WiringGraph, cycle: Collection[str]) -> Iterator[Edge]:
-    """The outputs that push into the queues of a cycle; an engine sends its end itself."""
-    for name in inner_channels(graph, cycle):
-        producers = [edge for edge in graph.producers[name] if edge.node in cycle]
-        if graph.channels[name].buffered and not any(edge.component.spec.own_driver for edge in producers):
-            yield from producers

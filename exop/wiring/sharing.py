@@ -6,8 +6,6 @@ The readers of a channel get the same object: a slet that alters it changes the 
 from __future__ import annotations
 
 import copy
-import datetime
-import decimal
 import sys
 import threading
 from collections import OrderedDict, deque
@@ -19,6 +17,7 @@ from weakref import WeakKeyDictionary
 
 from exop.logs import logger
 from exop.model.items import CONTROL, EndOfStream, Punctuation
+from exop.model.types.description import SCALARS
 from exop.model.values.columns import is_columns
 from exop.runtime.dataflow.entry import Entry, LateEntry
 from exop.safe_repr import class_of, safe_repr
@@ -34,12 +33,7 @@ COPYING: Final = ("__deepcopy__", "__reduce_ex__", "__reduce__", "__getstate__",
 #: Whether a class, or a base of it outside of the standard library, defines such methods.
 _WRITTEN: Final = WeakKeyDictionary[type, bool]()
 #: Types of immutable values.
-PLAIN: frozenset[type] = frozenset(
-    {
-        type(None), bool, int, float, complex, str, bytes, Punctuation, EndOfStream, decimal.Decimal,
-        datetime.datetime, datetime.date, datetime.time, datetime.timedelta,
-    }
-)  # fmt: skip
+PLAIN: Final = (SCALARS - {bytearray}) | {type(None), Punctuation, EndOfStream}
 
 
 @dataclass(frozen=True)

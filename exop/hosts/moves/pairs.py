@@ -126,7 +126,7 @@ class Pairs:
         """End the successors on trial; those that have taken over stay."""
         for twin in self._made.values():
             twin.place.ahead.close([twin.place.host])
-            self.here.running.changes.leave(self.here.running.get(self.plan.after.name), twin)
+            self.here.running.changes.shadows.leave(self.here.running.get(self.plan.after.name), twin)
 
     def _place(self, node: str, host: str) -> Place:
         name, seconds = self.plan.after.name, self.plan.patience

@@ -12,7 +12,6 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 from exop.errors import ExopError, PlanError, StateError
-from exop.logs import logger
 from exop.model.meshes.checks import check_durable
 from exop.model.meshes.diff import unmarked
 from exop.model.meshes.mesh import Mesh, Node
@@ -32,7 +31,7 @@ from exop.wiring.changes.plan import Plan, Step
 from exop.wiring.changes.successors import LONGER, capture, discard, taken
 from exop.wiring.controller import WiringController
 from exop.wiring.deployments import Deployments
-from exop.wiring.shadow.follower import Follower, Followers, Standby
+from exop.wiring.shadow.follower import Followers, Standby
 from exop.wiring.shadow.shadows import Shadows
 from exop.wiring.shadow.trial import MakeTrial, Trials
 
@@ -103,41 +102,22 @@ class Changes:
 
     def _slow(self, plan: Plan) -> list[str]:
         """Return the nodes whose successors have to catch up beside the old slets; raise `PlanError` for a stall."""
-        found = []
         running = self._running.deployed.get(plan.after.name)
-        if running is not None and plan.moves and not plan.stall:
+        if running is None:
+            return []
+        if plan.moves and not plan.stall:
             check_pause(plan.moves, running.components, plan.pause)
+        found = []
         try:
-            for step, reason in self._tried(plan):
+            for node, tried, reason in _tried(plan, running):
                 if not reason:
-                    found.append(step.node)
+                    found.append(node)
                 elif not plan.stall:
-                    raise PlanError(f"{_stall(plan, step, reason)}; nothing has happened; {CURE}")
+                    raise PlanError(f"{_stall(plan, node, tried, reason)}; nothing has happened; {CURE}")
         except ExopError:
-            if running is not None:
-                renewed(plan, running)  # another change may have replaced the component that it was tried on
+            renewed(plan, running)  # another change may have replaced the component that it was tried on
             raise
         return found
-
-    def _tried(self, plan: Plan) -> Iterator[tuple[Step, str]]:
-        """Yield the steps whose hand-over, tried on a copy while the stream runs, takes longer than the allowed pause.
-
-        Each comes with the reason if its successor cannot catch up beside the old slet.
-        """
-        for step in plan.steps:
-            if step.state is None or step.state.calls is None:
-                continue
-            running = self._running.deployed.get(plan.after.name)
-            old = running.components.get(step.node) if running is not None else None
-            if running is None or old is None or old.state is None:
-                continue
-            if plan.shadow is not None and not plan.shadow.diverted(step.node):
-                continue  # it makes its state during its trial
-            if plan.took.get(step.node, 0.0) <= plan.pause:
-                with changing(running.name):
-                    plan.took[step.node] = _duration(step, running, old, plan.pause, plan.patience)
-            if plan.took[step.node] > plan.pause:
-                yield step, _obstacle(plan, step, old)
 
     def notes(self, plan: Plan) -> Iterator[str]:
         """Describe the hand-overs of states that take longer than the allowed pause."""
@@ -145,13 +125,13 @@ class Changes:
         if running is None or running.mesh.revision != plan.before.revision:
             return  # another mesh runs, perhaps that of this plan
         try:
-            for step, reason in self._tried(plan):
+            for node, tried, reason in _tried(plan, running):
                 if reason:
-                    yield f"warning: {_stall(plan, step, reason)}; {CURE}"
-                elif step.state is not None:
+                    yield f"warning: {_stall(plan, node, tried, reason)}; {CURE}"
+                else:
                     yield (
-                        f"{step.state.calls} of {step.node} takes about {plan.took[step.node]:.2g} s, as tried on a "
-                        f"copy: the successor catches up beside the old slet, and the stream does not stop for it"
+                        f"{tried} of {node} takes about {plan.took[node]:.2g} s, as tried on a copy: the successor "
+                        f"catches up beside the old slet, and the stream does not stop for it"
                     )
         except ExopError as problem:
             yield f"warning: the change will be refused: {problem}"
@@ -225,12 +205,6 @@ class Changes:
             discard(running, self._manager, component)
             raise
         return component
-
-    def leave(self, running: Deployment, follower: Follower) -> None:
-        """End a follower, and close its component unless it has taken its leader's place."""
-        if problem := follower.leave(running, self._manager, self._wiring):
-            node = follower.component.id
-            logger("exop.wiring").error("a follower did not close", node=node, error=problem)
 
     def check_there(self, change: Change) -> None:
         """Raise `PlanError` if the application was removed or changed while its change was prepared."""
@@ -314,38 +288,48 @@ def finished(application: str) -> PlanError:
     )
 
 
-def _duration(step: Step, running: Deployment, old: Component, pause: float, seconds: float) -> float:
-    """Hand over a copy of a state while the stream runs; returns the seconds that it took."""
-    assert step.state is not None
-    copy, took = capture(running, step.node, seconds), LONGER
-    for _ in range(TRIES):  # the machine may be busy
-        begin = time.perf_counter()
-        taken(step.state, old, copy, seconds, interruptible=True)
-        took = time.perf_counter() - begin
-        if not pause < took < LONGER:
-            break
-    return took
+def _tried(plan: Plan, running: Deployment) -> Iterator[tuple[str, str, str]]:
+    """Try the hand-overs of states on copies, while the stream runs.
+
+    Yields those that take longer than the allowed pause: the node, the code that is called, and the reason if the
+    successor cannot catch up beside the old slet.
+    """
+    for step in plan.steps:
+        old = running.components.get(step.node)
+        if step.state is None or step.state.calls is None or old is None or old.state is None:
+            continue
+        if plan.shadow is not None and not plan.shadow.diverted(step.node):
+            continue  # it makes its state during its trial
+        if plan.took.get(step.node, 0.0) <= plan.pause:
+            with changing(running.name):
+                copy, took = capture(running, step.node, plan.patience), LONGER
+                for _ in range(TRIES):  # the machine may be busy
+                    begin = time.perf_counter()
+                    taken(step.state, old, copy, plan.patience, interruptible=True)
+                    took = time.perf_counter() - begin
+                    if not plan.pause < took < LONGER:
+                        break
+            plan.took[step.node] = took
+        if plan.took[step.node] > plan.pause:
+            yield step.node, step.state.calls, _obstacle(plan, step, old)
 
 
 def _obstacle(plan: Plan, step: Step, old: Component) -> str:
     """Return the reason, if there is one, why a successor cannot catch up beside the old slet."""
     if plan.shadow is not None:
         return f"{step.node}: the one on trial does not take over, since its settings are diverted"
-    assert step.before is not None
-    assert step.after is not None
     if old.status is not State.ACTIVE:
         return f"{step.node} is {old.status}: its successor cannot catch up beside it"
     try:
-        check_catching_up(plan.after, step.before, step.after)
+        check_catching_up(plan.after, plan.before.nodes[step.node], plan.after.nodes[step.node])
     except PlanError as reason:
         return str(reason)
     return ""
 
 
-def _stall(plan: Plan, step: Step, reason: str) -> str:
-    assert step.state is not None
-    tried = f"{step.state.calls} of {step.node}, as tried on a copy"
-    return f"the change stops the stream for about {plan.took[step.node]:.2g} s: {tried} ({reason})"
+def _stall(plan: Plan, node: str, tried: str, reason: str) -> str:
+    tried = f"{tried} of {node}, as tried on a copy"
+    return f"the change stops the stream for about {plan.took[node]:.2g} s: {tried} ({reason})"
 
 
 def _removed(application: str) -> PlanError:

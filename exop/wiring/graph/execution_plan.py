@@ -76,10 +76,8 @@ def plan_execution(graph: WiringGraph, kept: Mapping[str, str] | None = None) ->
 
     The inserted queues in *kept* (reasons by id) stay as long as their edges do: they may hold items.
     """
-    vertices = graph.ordered()
-    execution = _plan_part(graph, vertices, find_cycles(graph, vertices), kept or {})
-    execution.order = _numbered(vertices)
-    return execution
+    everything = [*graph.nodes, *map(channel_vertex, graph.channels)]
+    return Replanning(WiringGraph(), ExecutionPlan(), graph, everything, {}).executed(kept or {})
 
 
 def _plan_part(
@@ -94,10 +92,9 @@ def _plan_part(
     pulls = {name: [edge.port.pulled for edge in graph.consumers[name]] for name in buffered}
     # A buffered channel whose only consumer pulls is drained by that one.
     queues = [*(name for name, ports in pulls.items() if ports != [True]), *execution.inserted]
-    known = set(queues)
     for cycle in cycles:
-        workers.unite(known.intersection(inner_queues(graph, cycle)))
-    execution.groups = workers.groups(queues)
+        workers.unite({*queues}.intersection(inner_queues(graph, cycle)))
+    execution.groups = {queue: workers.of(queue) for queue in queues}
     first: dict[str, str] = {}
     for vertex in filter(execution.drivers.__contains__, vertices):
         for kind, name in execution.drivers[vertex]:
@@ -140,7 +137,7 @@ class Replanning:
             self.vertices = connected(graphs, starts)
             part = after.part(self.vertices)
             order = part.ordered()
-            self._order = _numbered(order)
+            self._order = {vertex: float(number) for number, vertex in enumerate(order)}
             elsewhere = (cycle for cycle in self._cycles if cycle[0] not in self.vertices)
             self._cycles = [*elsewhere, *find_cycles(part, order)]
         self.queues = {queue for one in graphs for vertex in self.vertices for queue in one.queues(vertex)}
@@ -180,10 +177,6 @@ class Replanning:
         )
 
 
-def _numbered(vertices: Iterable[str]) -> dict[str, float]:
-    return {vertex: float(number) for number, vertex in enumerate(vertices)}
-
-
 def _patched(before: Mapping[str, Value], gone: Iterable[str], fresh: Mapping[str, Value]) -> dict[str, Value]:
     found = {**before}
     for name in gone:
@@ -195,26 +188,16 @@ class _Workers:
     """Disjoint sets of the queues that share a worker."""
 
     def __init__(self) -> None:
-        self._above: dict[str, str] = {}
+        self._groups: dict[str, frozenset[str]] = {}
 
-    def of(self, queue: str) -> str:
-        """The representative of all queues that share the worker of this one."""
-        while (above := self._above.get(queue, queue)) != queue:
-            self._above[queue] = self._above.get(above, above)
-            queue = above
-        return queue
+    def of(self, queue: str) -> frozenset[str]:
+        """All queues that share the worker of this one."""
+        return self._groups.get(queue) or frozenset((queue,))
 
     def unite(self, queues: Iterable[str]) -> None:
         """Let these queues share one worker, with those that share a worker with one of them."""
-        found = [self.of(queue) for queue in queues]
-        self._above |= dict.fromkeys(found[1:], found[0] if found else "")
-
-    def groups(self, queues: Iterable[str]) -> dict[str, frozenset[str]]:
-        """Return for each queue all that share its worker."""
-        together: dict[str, list[str]] = {}
-        for queue in queues:
-            together.setdefault(self.of(queue), []).append(queue)
-        return {queue: group for group in map(frozenset, together.values()) for queue in group}
+        group = frozenset[str]().union(*map(self.of, queues))
+        self._groups |= dict.fromkeys(group, group)
 
 
 class _Walk:
@@ -288,30 +271,25 @@ class _Walk:
 
     def _drivers_behind(self, name: str) -> set[DriverKey]:
         """The drivers of the slets behind a channel."""
-        channel = self._graph.channels[name]
-        if channel.buffered:
-            keys: set[DriverKey] = {("queue", name)}
-            if _takes_one_driver(channel):
-                self._execution.drivers[channel_vertex(name)] = keys
-            return keys
         if name not in self._behind:
-            before: set[DriverKey] = {("queue", input_queue(name))}
-            keys = before if input_queue(name) in self._inserted else _pushers(self._graph, self._execution, name)
-            if _takes_one_driver(channel) and self._are_several(keys):
-                if all(kind == "queue" for kind, _ in keys):
-                    self._workers.unite(queue for _, queue in keys)
-                else:
-                    self._inserted[input_queue(name)] = f"several drivers push into {name}: {_named(keys)}"
-                    keys = before
+            channel = self._graph.channels[name]
+            queue = name if channel.buffered else input_queue(name)
+            before: set[DriverKey] = {("queue", queue)}
+            queued = channel.buffered or queue in self._inserted
+            keys = before if queued else _pushers(self._graph, self._execution, name)
             if _takes_one_driver(channel):
+                if self._are_several(keys) and all(kind == "queue" for kind, _ in keys):
+                    self._workers.unite(one for _, one in keys)
+                elif self._are_several(keys):
+                    self._inserted[queue] = f"several drivers push into {name}: {_named(keys)}"
+                    keys = before
                 self._execution.drivers[channel_vertex(name)] = keys
             self._behind[name] = keys
         return self._behind[name]
 
     def _are_several(self, keys: set[DriverKey]) -> bool:
         """Whether two drivers meet: queues that share a worker have one."""
-        owners = {(kind, self._workers.of(name) if kind == "queue" else name) for kind, name in keys}
-        return len(owners) > 1
+        return len({self._workers.of(name) if kind == "queue" else (kind, name) for kind, name in keys}) > 1
 
 
 def _takes_one_driver(channel: Channel) -> bool:

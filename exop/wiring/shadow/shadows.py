@@ -164,12 +164,13 @@ class Shadows:
 
     def _end(self, application: str, node: str) -> None:
         """Close the standby of a node, if there is one."""
-        found = self._kept.pop((application, node), None)
-        if found is None:
-            return
-        deployment, standby = found
-        if problem := standby.leave(deployment, self._manager, self._wiring):
-            logger("exop.wiring").error("a predecessor did not close", node=f"{application}.{node}", error=problem)
+        if (found := self._kept.pop((application, node), None)) is not None:
+            self.leave(*found)
+
+    def leave(self, deployment: Deployment, follower: Follower) -> None:
+        """End a follower, and close its component unless it has taken its leader's place."""
+        if problem := follower.leave(deployment, self._manager, self._wiring):
+            logger("exop.wiring").error("a follower did not close", node=follower.component.id, error=problem)
 
 
 def no_standby(application: str, node: str) -> PlanError:
