@@ -27,19 +27,18 @@ from exop.model.slets.stored_memento import declared_by, load_memento
 from exop.model.values.classes import Declared
 from exop.model.values.depth import AROUND, DEPTH
 from exop.model.values.encoding import decode, encode
-from exop.runtime.channels.base import ControlMerge
 from exop.runtime.component import Component
 from exop.runtime.component_manager import ComponentManager
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.ports import BufferedOutput
 from exop.safe_repr import RAISED, error_text, safe_repr
-from exop.wiring.changes.arrivals import dumped
+from exop.wiring.changes.arrivals import adopt_foreign, dumped
 from exop.wiring.changes.channels import Undo
 from exop.wiring.changes.plan import Step
 from exop.wiring.controller import WiringController
 from exop.wiring.shadow.comparison import Comparison, Deviation, same
-from exop.wiring.shadow.follower import CAPACITY, Follower, Standby
+from exop.wiring.shadow.follower import CAPACITY, Follower, Standby, set_progress
 from exop.wiring.shadow.taps import Fault, FollowerTap, SletCall
 from exop.wiring.shadow.trial import Trial
 
@@ -211,14 +210,9 @@ class Twin(Standby):
         node, kind = component.node, component.spec.memento
         place.ahead.await_parts(place.host, node.name, kind)
         place.ahead.add(node.name, kind, late)
-        if kind is not None and state and not node.lose_state and node.memento is None:
-            what = f"the memento of {place.application}.{node.name}, which comes from another host"
-            parts = place.ahead.parts[node.name]
-            component.adopt(load_memento(state, kind, what, declared=declared_by(kind), parts=parts))
-        component.merge = ControlMerge()
-        component.merge.restore(merge)
-        component.ended = set(ended)
-        component.expect()
+        what = f"the memento of {place.application}.{node.name}, which comes from another host"
+        adopt_foreign(component, node, state, what, place.ahead.parts[node.name])
+        set_progress(component, merge, ended)
         self.attach()
         component.begin()
 

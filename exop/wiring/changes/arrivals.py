@@ -122,19 +122,26 @@ def dumped(memento: Memento | None, place: str, parts: Mapping[int, Part] | None
     return b"" if memento is None else dump_memento(memento, place, parts)
 
 
+def adopt_foreign(component: Component, node: Node, memento: bytes, place: str, parts: Mapping[int, Any]) -> None:
+    """Let a component continue with a memento from another host, unless its *node* begins with another state.
+
+    It may name only the classes that the slet declares. For *place* and *parts* see `load_memento`, also for errors.
+    """
+    kind = node.slet.memento
+    if kind is not None and memento and not node.lose_state and node.memento is None:
+        component.adopt(load_memento(memento, kind, place, declared=declared_by(kind), parts=parts))
+
+
 @dataclass
 class Arrival:
     """A node that has come from another host: its stored memento, and the encoded rest.
 
-    Attributes:
-        parts: The parts of the state that have come before, by number.
-        foreign: The bytes come from another process, and may name only the classes that the slet declares.
+    `parts` has the parts of the state that have come before, by number.
     """
 
     node: Node
     memento: bytes
     rest: bytes
-    foreign: bool = True
     parts: Mapping[int, Any] = field(default_factory=dict, repr=False)
     _held: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
@@ -145,10 +152,7 @@ class Arrival:
             StoredStateError: the state cannot be read as the memento of this slet.
             ComponentFailed: code of the slet that sets it did not return in time.
         """
-        kind = self.node.slet.memento
-        if kind is not None and self.memento and not self.node.lose_state and self.node.memento is None:
-            declared = declared_by(kind) if self.foreign else None
-            component.adopt(load_memento(self.memento, kind, place, declared=declared, parts=self.parts))
+        adopt_foreign(component, self.node, self.memento, place, self.parts)
         self._held = decode(self.rest, levels=DEPTH + AROUND)
         restore_node(component, self._held)
         for port, _, payload in self._held.get("unprocessed", ()):
@@ -167,18 +171,11 @@ class Arrival:
 
     def work(self, component: Component) -> list[InFlight]:
         """Return the items that have waited at the ports, and the end of an output that has ended."""
-        name = component.node.name
-        waiting: list[tuple[str, Method, Any]] = [
-            *self._held.get("unprocessed", ()),
-            *self._held["waiting"],
-        ]
+        name, to = component.node.name, component.to
+        waiting: list[tuple[str, Method, Any]] = [*self._held.get("unprocessed", ()), *self._held["waiting"]]
         if component.over:
             waiting += [(port.name, "control", EndOfStream()) for port in component.spec.outputs]
-        to = component.to
-        return [
-            InFlight(to.get(port) or placeholder(f"{name}.{port}"), method, payload)
-            for port, method, payload in waiting
-        ]
+        return [InFlight(to.get(port) or placeholder(f"{name}.{port}"), *work) for port, *work in waiting]
 
 
 def waiting_after(

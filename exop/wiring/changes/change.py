@@ -26,7 +26,6 @@ from exop.runtime.channels.queue import Buffered
 from exop.runtime.component import Component
 from exop.runtime.component_manager import ComponentManager
 from exop.runtime.dataflow.entry import NOWHERE, Call, Entry, InFlight, Method
-from exop.runtime.dataflow.inlets import Inlets
 from exop.runtime.deployment import HOLDING, Deployment
 from exop.runtime.drivers.source import EngineDriver, SourceDriver, ThreadDriver
 from exop.runtime.drivers.worker import Worker
@@ -128,8 +127,12 @@ class Change:
         self._successors = Successors(self.deployment, self.manager, self.plan, self._undo, ready)
         leaving = (step.node for step in self.plan.steps if step.verb in ("replace", "remove"))
         self._old = old = [self.deployment.components[node] for node in leaving]
-        outside = [one.driver for one in (*old, *self._restarted()) if isinstance(one.driver, SourceDriver)]
-        self.pause = Pause(self.deployment, self.timeout, drivers=(), outside=outside)
+        configured = [self.deployment.components[step.node] for step in self.plan.steps if step.verb == "configure"]
+        # Generator functions begin anew, from their memento, to get new settings.
+        anew = [one.driver for one in configured if one.spec.iterated and not one.spec.is_class]
+        self._restarted = [driver for driver in anew if isinstance(driver, SourceDriver)]
+        outside = [one.driver for one in old if isinstance(one.driver, SourceDriver)]
+        self.pause = Pause(self.deployment, self.timeout, drivers=(), outside=[*outside, *self._restarted])
 
     @property
     def made(self) -> bool:
@@ -287,11 +290,6 @@ class Change:
         channels.update(*(rebuild.channels for rebuild in self._successors.rebuilds.values()))
         return self.wiring.region(self.deployment, graph, {step.node for step in self.plan.steps}, channels)
 
-    def _restarted(self) -> list[Component]:
-        """The generator functions that begin anew, from their memento, to get new settings."""
-        found = [self.deployment.components[step.node] for step in self.plan.steps if step.verb == "configure"]
-        return [one for one in found if one.spec.iterated and not one.spec.is_class]
-
     def _cut(self) -> None:
         """Hand over and bind while the drivers are parked; items stay where they wait."""
         old, region, undo, drivers = self._old, self._region, self._undo_cut, self.pause.drivers
@@ -413,9 +411,8 @@ class Change:
         for name in self._closed:
             there = Entry(NOWHERE.push, NOWHERE.push_batch, NOWHERE.control, endpoint=channel_endpoint(name))
             inlets.post([Call(there, "push", None, call=self.deployment.channels[name].send_closed)])
-        for component in self._restarted():
-            if isinstance(component.driver, SourceDriver):
-                component.driver.restart_iteration()
+        for restarted in self._restarted:
+            restarted.restart_iteration()
         for component in old:
             driver, successor = component.driver, self._successors.made.get(component.node.name)
             if driver is None:
@@ -424,7 +421,10 @@ class Change:
             unsent = [*component.take_in_flight(), *([] if stays else unsent_output(component))]
             if component.node.name in self.departing:  # its output goes with it
                 unsent.clear()
-            send = partial(_send_for, inlets, component, successor)
+
+            def send(work: InFlight, component: Component = component, successor: Any = successor) -> None:
+                inlets.post([sent_for(component, successor, work)])
+
             if isinstance(driver, EngineDriver):
                 driver.heir = send
             if successor is not None and successor.driver is not None and driver.ending:
@@ -493,7 +493,3 @@ def _undo(steps: list[Undo], error: BaseException) -> None:
             steps.pop()()
         except Exception as problem:  # noqa: BLE001 (a slet that does not close, or anything else)
             add_note(error, f"and while it was undone: {error_text(problem)}")
-
-
-def _send_for(inlets: Inlets, component: Component, successor: Component | None, work: InFlight) -> None:
-    inlets.post([sent_for(component, successor, work)])

@@ -293,11 +293,10 @@ def unsent_output(component: Component) -> list[InFlight]:
         return []
     component.tie.retire()
     outputs = {id(output): output for output in component.outputs.values() if isinstance(output, DrivenOutput)}
-    found = [(outputs.get(id(port)), payload) for port, payload in component.tie.take_in_flight()]
     return [
-        output.pending(method_for(payload, whole=isinstance(payload, list) or is_columns(payload)), payload)
-        for output, payload in found
-        if output is not None
+        outputs[id(port)].pending(method_for(payload, whole=isinstance(payload, list) or is_columns(payload)), payload)
+        for port, payload in component.tie.take_in_flight()
+        if id(port) in outputs
     ]
 
 

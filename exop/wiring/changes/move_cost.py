@@ -37,15 +37,13 @@ class MoveCost(TypedDict):
 
 def move_cost(deployment: Deployment, node: str, timeout: float = PATIENCE) -> MoveCost:
     """Estimate what a move of a node costs; raises as `capture`."""
-    found: list[MoveCost] = []
     with deployment.changing:
         deployment.mesh.node(node).slet.memento_class(f"{deployment.name}.{node}")
         component = deployment.components[node]
         if (state := component.state) is None:  # a slet with a memento always has one
             raise AssertionError(f"{component.id} has no memento")
         columns = [*large_parts(state)]
-        between_items(deployment, component, timeout, lambda: found.append(estimated(state, columns)))
-    return found[0]
+        return between_items(deployment, component, timeout, lambda: estimated(state, columns))
 
 
 def estimated(state: Memento, columns: list[Any]) -> MoveCost:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from exop.errors import ComponentFailed, NotStorable
 from exop.logs import logger
@@ -27,6 +27,8 @@ from exop.safe_repr import RAISED, error_text, message
 from exop.wiring.changes.channels import Undo
 from exop.wiring.changes.plan import Plan, Step
 from exop.wiring.changes.rebuild import Rebuild
+
+T = TypeVar("T")
 
 #: The least number of seconds that a hand-over may take in the cut, however short it was when it was tried.
 LONGER: Final = 1.0
@@ -193,16 +195,15 @@ def _drives_itself(node: Node | None) -> bool:
 
 def capture(deployment: Deployment, node: str, timeout: float = PATIENCE) -> Memento:
     """Return a copy of a node's memento as it is between two items; also of one that is suspended on an item."""
-    found: list[Callable[[], Memento]] = []
     with deployment.changing:
         deployment.mesh.node(node).slet.memento_class(f"{deployment.name}.{node}")
         component = deployment.components[node]
-        between_items(deployment, component, timeout, lambda: found.append(copied(component, timeout)))
-    return found[0]()
+        made = between_items(deployment, component, timeout, lambda: copied(component, timeout))
+    return made()
 
 
-def between_items(deployment: Deployment, component: Component, timeout: float, action: Callable[[], None]) -> None:
-    """Run *action* while the drivers of a component are parked.
+def between_items(deployment: Deployment, component: Component, timeout: float, action: Callable[[], T]) -> T:
+    """Run *action* while the drivers of a component are parked, and return its result.
 
     Raises:
         PlanError: they are not parked within *timeout* seconds.
@@ -210,9 +211,11 @@ def between_items(deployment: Deployment, component: Component, timeout: float, 
     outside = [component.driver] if isinstance(component.driver, SourceDriver) else []
     running = (component.driver, component.pusher, *component.pullers)
     drivers = dict.fromkeys(driver for driver in running if driver is not None)
+    found: list[T] = []
     with Pause(deployment, timeout, drivers=drivers, outside=outside) as pause:
         pause.close()
-        pause.run(action)
+        pause.run(lambda: found.append(action()))
+    return found[0]
 
 
 def copied(component: Component, timeout: float) -> Callable[[], Memento]:

@@ -289,7 +289,11 @@ def same(old: Any, new: Any) -> bool:
         alike = isinstance(old, list) is isinstance(new, list) and type(old).__qualname__ == type(new).__qualname__
         return alike and len(old) == len(new) and all(map(same, old, new))
     if dataclasses.is_dataclass(old) and dataclasses.is_dataclass(new) and not isinstance(old, type):
-        return _same_fields(old, new)
+        mine, others = (
+            {entry.name: getattr(one, entry.name) for entry in dataclasses.fields(one) if entry.compare}
+            for one in (old, new)
+        )
+        return type(old).__qualname__ == type(new).__qualname__ and same(mine, others)
     try:
         return bool(old == new)
     except RAISED:  # values that cannot even be compared are not equal
@@ -299,9 +303,3 @@ def same(old: Any, new: Any) -> bool:
 def same_kind(old: Any, new: Any) -> bool:
     """Return whether columns have the same names and types, in any order."""
     return {one.name: one.type for one in old.schema} == {one.name: one.type for one in new.schema}
-
-
-def _same_fields(old: Any, new: Any) -> bool:
-    mine, others = ([entry.name for entry in dataclasses.fields(one) if entry.compare] for one in (old, new))
-    alike = type(old).__qualname__ == type(new).__qualname__ and mine == others
-    return alike and all(same(getattr(old, name), getattr(new, name)) for name in mine)

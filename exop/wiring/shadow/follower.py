@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -340,7 +340,7 @@ class Standby(Follower):
             made.tap.detach()
 
         undo.append(drop)
-        copy_progress(predecessor, predecessor)
+        set_progress(predecessor, predecessor.merge.capture(), predecessor.ended)
         predecessor.trouble.dead = DeadLetters()
         if shares and predecessor.state is not None:
             copy = predecessor.state.copied
@@ -427,11 +427,11 @@ def check_standby(component: Component) -> None:
         )
 
 
-def copy_progress(component: Component, leader: Component) -> None:
-    """Set how far the inputs of a component have come to a copy of the leader's progress."""
+def set_progress(component: Component, merge: Mapping[str, Any], ended: Iterable[str]) -> None:
+    """Set how far the inputs of a component have come: its captured merge, and the ports whose stream has ended."""
     component.merge = ControlMerge()
-    component.merge.restore(leader.merge.capture())
-    component.ended = set(leader.ended)
+    component.merge.restore(merge)
+    component.ended = set(ended)
     component.expect()
 
 

@@ -26,7 +26,7 @@ from exop.wiring.changes.plan import Plan, Step
 from exop.wiring.changes.successors import copied, taken
 from exop.wiring.controller import WiringController
 from exop.wiring.shadow.comparison import Comparison, Deviation, same
-from exop.wiring.shadow.follower import CAPACITY, NEAR, Follower, copy_progress
+from exop.wiring.shadow.follower import CAPACITY, NEAR, Follower, set_progress
 from exop.wiring.shadow.taps import Fault, SletCall
 
 #: Seconds between two checks that the old slets still run.
@@ -76,7 +76,7 @@ class Trial(Follower):
             old.flush()
             copy = old.user.run(old, "taking the memento", old.state.copied, seconds)
             self._copy = lambda: copy
-        copy_progress(self.component, old)
+        set_progress(self.component, old.merge.capture(), old.ended)
         self.tap.attach()
 
     def make_state(self) -> None:
