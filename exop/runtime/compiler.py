@@ -31,8 +31,8 @@ def compile_entry(component: Component, port: PortSpec) -> Entry:
 def _open_entry(component: Component, port: PortSpec) -> Entry:
     """Compile the entry without the trigger of pending settings."""
     call, lazy = _converted(component, port), component.spec.results.get(port.name) == "many"
-    if component.tap is not None:
-        call = component.tap.around(port, call, lazy=lazy)
+    for tap in component.taps:
+        call = tap.around(port, call, lazy=lazy)
     component.tried[port.name] = call
     to = component.to.get(OUT, NOWHERE)
     if _refuses_items(component):
@@ -40,7 +40,7 @@ def _open_entry(component: Component, port: PortSpec) -> Entry:
     tally = component.metrics.tallies[port.name]
     tally.chained = _is_plain(component, port) and component.spec.results[port.name] != "none"
     tally.lead_into(to.tally if tally.chained else None)
-    if component.spec == RELAY and component.tap is None:
+    if component.spec == RELAY and not component.taps:
         return _relay_entry(component, port, to)
 
     def probe() -> Entry:
@@ -257,8 +257,8 @@ def _with_control(component: Component, port: PortSpec, entry: Entry) -> Entry:
         pass_on(mark)
 
     entry.control, entry.show, entry.pass_on = control, show, pass_on
-    if component.tap is not None:
-        entry.control = component.tap.control(port, control)
+    for tap in component.taps:
+        entry.control = tap.control(port, entry.control)
     return entry
 
 

@@ -49,7 +49,7 @@ class Component(Lifecycle):
         aside: The output port for dead letters, if the node connects this port to a channel.
         ended: The input ports whose stream has ended.
         over: The slet had ended before the checkpoint from which the component was restored.
-        tap: Listens to the component's items; consulted when entries are compiled.
+        taps: Listen to the component's items, each around the one before; consulted when entries are compiled.
         trigger: Compiles an entry and inserts a trigger of the pending conditional updates before it. Called with the
             name and the type of the port, and a function that compiles the entry. `None` if no update is pending.
     """
@@ -59,7 +59,7 @@ class Component(Lifecycle):
 
     runner: Driver | None = None
     pusher: Driver | None = None
-    tap: Tap | None = None
+    taps: tuple[Tap, ...] = ()
     trigger: Callable[[str, PortType, Callable[[], Entry]], Entry] | None = None
     left = over = False
     pullers: Sequence[Driver] = ()
@@ -351,8 +351,8 @@ class Component(Lifecycle):
         """Send a control item by every output port, after the items that the slet has pushed."""
 
         def marks() -> Iterator[Step]:
-            if self.tap is not None:
-                self.tap.forwarded(mark)
+            for tap in self.taps:
+                tap.forwarded(mark)
             for port in self.spec.outputs:
                 yield self.to.get(port.name, NOWHERE), "control", mark
 

@@ -27,20 +27,11 @@ from exop.runtime.drivers.worker import Worker
 from exop.runtime.lifecycle import State
 from exop.runtime.pause import PATIENCE, Pause
 from exop.wiring.changes.drain import Drain
+from exop.wiring.graph import ids
 from exop.wiring.graph.binding import CatchUp, Compiler, open_anew
 from exop.wiring.graph.execution_plan import LONG, ExecutionPlan, Replanning, check_order
 from exop.wiring.graph.region import Region, Wiring, assign_workers
-from exop.wiring.graph.wiring_graph import (
-    Edge,
-    WiringGraph,
-    changed_channels,
-    channel_of_queue,
-    channel_vertex,
-    inner_channels,
-    input_queue,
-    read_graph,
-    regrouped,
-)
+from exop.wiring.graph.wiring_graph import Edge, WiringGraph, changed_channels, inner_channels, read_graph, regrouped
 
 if TYPE_CHECKING:
     from exop.wiring.sharing import Sharing
@@ -130,8 +121,8 @@ class WiringController:
         nodes = {*nodes, *(edge.node for side in sides for edge in side)}
         # Where a long chain is cut does not matter: these queues stay.
         long = (queue for queue, reason in deployment.reasons.items() if reason == LONG)
-        kept = {queue: LONG for queue in long if channel_of_queue(queue) not in ends}
-        part = Replanning(before.graph, before.execution, graph, [*nodes, *map(channel_vertex, ends)], kept)
+        kept = {queue: LONG for queue in long if ids.channel_of_queue(queue) not in ends}
+        part = Replanning(before.graph, before.execution, graph, [*nodes, *map(ids.channel_vertex, ends)], kept)
         *_, last = regions = [
             Region.around(before, Wiring(graph, execution), nodes, channels).replanned(part)
             for execution in _executions(deployment, part, graph.only((), ends))
@@ -167,7 +158,7 @@ class WiringController:
         there = dict(deployment.inserted)
         for name, queue in deployment.inserted.items():
             node, _ = node_at(name.rpartition(" -> ")[2], region.before.graph.nodes)
-            is_bound = channel_of_queue(name) in region.channels or node in region.nodes
+            is_bound = ids.channel_of_queue(name) in region.channels or node in region.nodes
             if is_bound and name not in queues and not (queue.entries and node in deployment.components):
                 self._manager.destroy_channel(deployment.name, queue)
                 del there[name]
@@ -196,7 +187,7 @@ def _executions(deployment: Deployment, part: Replanning, changed: WiringGraph) 
     if deployment.started is None:
         return [part.executed(standing)]
     late = [changed.queue_before(name, edge) for name, edge in changed.fed if deployment.joined.get(edge.name) != name]
-    late += [input_queue(name) for name in changed.channels if name in deployment.merges]
+    late += [ids.input_queue(name) for name in changed.channels if name in deployment.merges]
     found = [part.executed({})]
     for queues in (standing, {**standing, **part.insertable(dict.fromkeys(late, "connected while the stream runs"))}):
         if not queues.keys() <= found[-1].inserted.keys():
@@ -246,7 +237,7 @@ class EndOfCycle:
         # A channel without a producer is filled from another host.
         self._entered = [(edge.component, edge.port.name) for channel, edge in fed if not graph.producers[channel]]
         self._queues = {queue for name in cycle for queue in graph.queues(name)}
-        self._queues |= {queue for channel, _ in fed for queue in graph.queues(channel_vertex(channel))}
+        self._queues |= {queue for channel, _ in fed for queue in graph.queues(ids.channel_vertex(channel))}
         self.touched = {*cycle, *(feeder.node.name for feeder in self._feeders), *(channel for channel, _ in fed)}
         self._cut: list[Edge] = []  # the outputs that push into the queues of the cycle
         for name in inner_channels(graph, cycle):

@@ -93,7 +93,7 @@ def platform(seen):
     with Platform() as platform:
         platform.apply(chain("app", endless, old, writing(seen)).build())
         component = platform.deployment("app").components["b"]
-        UPGRADE.beside = lambda: component.tap is not None
+        UPGRADE.beside = lambda: component.taps != ()
         grows(seen, 10)
         yield platform
         UPGRADE.gate.set()
@@ -109,7 +109,7 @@ def runs_on(platform: Platform, seen: list[int]) -> None:
     grows(seen)
     component = platform.deployment("app").components["b"]
     assert component.node.slet.name == "old"
-    assert component.tap is None
+    assert component.taps == ()
     UPGRADE.beside = lambda: False
     replaced(platform)
     completed(platform, seen)

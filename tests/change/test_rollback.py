@@ -116,7 +116,7 @@ def test_its_time_comes_to_an_end(platform):
     with stream(platform, summing):
         keep(platform, summing_too, seconds=0.05)
         eventually(lambda: kept(platform) is None, "the end of its time")
-        eventually(lambda: platform.deployment("app").components["b"].tap is None, "the end of the tap")
+        eventually(lambda: platform.deployment("app").components["b"].taps == (), "the end of the tap")
         with pytest.raises(PlanError, match="no predecessor that runs on as a standby.*replace it back"):
             platform.rollback("app", "b")
         with pytest.raises(UnknownName, match="'d'"):

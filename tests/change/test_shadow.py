@@ -45,7 +45,7 @@ def refused(platform, successor, shadow=TWENTY, node="b", **how):
     with pytest.raises(ShadowFailed) as caught:
         replaced(platform, successor, shadow, node, **how)
     assert platform.mesh("app") == before
-    assert platform.deployment("app").components[node].tap is None
+    assert platform.deployment("app").components[node].taps == ()
     return caught.value
 
 

@@ -12,7 +12,7 @@ from exop.model.meshes.mesh import Mesh
 from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.dataflow.entry import count_items
 from exop.runtime.deployment import Deployment
-from exop.wiring.graph.wiring_graph import channel_of_endpoint, input_queue, port_of_endpoint
+from exop.wiring.graph import ids
 from tests.rig import PATIENCE, eventually, parked
 
 
@@ -255,7 +255,7 @@ def balances(deployment: Deployment) -> Iterator[tuple[tuple[str, ...], int]]:
             shares.setdefault(group, []).append((node.name, port))
         for ports in shares.values():
             inside = {f"{node}.{port}" for node, port in ports}
-            queues = [deployment.channels[name], inserted.get(input_queue(name))]
+            queues = [deployment.channels[name], inserted.get(ids.input_queue(name))]
             queues += [inserted.get(f"{name} -> {place}") for place in inside]
             for node, port in ports:
                 pulled = deployment.components[node].pulled.get(port)
@@ -264,8 +264,8 @@ def balances(deployment: Deployment) -> Iterator[tuple[tuple[str, ...], int]]:
             flying = sum(
                 count_items(work.method, work.payload)
                 for _, work in deployment.inlets.waiting()
-                if channel_of_endpoint(work.entry.endpoint) == name
-                or port_of_endpoint(work.entry.endpoint) in {*inside, *places}
+                if ids.channel_of_endpoint(work.entry.endpoint) == name
+                or ids.port_of_endpoint(work.entry.endpoint) in {*inside, *places}
             )
             taken = sum(counts[node].get(("in", port), 0) for node, port in ports)
             yield (name, *sorted(places), *sorted(inside)), out - taken - held - flying

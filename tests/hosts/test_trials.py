@@ -206,7 +206,7 @@ def test_a_successor_that_differs_does_not_take_over(names: tuple[str, ...], the
         nothing_is_left(there, names[-1])
         grows(there.seen)
         sound(there, names[-2])
-        assert there.component(names[-2], "b").tap is None
+        assert there.component(names[-2], "b").taps == ()
 
 
 def test_a_successor_that_hangs_does_not_stop_the_stream():
@@ -248,7 +248,7 @@ def test_a_trial_that_is_interrupted_leaves_the_slet_where_it_was(event: str):
             nothing_is_left(there, "h3")
         grows(there.seen)
         sound(there, "h2")
-        assert there.component("h2", "b").tap is None
+        assert there.component("h2", "b").taps == ()
 
 
 def test_a_predecessor_that_cannot_be_reached_is_kept_no_longer():

@@ -28,7 +28,7 @@ from exop.runtime.lifecycle import State
 from exop.wiring.changes.arrivals import Arrival, Queued, departed, dumped, landing, left_at, queued
 from exop.wiring.changes.change import Change
 from exop.wiring.changes.successors import between_items
-from exop.wiring.graph.wiring_graph import channel_endpoint
+from exop.wiring.graph import ids
 
 #: A payload, with the method of an entry that takes it.
 Work: TypeAlias = tuple[Method, Any]
@@ -184,7 +184,7 @@ class Handing:
         for name in graph.channels:
             edges = [edge for members in graph.groups(name).values() for edge in members]
             leave = {edge.node in transfer.departing for edge in edges} | {name in transfer.contents}
-            if edges and len(leave) > 1 and deployment.inlets.at(channel_endpoint(name)):
+            if edges and len(leave) > 1 and deployment.inlets.at(ids.channel_endpoint(name)):
                 raise PlanError(
                     f"a part of a batch waits in front of {' and '.join(edge.name for edge in edges)}, which share it, "
                     f"and it would be lost; repair or resume them first, in a change of its own"
@@ -255,7 +255,7 @@ class Handing:
                     try:
                         parts = [*shared_out(shared, members, method, payload)]
                     except Exception:  # noqa: BLE001 (any exception of a property of an item: the channel refuses it)
-                        parts = [(placeholder(channel_endpoint(here)), method, payload)]
+                        parts = [(placeholder(ids.channel_endpoint(here)), method, payload)]
                     for entry, *part in parts:
                         found.setdefault(entry.endpoint, []).append((part[0], part[1]))
         return found

@@ -20,7 +20,7 @@ from exop.model.meshes.nodes import DIRECT
 from exop.model.slets.handover import check_movable
 from exop.model.slets.ports import WINDOW, node_at
 from exop.wiring.changes.plan import Plan
-from exop.wiring.graph.wiring_graph import channel_of_endpoint
+from exop.wiring.graph import ids
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Transfer:
     def leaves(self, endpoint: str) -> bool:
         """Whether what waits at an endpoint goes along, with a node or channel."""
         node, _ = node_at(endpoint, self.departing)
-        return node in self.departing or channel_of_endpoint(endpoint) in self.contents
+        return node in self.departing or ids.channel_of_endpoint(endpoint) in self.contents
 
 
 @dataclass

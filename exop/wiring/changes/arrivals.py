@@ -28,8 +28,8 @@ from exop.runtime.deployment import Deployment
 from exop.runtime.durable.engine_journal import EngineJournal
 from exop.runtime.durable.snapshot import capture_node, restore_node
 from exop.runtime.pause import PATIENCE
+from exop.wiring.graph import ids
 from exop.wiring.graph.region import Wiring
-from exop.wiring.graph.wiring_graph import channel_of_endpoint
 
 #: What waits in queues in front of the ports of a component, as `Buffered.capture` returns it.
 Queued: TypeAlias = Mapping[str, list[tuple[str, Any]]]
@@ -98,7 +98,7 @@ def left_at(inlets: Inlets, channels: Collection[str]) -> dict[str, list[tuple[s
     found: dict[str, list[tuple[str, Method, Any]]] = {name: [] for name in channels}
     for _, work in inlets.waiting():
         endpoint = work.entry.endpoint
-        if (name := channel_of_endpoint(endpoint)) in found and not isinstance(work, Call):
+        if (name := ids.channel_of_endpoint(endpoint)) in found and not isinstance(work, Call):
             found[name].append((endpoint, work.method, work.payload))
     return found
 
@@ -114,7 +114,7 @@ def landing(entries: Collection[str], waiting: Iterable[tuple[str, Method, Any]]
         if endpoint in entries:
             yield InFlight(placeholder(endpoint), method, payload)
         elif not endpoint.startswith("window "):  # the port of a window may have been removed
-            yield InFlight(placeholder(f"channel {channel_of_endpoint(endpoint)}"), method, payload)
+            yield InFlight(placeholder(f"channel {ids.channel_of_endpoint(endpoint)}"), method, payload)
 
 
 def dumped(memento: Memento | None, place: str, parts: Mapping[int, Part] | None = None) -> bytes:

@@ -53,8 +53,8 @@ from exop.wiring.changes.partitions import move_keys
 from exop.wiring.changes.plan import Plan, Step
 from exop.wiring.changes.successors import Successors, discard
 from exop.wiring.controller import WiringController
+from exop.wiring.graph import ids
 from exop.wiring.graph.region import Region
-from exop.wiring.graph.wiring_graph import channel_endpoint
 from exop.wiring.shadow.follower import Followers
 
 if TYPE_CHECKING:
@@ -409,7 +409,7 @@ class Change:
         """Post the unsent output of the old slets to the endpoints to which their ports are connected afterwards."""
         old, inlets = self._old, self.deployment.inlets
         for name in self._closed:
-            there = Entry(NOWHERE.push, NOWHERE.push_batch, NOWHERE.control, endpoint=channel_endpoint(name))
+            there = Entry(NOWHERE.push, NOWHERE.push_batch, NOWHERE.control, endpoint=ids.channel_endpoint(name))
             inlets.post([Call(there, "push", None, call=self.deployment.channels[name].send_closed)])
         for restarted in self._restarted:
             restarted.restart_iteration()

@@ -22,7 +22,7 @@ from exop.runtime.component_manager import make_channel
 from exop.runtime.deployment import Deployment
 from exop.wiring.graph.execution_plan import plan_execution
 from exop.wiring.graph.region import Region
-from exop.wiring.graph.wiring_graph import Edge, WiringGraph, edge_queue
+from exop.wiring.graph.wiring_graph import Edge, WiringGraph
 
 Undo: TypeAlias = Callable[[], object]
 
@@ -197,5 +197,5 @@ def inserted_queues(graph: WiringGraph) -> dict[str, str]:
         if channel.pull_mode == "take" and not (isinstance(channel, Buffered) and len(edges) == 1):
             for edge in edges:
                 if edge.port.pulled:
-                    inserted.setdefault(edge_queue(name, edge), PULLS)
+                    inserted.setdefault(edge.queue(name), PULLS)
     return inserted

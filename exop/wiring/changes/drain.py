@@ -33,15 +33,9 @@ from exop.runtime.supervision.failure_policy import port_placeholder
 from exop.safe_repr import RAISED, error_text
 from exop.wiring.changes.channels import Undo
 from exop.wiring.changes.plan import Plan
+from exop.wiring.graph import ids
 from exop.wiring.graph.region import Region, Wiring
-from exop.wiring.graph.wiring_graph import (
-    Edge,
-    WiringGraph,
-    channel_of_endpoint,
-    edge_queue,
-    input_queue,
-    port_of_endpoint,
-)
+from exop.wiring.graph.wiring_graph import Edge, WiringGraph
 
 
 @dataclass
@@ -99,8 +93,8 @@ class Drain:
                 yield channel, leaving
             portless = [edge for edge in leaving if not _has_port(after, edge)]
             edges = dict.fromkeys([*portless, *self.region.regrouped[name]])
-            queues = {edge_queue(name, edge): [edge] for edge in edges}
-            queues |= {input_queue(name): leaving} if gone else {}
+            queues = {edge.queue(name): [edge] for edge in edges}
+            queues |= {ids.input_queue(name): leaving} if gone else {}
             yield from ((inserted[queue], ports) for queue, ports in queues.items() if queue in inserted)
         for component in self.old:  # what a port has taken is not in the queue any more
             vertex = before.nodes.get(component.node.name)
@@ -242,7 +236,7 @@ def check_inlets(
     before, after = region.before.graph, region.after.graph
     sharing = {edge.name for edges in region.regrouped.values() for edge in edges}
     for driver, work in inlets.waiting(drivers):
-        channel, port = channel_of_endpoint(work.entry.endpoint), port_of_endpoint(work.entry.endpoint)
+        channel, port = ids.channel_of_endpoint(work.entry.endpoint), ids.port_of_endpoint(work.entry.endpoint)
         node, end = node_at(port, before.nodes)
         if channel and port:  # a window; its port may leave the channel only with its slet
             lost = node in after.nodes and all(edge.name != port for edge in after.consumers.get(channel, ()))
@@ -437,9 +431,9 @@ class _Contents:
         return bool(found) and found <= set(self.nodes)
 
     def _leads_to_them(self, endpoint: str) -> bool:
-        target = port_of_endpoint(endpoint)
+        target = ids.port_of_endpoint(endpoint)
         if not target:
-            return channel_of_endpoint(endpoint) in self._channels
+            return ids.channel_of_endpoint(endpoint) in self._channels
         name, port = node_at(target, self.mesh.nodes)
         node = self.mesh.nodes.get(name)
         if node is not None and port in node.outputs():

@@ -35,7 +35,7 @@ from exop.runtime.pause import Pause
 from exop.runtime.supervision.interrupts import check_interrupt
 from exop.safe_repr import error_text
 from exop.wiring.changes.plan import Plan, Step
-from exop.wiring.graph.wiring_graph import channel_endpoint, input_queue
+from exop.wiring.graph import ids
 from exop.wiring.shadow.comparison import same
 
 #: The number of rows to replay at a time.
@@ -286,8 +286,8 @@ class Rebuild:
             inside = partial(self._unprocessed, port) if hop is path[-1] else int
             if hop.source:
                 window = f"window {hop.channel} | {hop.to}"
-                front = [hop.source, f"channel {hop.channel}", channel_endpoint(hop.channel), window]
-                queues = [hop.channel, input_queue(hop.channel)]
+                front = [hop.source, f"channel {hop.channel}", ids.channel_endpoint(hop.channel), window]
+                queues = [hop.channel, ids.input_queue(hop.channel)]
             if isinstance(channel, WindowChannel):
                 stages.insert(0, ReplayBuffer(self._deployment, entry, [hop.to], [edge], inside))
                 fresh = type(channel)(channel.name, **channel_settings(type(channel), channel.asked))

@@ -5,7 +5,7 @@ Ports that are connected while the stream runs get catch-up events.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +27,9 @@ from exop.runtime.deployment import Deployment
 from exop.runtime.lifecycle import State
 from exop.runtime.supervision.failure_policy import Producer, Producers, guarded_entry, refusal_handler
 from exop.wiring.changes.channels import tell_unpunctuated
+from exop.wiring.graph import ids
 from exop.wiring.graph.region import Region, queue_of
-from exop.wiring.graph.wiring_graph import Edge, WiringGraph, channel_endpoint, edge_queue, input_queue
+from exop.wiring.graph.wiring_graph import Edge, WiringGraph
 
 if TYPE_CHECKING:
     from exop.wiring.sharing import Sharing
@@ -67,7 +68,7 @@ class Compiler:
             if edge.port.pulled:
                 self._pulled(name, edge)
             else:
-                self._feed(self._queue(edge_queue(name, edge)), name, edge)
+                self._feed(self._queue(edge.queue(name)), name, edge)
         while self._later:
             self._later.pop()()
         for component in region.components:
@@ -104,8 +105,11 @@ class Compiler:
             updates = log.pending.get(component) or PendingUpdates(component, log)
             component.trigger = updates.trigger if component.node.pending else None
             log.track(component, updates if component.node.pending else None)
-        to = {edge.port.name: self._output_entry(component, edge.port.name, name) for name, edge in vertex.outputs}
-        component.bind(to if component.tap is None else component.tap.outlets(to))
+        outputs = ((edge.port.name, name) for name, edge in vertex.outputs)
+        to: Mapping[str, Entry] = {port: self._output_entry(component, port, name) for port, name in outputs}
+        for tap in component.taps:
+            to = tap.outlets(to)
+        component.bind(to)
 
     def _output_entry(self, component: Component, port: str, channel: str) -> Entry:
         """The entry for an output port: that of its channel; the control items of several producers are merged."""
@@ -165,8 +169,8 @@ class Compiler:
                 entry = guarded_entry(channel, entry, endpoint, self._producers(name))
             self._into[name] = self._name(entry, endpoint)
             self._later.append(lambda: channel.entry(self._outlets(name)))
-        elif input_queue(name) in self.execution.inserted:
-            queue = self._queue(input_queue(name))
+        elif ids.input_queue(name) in self.execution.inserted:
+            queue = self._queue(ids.input_queue(name))
             queue.unread = not self.graph.consumers[name]
             self._into[name] = self._name(queue.entry(()), f"channel {name}")
             self._later.append(lambda: queue.entry([Outlet(name, self._behind_trigger(name, self._own_entry(name)))]))
@@ -189,7 +193,7 @@ class Compiler:
 
     def _own_entry(self, name: str) -> Entry:
         """The entry into a channel itself; an item that it refuses is the failure of its sender."""
-        channel, endpoint = self.graph.channels[name], channel_endpoint(name)
+        channel, endpoint = self.graph.channels[name], ids.channel_endpoint(name)
         entry = channel.entry(self._outlets(name))
         self._entries |= {one.endpoint: one for one in channel.port_entries}
         if not channel.serial:
@@ -226,8 +230,8 @@ class Compiler:
             {edge.node: found.pop(edge.name).entry for edge in members} for members in self.graph.groups(name).values()
         ]
         if shares and channel.partitioning is not None:
-            refuse = refusal_handler(channel, channel_endpoint(name), self._producers(name))
-            routed = self._name(route(channel.partitioning, shares, refuse), channel_endpoint(name))
+            refuse = refusal_handler(channel, ids.channel_endpoint(name), self._producers(name))
+            routed = self._name(route(channel.partitioning, shares, refuse), ids.channel_endpoint(name))
             found[routed.endpoint] = Outlet(routed.endpoint, routed)
         return [*found.values()]
 
@@ -252,7 +256,7 @@ class Compiler:
 
     def _whole_outlet(self, channel: str, edge: Edge) -> Outlet | None:
         """The outlet for all items."""
-        name = self.graph.queue_before(channel, edge) if edge.port.pulled else edge_queue(channel, edge)
+        name = self.graph.queue_before(channel, edge) if edge.port.pulled else edge.queue(channel)
         if edge.node not in self.region.nodes and name in self.deployment.inserted:
             there = self.deployment.entries.get(f"queue {name}")  # its worker is not parked
             if there is not None and (edge.port.pulled or name in self.execution.inserted):
@@ -305,9 +309,9 @@ def _former_endpoints(region: Region) -> Iterator[str]:
     for name, edge in graph.edges(region.channels):
         if edge.node in region.nodes:
             yield edge.name
-        yield from (f"window {name} | {edge.name}", f"queue {edge_queue(name, edge)}")
+        yield from (f"window {name} | {edge.name}", f"queue {edge.queue(name)}")
     for name in region.channels:
-        yield from (f"channel {name}", channel_endpoint(name), f"queue {input_queue(name)}")
+        yield from (f"channel {name}", ids.channel_endpoint(name), f"queue {ids.input_queue(name)}")
 
 
 def _controlled(entry: Entry, control: Control, late: Late) -> Entry:
@@ -366,7 +370,7 @@ class CatchUp:
             found.ended[name] = over
             merge = deployment.merges.get(name)
             if edges and merge is not None and merge.due_with([edge.name for edge in edges], over):
-                found.merges[name if graph.channels[name].buffered else input_queue(name)] = merge
+                found.merges[name if graph.channels[name].buffered else ids.input_queue(name)] = merge
         found.moved = [*_without_edge(deployment, graph)]
         return found
 
@@ -413,9 +417,9 @@ def _first_entries(deployment: Deployment, graph: WiringGraph, name: str, edge: 
     if not producers or any(producer.component.status is not State.ENDED for producer in producers):
         return entries
     # The end of the stream may still be in front of the channel: in a queue, or in flight at a driver.
-    queues = [one for one in (channel, deployment.inserted.get(input_queue(name))) if isinstance(one, Buffered)]
+    queues = [one for one in (channel, deployment.inserted.get(ids.input_queue(name))) if isinstance(one, Buffered)]
     waiting = [payload for queue in queues for _, payload in queue.capture()["entries"]]
-    endpoints = {f"channel {name}", channel_endpoint(name), *(edge.name for edge in producers)}
+    endpoints = {f"channel {name}", ids.channel_endpoint(name), *(edge.name for edge in producers)}
     waiting += [work.payload for one in endpoints for work in deployment.inlets.at(one)]
     if not any(isinstance(one, EndOfStream) for one in waiting):
         entries.append(("control", EndOfStream()))
@@ -424,7 +428,7 @@ def _first_entries(deployment: Deployment, graph: WiringGraph, name: str, edge: 
 
 def _without_edge(deployment: Deployment, graph: WiringGraph) -> Iterator[tuple[QueueChannel, str]]:
     """The inserted queues that hold something, and whose port is connected elsewhere now."""
-    there = {*(edge_queue(name, edge) for name, edge in graph.fed), *map(input_queue, graph.channels)}
+    there = {*(edge.queue(name) for name, edge in graph.fed), *map(ids.input_queue, graph.channels)}
     # A port that pulls knows its earlier queues itself.
     edges = {edge.name: (name, edge) for name, edge in graph.fed if not edge.port.pulled}
     for queue_id, queue in deployment.inserted.items():

@@ -15,17 +15,8 @@ from exop.errors import WiringError
 from exop.runtime.channels.base import Channel
 from exop.runtime.component import Component
 from exop.runtime.durable.engine_journal import DiskJournal
-from exop.wiring.graph.wiring_graph import (
-    Edge,
-    WiringGraph,
-    channel_vertex,
-    connected,
-    edge_queue,
-    find_cycles,
-    inner_queues,
-    input_queue,
-    vertex_behind,
-)
+from exop.wiring.graph import ids
+from exop.wiring.graph.wiring_graph import Edge, WiringGraph, connected, find_cycles, inner_queues
 
 #: A driver: a source or an engine, by its node, or the worker of a queue, by the queue's id or channel name.
 DriverKey: TypeAlias = tuple[Literal["source", "engine", "queue"], str]
@@ -76,7 +67,7 @@ def plan_execution(graph: WiringGraph, kept: Mapping[str, str] | None = None) ->
 
     The inserted queues in *kept* (reasons by id) stay as long as their edges do: they may hold items.
     """
-    everything = [*graph.nodes, *map(channel_vertex, graph.channels)]
+    everything = [*graph.nodes, *map(ids.channel_vertex, graph.channels)]
     return Replanning(WiringGraph(), ExecutionPlan(), graph, everything, {}).executed(kept or {})
 
 
@@ -101,7 +92,7 @@ def _plan_part(
             if kind == "queue":  # a source may have the same name
                 first.setdefault(name, vertex)
     # A queue that leads into further queues only is as far downstream as its channel.
-    execution.first = {queue: first.get(queue, vertex_behind(queue, graph.nodes)) for queue in queues}
+    execution.first = {queue: first.get(queue, ids.vertex_behind(queue, graph.nodes)) for queue in queues}
     return execution
 
 
@@ -241,7 +232,7 @@ class _Walk:
         queue = self._graph.queue_before(name, edge)
         if queue not in self._inserted:
             self._inserted[queue] = reason
-            if queue == input_queue(name):
+            if queue == ids.input_queue(name):
                 self._behind.pop(name, None)
                 self._late = len(self._graph.consumers[name]) > 1
 
@@ -249,9 +240,9 @@ class _Walk:
         """Put a queue where a chain of direct calls is too long, long before Python's recursion limit."""
         deep = 0
         for name, edge in fed:
-            if not self._graph.channels[name].buffered and edge_queue(name, edge) not in self._inserted:
+            if not self._graph.channels[name].buffered and edge.queue(name) not in self._inserted:
                 above = int(_takes_one_driver(self._graph.channels[name]))
-                if input_queue(name) not in self._inserted:
+                if ids.input_queue(name) not in self._inserted:
                     above += calls_above(self._graph, self._execution, name)
                 if above >= LONGEST_CHAIN:
                     self._insert(name, edge, LONG)
@@ -265,7 +256,7 @@ class _Walk:
         if component.spec.iterated and not component.spec.own_driver:
             keys.add(("source", component.node.name))
         for name, edge in fed:
-            queue = edge_queue(name, edge)
+            queue = edge.queue(name)
             keys |= {("queue", queue)} if queue in self._inserted else self._drivers_behind(name)
         return keys
 
@@ -273,7 +264,7 @@ class _Walk:
         """The drivers of the slets behind a channel."""
         if name not in self._behind:
             channel = self._graph.channels[name]
-            queue = name if channel.buffered else input_queue(name)
+            queue = name if channel.buffered else ids.input_queue(name)
             before: set[DriverKey] = {("queue", queue)}
             queued = channel.buffered or queue in self._inserted
             keys = before if queued else _pushers(self._graph, self._execution, name)
@@ -283,7 +274,7 @@ class _Walk:
                 elif self._are_several(keys):
                     self._inserted[queue] = f"several drivers push into {name}: {_named(keys)}"
                     keys = before
-                self._execution.drivers[channel_vertex(name)] = keys
+                self._execution.drivers[ids.channel_vertex(name)] = keys
             self._behind[name] = keys
         return self._behind[name]
 

@@ -14,18 +14,9 @@ from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.worker import Worker
 from exop.runtime.supervision.failure_policy import suspend_on_defect
+from exop.wiring.graph import ids
 from exop.wiring.graph.execution_plan import DriverKey, ExecutionPlan, Replanning, calls_above
-from exop.wiring.graph.wiring_graph import (
-    Edge,
-    WiringGraph,
-    channel_of_endpoint,
-    channel_of_queue,
-    channel_vertex,
-    edge_queue,
-    input_queue,
-    port_of_endpoint,
-    regrouped,
-)
+from exop.wiring.graph.wiring_graph import Edge, WiringGraph, regrouped
 
 
 @dataclass(frozen=True)
@@ -46,12 +37,12 @@ class Wiring:
         """
         if not endpoint:
             return math.inf
-        graph, channel = self.graph, channel_of_endpoint(endpoint)
+        graph, channel = self.graph, ids.channel_of_endpoint(endpoint)
         if channel in graph.channels:  # in the order in which an item comes there
             stage = ("channel", "into", "window").index(endpoint.partition(" ")[0])
             above = 0 if graph.channels[channel].buffered else calls_above(graph, self.execution, channel)
             return above + 0.4 + 0.2 * stage
-        node, port = node_at(port_of_endpoint(endpoint), graph.nodes)
+        node, port = node_at(ids.port_of_endpoint(endpoint), graph.nodes)
         if node not in graph.nodes:
             return 0
         output = next((name for name, edge in graph.nodes[node].outputs if edge.port.name == port), None)
@@ -87,7 +78,9 @@ class Region:
         Where a queue comes or goes, the producers of the channel are bound anew, too.
         """
         wirings = before, after
-        ends = {channel_of_queue(queue) for queue in before.execution.inserted.keys() ^ after.execution.inserted.keys()}
+        ends = {
+            ids.channel_of_queue(queue) for queue in before.execution.inserted.keys() ^ after.execution.inserted.keys()
+        }
         bound, through = set[str](), {*channels, *ends}
         todo = [*nodes, *(edge.node for one in wirings for name in ends for edge in one.graph.producers.get(name, ()))]
         todo += (caller for one in wirings for name in through for caller in one.callers(name))
@@ -131,7 +124,7 @@ class Region:
         nodes = self.after.graph.nodes
         inputs = (pair for node in self.nodes if node in nodes for pair in nodes[node].inputs)
         found = ((name, edge) for name, edge in inputs if name not in self.channels)
-        return [(name, edge) for name, edge in found if edge.port.pulled or edge_queue(name, edge) in inserted]
+        return [(name, edge) for name, edge in found if edge.port.pulled or edge.queue(name) in inserted]
 
     @property
     def undone(self) -> Region:
@@ -162,8 +155,8 @@ class Region:
         """
         components = (deployment.components[node] for node in self.nodes if node in deployment.components)
         found = [driver for one in components for driver in (one.driver, *one.pullers)]
-        vertices = [*self.nodes, *map(channel_vertex, self.channels), *self.moved]
-        queues = [*self.queues, *self.channels, *map(input_queue, self.channels)]
+        vertices = [*self.nodes, *map(ids.channel_vertex, self.channels), *self.moved]
+        queues = [*self.queues, *self.channels, *map(ids.input_queue, self.channels)]
         for execution in (self.before.execution, self.after.execution):
             found += [_driver(deployment, *key) for vertex in vertices for key in execution.drivers.get(vertex, ())]
             found += [_worker(deployment, queue) for queue in queues if queue in execution.groups]
@@ -223,9 +216,12 @@ def _update_drivers(deployment: Deployment, region: Region) -> None:
 
 def _runner(deployment: Deployment, wiring: Wiring, endpoint: str) -> Driver | None:
     """Return the driver that runs an endpoint; `None` if the endpoint leads nowhere."""
-    name, (node, port) = channel_of_endpoint(endpoint), node_at(port_of_endpoint(endpoint), deployment.components)
+    name, (node, port) = (
+        ids.channel_of_endpoint(endpoint),
+        node_at(ids.port_of_endpoint(endpoint), deployment.components),
+    )
     if endpoint.startswith(("into ", "window ")):
-        return _first(deployment, wiring.execution.drivers.get(channel_vertex(name), ()))
+        return _first(deployment, wiring.execution.drivers.get(ids.channel_vertex(name), ()))
     if name:  # a channel that keeps nothing: its producers push through it
         return next((edge.component.runner for edge in wiring.graph.producers.get(name, ())), None)
     component = deployment.components.get(node)

@@ -1,8 +1,6 @@
 """The wiring graph: which port is connected to which channel, read from `connected-to` in the registry.
 
-Its vertices are nodes, by name, and channels, as `channel:NAME`; an edge joins a port and a channel. Two kinds of names
-are derived from it. A *queue id* tells where the wiring may insert a queue: between a channel and one port
-(`CHANNEL -> NODE.PORT`), or in front of a channel (`-> CHANNEL`). An *endpoint* tells where an item waits or enters.
+Its vertices are nodes and channels; an edge joins a port and a channel. For the names derived from it see `ids`.
 """
 
 from __future__ import annotations
@@ -11,17 +9,14 @@ from bisect import insort_right
 from collections.abc import Collection, Container, Iterable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final
 
 from exop.model.properties import CONNECTED_TO, INSTANCE
-from exop.model.slets.ports import PortSpec, node_at
+from exop.model.slets.ports import PortSpec
 from exop.registry import ServiceReference
 from exop.runtime.channels.base import Channel
 from exop.runtime.component import Component
 from exop.runtime.component_manager import LivePort
-
-#: The prefix of the channels among the vertices.
-CHANNEL: Final = "channel:"
+from exop.wiring.graph import ids
 
 
 @dataclass(frozen=True)
@@ -40,6 +35,10 @@ class Edge:
     def name(self) -> str:
         """`node.port`."""
         return f"{self.component.node.name}.{self.port.name}"
+
+    def queue(self, channel: str) -> str:
+        """The id of a queue between a channel and this port."""
+        return f"{channel} -> {self.name}"
 
 
 @dataclass(frozen=True)
@@ -130,42 +129,42 @@ class WiringGraph:
 
     def split(self, vertices: Collection[str]) -> tuple[list[str], list[str]]:
         """Return the nodes, and the names of the channels, that are here among these vertices."""
-        names = [vertex.removeprefix(CHANNEL) for vertex in vertices if vertex.startswith(CHANNEL)]
+        names = [vertex.removeprefix(ids.CHANNEL) for vertex in vertices if vertex.startswith(ids.CHANNEL)]
         return [one for one in vertices if one in self.nodes], [name for name in names if name in self.channels]
 
     def queues(self, vertex: str) -> Iterator[str]:
         """Yield the ids of the queues that can stand directly in front of a vertex, and a buffered channel's own."""
         if vertex in self.nodes:
-            yield from (edge_queue(name, edge) for name, edge in self.nodes[vertex].inputs)
-        elif (name := vertex.removeprefix(CHANNEL)) in self.channels:
-            yield from (name, input_queue(name))
+            yield from (edge.queue(name) for name, edge in self.nodes[vertex].inputs)
+        elif (name := vertex.removeprefix(ids.CHANNEL)) in self.channels:
+            yield from (name, ids.input_queue(name))
 
     def called_with(self, vertex: str, queues: Container[str]) -> Iterator[str]:
         """Yield the vertices that direct calls connect with one, if there are inserted *queues*."""
-        name = vertex.removeprefix(CHANNEL)
+        name = vertex.removeprefix(ids.CHANNEL)
         if vertex in self.nodes:
             pushed = (one for one, _ in self.nodes[vertex].outputs if not self._is_queued(one, queues))
-            yield from map(channel_vertex, (*self.direct_inputs(vertex, queues), *pushed))
+            yield from map(ids.channel_vertex, (*self.direct_inputs(vertex, queues), *pushed))
         elif name in self.channels:
-            fed = (one for one in self.consumers[name] if not (one.port.pulled or edge_queue(name, one) in queues))
+            fed = (one for one in self.consumers[name] if not (one.port.pulled or one.queue(name) in queues))
             yield from (*self.callers(name, queues), *(edge.node for edge in fed))
 
     def upstream(self, vertex: str) -> list[str]:
         """The channels that feed a node, or the nodes that push into a channel."""
         if vertex in self.nodes:
-            return [channel_vertex(name) for name, _ in self.nodes[vertex].inputs]
-        return [edge.node for edge in self.producers.get(vertex.removeprefix(CHANNEL), ())]
+            return [ids.channel_vertex(name) for name, _ in self.nodes[vertex].inputs]
+        return [edge.node for edge in self.producers.get(vertex.removeprefix(ids.CHANNEL), ())]
 
     def downstream(self, vertex: str) -> list[str]:
         """The channels that a node pushes into, or the nodes that a channel feeds."""
         if vertex in self.nodes:
-            return [channel_vertex(name) for name, _ in self.nodes[vertex].outputs]
-        return [edge.node for edge in self.consumers.get(vertex.removeprefix(CHANNEL), ())]
+            return [ids.channel_vertex(name) for name, _ in self.nodes[vertex].outputs]
+        return [edge.node for edge in self.consumers.get(vertex.removeprefix(ids.CHANNEL), ())]
 
     def ordered(self) -> list[str]:
         """All vertices from upstream to downstream; edges that close a cycle are ignored."""
         sources = [name for name, vertex in self.nodes.items() if not vertex.component.spec.inputs]
-        todo = [*sources, *self.nodes, *map(channel_vertex, self.channels)][::-1]
+        todo = [*sources, *self.nodes, *map(ids.channel_vertex, self.channels)][::-1]
         seen: set[str] = set()
         order: dict[str, None] = {}
         while todo:
@@ -180,7 +179,7 @@ class WiringGraph:
     def direct_inputs(self, node: str, queues: Container[str]) -> list[str]:
         """The channels that call a node, if there are inserted *queues*."""
         edges = self.nodes[node].inputs if node in self.nodes else ()
-        return [name for name, edge in edges if not (edge.port.pulled or edge_queue(name, edge) in queues)]
+        return [name for name, edge in edges if not (edge.port.pulled or edge.queue(name) in queues)]
 
     def callers(self, channel: str, queues: Container[str]) -> list[str]:
         """The nodes that call a channel, and through it the nodes behind it, if there are inserted *queues*."""
@@ -189,7 +188,7 @@ class WiringGraph:
         return [edge.node for edge in self.producers[channel]]
 
     def _is_queued(self, channel: str, queues: Container[str]) -> bool:
-        return self.channels[channel].buffered or input_queue(channel) in queues
+        return self.channels[channel].buffered or ids.input_queue(channel) in queues
 
     def edges(self, channels: Iterable[str]) -> list[tuple[str, Edge]]:
         """The edges at those of these channels that are here, each with its channel."""
@@ -217,16 +216,16 @@ class WiringGraph:
         """
         found = self.channels[channel]
         if edge.port.pulled:
-            return channel if found.buffered and len(self.consumers[channel]) == 1 else edge_queue(channel, edge)
-        return input_queue(channel) if found.live else edge_queue(channel, edge)
+            return channel if found.buffered and len(self.consumers[channel]) == 1 else edge.queue(channel)
+        return ids.input_queue(channel) if found.live else edge.queue(channel)
 
     def insertable(self, vertices: Container[str], queues: Mapping[str, str]) -> dict[str, str]:
         """Return those of these queues (reasons by id) that the wiring can insert in front of one of these vertices."""
-        here = {queue: why for queue, why in queues.items() if vertex_behind(queue, vertices) in vertices}
+        here = {queue: why for queue, why in queues.items() if ids.vertex_behind(queue, vertices) in vertices}
         possible = set[str]()
-        for name in {channel_of_queue(queue) for queue in here} & self.channels.keys():
-            possible |= {edge_queue(name, edge) for edge in self.consumers[name] if not edge.port.pulled}
-            possible |= set() if self.channels[name].buffered else {input_queue(name)}
+        for name in {ids.channel_of_queue(queue) for queue in here} & self.channels.keys():
+            possible |= {edge.queue(name) for edge in self.consumers[name] if not edge.port.pulled}
+            possible |= set() if self.channels[name].buffered else {ids.input_queue(name)}
         return {queue: why for queue, why in here.items() if queue in possible}
 
 
@@ -317,49 +316,5 @@ def inner_channels(graph: WiringGraph, cycle: Collection[str]) -> list[str]:
 def inner_queues(graph: WiringGraph, cycle: Collection[str]) -> Iterator[str]:
     """The ids of the queues that can stand inside a cycle, and its buffered channels."""
     for name in inner_channels(graph, cycle):
-        yield from (name, input_queue(name)) if graph.channels[name].buffered else (input_queue(name),)
-        yield from (edge_queue(name, edge) for edge in graph.consumers[name] if edge.node in cycle)
-
-
-def channel_vertex(channel: str) -> str:
-    """The vertex of a channel."""
-    return f"{CHANNEL}{channel}"
-
-
-def edge_queue(channel: str, edge: Edge) -> str:
-    """The id of a queue between a channel and one port."""
-    return f"{channel} -> {edge.name}"
-
-
-def input_queue(channel: str) -> str:
-    """The id of a queue in front of a channel."""
-    return f"-> {channel}"
-
-
-def channel_of_queue(queue: str) -> str:
-    """The channel behind or in front of which a queue stands, or the buffered channel of that name."""
-    return queue.removeprefix("-> ").partition(" -> ")[0]
-
-
-def vertex_behind(queue: str, vertices: Container[str]) -> str:
-    """The one of these vertices that a queue feeds, or the vertex of a buffered channel."""
-    channel, _, port = queue.rpartition(" -> ")
-    return node_at(port, vertices)[0] if channel else channel_vertex(queue.removeprefix("-> "))
-
-
-def channel_endpoint(channel: str) -> str:
-    """The endpoint of a channel that keeps items, behind any queue in front of it."""
-    return f"into {channel}"
-
-
-def port_of_endpoint(endpoint: str) -> str:
-    """The only port (`node.port`) that an endpoint leads to; empty for a channel."""
-    if endpoint.startswith(("channel ", "into ")):
-        return ""
-    return endpoint.rpartition(" | " if endpoint.startswith("window ") else " -> ")[2]
-
-
-def channel_of_endpoint(endpoint: str) -> str:
-    """The channel that an endpoint leads into, or into one of whose windows; empty for a port."""
-    kind, _, name = endpoint.partition(" ")
-    return name.rpartition(" | ")[0] if kind == "window" else name if kind in ("channel", "into") else ""
+        yield from (name, ids.input_queue(name)) if graph.channels[name].buffered else (ids.input_queue(name),)
+        yield from (edge.queue(name) for edge in graph.consumers[name] if edge.node in cycle)

@@ -114,7 +114,7 @@ class Follower(ThreadDriver):
     def attach(self) -> None:
         """Compile the entries of the component, whose outputs are dropped; nothing is in flight in it."""
         component = self.component
-        component.tap = self._tap
+        component.taps = (self._tap,)
         component.bind(self._tap.outlets({}))
         self._entries = {port.name: compile_entry(component, port) for port in component.spec.inputs}
 
@@ -229,7 +229,7 @@ class Follower(ThreadDriver):
         undo.append(back)
         self.check()
         component.flush()
-        component.tap, component.left = None, False
+        component.taps, component.left = (), False
         component.reset_metrics()  # calls of a follower do not count
         return component.state
 
@@ -332,11 +332,11 @@ class Standby(Follower):
         assert predecessor is not None
         check_standby(predecessor)
         made = cls(predecessor, successor, over)
-        restore, tap = _restoring(predecessor), predecessor.tap  # perhaps the tap of its own standby
+        restore, taps = _restoring(predecessor), predecessor.taps  # perhaps the tap of its own standby
 
         def drop() -> None:
             restore()
-            predecessor.tap = tap
+            predecessor.taps = taps
             made.tap.detach()
 
         undo.append(drop)

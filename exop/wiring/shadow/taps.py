@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -59,7 +59,6 @@ class LeaderTap(Tap):
     ) -> None:
         self.open = True
         self.items = 0
-        self.inner: Tap | None = None  # another tap on the same leader
         self._leader, self._put, self._left, self._copied = leader, put, left, copied
         self._inside = self._stuck = False  # a control item passes; the slet has raised, and retries
         self._error: BaseException | None = None
@@ -67,28 +66,18 @@ class LeaderTap(Tap):
     @property
     def attached(self) -> bool:
         """Whether it is on its leader; it takes effect when the entries are bound again."""
-        return self in self._all()
+        return self in self._leader.taps
 
     def attach(self) -> None:
         """Put it on its leader, around the taps that are there."""
-        self.inner, self._leader.tap = self._leader.tap, self
+        self._leader.taps = (*self._leader.taps, self)
 
     def detach(self) -> None:
         """Remove it from its leader, if it is there."""
-        if self._leader.tap is self:
-            self._leader.tap = self.inner
-        for tap in self._all():
-            tap.inner = self.inner if tap.inner is self else tap.inner
-
-    def _all(self) -> Iterator[LeaderTap]:
-        tap = self._leader.tap
-        while isinstance(tap, LeaderTap):
-            yield tap
-            tap = tap.inner
+        self._leader.taps = tuple(tap for tap in self._leader.taps if tap is not self)
 
     def around(self, port: PortSpec, call: Callable[[Any], Any], *, lazy: bool) -> Callable[[Any], Any]:
         """Copy the item before the call, which may alter it; pass the copy on after the call."""
-        call = call if self.inner is None else self.inner.around(port, call, lazy=lazy)
         clock, leader, copied = time.perf_counter, self._leader, self._copied
         whole = any(one.type.form != "item" for one in leader.spec.outputs if one.name == OUT)
         buffers = [(name, one) for name, one in leader.outputs.items() if isinstance(one, BufferedOutput)]
@@ -131,7 +120,6 @@ class LeaderTap(Tap):
 
     def control(self, port: PortSpec, control: Control) -> Control:
         """Pass a control item on after all outputs that it causes."""
-        control = control if self.inner is None else self.inner.control(port, control)
 
         def tapped(mark: Punctuation | EndOfStream) -> None:
             if not self.open:
@@ -149,14 +137,11 @@ class LeaderTap(Tap):
 
     def forwarded(self, mark: Punctuation | EndOfStream) -> None:
         """Note that it leaves by every port, after the slet's outputs for it."""
-        if self.inner is not None:
-            self.inner.forwarded(mark)
         for port in self._leader.spec.outputs:
             self._leaves(self.items, port.name, mark)
 
     def outlets(self, to: Mapping[str, Entry]) -> Mapping[str, Entry]:
         """Note the pushes of a slet with a driver of its own."""
-        to = to if self.inner is None else self.inner.outlets(to)
         if self._left is None or not self._leader.spec.own_driver:
             return to
         return {name: listening(entry, partial(self._leaves, 0, name)) for name, entry in to.items()}

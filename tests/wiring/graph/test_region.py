@@ -16,15 +16,8 @@ from exop.runtime.channels.window import WindowChannel
 from exop.runtime.dataflow.entry import NOWHERE
 from exop.runtime.drivers.base import Driver
 from exop.wiring.changes.channels import unpunctuated
-from exop.wiring.graph import execution_plan
+from exop.wiring.graph import execution_plan, ids
 from exop.wiring.graph.execution_plan import plan_execution
-from exop.wiring.graph.wiring_graph import (
-    channel_of_endpoint,
-    channel_of_queue,
-    edge_queue,
-    input_queue,
-    port_of_endpoint,
-)
 from tests.change.test_any_change import GOOD_REASONS, Unopened, refused_behind_the_bind, refusing
 from tests.change.tools import Position
 from tests.rig import eventually, parked, same, threads_leave
@@ -281,7 +274,7 @@ def compare(platform: Platform) -> None:
         assert {min(group) for group in now.execution.groups.values()} == deployment.workers.keys()
         for group in now.execution.groups.values():
             worker = deployment.workers[min(group)]
-            callers = [edge.component.driver for one in group for edge in fresh.producers[channel_of_queue(one)]]
+            callers = [edge.component.driver for one in group for edge in fresh.producers[ids.channel_of_queue(one)]]
             assert now.execution.cycles or all(one is None or one.rank < worker.rank for one in callers)
             queues = [deployment.inserted.get(name) or deployment.channels[name] for name in group]
             assert {queue.worker for queue in queues} == {deployment.workers[min(group)]}
@@ -299,8 +292,10 @@ def compare(platform: Platform) -> None:
             else:
                 check_channel(deployment, now, name)
         for place in deployment.entries:
-            assert not channel_of_endpoint(place) or channel_of_endpoint(place) in fresh.channels, place
-            assert not port_of_endpoint(place) or port_of_endpoint(place).partition(".")[0] in fresh.nodes, place
+            assert not ids.channel_of_endpoint(place) or ids.channel_of_endpoint(place) in fresh.channels, place
+            assert not ids.port_of_endpoint(place) or ids.port_of_endpoint(place).partition(".")[0] in fresh.nodes, (
+                place
+            )
 
 
 def check_compiled(deployment: Any, graph: Any, component: Any) -> None:
@@ -328,14 +323,14 @@ def check_channel(deployment: Any, wiring: Any, name: str) -> None:
     places, channel = deployment.entries, wiring.graph.channels[name]
     expected = []
     for edge in wiring.graph.consumers[name]:
-        queue = deployment.inserted.get(edge_queue(name, edge))
+        queue = deployment.inserted.get(edge.queue(name))
         expected.append(places[edge.name] if queue is None else places[f"queue {queue.name}"])
         if queue is not None:
             assert queue.deliver is places[edge.name], edge.name
     there = channel.deliver if channel.buffered else places[f"channel {name}"]
-    if input_queue(name) not in wiring.execution.inserted and len(expected) > 1:
+    if ids.input_queue(name) not in wiring.execution.inserted and len(expected) > 1:
         assert [*there.targets] == expected, name
-    elif input_queue(name) not in wiring.execution.inserted:
+    elif ids.input_queue(name) not in wiring.execution.inserted:
         assert [there] == expected or there is NOWHERE or not expected, name
 
 
