@@ -78,9 +78,7 @@ class Region:
         Where a queue comes or goes, the producers of the channel are bound anew, too.
         """
         wirings = before, after
-        ends = {
-            ids.channel_of_queue(queue) for queue in before.execution.inserted.keys() ^ after.execution.inserted.keys()
-        }
+        ends = {*map(ids.channel_of_queue, before.execution.inserted.keys() ^ after.execution.inserted.keys())}
         bound, through = set[str](), {*channels, *ends}
         todo = [*nodes, *(edge.node for one in wirings for name in ends for edge in one.graph.producers.get(name, ()))]
         todo += (caller for one in wirings for name in through for caller in one.callers(name))
@@ -216,16 +214,13 @@ def _update_drivers(deployment: Deployment, region: Region) -> None:
 
 def _runner(deployment: Deployment, wiring: Wiring, endpoint: str) -> Driver | None:
     """Return the driver that runs an endpoint; `None` if the endpoint leads nowhere."""
-    name, (node, port) = (
-        ids.channel_of_endpoint(endpoint),
-        node_at(ids.port_of_endpoint(endpoint), deployment.components),
-    )
+    name = ids.channel_of_endpoint(endpoint)
     if endpoint.startswith(("into ", "window ")):
         return _first(deployment, wiring.execution.drivers.get(ids.channel_vertex(name), ()))
     if name:  # a channel that keeps nothing: its producers push through it
         return next((edge.component.runner for edge in wiring.graph.producers.get(name, ())), None)
-    component = deployment.components.get(node)
-    if component is None:
+    node, port = node_at(ids.port_of_endpoint(endpoint), deployment.components)
+    if (component := deployment.components.get(node)) is None:
         return None
     entered = component.spec.ports.get(port)
     return component.pusher if entered is not None and entered.direction == "in" else component.runner

@@ -293,9 +293,8 @@ def compare(platform: Platform) -> None:
                 check_channel(deployment, now, name)
         for place in deployment.entries:
             assert not ids.channel_of_endpoint(place) or ids.channel_of_endpoint(place) in fresh.channels, place
-            assert not ids.port_of_endpoint(place) or ids.port_of_endpoint(place).partition(".")[0] in fresh.nodes, (
-                place
-            )
+            port = ids.port_of_endpoint(place)
+            assert not port or port.partition(".")[0] in fresh.nodes, place
 
 
 def check_compiled(deployment: Any, graph: Any, component: Any) -> None:
