@@ -29,8 +29,8 @@ from exop.runtime.pause import PATIENCE, Pause
 from exop.wiring.changes.drain import Drain
 from exop.wiring.graph import ids
 from exop.wiring.graph.binding import CatchUp, Compiler, open_anew
-from exop.wiring.graph.execution_plan import LONG, ExecutionPlan, Replanning, check_order
-from exop.wiring.graph.region import Region, Wiring, assign_workers
+from exop.wiring.graph.execution_plan import LONG, Replanning, Wiring, check_order
+from exop.wiring.graph.region import Region, assign_workers
 from exop.wiring.graph.wiring_graph import Edge, WiringGraph, changed_channels, inner_channels, read_graph, regrouped
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class WiringController:
         channels = {*channels, *ends, *pending}
         _check_types(graph, {*channels, *(name for one in there for name in one.ports.values())})
         if not ends:
-            return Region.around(before, Wiring(graph, before.execution), nodes, channels)
+            return Region.around(before, replace(before, graph=graph), nodes, channels)
         sides = [side.get(name, ()) for side in (before.graph.producers, graph.producers) for name in ends]
         sides += [[edge for edge in graph.consumers.get(name, ()) if edge.port.pulled] for name in ends]
         sides += [regrouped(before.graph, graph, name) for name in ends]
@@ -122,12 +122,12 @@ class WiringController:
         # Where a long chain is cut does not matter: these queues stay.
         long = (queue for queue, reason in deployment.reasons.items() if reason == LONG)
         kept = {queue: LONG for queue in long if ids.channel_of_queue(queue) not in ends}
-        part = Replanning(before.graph, before.execution, graph, [*nodes, *map(ids.channel_vertex, ends)], kept)
+        part = Replanning(before, graph, [*nodes, *map(ids.channel_vertex, ends)], kept)
         *_, last = regions = [
-            Region.around(before, Wiring(graph, execution), nodes, channels).replanned(part)
-            for execution in _executions(deployment, part, graph.only((), ends))
+            Region.around(before, after, nodes, channels).replanned(part)
+            for after in _executions(deployment, part, graph.only((), ends))
         ]
-        check_order(graph, last.after.execution)
+        check_order(last.after)
         return replace(last, leaner=tuple(regions[:-1]))
 
     def bind(self, deployment: Deployment, region: Region, continued: Collection[str] = ()) -> Complete:
@@ -141,19 +141,19 @@ class WiringController:
         region = region.chosen(deployment, catch_up.queues)
         queues = Compiler(deployment, region, self.sharing).compile()
         self._replace_queues(deployment, region, queues)
-        deployment.reasons = region.after.execution.inserted
+        deployment.reasons = region.after.inserted
         leaving = assign_workers(deployment, region)
         touched = {*region.nodes, *region.channels}  # cycles in which nothing has changed keep their watchers
         watchers = (one for one in deployment.loops if isinstance(one, EndOfCycle))
         kept = {one.cycle: one for one in watchers if one.touched.isdisjoint(touched)}
-        fresh = [cycle for cycle in map(tuple, region.after.execution.cycles) if cycle not in kept]
+        fresh = [cycle for cycle in map(tuple, region.after.cycles) if cycle not in kept]
         deployment.loops = [*kept.values(), *(EndOfCycle(deployment, region.after.graph, cycle) for cycle in fresh)]
         self._bound[deployment] = region.after
         return partial(_complete, deployment, region, catch_up, leaving)
 
     def _replace_queues(self, deployment: Deployment, region: Region, queues: dict[str, Buffered]) -> None:
         """Register the inserted queues, and discard those that are not needed; one that holds items stays."""
-        if region.after.execution is region.before.execution:
+        if region.after.inserted is region.before.inserted:
             return
         there = dict(deployment.inserted)
         for name, queue in deployment.inserted.items():
@@ -176,7 +176,7 @@ class WiringController:
         self._ports.close()
 
 
-def _executions(deployment: Deployment, part: Replanning, changed: WiringGraph) -> list[ExecutionPlan]:
+def _executions(deployment: Deployment, part: Replanning, changed: WiringGraph) -> list[Wiring]:
     """Plan the execution of a part whose channels in *changed* are connected otherwise, with the fewest queues first.
 
     The last plan has all queues that stand, and those that ports which are newly connected may need: which of them

@@ -268,7 +268,7 @@ class Handing:
             return None
         if port in components[node].pulled:
             return components[node].pulled[port].queue
-        inserted = self.change.wiring.current(deployment).execution.inserted
+        inserted = self.change.wiring.current(deployment).inserted
         return deployment.inserted.get(next((one for one in inserted if one.endswith(f" -> {name}")), ""))
 
 

@@ -29,7 +29,7 @@ from exop.runtime.durable.engine_journal import EngineJournal
 from exop.runtime.durable.snapshot import capture_node, restore_node
 from exop.runtime.pause import PATIENCE
 from exop.wiring.graph import ids
-from exop.wiring.graph.region import Wiring
+from exop.wiring.graph.execution_plan import Wiring
 
 #: What waits in queues in front of the ports of a component, as `Buffered.capture` returns it.
 Queued: TypeAlias = Mapping[str, list[tuple[str, Any]]]

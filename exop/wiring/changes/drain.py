@@ -34,7 +34,8 @@ from exop.safe_repr import RAISED, error_text
 from exop.wiring.changes.channels import Undo
 from exop.wiring.changes.plan import Plan
 from exop.wiring.graph import ids
-from exop.wiring.graph.region import Region, Wiring
+from exop.wiring.graph.execution_plan import Wiring
+from exop.wiring.graph.region import Region
 from exop.wiring.graph.wiring_graph import Edge, WiringGraph
 
 
@@ -59,12 +60,12 @@ class Drain:
         A worker may drain queues of several streams, and sources may begin between these: a queue is emptied when all
         drivers upstream of the queue itself are closed.
         """
-        execution = self.region.before.execution
+        before = self.region.before
         emptied = [pair for pair in self._emptied() if pair[0].name not in self.handed_over]
         steps: list[tuple[float, Driver, Callable[[], None] | None]] = []
         for queue, leaving in emptied:
             if (worker := queue.worker) is not None:
-                rank = execution.rank(queue.name) if queue.name in execution.groups else worker.rank
+                rank = before.rank(queue.name) if queue.name in before.groups else worker.rank
                 steps.append((max(rank, worker.rank), worker, partial(self._drain, worker, [(queue, leaving)])))
         leaving_drivers = [(one, one.driver) for one in self.old if one.driver is not None]
         steps += [(driver.rank, driver, partial(self._stop, one, driver)) for one, driver in leaving_drivers]

@@ -46,7 +46,7 @@ class Compiler:
         self.sharing = sharing
         self.region = region
         self.graph = region.after.graph
-        self.execution = region.after.execution
+        self.wiring = region.after
         self.queues: dict[str, Buffered] = {}
         self._entries: dict[str, Entry] = {}
         self._into: dict[str, Entry] = {}
@@ -56,7 +56,7 @@ class Compiler:
 
     def compile(self) -> dict[str, Buffered]:
         """Bind everything; return the inserted queues that are in use there, by id."""
-        region, nodes, order = self.region, self.graph.nodes, self.execution.order
+        region, nodes, order = self.region, self.graph.nodes, self.wiring.order
         tell_unpunctuated(self.deployment, region)
         # Downstream first: the followers of a slet are bound when its turn comes; long chains need no deep stack.
         for node in sorted((node for node in region.nodes if node in nodes), key=order.__getitem__, reverse=True):
@@ -169,7 +169,7 @@ class Compiler:
                 entry = guarded_entry(channel, entry, endpoint, self._producers(name))
             self._into[name] = self._name(entry, endpoint)
             self._later.append(lambda: channel.entry(self._outlets(name)))
-        elif ids.input_queue(name) in self.execution.inserted:
+        elif ids.input_queue(name) in self.wiring.inserted:
             queue = self._queue(ids.input_queue(name))
             queue.unread = not self.graph.consumers[name]
             self._into[name] = self._name(queue.entry(()), f"channel {name}")
@@ -259,11 +259,11 @@ class Compiler:
         name = self.graph.queue_before(channel, edge) if edge.port.pulled else edge.queue(channel)
         if edge.node not in self.region.nodes and name in self.deployment.inserted:
             there = self.deployment.entries.get(f"queue {name}")  # its worker is not parked
-            if there is not None and (edge.port.pulled or name in self.execution.inserted):
+            if there is not None and (edge.port.pulled or name in self.wiring.inserted):
                 return Outlet(edge.name, self._name(there, self._queue(name).name))
         if edge.port.pulled:
             return self._pulled(channel, edge)
-        if name not in self.execution.inserted:
+        if name not in self.wiring.inserted:
             self._bind(edge.component)
             return Outlet(edge.name, self._port_entry(channel, edge))
         queue = self._queue(name)

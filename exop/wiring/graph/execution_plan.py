@@ -5,6 +5,7 @@ Two drivers may not run one slet: where they would meet, their queues share a wo
 
 from __future__ import annotations
 
+import math
 from collections import ChainMap
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Final, Literal, TypeAlias, TypeVar
 
 from exop.errors import WiringError
+from exop.model.slets.ports import node_at
 from exop.runtime.channels.base import Channel
 from exop.runtime.component import Component
 from exop.runtime.durable.engine_journal import DiskJournal
@@ -31,10 +33,13 @@ Value = TypeVar("Value")
 
 
 @dataclass
-class ExecutionPlan:
-    """The drivers of a wiring graph. Components are named by their nodes, so a successor changes nothing here.
+class Wiring:
+    """The connections of an application, and the drivers that follow from them.
+
+    Components are named by their nodes, so a successor changes only the graph.
 
     Attributes:
+        graph: The connections.
         inserted: The ids of the queues that are needed, with the reasons.
         groups: For each queue (buffered channels by name, inserted ones by id), those that share its worker.
         drivers: The drivers of each node, and of each channel that keeps something, by vertex.
@@ -44,6 +49,7 @@ class ExecutionPlan:
         cycles: The nodes of each cycle.
     """
 
+    graph: WiringGraph = field(default_factory=WiringGraph)
     inserted: dict[str, str] = field(default_factory=dict)
     groups: dict[str, frozenset[str]] = field(default_factory=dict)
     drivers: dict[str, set[DriverKey]] = field(default_factory=dict)
@@ -61,39 +67,76 @@ class ExecutionPlan:
         group = self.groups.get(queue, ())
         return sorted(group, key=self.rank) if len(group) > 1 else [*group]
 
+    def callers(self, channel: str) -> list[str]:
+        """The nodes that call a channel directly."""
+        return self.graph.callers(channel, self.inserted)
 
-def plan_execution(graph: WiringGraph, kept: Mapping[str, str] | None = None) -> ExecutionPlan:
+    def depth(self, endpoint: str) -> float:
+        """Return how many direct calls lead to an endpoint from the queue, source or engine where they begin.
+
+        Along direct channels, work at an endpoint is older than work at those further upstream.
+        """
+        if not endpoint:
+            return math.inf
+        graph, channel = self.graph, ids.channel_of_endpoint(endpoint)
+        if channel in graph.channels:  # in the order in which an item comes there
+            stage = ("channel", "into", "window").index(endpoint.partition(" ")[0])
+            above = 0 if graph.channels[channel].buffered else self.calls_above(channel)
+            return above + 0.4 + 0.2 * stage
+        node, port = node_at(ids.port_of_endpoint(endpoint), graph.nodes)
+        if node not in graph.nodes:
+            return 0
+        output = next((name for name, edge in graph.nodes[node].outputs if edge.port.name == port), None)
+        return self.depths[node] if output is None else self.calls_above(output) + 0.2
+
+    def pushers(self, channel: str) -> set[DriverKey]:
+        """The drivers that push into a channel."""
+        found: set[DriverKey] = set()
+        for component in (edge.component for edge in self.graph.producers[channel]):
+            spec, node = component.spec, component.node.name
+            own: set[DriverKey] = {("engine" if spec.own_driver else "source", node)}
+            found |= own if spec.own_driver or spec.iterated else self.drivers.get(node, set())
+        return found
+
+    def calls_above(self, channel: str) -> int:
+        """The number of direct calls that lead to a push into a channel."""
+        pushers = (edge.component for edge in self.graph.producers[channel])
+        found = [1 if one.spec.own_driver or one.spec.iterated else self.depths[one.node.name] for one in pushers]
+        return max(found, default=0)
+
+
+def plan_execution(graph: WiringGraph, kept: Mapping[str, str] | None = None) -> Wiring:
     """Assign drivers; insert queues and let queues share workers until no two drivers meet.
 
     The inserted queues in *kept* (reasons by id) stay as long as their edges do: they may hold items.
     """
     everything = [*graph.nodes, *map(ids.channel_vertex, graph.channels)]
-    return Replanning(WiringGraph(), ExecutionPlan(), graph, everything, {}).executed(kept or {})
+    return Replanning(Wiring(), graph, everything, {}).executed(kept or {})
 
 
 def _plan_part(
     graph: WiringGraph, vertices: Collection[str], cycles: list[list[str]], kept: Mapping[str, str]
-) -> ExecutionPlan:
+) -> Wiring:
     """Plan the execution of *vertices*, from upstream to downstream, which direct calls connect with no others."""
-    execution = ExecutionPlan(graph.insertable(vertices, kept), cycles=cycles)
+    wiring = Wiring(graph, graph.insertable(vertices, kept), cycles=cycles)
     workers = _Workers()
-    while not _Walk(graph, vertices, execution, workers).is_complete():
+    while not _Walk(wiring, vertices, workers).is_complete():
         pass
     buffered = (name for name in graph.split(vertices)[1] if graph.channels[name].buffered)
     pulls = {name: [edge.port.pulled for edge in graph.consumers[name]] for name in buffered}
     # A buffered channel whose only consumer pulls is drained by that one.
-    queues = [*(name for name, ports in pulls.items() if ports != [True]), *execution.inserted]
+    queues = [*(name for name, ports in pulls.items() if ports != [True]), *wiring.inserted]
     for cycle in cycles:
         workers.unite({*queues}.intersection(inner_queues(graph, cycle)))
-    execution.groups = {queue: workers.of(queue) for queue in queues}
+    wiring.groups = {queue: workers.of(queue) for queue in queues}
     first: dict[str, str] = {}
-    for vertex in filter(execution.drivers.__contains__, vertices):
-        for kind, name in execution.drivers[vertex]:
+    for vertex in filter(wiring.drivers.__contains__, vertices):
+        for kind, name in wiring.drivers[vertex]:
             if kind == "queue":  # a source may have the same name
                 first.setdefault(name, vertex)
     # A queue that leads into further queues only is as far downstream as its channel.
-    execution.first = {queue: first.get(queue, ids.vertex_behind(queue, graph.nodes)) for queue in queues}
-    return execution
+    wiring.first = {queue: first.get(queue, ids.vertex_behind(queue, graph.nodes)) for queue in queues}
+    return wiring
 
 
 class Replanning:
@@ -110,18 +153,17 @@ class Replanning:
 
     def __init__(
         self,
-        before: WiringGraph,
-        execution: ExecutionPlan,
+        before: Wiring,
         after: WiringGraph,
         starts: Collection[str],
         kept: Mapping[str, str],
     ) -> None:
-        self._before, self._after, self._kept = execution, after, kept
-        graphs = before, after
+        self._before, self._after, self._kept = before, after, kept
+        graphs = before.graph, after
         self.vertices = connected(graphs, starts, kept)
-        self._order, self._cycles = dict[str, float](), execution.cycles
-        in_cycles = {node for cycle in execution.cycles for node in cycle}
-        fits = bool(execution.order) and in_cycles.isdisjoint(self.vertices)
+        self._order, self._cycles = dict[str, float](), before.cycles
+        in_cycles = {node for cycle in before.cycles for node in cycle}
+        fits = bool(before.order) and in_cycles.isdisjoint(self.vertices)
         for vertex in self.vertices if fits else ():
             fits = fits and (vertex in self._order or self._fit(connected((after,), [vertex], kept)))
         if not fits:  # all that is connected, and with no others
@@ -152,12 +194,13 @@ class Replanning:
         """Those of these queues that can stand in the part."""
         return self._after.insertable(self.vertices, queues)
 
-    def executed(self, queues: Mapping[str, str]) -> ExecutionPlan:
+    def executed(self, queues: Mapping[str, str]) -> Wiring:
         """Return the execution plan of the whole application with these *queues*, and those that are kept."""
         before, vertices = self._before, [vertex for vertex in self._order if vertex in self.vertices]
         cycles = [cycle for cycle in self._cycles if cycle[0] in self.vertices]
         part = _plan_part(self._after, vertices, cycles, {**self._kept, **queues})
-        return ExecutionPlan(
+        return Wiring(
+            self._after,
             _patched(before.inserted, self.queues, part.inserted),
             _patched(before.groups, self.queues, part.groups),
             _patched(before.drivers, self.vertices, part.drivers),
@@ -197,18 +240,16 @@ class _Walk:
     A walk is incomplete if it inserts a queue in front of a channel after it has passed some of its readers.
     """
 
-    def __init__(
-        self, graph: WiringGraph, vertices: Collection[str], execution: ExecutionPlan, workers: _Workers
-    ) -> None:
-        self._graph, self._execution, self._workers = graph, execution, workers
-        self._nodes, self._channels = graph.split(vertices)
-        self._inserted = execution.inserted
+    def __init__(self, wiring: Wiring, vertices: Collection[str], workers: _Workers) -> None:
+        self._wiring, self._workers = wiring, workers
+        self._graph, self._inserted = wiring.graph, wiring.inserted
+        self._nodes, self._channels = self._graph.split(vertices)
         self._behind: dict[str, set[DriverKey]] = {}
         self._late = False
 
     def is_complete(self) -> bool:
         """Note the drivers of each vertex, and insert the queues that this takes; `False`: walk again."""
-        self._execution.drivers = {}
+        self._wiring.drivers = {}
         for component in _in_order(self._graph, self._nodes, self._inserted):
             inputs = self._graph.nodes[component.node.name].inputs
             fed = [(name, edge) for name, edge in inputs if not edge.port.pulled]
@@ -220,7 +261,7 @@ class _Walk:
                         self._insert(name, edge, f"several drivers meet in {component.node.name}: {_named(keys)}")
                 keys = self._drivers_of(component, fed)
                 self._workers.unite(queue for _, queue in keys)
-            self._execution.drivers[component.node.name] = keys
+            self._wiring.drivers[component.node.name] = keys
             if self._late:
                 return False
         for name in self._channels:
@@ -243,12 +284,12 @@ class _Walk:
             if not self._graph.channels[name].buffered and edge.queue(name) not in self._inserted:
                 above = int(_takes_one_driver(self._graph.channels[name]))
                 if ids.input_queue(name) not in self._inserted:
-                    above += calls_above(self._graph, self._execution, name)
+                    above += self._wiring.calls_above(name)
                 if above >= LONGEST_CHAIN:
                     self._insert(name, edge, LONG)
                 else:
                     deep = max(deep, above)
-        self._execution.depths[component.node.name] = deep + 1
+        self._wiring.depths[component.node.name] = deep + 1
 
     def _drivers_of(self, component: Component, fed: list[tuple[str, Edge]]) -> set[DriverKey]:
         """The drivers of a component."""
@@ -267,14 +308,14 @@ class _Walk:
             queue = name if channel.buffered else ids.input_queue(name)
             before: set[DriverKey] = {("queue", queue)}
             queued = channel.buffered or queue in self._inserted
-            keys = before if queued else _pushers(self._graph, self._execution, name)
+            keys = before if queued else self._wiring.pushers(name)
             if _takes_one_driver(channel):
                 if self._are_several(keys) and all(kind == "queue" for kind, _ in keys):
                     self._workers.unite(one for _, one in keys)
                 elif self._are_several(keys):
                     self._inserted[queue] = f"several drivers push into {name}: {_named(keys)}"
                     keys = before
-                self._execution.drivers[ids.channel_vertex(name)] = keys
+                self._wiring.drivers[ids.channel_vertex(name)] = keys
             self._behind[name] = keys
         return self._behind[name]
 
@@ -286,23 +327,6 @@ class _Walk:
 def _takes_one_driver(channel: Channel) -> bool:
     """Whether only one driver may push through a channel: it keeps items, or assigns them to partitions."""
     return channel.serial or channel.partitioning is not None
-
-
-def _pushers(graph: WiringGraph, execution: ExecutionPlan, channel: str) -> set[DriverKey]:
-    """The drivers that push into a channel."""
-    found: set[DriverKey] = set()
-    for component in (edge.component for edge in graph.producers[channel]):
-        spec, node = component.spec, component.node.name
-        own: set[DriverKey] = {("engine" if spec.own_driver else "source", node)}
-        found |= own if spec.own_driver or spec.iterated else execution.drivers.get(node, set())
-    return found
-
-
-def calls_above(graph: WiringGraph, execution: ExecutionPlan, channel: str) -> int:
-    """The number of direct calls that lead to a push into a channel."""
-    pushers = (edge.component for edge in graph.producers[channel])
-    found = [1 if one.spec.own_driver or one.spec.iterated else execution.depths[one.node.name] for one in pushers]
-    return max(found, default=0)
 
 
 def _named(keys: set[DriverKey]) -> str:
@@ -324,15 +348,15 @@ def _in_order(graph: WiringGraph, nodes: Iterable[str], inserted: Mapping[str, s
         ) from None
 
 
-def check_order(graph: WiringGraph, execution: ExecutionPlan) -> None:
+def check_order(wiring: Wiring) -> None:
     """Raise `WiringError` if the streams of several threads merge before an engine of a durable application.
 
     An engine recognizes items that are sent again after a crash by their number: if they merged in another order then,
     it would lose some items, and take others twice.
     """
-    for node, vertex in graph.nodes.items():
+    for node, vertex in wiring.graph.nodes.items():
         durable = isinstance(vertex.component.tie, DiskJournal)
-        if durable and (where := _find_merge(graph, execution, vertex.component)) is not None:
+        if durable and (where := _find_merge(wiring, vertex.component)) is not None:
             raise WiringError(
                 f"{node} commits by itself, and recognizes items that are sent again after a crash by their number; "
                 f"but several streams meet at {where} before it, in another order each time; put the engine before "
@@ -340,18 +364,18 @@ def check_order(graph: WiringGraph, execution: ExecutionPlan) -> None:
             )
 
 
-def _find_merge(graph: WiringGraph, execution: ExecutionPlan, engine: Component) -> str | None:
+def _find_merge(wiring: Wiring, engine: Component) -> str | None:
     """Return the place before an engine where streams of several drivers meet."""
     todo, seen = [engine], {engine.id}
     while todo:
         component = todo.pop()
-        fed, iterated = graph.nodes[component.node.name].inputs, component.spec.iterated
-        if len(fed if iterated else execution.drivers.get(component.node.name, ())) > 1:
+        fed, iterated = wiring.graph.nodes[component.node.name].inputs, component.spec.iterated
+        if len(fed if iterated else wiring.drivers.get(component.node.name, ())) > 1:
             return component.node.name
         for name, _ in fed:
-            if len(_pushers(graph, execution, name)) > 1:
+            if len(wiring.pushers(name)) > 1:
                 return f"the channel {name!r}"
-            producers = [edge.component for edge in graph.producers[name]]
+            producers = [edge.component for edge in wiring.graph.producers[name]]
             # The output of an engine comes from its log, always in the same order; sources begin a stream.
             fresh = {one.id: one for one in producers if not one.spec.own_driver and one.id not in seen}
             for one in producers:

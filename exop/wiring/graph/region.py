@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from exop.model.slets.ports import node_at
@@ -15,38 +15,8 @@ from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.worker import Worker
 from exop.runtime.supervision.failure_policy import suspend_on_defect
 from exop.wiring.graph import ids
-from exop.wiring.graph.execution_plan import DriverKey, ExecutionPlan, Replanning, calls_above
+from exop.wiring.graph.execution_plan import DriverKey, Replanning, Wiring
 from exop.wiring.graph.wiring_graph import Edge, WiringGraph, regrouped
-
-
-@dataclass(frozen=True)
-class Wiring:
-    """The connections of an application, and the drivers that follow from them."""
-
-    graph: WiringGraph = field(default_factory=WiringGraph)
-    execution: ExecutionPlan = field(default_factory=ExecutionPlan)
-
-    def callers(self, channel: str) -> list[str]:
-        """The nodes that call a channel directly."""
-        return self.graph.callers(channel, self.execution.inserted)
-
-    def depth(self, endpoint: str) -> float:
-        """Return how many direct calls lead to an endpoint from the queue, source or engine where they begin.
-
-        Along direct channels, work at an endpoint is older than work at those further upstream.
-        """
-        if not endpoint:
-            return math.inf
-        graph, channel = self.graph, ids.channel_of_endpoint(endpoint)
-        if channel in graph.channels:  # in the order in which an item comes there
-            stage = ("channel", "into", "window").index(endpoint.partition(" ")[0])
-            above = 0 if graph.channels[channel].buffered else calls_above(graph, self.execution, channel)
-            return above + 0.4 + 0.2 * stage
-        node, port = node_at(ids.port_of_endpoint(endpoint), graph.nodes)
-        if node not in graph.nodes:
-            return 0
-        output = next((name for name, edge in graph.nodes[node].outputs if edge.port.name == port), None)
-        return self.execution.depths[node] if output is None else calls_above(graph, self.execution, output) + 0.2
 
 
 @dataclass(frozen=True)
@@ -78,21 +48,21 @@ class Region:
         Where a queue comes or goes, the producers of the channel are bound anew, too.
         """
         wirings = before, after
-        ends = {*map(ids.channel_of_queue, before.execution.inserted.keys() ^ after.execution.inserted.keys())}
+        ends = {*map(ids.channel_of_queue, before.inserted.keys() ^ after.inserted.keys())}
         bound, through = set[str](), {*channels, *ends}
         todo = [*nodes, *(edge.node for one in wirings for name in ends for edge in one.graph.producers.get(name, ()))]
         todo += (caller for one in wirings for name in through for caller in one.callers(name))
         while todo:
             if (node := todo.pop()) not in bound:
                 bound.add(node)
-                called = {name for one in wirings for name in one.graph.direct_inputs(node, one.execution.inserted)}
+                called = {name for one in wirings for name in one.graph.direct_inputs(node, one.inserted)}
                 todo += (caller for name in called - through for one in wirings for caller in one.callers(name))
                 through |= called
         return cls(before, after, bound, through)
 
     def replanned(self, part: Replanning) -> Region:
         """The same where the execution of a part is planned anew, with the differences of both plans."""
-        before, after = self.before.execution, self.after.execution
+        before, after = self.before, self.after
         queues = {queue for queue in part.queues if before.served(queue) != after.served(queue)}
         others: set[DriverKey] = {("queue", queue) for queue in queues}
         for node in self.nodes:
@@ -118,7 +88,7 @@ class Region:
     @cached_property
     def fed(self) -> list[tuple[str, Edge]]:
         """The edges behind queues whose channels are not bound anew, each with its channel."""
-        inserted = self.after.execution.inserted
+        inserted = self.after.inserted
         nodes = self.after.graph.nodes
         inputs = (pair for node in self.nodes if node in nodes for pair in nodes[node].inputs)
         found = ((name, edge) for name, edge in inputs if name not in self.channels)
@@ -136,9 +106,9 @@ class Region:
 
     def chosen(self, deployment: Deployment, needed: Collection[str]) -> Region:
         """The leanest one that lacks no queue which is *needed*, or holds something."""
-        inserted = self.after.execution.inserted.keys()
+        inserted = self.after.inserted.keys()
         used = {*needed, *(queue for queue, one in deployment.inserted.items() if one.entries)} & inserted
-        return next((one for one in self.leaner if used <= one.after.execution.inserted.keys()), self)
+        return next((one for one in self.leaner if used <= one.after.inserted.keys()), self)
 
     @cached_property
     def components(self) -> list[Component]:
@@ -155,9 +125,9 @@ class Region:
         found = [driver for one in components for driver in (one.driver, *one.pullers)]
         vertices = [*self.nodes, *map(ids.channel_vertex, self.channels), *self.moved]
         queues = [*self.queues, *self.channels, *map(ids.input_queue, self.channels)]
-        for execution in (self.before.execution, self.after.execution):
-            found += [_driver(deployment, *key) for vertex in vertices for key in execution.drivers.get(vertex, ())]
-            found += [_worker(deployment, queue) for queue in queues if queue in execution.groups]
+        for wiring in (self.before, self.after):
+            found += [_driver(deployment, *key) for vertex in vertices for key in wiring.drivers.get(vertex, ())]
+            found += [_worker(deployment, queue) for queue in queues if queue in wiring.groups]
         found += [driver for one in self.leaner for driver in one.drivers(deployment)]
         return sorted(dict.fromkeys(filter(None, found)), key=lambda driver: driver.rank)
 
@@ -167,13 +137,13 @@ def assign_workers(deployment: Deployment, region: Region) -> list[Worker]:
 
     A worker that has some of the queues already keeps them. Returns the workers that leave.
     """
-    execution = region.after.execution
+    wiring = region.after
     before = {queue: worker for queue in region.queues if (worker := deployment.workers.get(queue)) is not None}
     serving = {queue: worker for worker in before.values() for queue in worker.queues}
     assigned: dict[str, Worker] = {}
     taken: set[Worker] = set()
-    for group in dict.fromkeys(execution.groups[queue] for queue in region.queues if queue in execution.groups):
-        served = [queue_of(deployment, name) for name in reversed(execution.served(min(group)))]
+    for group in dict.fromkeys(wiring.groups[queue] for queue in region.queues if queue in wiring.groups):
+        served = [queue_of(deployment, name) for name in reversed(wiring.served(min(group)))]
         known = [serving.get(queue) for queue in served] + [before.get(min(group))]
         worker = next((one for one in known if one is not None and one not in taken), None)
         worker = assigned[min(group)] = worker or Worker(f"{deployment.name} {min(group)}")
@@ -192,19 +162,19 @@ def assign_workers(deployment: Deployment, region: Region) -> list[Worker]:
 
 def _update_drivers(deployment: Deployment, region: Region) -> None:
     """Set the drivers of components, and the rank and the listeners of drivers."""
-    graph, execution = region.after.graph, region.after.execution
+    graph, wiring = region.after.graph, region.after
     for vertex in filter(None, map(graph.nodes.get, {*region.nodes, *region.moved})):
         component = vertex.component
-        component.pusher = _first(deployment, execution.drivers.get(component.node.name, ()))
+        component.pusher = _first(deployment, wiring.drivers.get(component.node.name, ()))
         component.runner = component.driver or component.pusher
     for kind, name in (*region.ranked, *(("source", node) for node in region.nodes)):
-        if kind == "queue" and name in execution.groups and (worker := _worker(deployment, name)) is not None:
+        if kind == "queue" and name in wiring.groups and (worker := _worker(deployment, name)) is not None:
             # It pushes into the slet behind the queue: it comes before it.
-            worker.rank = math.nextafter(min(map(execution.rank, execution.groups[name])), -math.inf)
+            worker.rank = math.nextafter(min(map(wiring.rank, wiring.groups[name])), -math.inf)
         elif kind != "queue" and name in graph.nodes:
             one = graph.nodes[name].component
             for driver in filter(None, (one.driver, *one.pullers)):
-                driver.rank = execution.order[name]
+                driver.rank = wiring.order[name]
     deployment.inlets.entries = deployment.entries
     deployment.inlets.runner = partial(_runner, deployment, region.after)
     for driver in region.drivers(deployment):
@@ -216,7 +186,7 @@ def _runner(deployment: Deployment, wiring: Wiring, endpoint: str) -> Driver | N
     """Return the driver that runs an endpoint; `None` if the endpoint leads nowhere."""
     name = ids.channel_of_endpoint(endpoint)
     if endpoint.startswith(("into ", "window ")):
-        return _first(deployment, wiring.execution.drivers.get(ids.channel_vertex(name), ()))
+        return _first(deployment, wiring.drivers.get(ids.channel_vertex(name), ()))
     if name:  # a channel that keeps nothing: its producers push through it
         return next((edge.component.runner for edge in wiring.graph.producers.get(name, ())), None)
     node, port = node_at(ids.port_of_endpoint(endpoint), deployment.components)

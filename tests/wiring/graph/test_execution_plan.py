@@ -8,7 +8,6 @@ import pytest
 from exop import Application, InputPort, OutputPort, Slet, input_port, slet
 from exop.stock.slets import count_up
 from exop.wiring.graph.execution_plan import LONGEST_CHAIN, plan_execution
-from exop.wiring.graph.region import Wiring
 from tests.rig import Two, same
 
 
@@ -239,7 +238,7 @@ def test_the_distance_of_a_place_in_a_cycle_that_is_entered_in_its_middle(rig):
     app.add("first", same, item=back, out=forth)
     execution = plan_execution(rig.graph(app))
     assert not execution.inserted
-    far = Wiring(rig.wiring.graph(app.name), execution).depth
+    far = execution.depth
     assert 0 < far("first.item") < far("first.out") < far("channel forth") < far("second.right") == far("second.left")
     assert far("nowhere.x") == 0
 
@@ -251,7 +250,7 @@ def test_the_distances_around_a_channel_that_keeps_something(rig):
     app.add("first", same, item=app.add("numbers", count_up, to=3), out=window)
     app.add("sink", sink, item=window)
     execution = plan_execution(rig.graph(app))
-    far = Wiring(rig.wiring.graph(app.name), execution).depth
+    far = execution.depth
     places = ["numbers.out", "first.item", "first.out", "channel w", "into w", "window w | sink.item", "sink.item"]
     assert sorted(places, key=far) == places
     assert len({*map(far, places)}) == len(places)

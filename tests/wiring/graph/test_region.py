@@ -260,30 +260,28 @@ def compare(platform: Platform) -> None:
     with deployment.changing, parked(deployment):
         now, fresh = platform.wiring.current(deployment), platform.wiring.graph("branches")
         assert shape(now.graph) == shape(fresh)
-        anew = plan_execution(now.graph, now.execution.inserted)
+        anew = plan_execution(now.graph, now.inserted)
         for what in ("inserted", "groups", "drivers"):
-            assert getattr(now.execution, what) == getattr(anew, what), what
+            assert getattr(now, what) == getattr(anew, what), what
         for what in ("depths", "order", "first"):
-            assert getattr(now.execution, what).keys() == getattr(anew, what).keys(), what
+            assert getattr(now, what).keys() == getattr(anew, what).keys(), what
         needed = {place for place, reason in plan_execution(fresh).inserted.items() if reason != execution_plan.LONG}
         assert execution_plan.LONG in deployment.reasons.values() or needed <= deployment.inserted.keys()
-        steps = [(one, further) for one in now.execution.order for further in fresh.downstream(one)]
-        assert now.execution.cycles or all(
-            now.execution.order[one] < now.execution.order[further] for one, further in steps
-        )
-        assert {min(group) for group in now.execution.groups.values()} == deployment.workers.keys()
-        for group in now.execution.groups.values():
+        steps = [(one, further) for one in now.order for further in fresh.downstream(one)]
+        assert now.cycles or all(now.order[one] < now.order[further] for one, further in steps)
+        assert {min(group) for group in now.groups.values()} == deployment.workers.keys()
+        for group in now.groups.values():
             worker = deployment.workers[min(group)]
             callers = [edge.component.driver for one in group for edge in fresh.producers[ids.channel_of_queue(one)]]
-            assert now.execution.cycles or all(one is None or one.rank < worker.rank for one in callers)
+            assert now.cycles or all(one is None or one.rank < worker.rank for one in callers)
             queues = [deployment.inserted.get(name) or deployment.channels[name] for name in group]
             assert {queue.worker for queue in queues} == {deployment.workers[min(group)]}
         for name, component in deployment.components.items():
-            runners = {key[1] for key in now.execution.drivers.get(name, ()) if key[0] == "source"}
+            runners = {key[1] for key in now.drivers.get(name, ()) if key[0] == "source"}
             own = {deployment.components[source].driver for source in runners}
             assert not own or component.runner in own
             assert component.runner in deployment.drivers()
-            keys = now.execution.drivers.get(name, set())
+            keys = now.drivers.get(name, set())
             assert component.pusher in {driver_of(deployment, key) for key in keys or {("source", "")}}
             check_compiled(deployment, now.graph, component)
         for name, one in now.graph.channels.items():
@@ -327,9 +325,9 @@ def check_channel(deployment: Any, wiring: Any, name: str) -> None:
         if queue is not None:
             assert queue.deliver is places[edge.name], edge.name
     there = channel.deliver if channel.buffered else places[f"channel {name}"]
-    if ids.input_queue(name) not in wiring.execution.inserted and len(expected) > 1:
+    if ids.input_queue(name) not in wiring.inserted and len(expected) > 1:
         assert [*there.targets] == expected, name
-    elif ids.input_queue(name) not in wiring.execution.inserted:
+    elif ids.input_queue(name) not in wiring.inserted:
         assert [there] == expected or there is NOWHERE or not expected, name
 
 
