@@ -34,7 +34,7 @@ from exop.runtime.log.memory import Position
 from exop.runtime.pause import Pause
 from exop.runtime.supervision.interrupts import check_interrupt
 from exop.safe_repr import error_text
-from exop.wiring.changes.plan import Plan, Step
+from exop.wiring.changes.plan import Plan
 from exop.wiring.graph import ids
 from exop.wiring.shadow.comparison import same
 
@@ -77,14 +77,12 @@ def check_rebuilds(plan: Plan, deployment: Deployment) -> None:
         if node.group is not None:
             problem = f"the log has the items of all members of the group {node.group!r}"
             raise _refused(node, problem, OTHERWISE)
-        _log_of(step, deployment)
+        _log_of(node, deployment)
 
 
-def _log_of(step: Step, deployment: Deployment) -> tuple[LogChannel, list[list[Hop]]]:
+def _log_of(node: Node, deployment: Deployment) -> tuple[LogChannel, list[list[Hop]]]:
     """Return the log from which the inputs of a node come, and the path to each of its ports, in the log's order."""
-    node = step.after
-    assert node is not None
-    paths = [_path_to(step, deployment, port) for port in node.inputs()]
+    paths = [_path_to(node, deployment, port) for port in node.inputs()]
     names = sorted({path[0].channel for path in paths})
     if len(names) > 1:
         problem = f"its inputs come from several logs ({', '.join(names)}), which do not keep the order between them"
@@ -106,12 +104,10 @@ def _log_of(step: Step, deployment: Deployment) -> tuple[LogChannel, list[list[H
     return log, paths
 
 
-def _path_to(step: Step, deployment: Deployment, port: str) -> list[Hop]:
+def _path_to(node: Node, deployment: Deployment, port: str) -> list[Hop]:
     """Return the path from a log to a port of the node; the slets on it must depend on nothing but their one input."""
-    node, mesh = step.after, deployment.mesh
-    assert node is not None
-    name, to, hops = node.ports[port], f"{node.name}.{port}", list[Hop]()
-    if step.before is None or name not in step.before.inputs().values():
+    mesh, name, to, hops = deployment.mesh, node.ports[port], f"{node.name}.{port}", list[Hop]()
+    if name not in mesh.nodes[node.name].inputs().values():
         raise _refused(node, f"its input is connected to {name!r} by this change", "make two changes of it")
     if node.slet.ports[port].pulled:
         raise _refused(node, f"it reads {name!r} as it was at the time", OTHERWISE)
@@ -209,8 +205,8 @@ class Rebuild:
         position: The position up to which it has read the log.
     """
 
-    def __init__(self, deployment: Deployment, step: Step, successor: Component) -> None:
-        self.log, paths = _log_of(step, deployment)
+    def __init__(self, deployment: Deployment, successor: Component) -> None:
+        self.log, paths = _log_of(successor.node, deployment)
         self.channels = {hop.channel for path in paths for hop in path}
         self.position = self.log.origin
         self._deployment = deployment

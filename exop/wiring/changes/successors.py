@@ -87,7 +87,7 @@ class Successors:
                 check_interrupt()
                 self.made[step.node].enter(self.plan.timeout)
                 if step.after is not None and step.after.rebuild is not None:
-                    rebuild = self.rebuilds[step.node] = Rebuild(self.deployment, step, self.made[step.node])
+                    rebuild = self.rebuilds[step.node] = Rebuild(self.deployment, self.made[step.node])
                     self.undo.append(rebuild.close)
                     rebuild.catch_up()
 
