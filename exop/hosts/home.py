@@ -103,7 +103,7 @@ class Home:
     def _notes(self, plan: Plan) -> tuple[str, ...]:
         """Describe what a change does at each host; asks the hosts what it costs to move their nodes."""
         # Imported lazily: only moves need the encoding.
-        from exop.wiring.changes.move_cost import MoveCost, move_cost
+        from exop.wiring.changes.arrivals import MoveCost, move_cost
 
         name, kinds = plan.after.name, self._catalog.kinds
 

@@ -11,7 +11,7 @@ from exop.model.slets.relay import RELAY
 from exop.wiring.changes.plan import Plan, make_plan
 
 if TYPE_CHECKING:
-    from exop.wiring.changes.move_cost import MoveCost
+    from exop.wiring.changes.arrivals import MoveCost
 
 #: Returns what it costs to move a node of a host; or why that is not known, as text.
 Cost: TypeAlias = "Callable[[str, str], MoveCost | str]"

@@ -8,7 +8,7 @@ from exop import Application
 from exop.hosts.plan_notes import cycles_over_hosts, notes_by_host
 from exop.model.meshes.fragments import Placement
 from exop.model.meshes.mesh import Mesh
-from exop.wiring.changes.move_cost import MoveCost
+from exop.wiring.changes.arrivals import MoveCost
 from tests.hosts.hosts_rig import check, collect, double, hosts, numbers
 
 

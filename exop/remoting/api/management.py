@@ -176,7 +176,7 @@ class Management(Hosting, Generic[AnyPlan]):
             `ahead` and `cut`, the bytes that travel while the stream runs and while it stops; `seconds`, how long it
             stops; `whole`, the largest field of the memento that travels in the cut, if it is large.
         """
-        from exop.wiring.changes.move_cost import move_cost
+        from exop.wiring.changes.arrivals import move_cost
 
         return dict(_uninterrupted(move_cost, self.deployment(application), node))
 

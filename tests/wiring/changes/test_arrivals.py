@@ -12,7 +12,7 @@ import pytest
 from exop import Memento
 from exop.model.slets.stored_memento import dump_memento
 from exop.model.values.pieces import LARGE, large_parts
-from exop.wiring.changes.move_cost import MoveCost, estimated
+from exop.wiring.changes.arrivals import MoveCost, estimated
 
 BATCH = pa.record_batch([np.arange(LARGE)], names=["n"])
 
