@@ -79,7 +79,7 @@ def check_sharing(app: Application) -> dict[str, Any]:
         platform.wiring.sharing = Sharing()
         report = app.run(platform)
         found = platform.wiring.sharing.found()
-    assert not found, "\n".join(map(str, found))
+    assert not found, "\n".join(found)
     return report
 
 

@@ -36,25 +36,6 @@ _WRITTEN: Final = WeakKeyDictionary[type, bool]()
 PLAIN: Final = (SCALARS - {bytearray}) | {type(None), Punctuation, EndOfStream}
 
 
-@dataclass(frozen=True)
-class Alteration:
-    """An item that is shared with all `readers` of a channel was altered by a slet at one of the `ports`."""
-
-    application: str
-    ports: tuple[str, ...]
-    channel: str
-    readers: tuple[str, ...]
-    item: str
-    change: str
-
-    def __str__(self) -> str:
-        others = ", ".join(one for one in self.readers if one not in self.ports) or "the items that the channel keeps"
-        return (
-            f"{self.application}: {' or '.join(self.ports)} alters an item of the channel {self.channel!r}, which it "
-            f"shares with {others}: {self.change} in {self.item}; alter a copy (copy.deepcopy, dataclasses.replace)"
-        )
-
-
 @dataclass
 class _Known:
     """A shared item: its channel and readers, its values when last read, and the ports that process it now."""
@@ -71,11 +52,11 @@ class Sharing:
 
     def __init__(self) -> None:
         self._known: OrderedDict[int, _Known] = OrderedDict()
-        self._found: dict[tuple[str, tuple[str, ...], str], Alteration] = {}
+        self._found: dict[tuple[str, tuple[str, ...], str], str] = {}
         self._lock = threading.RLock()
 
-    def found(self) -> list[Alteration]:
-        """Compare the known items once more, and return the alterations, one per slet and channel."""
+    def found(self) -> list[str]:
+        """Compare the known items once more, and return descriptions of the alterations, one per slet and channel."""
         with self._lock:
             for one in self._known.values():
                 self._compare(one)
@@ -127,13 +108,17 @@ class Sharing:
         if now == one.values:
             return
         change, one.values = _change(one.values, now), now
-        readers = tuple(edge.name for edge in one.edges)
         pulling = tuple(edge.name for edge in one.edges if edge.port.pulled)
         ports = by or tuple(one.inside) or pulling or (f"the producer of {one.channel}",)
+        others = ", ".join(edge.name for edge in one.edges if edge.name not in ports)
         application = one.edges[0].component.application
-        alteration = Alteration(application, ports, one.channel, readers, safe_repr(one.item, 200), change)
-        if self._found.setdefault((application, ports, one.channel), alteration) is alteration:
-            logger("exop.sharing").warning(str(alteration))
+        text = (
+            f"{application}: {' or '.join(ports)} alters an item of the channel {one.channel!r}, which it shares with "
+            f"{others or 'the items that the channel keeps'}: {change} in {safe_repr(one.item, 200)}; alter a copy "
+            f"(copy.deepcopy, dataclasses.replace)"
+        )
+        if self._found.setdefault((application, ports, one.channel), text) is text:
+            logger("exop.sharing").warning(text)
 
 
 def independent(value: Any) -> Any:
