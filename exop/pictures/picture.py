@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
 from itertools import pairwise
@@ -15,13 +15,13 @@ from exop.safe_repr import clean
 
 Format = Literal["mermaid", "dot", "svg"]
 
-#: By role: the letter of the paper, the brackets of Mermaid, the shape of DOT, the colour.
+#: By role, and of channels: the letter of the paper, the brackets of Mermaid, the shape of DOT, the colour.
 ROLES: Final = {
     "alpha": ("α", '(["', '"])', "cds", "#d5f0d5"),
     "pi": ("π", '["', '"]', "box", "#dce8fa"),
     "omega": ("ω", '[["', '"]]', "box3d", "#fae0cc"),
+    "channel": ("", '[("', '")]', "cylinder", "#f2f2f2"),
 }
-CHANNEL: Final = "#f2f2f2"
 #: Sizes in pixels: of a box and of the free space around it, and how much room a passing arrow takes.
 HEIGHT: Final = 44
 GAP_X, GAP_Y, PASS = 56, 22, 20
@@ -64,9 +64,9 @@ class Arrow:
     remote: bool = False
 
     @property
-    def text(self) -> str:
-        """The label: the ports, and whether there is a queue or a connector."""
-        return ", ".join(filter(None, (self.label, "queue" if self.queued else "", "remote" if self.remote else "")))
+    def words(self) -> list[str]:
+        """The ports, and whether there is a queue or a connector."""
+        return [word for word in (self.label, "queue" * self.queued, "remote" * self.remote) if word]
 
 
 @dataclass(frozen=True)
@@ -108,9 +108,17 @@ class Picture:
         plain = {name for name, kind in self.channels.items() if kind == "direct" and name not in self.by}
         return [name for name in self.channels if name not in plain or len(self._producers(name)) > 1]
 
-    def kind(self, channel: str) -> str:
-        """The kind of a channel, and the field by which it is partitioned."""
-        return " by ".join(filter(None, (self.channels[channel], self.by.get(channel))))
+    def boxes(self) -> list[str]:
+        """The names of all boxes: of nodes, and `channel NAME`."""
+        return [*self.nodes, *(f"channel {name}" for name in self.drawn())]
+
+    def texts(self, box: str) -> tuple[str, str, str]:
+        """The two lines of text in a box, and the role: of a channel, its kind and the field that partitions it."""
+        if box in self.nodes:
+            node = self.nodes[box]
+            return f"{ROLES[node.role][0]} {box}", node.slet, node.role
+        name = box.removeprefix("channel ")
+        return name, " by ".join(filter(None, (self.channels[name], self.by.get(name)))), "channel"
 
     def host(self, box: str) -> str:
         """The host of a node or of a `channel NAME`; empty for the home."""
@@ -120,16 +128,11 @@ class Picture:
     def by_host(self) -> dict[str, list[str]]:
         """The boxes on each host, the home first."""
         found: dict[str, list[str]] = {"": []}
-        for box in (*self.nodes, *(f"channel {name}" for name in self.drawn())):
+        for box in self.boxes():
             found.setdefault(self.host(box), []).append(box)
         return dict(sorted(found.items()))
 
     def arrows(self) -> Iterator[Arrow]:
-        """All arrows, with those to another host marked."""
-        for arrow in self._arrows():
-            yield replace(arrow, remote=self.host(arrow.source) != self.host(arrow.target))
-
-    def _arrows(self) -> Iterator[Arrow]:
         """All arrows; slets are connected directly where the channel between them has no box."""
         drawn = set(self.drawn())
         for channel in self.channels:
@@ -140,16 +143,19 @@ class Picture:
                 group = f"group {node.group}" if node.group and channel in self.by else ""
                 taken = ", ".join(filter(None, (port if len(node.inputs) > 1 else "", group)))
                 if channel in drawn:
-                    yield Arrow(f"channel {channel}", consumer, taken, queued)
+                    yield self._arrow(f"channel {channel}", consumer, taken, queued)
                     continue
                 for producer, out in producers:
                     given = "" if out == "out" else out
                     label = " → ".join(dict.fromkeys(text for text in (given, taken) if text))
-                    yield Arrow(producer, consumer, label, queued)
+                    yield self._arrow(producer, consumer, label, queued)
             if channel in drawn:
                 for producer, out in producers:
                     queued = f"-> {channel}" in self.inserted
-                    yield Arrow(producer, f"channel {channel}", "" if out == "out" else out, queued)
+                    yield self._arrow(producer, f"channel {channel}", "" if out == "out" else out, queued)
+
+    def _arrow(self, source: str, target: str, label: str, queued: bool) -> Arrow:
+        return Arrow(source, target, label, queued, self.host(source) != self.host(target))
 
     def as_data(self) -> dict[str, Any]:
         """The picture as plain data."""
@@ -184,20 +190,16 @@ def to_mermaid(picture: Picture) -> str:
     """A Mermaid flow chart, as GitHub and many editors show it."""
     ids = _ids(picture)
     lines, boxes = ["flowchart LR"], {}
-    for name, node in picture.nodes.items():
-        letter, opening, closing, _, _ = ROLES[node.role]
-        label = f"{letter} {_mermaid(name)}<br/><small>{_mermaid(node.slet)}</small>"
-        boxes[name] = f"  {ids[name]}{opening}{label}{closing}:::{node.role}"
-    for channel in picture.drawn():
-        label = f"{_mermaid(channel)}<br/><small>{_mermaid(picture.kind(channel))}</small>"
-        boxes[f"channel {channel}"] = f'  {ids[f"channel {channel}"]}[("{label}")]:::channel'
+    for name in ids:
+        title, under, role = picture.texts(name)
+        _, opening, closing, _, _ = ROLES[role]
+        label = f"{_mermaid(title)}<br/><small>{_mermaid(under)}</small>"
+        boxes[name] = f"  {ids[name]}{opening}{label}{closing}:::{role}"
     lines += _framed(picture, boxes, lambda number, host: f'  subgraph h{number}["{_mermaid(host)}"]', "  end")
     for arrow in picture.arrows():
-        text, line = _mermaid(arrow.text), "-.->" if arrow.queued else "==>" if arrow.remote else "-->"
+        text, line = _mermaid(", ".join(arrow.words)), "-.->" if arrow.queued else "==>" if arrow.remote else "-->"
         lines.append(f"  {ids[arrow.source]} {line}{f'|{text}|' if text else ''} {ids[arrow.target]}")
-    for role, (_, _, _, _, colour) in ROLES.items():
-        lines.append(f"  classDef {role} fill:{colour},stroke:#555,color:#111")
-    lines.append(f"  classDef channel fill:{CHANNEL},stroke:#999,color:#111")
+    lines += [f"  classDef {role} fill:{colour},stroke:#555,color:#111" for role, (*_, colour) in ROLES.items()]
     return "\n".join(lines) + "\n"
 
 
@@ -206,19 +208,16 @@ def to_dot(picture: Picture) -> str:
     ids = _ids(picture)
     lines = [f"digraph {_quoted(picture.name)} {{", "  rankdir=LR", '  node [fontname="sans-serif", style=filled]']
     boxes = {}
-    for name, node in picture.nodes.items():
-        letter, _, _, shape, colour = ROLES[node.role]
-        label = _quoted(f"{letter} {name}\n{node.slet}")
+    for name in ids:
+        title, under, role = picture.texts(name)
+        *_, shape, colour = ROLES[role]
+        label = _quoted(f"{title}\n{under}")
         boxes[name] = f'  {ids[name]} [label={label}, shape={shape}, fillcolor="{colour}"]'
-    for channel in picture.drawn():
-        label = _quoted(f"{channel}\n{picture.kind(channel)}")
-        name = f"channel {channel}"
-        boxes[name] = f'  {ids[name]} [label={label}, shape=cylinder, fillcolor="{CHANNEL}"]'
     lines += _framed(
         picture, boxes, lambda number, host: f"  subgraph cluster_{number} {{ label={_quoted(host)}", "  }"
     )
     for arrow in picture.arrows():
-        label = f"label={_quoted(arrow.text)}" if arrow.text else ""
+        label = f"label={_quoted(', '.join(arrow.words))}" if arrow.words else ""
         look = "style=dashed" if arrow.queued else "style=bold" if arrow.remote else ""
         style = ", ".join(filter(None, (label, look)))
         lines.append(f"  {ids[arrow.source]} -> {ids[arrow.target]}{f' [{style}]' if style else ''}")
@@ -253,7 +252,7 @@ def _quoted(text: str) -> str:
 
 def to_svg(picture: Picture, marked: Collection[str] = ()) -> str:
     """Draw a mesh; *marked* nodes are highlighted."""
-    boxes = [*picture.nodes, *(f"channel {name}" for name in picture.drawn())]
+    boxes = picture.boxes()
     arrows: dict[tuple[str, str], list[Arrow]] = {}
     for arrow in picture.arrows():
         arrows.setdefault((arrow.source, arrow.target), []).append(arrow)
@@ -350,8 +349,7 @@ def _caption(arrows: list[Arrow], x: float, y: float) -> str:
 
 
 def _label(arrows: list[Arrow]) -> str:
-    texts = [text for arrow in arrows for text in (arrow.label, "queue" * arrow.queued, "remote" * arrow.remote)]
-    return _cut(", ".join(dict.fromkeys(filter(None, texts))))
+    return _cut(", ".join(dict.fromkeys(word for arrow in arrows for word in arrow.words)))
 
 
 def _box(picture: Picture, name: str, place: Position, marked: bool) -> str:
@@ -372,14 +370,10 @@ def _box(picture: Picture, name: str, place: Position, marked: bool) -> str:
 
 
 def _texts_of(picture: Picture, name: str) -> tuple[str, str, str]:
-    """The two lines of text in a box, and its colour."""
-    node, host = picture.nodes.get(name), picture.host(name)
-    on = f" on {host}" if host else ""
-    if node is None:
-        channel = name.removeprefix("channel ")
-        return clean(channel), clean(f"{picture.kind(channel)}{on}"), CHANNEL
-    letter, *_, colour = ROLES[node.role]
-    return clean(f"{letter} {name}"), clean(f"{node.slet}{on}"), colour
+    """The two lines of text in a box, the second one with the host, and its colour."""
+    title, under, role = picture.texts(name)
+    on = f" on {host}" if (host := picture.host(name)) else ""
+    return clean(title), clean(f"{under}{on}"), ROLES[role][-1]
 
 
 def _width(picture: Picture, name: str) -> float:
