@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -27,8 +27,6 @@ State = Literal["installed", "resolved", "started"]
 Facts: TypeAlias = dict[str, Any]
 Rows: TypeAlias = list[Facts]
 Names: TypeAlias = list[str]
-#: Called with the manifest and the digest of an archive before it is stored; raises to refuse it.
-Admission = Callable[[Manifest, str], None]
 
 
 class Bundles:
@@ -43,7 +41,6 @@ class Bundles:
 
     Args:
         context: The services of the platform.
-        admission: A function that is called before a bundle is stored, for example to check signatures or rights.
 
     Attributes:
         broken: The bundles in the state directory that can no longer be read, with the reason.
@@ -52,9 +49,8 @@ class Bundles:
         StateError: the state directory cannot be used.
     """
 
-    def __init__(self, context: BundleContext, admission: Admission | None = None) -> None:
+    def __init__(self, context: BundleContext) -> None:
         self._context = context
-        self._admission = admission
         self._lock = threading.RLock()
         self._store = BundleStore(context.state / "bundles" if context.state is not None else None)
         self._known = Installed()
@@ -81,8 +77,6 @@ class Bundles:
                 cure = f"give this one another version, or uninstall that one: `exop bundle uninstall {known.key}`"
                 raise BundleError(bundle=known.key, problem="is installed already, with other files", cure=cure)
             if known is None:
-                if self._admission is not None:
-                    self._admission(archive.manifest, archive.digest)
                 known = Bundle(archive, self._store.put(archive))
                 self._known[known.key] = known
                 self.broken.pop(known.key, None)

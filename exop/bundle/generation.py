@@ -27,7 +27,8 @@ from exop.safe_repr import RAISED
 Resolve = Callable[[str], str | None]
 #: Starts the bundles that a manifest requires; returns their packages by the names under which they are imported.
 Wire = Callable[[Manifest], Mapping[str, str]]
-_FEATURES = {name: getattr(__future__, name).compiler_flag for name in __future__.all_feature_names}
+#: The compiler flags of `from __future__ import …`.
+_FEATURES = sum({getattr(__future__, name).compiler_flag for name in __future__.all_feature_names})
 
 
 @dataclass(frozen=True)
@@ -305,7 +306,7 @@ class Reuse:
         old = (
             {self._old.of(name, statement) for statement in self._old.statements(name)} if known is not None else set()
         )
-        flags = _flags(tree)
+        flags = compile(tree, file, "exec", dont_inherit=True).co_flags & _FEATURES
         for statement in self._new.statements(name):
             if known is not None and self._new.of(name, statement) in old and statement.binds <= vars(known).keys():
                 vars(module).update({each: vars(known)[each] for each in statement.binds})
@@ -333,13 +334,3 @@ def _fingerprints(namespace: Namespace) -> Fingerprints:
         return target[len(namespace.name) + 1 :]
 
     return Fingerprints(namespace.sources, resolve)
-
-
-def _flags(tree: ast.Module) -> int:
-    """The compiler flags of the `from __future__ import …` of a module."""
-    flags = 0
-    for node in tree.body:
-        if isinstance(node, ast.ImportFrom) and node.module == "__future__":
-            for alias in node.names:
-                flags |= _FEATURES.get(alias.name, 0)
-    return flags

@@ -281,20 +281,6 @@ def test_an_unknown_bundle_is_told_with_the_known(platform: Platform, tmp_path: 
     assert platform.bundles.start("speeds")["bundle"] == "speeds@1.1.0"
 
 
-def test_an_admission_may_refuse(tmp_path: Path):
-    """Before anything is kept it is asked, with what the bundle says of itself and its digest."""
-    from exop.bundle.bundles import Bundles
-
-    def nobody(manifest: Any, digest: str) -> None:
-        raise BundleError(bundle=manifest.key, problem=f"is not signed ({len(digest)})", cure="sign it")
-
-    with Platform(state=tmp_path / "state") as platform:
-        guarded = Bundles(platform.bundles._context, nobody)
-        with pytest.raises(BundleError, match=r"is not signed \(64\)"):
-            guarded.install(speeds(tmp_path))
-        assert list((tmp_path / "state" / "bundles").iterdir()) == []
-
-
 def test_two_platforms_of_one_process_share_a_version(tmp_path: Path):
     """The modules stay until the last one has stopped it; other sources under the same version are refused."""
     folder = speeds(tmp_path)

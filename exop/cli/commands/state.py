@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import zlib
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -54,7 +53,9 @@ def state_accept(directory: Path, /) -> int:
     Args:
         directory: The state directory.
     """
-    print(f"{directory}: accepted; the next start continues from generation {take_as_it_is(directory)}")
+    with _unused(directory):
+        number = accept(directory).number
+    print(f"{directory}: accepted; the next start continues from generation {number}")
     return DONE
 
 
@@ -102,28 +103,15 @@ def examine(directory: Path) -> dict[str, Any]:
         except StateError as problem:
             damage.append(str(problem))
         found["applications"] = _applications(directory, found, damage)
+        engines = directory / "engines"
         found["engines"] = [
-            {
-                "application": place.parent.parent.name,
-                "node": place.parent.name,
-                "place": place.name,
-                "bytes": _size(place),
-            }
-            for place in sorted((directory / "engines").glob("*/*/*"))
+            dict(zip(("application", "node", "place"), place.relative_to(engines).parts, strict=True))
+            | {"bytes": _size(place)}
+            for place in sorted(engines.glob("*/*/*"))
         ]
         folders = {path.parent for path in directory.rglob("*.log") if segment_names([path.name])}
         found["logs"] = [_log(folder, damage) for folder in sorted(folders)]
         return found | {"damage": damage}
-
-
-def take_as_it_is(directory: Path) -> int:
-    """Accept the database as current, without regard to the generation file; return its generation.
-
-    Raises:
-        StateError: there is no database, it is damaged, or a platform uses the directory.
-    """
-    with _unused(directory):
-        return accept(directory).number
 
 
 def _unused(directory: Path) -> ExitStack:
@@ -145,16 +133,14 @@ def _unused(directory: Path) -> ExitStack:
     held = ExitStack()
     path = directory / "lock"
     if path.exists():
-        lock = held.enter_context(path.open())
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = lock.read().strip() or "unknown"
-            held.close()
+        lock = DISK.lock(path)
+        if lock is None:
+            holder = path.read_text().strip() or "unknown"
             raise StateError(
                 f"the state directory {directory} is in use by the platform with process id {holder}; ask the platform "
                 f"(`exop ps`), or stop it first"
-            ) from None
+            )
+        held.callback(lock.close)
     return held
 
 
