@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from cyclopts import Parameter
 
@@ -176,13 +176,3 @@ def _seconds(text: str) -> float:
     if not 0 < found < float("inf"):
         raise BuilderError(f"--keep {text} is no time; write 60s")
     return found
-
-
-HERE: Final = Where()
-#: A request to the only platform, or to the one that runs the application.
-ASKED: Final = Request()
-UNBOUND: Final = Bounds()
-SUCCEED: Final = Succession()
-NOW: Final = Trigger()
-#: A replacement without a trial.
-AT_ONCE: Final = Proof()

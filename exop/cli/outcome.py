@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from exop.cli.options import UNBOUND, Bounds, Request
+from exop.cli.options import Bounds, Request
 from exop.cli.report import DONE, Failure, say
 from exop.cli.status_text import proof_lines, shadow_progress
 from exop.cli.text import answer, paused, print_json
@@ -33,7 +33,7 @@ def code_is_there() -> Iterator[None]:
         raise
 
 
-def show_and_make(plan: RemotePlan, request: Request, bounds: Bounds = UNBOUND, *, again: bool = False) -> int:
+def show_and_make(plan: RemotePlan, request: Request, bounds: Bounds = Bounds(), *, again: bool = False) -> int:
     """Print *plan*, and make the change within *bounds*, unless the *request* is a dry run.
 
     Raises:

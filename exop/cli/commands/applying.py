@@ -7,21 +7,7 @@ from typing import TYPE_CHECKING
 
 from exop.cli.commands.editing import VERBS, as_edit, edit_node
 from exop.cli.commands.hosting import drain
-from exop.cli.options import (
-    ASKED,
-    AT_ONCE,
-    HERE,
-    NOW,
-    SUCCEED,
-    Json,
-    Load,
-    Params,
-    Proof,
-    Request,
-    Succession,
-    Trigger,
-    Where,
-)
+from exop.cli.options import Json, Load, Params, Proof, Request, Succession, Trigger, Where
 from exop.cli.outcome import code_is_there, show_and_make
 from exop.cli.peers import the_platform
 from exop.cli.report import say
@@ -38,8 +24,8 @@ def apply(
     /,
     *parameters: str,
     params: Params = (),
-    proof: Proof = AT_ONCE,
-    request: Request = ASKED,
+    proof: Proof = Proof(),
+    request: Request = Request(),
     load: Load = (),
 ) -> int:
     """Deploy an application on a running platform (`exop serve`), or change the running one to match the file.
@@ -64,10 +50,10 @@ def plan(
     /,
     *words: str,
     params: Params = (),
-    succession: Succession = SUCCEED,
-    trigger: Trigger = NOW,
-    proof: Proof = AT_ONCE,
-    where: Where = HERE,
+    succession: Succession = Succession(),
+    trigger: Trigger = Trigger(),
+    proof: Proof = Proof(),
+    where: Where = Where(),
     load: Load = (),
     json: Json = False,
 ) -> int:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from exop.cli.options import HERE, UNBOUND, Bounds, Json, Where
+from exop.cli.options import Bounds, Json, Where
 from exop.cli.peers import the_platform
 from exop.cli.report import DONE
 from exop.cli.text import answer, columns
@@ -36,7 +36,7 @@ def bundle_new(folder: Path, /, *, script: Annotated[Path | None, Parameter(name
     return DONE
 
 
-def bundle_install(path: Path, /, *, start: bool = False, where: Where = HERE, json: Json = False) -> int:
+def bundle_install(path: Path, /, *, start: bool = False, where: Where = Where(), json: Json = False) -> int:
     """Send a bundle to a running platform, which stores it, but imports its code only when the bundle is started.
 
     Example: `exop bundle install speeds --start`
@@ -52,7 +52,7 @@ def bundle_install(path: Path, /, *, start: bool = False, where: Where = HERE, j
     return _state(facts, json=json)
 
 
-def bundle_start(bundle: str, /, *, where: Where = HERE, json: Json = False) -> int:
+def bundle_start(bundle: str, /, *, where: Where = Where(), json: Json = False) -> int:
     """Start a bundle: import its code, and register its slets and channels.
 
     The bundles that it requires are started first.
@@ -66,7 +66,7 @@ def bundle_start(bundle: str, /, *, where: Where = HERE, json: Json = False) -> 
         return _state(platform.bundles.start(bundle), json=json)
 
 
-def bundle_update(path: Path, /, *, bounds: Bounds = UNBOUND, where: Where = HERE, json: Json = False) -> int:
+def bundle_update(path: Path, /, *, bounds: Bounds = Bounds(), where: Where = Where(), json: Json = False) -> int:
     """Replace the started version of a bundle by a new one, in all applications, while the streams run.
 
     The command replaces all components of the bundle, which retain their states; if one cannot be replaced, it replaces
@@ -86,7 +86,7 @@ def bundle_update(path: Path, /, *, bounds: Bounds = UNBOUND, where: Where = HER
     return answer(facts, "\n".join(lines), json=json)
 
 
-def bundle_stop(bundle: str, /, *, where: Where = HERE, json: Json = False) -> int:
+def bundle_stop(bundle: str, /, *, where: Where = Where(), json: Json = False) -> int:
     """Stop a bundle that no application uses; the bundle remains installed.
 
     Example: `exop bundle stop speeds`
@@ -98,7 +98,7 @@ def bundle_stop(bundle: str, /, *, where: Where = HERE, json: Json = False) -> i
         return _state(platform.bundles.stop(bundle), json=json)
 
 
-def bundle_uninstall(bundle: str, /, *, where: Where = HERE, json: Json = False) -> int:
+def bundle_uninstall(bundle: str, /, *, where: Where = Where(), json: Json = False) -> int:
     """Stop a bundle that no application uses, and remove it.
 
     Example: `exop bundle uninstall speeds@0.1.0`
@@ -110,7 +110,7 @@ def bundle_uninstall(bundle: str, /, *, where: Where = HERE, json: Json = False)
         return _state(platform.bundles.uninstall(bundle), json=json)
 
 
-def bundle_list(*, where: Where = HERE, json: Json = False) -> int:
+def bundle_list(*, where: Where = Where(), json: Json = False) -> int:
     """List the bundles of a platform: state, slets, missing requirements, and the applications that use them.
 
     Example: `exop bundle list --json`

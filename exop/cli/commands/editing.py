@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from exop.cli.options import ASKED, AT_ONCE, HERE, NOW, SUCCEED, Json, Proof, Request, Succession, Trigger, Where
+from exop.cli.options import Json, Proof, Request, Succession, Trigger, Where
 from exop.cli.outcome import changed_facts, code_is_there, show_and_make
 from exop.cli.peers import Found, find_application, is_local
 from exop.cli.report import DONE, Failure, say
@@ -37,9 +37,9 @@ def replace(
     slet: str,
     /,
     *settings: str,
-    succession: Succession = SUCCEED,
-    proof: Proof = AT_ONCE,
-    request: Request = ASKED,
+    succession: Succession = Succession(),
+    proof: Proof = Proof(),
+    request: Request = Request(),
 ) -> int:
     """Replace the slet of a node while the stream runs: no item is lost, doubled or reordered.
 
@@ -57,7 +57,7 @@ def replace(
     return edit_node(node, as_edit("replace", (slet, *settings), succession), request, proof)
 
 
-def configure(node: str, /, *settings: str, trigger: Trigger = NOW, request: Request = ASKED) -> int:
+def configure(node: str, /, *settings: str, trigger: Trigger = Trigger(), request: Request = Request()) -> int:
     """Change settings of a running node or window channel, either now (between two items) or at a point in the stream.
 
     Without --when, the command also cancels pending settings.
@@ -71,7 +71,7 @@ def configure(node: str, /, *settings: str, trigger: Trigger = NOW, request: Req
     return edit_node(node, as_edit("configure", settings, trigger=trigger), request)
 
 
-def rewire(node: str, /, *ports: str, request: Request = ASKED) -> int:
+def rewire(node: str, /, *ports: str, request: Request = Request()) -> int:
     """Connect ports of a running node, and of other nodes of its application, to other channels in one change.
 
     Items remain in their channel; a channel without any connection is drained and removed.
@@ -86,7 +86,7 @@ def rewire(node: str, /, *ports: str, request: Request = ASKED) -> int:
     return edit_node(node, as_edit("rewire", ports), request)
 
 
-def add(node: str, slet: str, /, *given: str, request: Request = ASKED) -> int:
+def add(node: str, slet: str, /, *given: str, request: Request = Request()) -> int:
     """Add a node to a running application; its slet is opened before items reach it.
 
     Example: `exop add app.log stock:write_lines item=averages path=averages.txt`
@@ -101,7 +101,7 @@ def add(node: str, slet: str, /, *given: str, request: Request = ASKED) -> int:
     return edit_node(node, as_edit("add", (slet, *given)), request)
 
 
-def move(node: str, host: str, /, *also: str, proof: Proof = AT_ONCE, request: Request = ASKED) -> int:
+def move(node: str, host: str, /, *also: str, proof: Proof = Proof(), request: Request = Request()) -> int:
     """Move a node with its state, or a channel with its content, to another host while the stream runs.
 
     No item is lost, doubled or reordered. If the change fails, the exit code is 1, and the slet continues to run where
@@ -118,7 +118,7 @@ def move(node: str, host: str, /, *also: str, proof: Proof = AT_ONCE, request: R
     return edit_node(node, as_edit("move", (host, *also)), request, proof)
 
 
-def suspend(node: str, /, *, request: Request = ASKED) -> int:
+def suspend(node: str, /, *, request: Request = Request()) -> int:
     """Suspend a node until `exop resume`: items wait in front of it, and upstream nodes wait when queues are full.
 
     Example: `exop suspend app.average`
@@ -129,7 +129,7 @@ def suspend(node: str, /, *, request: Request = ASKED) -> int:
     return edit_node(node, {"edit": "suspend"}, request)
 
 
-def remove(app: str, /, *, request: Request = ASKED) -> int:
+def remove(app: str, /, *, request: Request = Request()) -> int:
     """Stop an application at once, between two items, and delete its checkpoint; or remove one of its nodes.
 
     With --state, if no platform uses the state directory, remove the application from this directory.
@@ -149,7 +149,7 @@ def remove(app: str, /, *, request: Request = ASKED) -> int:
     return answer({"application": found.application, "removed": True, "left": left}, text, json=request.json)
 
 
-def end(app: str, /, *, wait: bool = False, where: Where = HERE) -> int:
+def end(app: str, /, *, wait: bool = False, where: Where = Where()) -> int:
     """End the sources of a running application; items in flight are still processed.
 
     Example: `exop end app --wait`
@@ -165,7 +165,7 @@ def end(app: str, /, *, wait: bool = False, where: Where = HERE) -> int:
     return DONE
 
 
-def resume(node: str, /, *, where: Where = HERE) -> int:
+def resume(node: str, /, *, where: Where = Where()) -> int:
     """Resume a suspended node, which first retries the item on which it was suspended.
 
     An application that could not be restarted with its platform is started now. The exit code is 1 if the item fails
@@ -196,7 +196,7 @@ def resume(node: str, /, *, where: Where = HERE) -> int:
     return DONE
 
 
-def rollback(node: str, /, *, abandon: bool = False, where: Where = HERE, json: Json = False) -> int:
+def rollback(node: str, /, *, abandon: bool = False, where: Where = Where(), json: Json = False) -> int:
     """Switch a node back to its previous slet, which `exop replace … --keep 60s` has kept running.
 
     The previous slet has processed the same items as its replacement, so that its state is current. No item is lost,
@@ -224,14 +224,14 @@ def rollback(node: str, /, *, abandon: bool = False, where: Where = HERE, json: 
     return answer(changed_facts(changed), f"{changed.application}: {runs}{paused(changed.paused_ms)}", json=json)
 
 
-def edit_node(target: str, edit: dict[str, Any], request: Request, proof: Proof = AT_ONCE) -> int:
+def edit_node(target: str, edit: dict[str, Any], request: Request, proof: Proof = Proof()) -> int:
     """Plan one edit of APP.NODE, show the plan, and make the change."""
     proof.as_data()  # a mistake in it is reported before any platform is asked
     with find_application(target, request) as found:
         return edit_found(found, edit, request, proof)
 
 
-def edit_found(found: Found, edit: dict[str, Any], request: Request, proof: Proof = AT_ONCE) -> int:
+def edit_found(found: Found, edit: dict[str, Any], request: Request, proof: Proof = Proof()) -> int:
     """Plan one edit of the node that was found, show the plan, and make the change."""
     found.check_node()
     trial = proof.as_data()
@@ -246,17 +246,17 @@ def edit_found(found: Found, edit: dict[str, Any], request: Request, proof: Proo
 
 
 def as_edit(
-    verb: str, words: Sequence[str], succession: Succession = SUCCEED, trigger: Trigger = NOW
+    verb: str, words: Sequence[str], succession: Succession = Succession(), trigger: Trigger = Trigger()
 ) -> dict[str, Any]:
     """Return an edit as `Management.plan_edits` takes it; the platform, which knows the slets, converts the strings.
 
     Raises:
         BuilderError: a word is missing or too many, or an option belongs to another verb.
     """
-    if verb != "replace" and succession != SUCCEED:
+    if verb != "replace" and succession != Succession():
         option = "--lose-state" if succession.lose_state else "--rebuild"
         raise BuilderError(f"{option} is an option of replace; it does not go with {verb}")
-    if verb != "configure" and trigger != NOW:
+    if verb != "configure" and trigger != Trigger():
         raise BuilderError(f"--when, --close-windows and --cancel are for new settings; they do not go with {verb}")
     if trigger.cancel and (words or trigger.when or trigger.close_windows):
         raise BuilderError("--cancel goes without settings and conditions: it cancels those that are pending")

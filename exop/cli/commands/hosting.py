@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from exop.cli.options import ASKED, HERE, UNBOUND, Bounds, Json, Request, Where, check_seconds
+from exop.cli.options import Bounds, Json, Request, Where, check_seconds
 from exop.cli.outcome import changed_facts
 from exop.cli.peers import split, the_platform
 from exop.cli.report import say
@@ -23,7 +23,7 @@ _NO_PEERS: Final = (
 _NOTHING: Final = "no platform announces itself here; `exop serve --announce` does"
 
 
-def peers(*, where: Where = HERE, json: Json = False) -> int:
+def peers(*, where: Where = Where(), json: Json = False) -> int:
     """List the peers of a platform: state, address, role, round trip, and the remote connectors with credits and lag.
 
     Lag: the items that the receiver has not acknowledged yet. Credit: the items that it still accepts.
@@ -35,7 +35,7 @@ def peers(*, where: Where = HERE, json: Json = False) -> int:
     return answer(found, lambda: peers_text(found), json=json)
 
 
-def connect(uri: str, /, name: str | None = None, *, where: Where = HERE, json: Json = False) -> int:
+def connect(uri: str, /, name: str | None = None, *, where: Where = Where(), json: Json = False) -> int:
     """Link a platform with the platform at URI; the link reconnects by itself until the platform stops.
 
     To link them at every start, give `exop serve` the option --peer NAME=URI.
@@ -53,7 +53,7 @@ def connect(uri: str, /, name: str | None = None, *, where: Where = HERE, json: 
 
 
 def discover(
-    *, seconds: Annotated[float, Parameter(validator=check_seconds)] = 3.0, where: Where = HERE, json: Json = False
+    *, seconds: Annotated[float, Parameter(validator=check_seconds)] = 3.0, where: Where = Where(), json: Json = False
 ) -> int:
     """List the platforms that announce themselves on the local network, and whether the platform can use them.
 
@@ -77,7 +77,7 @@ def resolve(
     /,
     *,
     commit: Annotated[bool, Parameter(name="--commit", negative="--abort")],
-    where: Where = HERE,
+    where: Where = Where(),
     json: Json = False,
 ) -> int:
     """Settle a change over several hosts that is in doubt on one of them, because its home does not return.
@@ -97,7 +97,7 @@ def resolve(
     return answer({"application": app, "commit": commit}, text, json=json)
 
 
-def adopt(app: str, /, *, where: Where = HERE, json: Json = False) -> int:
+def adopt(app: str, /, *, where: Where = Where(), json: Json = False) -> int:
     """Make a platform the home of an application whose home is gone for good.
 
     The last committed mesh is put into force. What ran at the former home begins anew, without its state. Plans of the
@@ -114,7 +114,7 @@ def adopt(app: str, /, *, where: Where = HERE, json: Json = False) -> int:
     return answer({"application": app, "revision": revision}, text, json=json)
 
 
-def accept(app: str, /, *, where: Where = HERE, json: Json = False) -> int:
+def accept(app: str, /, *, where: Where = Where(), json: Json = False) -> int:
     """Let an application go on after a host has returned without its state; what the host has lost stays lost.
 
     Give the command at the home: a part of the application that a host has lost begins anew there, without state, and
@@ -133,7 +133,7 @@ def accept(app: str, /, *, where: Where = HERE, json: Json = False) -> int:
     return answer({"application": application, "accepted": found}, text, json=json)
 
 
-def drain(host: str, /, *, to: str | None = None, bounds: Bounds = UNBOUND, request: Request = ASKED) -> int:
+def drain(host: str, /, *, to: str | None = None, bounds: Bounds = Bounds(), request: Request = Request()) -> int:
     """Move everything that applications have on HOST to another platform, while the streams run.
 
     Each application of the platform is one change: all of it moves, or none. What cannot move is named, and the other

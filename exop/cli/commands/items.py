@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 from cyclopts import Parameter
 
-from exop.cli.options import ASKED, HERE, Json, Request, Where
+from exop.cli.options import Json, Request, Where
 from exop.cli.outcome import show_and_make
 from exop.cli.peers import find_application
 from exop.cli.report import DONE
@@ -23,7 +23,7 @@ TRACEBACKS: Final = 5
 Form = Annotated[Literal["json", "msgpack"] | None, Parameter(name="--format")]
 
 
-def item_list(node: str, /, *, where: Where = HERE, json: Json = False) -> int:
+def item_list(node: str, /, *, where: Where = Where(), json: Json = False) -> int:
     """List the failed items of a node: the one on which it is suspended, and its dead letters.
 
     Example: `exop item list app.parse`
@@ -38,7 +38,7 @@ def item_list(node: str, /, *, where: Where = HERE, json: Json = False) -> int:
     return answer(facts, lambda: "\n".join(_items(facts, place)), json=json)
 
 
-def item_export(node: str, file: Path, /, *, dead_letter: int | None = None, where: Where = HERE) -> int:
+def item_export(node: str, file: Path, /, *, dead_letter: int | None = None, where: Where = Where()) -> int:
     """Write a failed item with its memento, settings and traceback to a file, for `exop.testing.replay(FILE)`.
 
     Example: `exop item export app.parse bad.exop --dead-letter 3`
@@ -56,7 +56,7 @@ def item_export(node: str, file: Path, /, *, dead_letter: int | None = None, whe
     return DONE
 
 
-def item_retry(node: str, /, *, where: Where = HERE) -> int:
+def item_retry(node: str, /, *, where: Where = Where()) -> int:
     """Retry all dead letters of a node in their order, after the items in flight.
 
     `exop resume` retries the item on which a node is suspended.
@@ -73,7 +73,7 @@ def item_retry(node: str, /, *, where: Where = HERE) -> int:
     return DONE
 
 
-def memento_show(node: str, /, *, where: Where = HERE) -> int:
+def memento_show(node: str, /, *, where: Where = Where()) -> int:
     """Show the state of a running or suspended node between two items, as JSON.
 
     The annotations of the memento's fields define the format of values. A value of undeclared type is written as
@@ -92,7 +92,7 @@ def memento_show(node: str, /, *, where: Where = HERE) -> int:
 
 
 def memento_export(
-    node: str, file: Path | None = None, /, *, form: Form = None, where: Where = HERE, json: Json = False
+    node: str, file: Path | None = None, /, *, form: Form = None, where: Where = Where(), json: Json = False
 ) -> int:
     """Write the state of a running node to a file: as JSON, to be edited, or as msgpack if it has arrays or tables.
 
@@ -117,7 +117,7 @@ def memento_export(
     return answer(facts, f"the state of {node} is in {file} ({chosen}, {len(data)} bytes)", json=json)
 
 
-def memento_import(node: str, file: Path | None = None, /, *, request: Request = ASKED) -> int:
+def memento_import(node: str, file: Path | None = None, /, *, request: Request = Request()) -> int:
     """Make a running node continue from the state in a file that was exported, and may have been edited.
 
     The command checks the values against the fields of the memento, shows the plan, and makes the change as a whole or

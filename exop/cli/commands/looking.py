@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from exop.cli.options import HERE, Json, Load, Params, Picture, Request, Where
+from exop.cli.options import Json, Load, Params, Picture, Request, Where
 from exop.cli.outcome import show_and_make
 from exop.cli.peers import Found, each_platform, find_application, is_local, running, runs, the_platform
 from exop.cli.report import DONE
@@ -51,7 +51,7 @@ def ps(*, json: Json = False) -> int:
     return answer(platforms, lambda: "\n".join(_platform_lines(platforms)) if platforms else none, json=json)
 
 
-def describe(target: str, /, *, where: Where = HERE, load: Load = (), json: Json = False) -> int:
+def describe(target: str, /, *, where: Where = Where(), load: Load = (), json: Json = False) -> int:
     """Describe a running application or node, a slet, or the content of a folder or file.
 
     Examples: `exop describe stock:count_up`, `exop describe app.average`
@@ -71,7 +71,7 @@ def describe(target: str, /, *, where: Where = HERE, load: Load = (), json: Json
     return answer(facts, lambda: "\n\n".join(as_text(facts)), json=json)
 
 
-def slets(text: str = "", /, *, where: Where = HERE, load: Load = (), json: Json = False) -> int:
+def slets(text: str = "", /, *, where: Where = Where(), load: Load = (), json: Json = False) -> int:
     """List the slets of the base library and the installed plugins, with ports, settings and purpose.
 
     With --on or --state, list the slets that a running platform knows, including those of started bundles.
@@ -97,7 +97,7 @@ def slets(text: str = "", /, *, where: Where = HERE, load: Load = (), json: Json
     return answer(found, lambda: "\n".join(map(_slet_lines, found)) or none, json=json)
 
 
-def services(filter: str = "", /, *, where: Where = HERE, json: Json = False) -> int:  # noqa: A002 (shown in the help)
+def services(filter: str = "", /, *, where: Where = Where(), json: Json = False) -> int:  # noqa: A002 (shown in the help)
     """List the services of a platform: its components, ports and channels, with their properties.
 
     Example: `exop services '(&(kind=port)(application=numbers))'`
@@ -117,7 +117,7 @@ def mesh(
     *parameters: str,
     format: Annotated[Picture, Parameter(name="--format")] = "mermaid",  # noqa: A002 (the option's name)
     params: Params = (),
-    where: Where = HERE,
+    where: Where = Where(),
     load: Load = (),
     json: Json = False,
 ) -> int:
@@ -156,7 +156,7 @@ def mesh(
 
 
 def history(
-    app: str = "", /, *, reverse: int | None = None, make: bool = False, where: Where = HERE, json: Json = False
+    app: str = "", /, *, reverse: int | None = None, make: bool = False, where: Where = Where(), json: Json = False
 ) -> int:
     """List the operations on an application: user, operation, revisions, pause and outcome.
 

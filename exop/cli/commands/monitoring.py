@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from exop.cli.options import HERE, Json, Where
+from exop.cli.options import Json, Where
 from exop.cli.peers import find_application, the_platform
 from exop.cli.report import DONE, FAILED, Stopping, say
 from exop.cli.status_text import state_text
@@ -46,7 +46,7 @@ def top(
     sort: Sort = "mesh",
     every: float = 1.0,
     once: bool = False,
-    where: Where = HERE,
+    where: Where = Where(),
     json: Json = False,
 ) -> int:
     """Show the nodes of a platform live: rates, busy shares, latencies, queues, errors, and problems.
@@ -75,7 +75,7 @@ def top(
     return DONE
 
 
-def health(*, live: bool = False, ready: bool = False, where: Where = HERE, json: Json = False) -> int:
+def health(*, live: bool = False, ready: bool = False, where: Where = Where(), json: Json = False) -> int:
     """Check whether a running platform is live or ready: exit code 0 or 1, and one line with the reason.
 
     The command is intended for the probes of a container. A suspended slet does not make `--live` fail: a restart would
@@ -102,7 +102,7 @@ def health(*, live: bool = False, ready: bool = False, where: Where = HERE, json
     return FAILED if problems else DONE
 
 
-def metrics(app: str = "", /, *, prometheus: bool = False, where: Where = HERE, json: Json = False) -> int:
+def metrics(app: str = "", /, *, prometheus: bool = False, where: Where = Where(), json: Json = False) -> int:
     """Print the metrics of running applications: items, errors and times of each node, and the content of channels.
 
     Example: `exop metrics app --prometheus`

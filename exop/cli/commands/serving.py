@@ -67,11 +67,7 @@ class Reach:
         return {name: value for name, value in vars(self).items() if name != "peer"} | {"peers": peers}
 
 
-#: A platform without links.
-ALONE: Final = Reach()
-
-
-def serve(*, state: State = None, name: Name = None, load: Load = (), reach: Reach = ALONE) -> int:
+def serve(*, state: State = None, name: Name = None, load: Load = (), reach: Reach = Reach()) -> int:
     """Start a platform that waits for applications: see `exop apply`.
 
     With a state directory, the platform restarts the applications that ran there: a durable application continues from
