@@ -24,15 +24,9 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _OFFER: Final = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)")
 #: The keys, each with the kind of its value.
 _KEYS: Final = {
-    "name": "text",
-    "version": "text",
-    "description": "text",
-    "slets": "texts",
-    "channels": "texts",
-    "builders": "texts",
-    "files": "texts",
-    "requires": "a table",
-    "properties": "a table",
+    **dict.fromkeys(("name", "version", "description"), "text"),
+    **dict.fromkeys(("slets", "channels", "builders", "files"), "texts"),
+    **dict.fromkeys(("requires", "properties"), "a table"),
 }
 _REQUIRES: Final = {"exop": "text", "bundles": "texts", "distributions": "texts"}
 

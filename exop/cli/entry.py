@@ -137,7 +137,9 @@ def add_common_options(app: App, session: Session | None = None) -> None:
 
 def _run(arguments: list[str], session: Session) -> int:
     app = make_app(arguments)
-    if not _names_built_in(app, arguments):
+    # Plugins need not be loaded if the first word is a built-in command.
+    first = next((word for word in arguments if not word.startswith("-")), None)
+    if first is None or first not in app:
         plugins = discovered()
         add_plugin_commands(app, plugins, plugins.ask("register_commands"))
         if arguments and not arguments[0].startswith("-") and arguments[0] not in app:
@@ -147,12 +149,6 @@ def _run(arguments: list[str], session: Session) -> int:
     result = app.meta(arguments)
     sys.stdout.flush()
     return result if isinstance(result, int) and not isinstance(result, bool) else DONE
-
-
-def _names_built_in(app: App, arguments: list[str]) -> bool:
-    """Whether the first word is a built-in command, so that plugins need not be loaded for their commands."""
-    first = next((word for word in arguments if not word.startswith("-")), None)
-    return first is not None and first in app
 
 
 def _one_line(problem: CycloptsError) -> str:

@@ -137,10 +137,9 @@ def slets_in(target: Target, catalog: Catalog) -> dict[str, SletSpec]:
 def _folder_builders(path: Path, catalog: Catalog) -> dict[str, Builder]:
     name = catalog.plugins.load_folder(path)
     catalog.gather()
-    found = catalog.builders().get(name, [])
-    broken = catalog.plugins.broken.get(name)
-    if broken is not None:
-        raise broken
+    found = catalog.builders().get(name, [])  # records a plugin that is broken
+    if name in catalog.plugins.broken:
+        raise catalog.plugins.broken[name]
     return {builder.__name__: builder for builder in found}
 
 
@@ -193,11 +192,8 @@ def _builds(value: Any) -> bool:
 def _installed(given: str, catalog: Catalog, running: Iterable[str] | None) -> Target:
     offered = catalog.builders()
     plugin, colon, name = given.rpartition(":")
-    if not colon:
-        found = {b.__name__: b for builders in offered.values() for b in builders if b.__name__ == given}
-    else:
-        found = {b.__name__: b for b in offered.get(plugin, []) if b.__name__ == name}
-    if found:
+    builders = offered.get(plugin, []) if colon else [builder for some in offered.values() for builder in some]
+    if found := {builder.__name__: builder for builder in builders if builder.__name__ == name}:
         return Target(given, found)
     if given in catalog.plugins.broken:
         raise catalog.plugins.broken[given]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -46,9 +46,10 @@ def show_and_make(plan: RemotePlan, request: Request, bounds: Bounds = Bounds(),
         if request.json:
             print_json(plan.facts() | {"made": False})
         return DONE
-    name, progress = plan.planned.application, _Progress(plan)
+    name = plan.planned.application
     try:
-        changed = plan.carry_out(**bounds.limits(), on_wait=progress.show)
+        with _progress(plan) as show:
+            changed = plan.carry_out(**bounds.limits(), on_wait=show)
     except KeyboardInterrupt:
         given_up = plan.planned.proven and plan.platform.abandon_proof(name)
         on = (
@@ -64,8 +65,6 @@ def show_and_make(plan: RemotePlan, request: Request, bounds: Bounds = Bounds(),
         if request.json:
             print_json(plan.facts() | {"made": False, "error": str(error)})
         raise Failure(error) from error
-    finally:
-        progress.close()
     proof = dict(plan.platform.status(name).get("proof") or {}) if plan.planned.proven else {}
     facts = plan.facts() | {"made": True, **changed_facts(changed)} | ({"proof": proof} if plan.planned.proven else {})
     done = f"{name}: revision {changed.revision} runs{paused(changed.paused_ms)}"
@@ -77,24 +76,21 @@ def changed_facts(changed: Changed) -> dict[str, Any]:
     return {"application": changed.application, "now": changed.revision, "paused_ms": changed.paused_ms}
 
 
-class _Progress:
-    """Shows the progress of a trial on one line, if stderr is a terminal."""
+@contextmanager
+def _progress(plan: RemotePlan) -> Iterator[Callable[[], None] | None]:
+    """Yield a function that shows the progress of a trial on one line of a terminal, which is cleared at the end."""
+    if not (plan.planned.proven and sys.stderr.isatty()):
+        yield None
+        return
 
-    def __init__(self, plan: RemotePlan) -> None:
-        self._plan = plan
-        self._live = plan.planned.proven and sys.stderr.isatty()
+    def show() -> None:
+        found = plan.platform.status(plan.planned.application).get("shadow") or {}
+        over("; ".join(shadow_progress(node, one) for node, one in found.items()))
 
-    def show(self) -> None:
-        """Request and show the progress."""
-        if self._live:
-            found = self._plan.platform.status(self._plan.planned.application).get("shadow") or {}
-            self._print("; ".join(shadow_progress(node, one) for node, one in found.items()))
-
-    def close(self) -> None:
-        """Clear the line."""
-        if self._live:
-            self._print("")
-
-    @staticmethod
-    def _print(text: str) -> None:
+    def over(text: str) -> None:
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+    try:
+        yield show
+    finally:
+        over("")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
@@ -183,15 +184,10 @@ def _per(count: float, span: float) -> float:
 def waiting(status: Status, name: str) -> int:
     """Return the number of items in the queues in front of a node."""
     node = status["nodes"][name]
-    places = [(port, node["ports"].get(port)) for port in node["inputs"]]
-    found = [
-        (
-            status["channels"].get(channel),
-            *map(status["inserted"].get, (f"{channel} -> {name}.{port}", f"-> {channel}")),
-        )
-        for port, channel in places
-    ]
-    return sum(int(one.get("depth", 0)) for queues in found for one in queues if one is not None)
+    queues = ChainMap(status["inserted"], status["channels"])
+    inputs = [(port, node["ports"].get(port)) for port in node["inputs"]]
+    places = [place for port, channel in inputs for place in (channel, f"{channel} -> {name}.{port}", f"-> {channel}")]
+    return sum(int(queues.get(place, {}).get("depth", 0)) for place in places)
 
 
 #: The cells of a node by column; times are estimates from samples, which `~` marks.
@@ -274,18 +270,18 @@ def plain(lines: Iterable[Line]) -> str:
     return "\n".join(text for text, _ in lines)
 
 
-def own_figures(status: Status) -> dict[str, dict[str, Any]]:
-    """Return the slets' own metrics, by node."""
-    return {name: node["metrics"]["own"] for name, node in status["nodes"].items() if node["metrics"].get("own")}
+def own_figures(status: Status) -> Iterator[tuple[str, str, Any]]:
+    """Yield the slets' own metrics: node, name and value."""
+    for node, facts in status["nodes"].items():
+        yield from ((node, name, value) for name, value in facts["metrics"].get("own", {}).items())
 
 
 def own_lines(status: Status) -> list[tuple[str, dict[str, Any]]]:
     """Return the slets' own metrics line by line; metrics named `group/name` share the line of their group."""
     lines: dict[str, dict[str, Any]] = {}
-    for node, figures in own_figures(status).items():
-        for name, value in figures.items():
-            group, slash, rest = name.partition("/")
-            lines.setdefault(f"{node} {group}" if slash else node, {})[rest if slash else name] = value
+    for node, name, value in own_figures(status):
+        group, slash, rest = name.partition("/")
+        lines.setdefault(f"{node} {group}" if slash else node, {})[rest if slash else name] = value
     return list(lines.items())
 
 
@@ -325,8 +321,7 @@ class Log(View):
         section = self._rates.section(status)
         own = {
             f"{node}.{name}": value
-            for node, figures in own_figures(status).items()
-            for name, value in figures.items()
+            for node, name, value in own_figures(status)
             if is_json() or (value and status["nodes"][node]["role"] != "pi")
         }
         logger("exop.run").info(
@@ -404,7 +399,7 @@ def print_summary(report: Mapping[str, Any]) -> None:
     ]
     text = f"{status['name']}: {report['outcome']} after {seconds(span)}: {', '.join(counts)}"
     if is_json():
-        own = {f"{node}.{name}": value for node, own in own_figures(status).items() for name, value in own.items()}
+        own = {f"{node}.{name}": value for node, name, value in own_figures(status)}
         say(text, application=status["name"], outcome=report["outcome"], seconds=span, **vars(totals), **own)
         return
     say(text)
