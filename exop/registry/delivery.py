@@ -101,7 +101,7 @@ class Delivery:
                 return not self._left
         mark = _Mark()
         self.queue(mark, None)
-        return mark.reached.wait(timeout) and not self._left
+        return mark.wait(timeout) and not self._left
 
     def _dispatch(self) -> None:
         """Start a dispatcher and its watcher unless they run, or wake the dispatcher. The caller holds the lock."""
@@ -180,12 +180,9 @@ def _started(run: Callable[[], None], name: str) -> threading.Thread:
     return thread
 
 
-class _Mark:
-    """A receiver in the queue, reached when all events queued before it are delivered."""
-
-    def __init__(self) -> None:
-        self.reached = threading.Event()
+class _Mark(threading.Event):
+    """A receiver in the queue, set when all events queued before it are delivered."""
 
     def deliver(self, _: None) -> None:
         """Record that the mark is reached."""
-        self.reached.set()
+        self.set()

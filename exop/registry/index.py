@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
@@ -68,70 +66,8 @@ def id_of(order: int) -> int:
     return order % _IDS
 
 
-class OrderedSet:
-    """Numbers in ascending order, stored in short sorted lists.
-
-    Removing a number from the middle of one long sorted list would move megabytes. With lists of at most `LONGEST`
-    numbers, an addition or removal takes about a microsecond, for ten numbers as for a million.
-    """
-
-    LONGEST: Final = 1024
-
-    __slots__ = ("_chunks", "_size", "_starts")
-
-    def __init__(self, *numbers: int) -> None:
-        self._chunks: list[list[int]] = [sorted(numbers)]
-        #: The lower limits of the second and later lists: above all numbers of the list before, not above any within.
-        self._starts: list[int] = []
-        self._size = len(numbers)
-
-    def add(self, number: int) -> None:
-        """Add a number that is not in the set."""
-        chunk = self._chunks[-1]
-        if chunk and number > chunk[-1] and len(chunk) < self.LONGEST:  # the usual case: numbers are added in order
-            chunk.append(number)
-            self._size += 1
-            return
-        place = bisect_right(self._starts, number)
-        chunk = self._chunks[place]
-        if not chunk or number > chunk[-1]:
-            chunk.append(number)
-        else:
-            insort(chunk, number)
-        self._size += 1
-        if len(chunk) > self.LONGEST:
-            # numbers are mostly added in order: the left part remains nearly full, the right one has room to grow
-            cut = self.LONGEST * 7 // 8
-            self._chunks[place : place + 1] = [chunk[:cut], chunk[cut:]]
-            self._starts.insert(place, chunk[cut])
-
-    def remove(self, number: int) -> int:
-        """Remove a number that is in the set; return how many remain."""
-        chunk = self._chunks[-1]
-        self._size -= 1
-        if len(chunk) > 1 and number == chunk[-1]:  # the newest is removed first
-            chunk.pop()
-            return self._size
-        place = bisect_right(self._starts, number)
-        chunk = self._chunks[place]
-        if number == chunk[-1]:
-            chunk.pop()
-        else:
-            del chunk[bisect_left(chunk, number)]
-        if not chunk and len(self._chunks) > 1:
-            del self._chunks[place]
-            del self._starts[max(place - 1, 0)]
-        return self._size
-
-    def __len__(self) -> int:
-        return self._size
-
-    def __iter__(self) -> Iterator[int]:
-        return chain.from_iterable(self._chunks)
-
-
 #: The order numbers of the services that have one value; a plain number if only one service has it, as for most.
-Posting: TypeAlias = int | OrderedSet
+Posting: TypeAlias = int | dict[int, None]
 
 _order = attrgetter("order")
 
@@ -220,7 +156,7 @@ class ServiceIndex:
             (posting,) = postings
             if isinstance(posting, int):
                 return (references[id_of(posting)],)
-            numbers: Iterable[int] = posting
+            numbers = sorted(posting)  # quick: mostly in order already, since identifiers ascend
         else:  # alternatives: a service that has several of the values is listed once
             numbers = sorted(
                 {number for posting in postings for number in ((posting,) if isinstance(posting, int) else posting)}
@@ -235,10 +171,10 @@ class ServiceIndex:
                 postings = by_name[name] = {}
             for key in (value,) if type(value) is str or type(value) is int else keys_of(value):
                 posting = postings.setdefault(key, order)
-                if isinstance(posting, OrderedSet):
-                    posting.add(order)
+                if isinstance(posting, dict):
+                    posting[order] = None
                 elif posting != order:
-                    postings[key] = OrderedSet(posting, order)
+                    postings[key] = {posting: None, order: None}
 
     def _withdraw(self, properties: Iterable[tuple[str, Value]], order: int) -> None:
         by_name = self._postings
@@ -248,7 +184,9 @@ class ServiceIndex:
                 continue
             for key in (value,) if type(value) is str or type(value) is int else keys_of(value):
                 posting = postings[key]
-                if isinstance(posting, int) or not posting.remove(order):
+                if isinstance(posting, dict):
+                    del posting[order]
+                if isinstance(posting, int) or not posting:
                     del postings[key]
             if not postings:
                 del by_name[name]
