@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from contextvars import ContextVar
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,6 +45,14 @@ class ChannelRef:
     node: str = ""
 
 
+@dataclass
+class _Draft:
+    """The mesh of an application that is being built, and the known slets; `Application.on` shares them."""
+
+    mesh: Mesh
+    catalog: Catalog | None = None
+
+
 class Application:
     """Builds an application from slets and channels.
 
@@ -65,9 +74,9 @@ class Application:
     """
 
     def __init__(self, name: str, *, plugins: Plugins | None = None) -> None:
-        self._mesh = Mesh(name)
+        self._draft = _Draft(Mesh(name))
+        self._host: str | None = None
         self._plugins = plugins
-        self._catalog: Catalog | None = None
         self._kinds = {kind.kind: kind for kind in BUILT_IN}
 
     def __repr__(self) -> str:
@@ -77,17 +86,23 @@ class Application:
         return picture_of(self._mesh)
 
     @property
+    def _mesh(self) -> Mesh:
+        return self._draft.mesh
+
+    @property
     def name(self) -> str:
         """The name of the application."""
         return self._mesh.name
 
-    def on(self, host: str) -> _Placed:
-        """Return an object whose `add` and `channel` place nodes and channels on another host.
+    def on(self, host: str) -> Application:
+        """Return the same application, with `add` and `channel` that place nodes and channels on another host.
 
         `app.on("edge-2").add(...)` places a node on the platform with this name. Where items pass from one host to
         another, the platforms connect them; nothing is declared for it.
         """
-        return _Placed(self, host)
+        placed = copy(self)
+        placed._host = host
+        return placed
 
     def channel(
         self,
@@ -120,8 +135,8 @@ class Application:
         make_channel(kinds, spec)
         complete = channel_settings(kinds[kind], spec)
         asked = {setting: complete[setting] for setting in settings}
-        spec = ChannelSpec(name, kind, asked, host=host, connector=connector or {})
-        self._mesh = replace(self._mesh, channels={**self._mesh.channels, name: spec})
+        spec = ChannelSpec(name, kind, asked, host=host or self._host, connector=connector or {})
+        self._draft.mesh = replace(self._mesh, channels={**self._mesh.channels, name: spec})
         return ChannelRef(self.name, name)
 
     def durable(self, every: float = 5.0) -> None:
@@ -132,7 +147,7 @@ class Application:
         Raises:
             MeshError: *every* is not a number greater than 0.
         """
-        self._mesh = replace(self._mesh, durable=every)
+        self._draft.mesh = replace(self._mesh, durable=every)
 
     def add(
         self,
@@ -170,8 +185,8 @@ class Application:
             SettingError: the value of a setting is invalid.
             WiringError: two ports are incompatible.
         """
-        care = Care(on_error, timeout, dead_letters, group)
-        return self._add(name, self._resolve(slet), care, given, None)
+        care = {"on_error": on_error, "timeout": timeout, "dead_letters": dead_letters, "group": group}
+        return self._add(name, self._resolve(slet), care, given)
 
     def output(self, node: str, port: str = OUT) -> ChannelRef:
         """Return the channel of an output port of a node.
@@ -232,12 +247,13 @@ class Application:
                 if self.name in used.applications():
                     used.remove(self.name)
 
-    def _add(self, name: str, spec: SletSpec, care: Care, given: dict[str, Any], host: str | None) -> ChannelRef:
+    def _add(self, name: str, spec: SletSpec, care: dict[str, Any], given: dict[str, Any]) -> ChannelRef:
         spec = spec.asked(name, given)
-        care, given = care.without(spec, given)
-        if isinstance(care.dead_letters, (ChannelRef, str)):
-            spec, given = spec.setting_aside(True), {**given, DEAD: care.dead_letters}
-            care = replace(care, dead_letters=None)
+        for key in ("timeout", "dead_letters", "group"):  # the names of the slet take precedence
+            if care[key] is not None and (key in spec.settings or key in spec.ports):
+                given[key], care[key] = care[key], None
+        if isinstance(care["dead_letters"], (ChannelRef, str)):
+            spec, given[DEAD], care["dead_letters"] = spec.setting_aside(True), care["dead_letters"], None
         given = _unfolded(name, spec, given)
         spec = spec.connected(given)
         settings = {key: value for key, value in given.items() if key not in spec.ports}
@@ -253,15 +269,15 @@ class Application:
             raise MeshError(f"{self.name} has a node {name!r} already; choose another name")
         own = self._mesh.own_channels(name, [port.name for port in spec.outputs if port.name not in ports])
         ports |= own
-        if care.on_error is not None and care.on_error not in POLICIES:
-            raise UnknownName(place=name, kind="policy", name=care.on_error, known=POLICIES)
-        node = Node(name, spec, complete, ports, host, given=frozenset(settings), **vars(care))
+        if care["on_error"] is not None and care["on_error"] not in POLICIES:
+            raise UnknownName(place=name, kind="policy", name=care["on_error"], known=POLICIES)
+        node = Node(name, spec, complete, ports, self._host, given=frozenset(settings), **care)
         mesh = self._mesh.add(node, *map(ChannelSpec, own.values()))
         for channel in set(ports.values()):
             check_join(mesh, channel, self._known_kinds(mesh.channels[channel].kind))
         if node.group is not None:
             check_group(mesh, node.group)
-        self._mesh = mesh
+        self._draft.mesh = mesh
         return ChannelRef(self.name, ports.get(OUT, ""), name)
 
     def _channel_of(self, node: str, port: str, given: Any) -> str:
@@ -295,9 +311,9 @@ class Application:
         return catalog.slets[slet]
 
     def _installed(self) -> Catalog:
-        if self._catalog is None:
-            self._catalog = known_slets(self._plugins)
-        return self._catalog
+        if self._draft.catalog is None:
+            self._draft.catalog = known_slets(self._plugins)
+        return self._draft.catalog
 
     def _known_kinds(self, kind: str) -> dict[str, Any]:
         """The built-in channel kinds, and those of plugins if *kind* is not built in."""
@@ -325,52 +341,3 @@ def _unfolded(node: str, spec: SletSpec, given: Mapping[str, Any]) -> dict[str, 
         del found[family.family]
         found |= {f"{family.family}.{name}": ends[name] if isinstance(ends, Mapping) else _OWN for name in names}
     return found
-
-
-@dataclass(frozen=True)
-class _Placed:
-    """An application whose nodes and channels are placed on one host."""
-
-    application: Application
-    host: str
-
-    def add(
-        self,
-        name: str,
-        slet: Any,
-        /,
-        *,
-        on_error: Policy | None = None,
-        timeout: float | None = None,
-        dead_letters: int | ChannelRef | None = None,
-        group: str | None = None,
-        **given: Any,
-    ) -> ChannelRef:
-        """Add a slet as `Application.add` does, and place it on this host."""
-        app, care = self.application, Care(on_error, timeout, dead_letters, group)
-        return app._add(name, app._resolve(slet), care, given, self.host)
-
-    def channel(
-        self, name: str, kind: str = "direct", *, connector: Mapping[str, Any] | None = None, **settings: Any
-    ) -> ChannelRef:
-        """Add a channel as `Application.channel` does, and place it on this host."""
-        return self.application.channel(name, kind, host=self.host, connector=connector, **settings)
-
-
-@dataclass(frozen=True)
-class Care:
-    """The failure settings of a node that differ from those of its slet."""
-
-    on_error: Policy | None = None
-    timeout: float | None = None
-    dead_letters: int | ChannelRef | None = None
-    group: str | None = None
-
-    def without(self, spec: SletSpec, given: Mapping[str, Any]) -> tuple[Care, dict[str, Any]]:
-        """Split the arguments into settings of the node and of the slet; names of the slet take precedence."""
-        own = {
-            name: getattr(self, name)
-            for name in ("timeout", "dead_letters", "group")
-            if getattr(self, name) is not None and (name in spec.settings or name in spec.ports)
-        }
-        return replace(self, **dict.fromkeys(own)), {**given, **own}
