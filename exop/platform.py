@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from exop.errors import ComponentFailed, ExopError, PlanError, PluginError, StateError, UnknownName
 from exop.hooks import Plugins
 from exop.hosts.federation import Federation
+from exop.hosts.fragment import Fragments
 from exop.model.meshes.mesh import Mesh
 from exop.model.properties import HOST, KIND, NAME
 from exop.model.slets.spec import SletSpec
@@ -86,14 +87,8 @@ class Platform(Management["Plan"]):
         self.components = ComponentManager(self.registry, self.name)
         self.wiring = WiringController(self.registry, self.components)
         self._applications = Applications(self.name, self.catalog, self.components, self.wiring)
-        self._hosts = Federation(
-            self.name,
-            self._applications,
-            self.catalog,
-            lambda: self.remoting.peers,
-            self._start_again,
-            lambda: self.bundles,
-        )
+        here = Fragments(self.name, self._applications, self.catalog, self._start_again, lambda: self.remoting.peers)
+        self._hosts = Federation(here, lambda bundle: self.bundles.archives(bundle))  # noqa: PLW0108 (none so far)
         self._control = control if control is not None else state is not None
         self._server: ControlServer | None = None
         self._listen, self._announce, self._peers = listen, announce, dict(peers or {})

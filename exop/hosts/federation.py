@@ -17,7 +17,7 @@ from exop.errors import ComponentFailed, PeerRefused, PeerUnreachable, PlanError
 from exop.hosts.adoption import Adoption, Survivor
 from exop.hosts.fragment import Fragments, Known, Limits
 from exop.hosts.fragment_change import FragmentChange, RestoredChange
-from exop.hosts.home import Home, Links
+from exop.hosts.home import Home
 from exop.hosts.protocol.exchange import Exchange
 from exop.hosts.protocol.messages import (
     Committed,
@@ -34,13 +34,11 @@ from exop.hosts.protocol.messages import (
 )
 from exop.hosts.protocol.participant import Participant
 from exop.hosts.spanning import Spanning, no_status
-from exop.hosts.supply import Archives
+from exop.hosts.supply import Archives, platform_of
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.nodes import HERE
-from exop.runtime.catalog import Catalog
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.supervision.interrupts import held
-from exop.wiring import Applications
 from exop.wiring.changes.executor import finished
 from exop.wiring.changes.plan import Plan
 
@@ -62,22 +60,12 @@ class Federation:
         here: The fragments on this platform.
     """
 
-    def __init__(
-        self,
-        name: str,
-        applications: Applications,
-        catalog: Catalog,
-        links: Links,
-        restart: Callable[[str], None],
-        bundles: Callable[[], Archives],
-    ) -> None:
-        self.name = name
-        self.here = Fragments(name, applications, catalog, restart, links)
-        self.exchange = Exchange(name, self)
-        self._local = applications
-        self._home = Home(name, applications, catalog, self.exchange, links, bundles)
+    def __init__(self, here: Fragments, archives: Archives) -> None:
+        self.name, self.here = here.name, here
+        self.exchange = Exchange(here.name, self)
+        self._local, self._links = here.running, here.links
+        self._home = Home(here, self.exchange, archives)
         self.homes, self.accept_loss = self._home.homes, self._home.accept_loss
-        self._links = links
         self._news = self._home.news
         self._sent: dict[str, tuple[Report, float]] = {}
         self._sent_removal: dict[str, float] = {}
@@ -214,13 +202,7 @@ class Federation:
         there = found.mesh.nodes.get(node) if found is not None and found.hosts else None
         if there is None or there.host in (None, HERE, self.name):
             return None
-        # Imported lazily: most nodes run here.
-        from exop.remoting.api.remote_platform import RemotePlatform
-
-        link = self._links()[there.host]
-        if link.client is None:
-            raise PeerUnreachable(address=there.host, problem=link.reason or "it is not connected")
-        return RemotePlatform(there.host, link.client)
+        return platform_of(there.host, self._links)
 
     def resume(self, application: str, node: str) -> None:
         """Resume a suspended or failed node, on any host."""
@@ -347,8 +329,8 @@ class Federation:
 
     # --- what the exchange calls
 
-    def receive(self, application: str, data: bytes, peer: str = "") -> None:
-        """Process a message of a *peer*, in the thread of a connection.
+    def receive(self, application: str, data: bytes, peer: str = "", *, leads: bool = True) -> None:
+        """Process a message of a *peer*, in the thread of a connection; unless it *leads*, it may only answer.
 
         Raises:
             PeerRefused: the message is in the name of another platform, or only the home may send it.
@@ -356,26 +338,20 @@ class Federation:
         # Imported lazily: only applications that span hosts need the encoding.
         from exop.hosts.journal import decode_message
 
-        message = decode_message(data)
+        name, known = type(message := decode_message(data)).__name__, self.here.known.get(application)
+        if not leads and isinstance(message, (Propose, Proceed, Finish, Remove)):
+            raise PeerRefused(address=self.name, problem=f"{name} on {application} needs the role operate")
+        if not leads and known is None and application not in self.homes:
+            raise PeerRefused(address=self.name, problem=f"{name} on {application}, which does not run here")
         names = {getattr(message, "sender", "")}
         if isinstance(message, (Propose, Proceed)):
             names.add(message.plan.rpartition("@")[2])
-        elif isinstance(message, (Finish, Remove)) and application in self.here.known:
-            names.add(self.here.known[application].home)
+        elif isinstance(message, (Finish, Remove)) and known is not None:
+            names.add(known.home)
         if peer and (others := names - {peer}):
-            problem = f"{type(message).__name__} on {application} is a message of {others.pop()!r}, not of {peer!r}"
+            problem = f"{name} on {application} is a message of {others.pop()!r}, not of {peer!r}"
             raise PeerRefused(address=self.name, problem=problem)
         self.exchange.receive(application, message)
-
-    def check_answer(self, application: str, data: bytes) -> None:
-        """Raise `PeerRefused` unless a message is an answer about an application that this platform has."""
-        from exop.hosts.journal import decode_message
-
-        name = type(message := decode_message(data)).__name__
-        if isinstance(message, (Propose, Proceed, Finish, Remove)):
-            raise PeerRefused(address=self.name, problem=f"{name} on {application} needs the role operate")
-        if application not in self.homes and application not in self.here.known:
-            raise PeerRefused(address=self.name, problem=f"{name} on {application}, which does not run here")
 
     def call(self, peer: str, application: str, message: Message | Notice) -> None:
         """Send a message to a peer."""
@@ -467,10 +443,15 @@ class Federation:
         known, machines = self.here.known.get(application), self.exchange.of(application)
         if (known is not None and known.home != notice.sender) or machines.member.plan is not None:
             return
-        with suppress(StateError), machines.removal():  # else it is not reported as removed, and the home asks again
-            if known is not None:
-                self._removed(application, notice.timeout)
-            self.exchange.send(notice.sender, application, Report(self.name, gone=True))
+        if not machines.removal.acquire(blocking=False):
+            return  # another thread removes it, and its slets and channels still go
+        try:
+            with suppress(StateError):  # else it is not reported as removed, and the home asks again
+                if known is not None:
+                    self._removed(application, notice.timeout)
+                self.exchange.send(notice.sender, application, Report(self.name, gone=True))
+        finally:
+            machines.removal.release()
 
     def _removed(self, application: str, timeout: float) -> bool:
         """Remove the fragment of this platform; return whether its threads have ended in time."""

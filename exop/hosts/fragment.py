@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from exop.errors import ComponentFailed
 from exop.hosts.moves.transfer import Transfer
@@ -17,6 +17,7 @@ from exop.wiring import Applications
 from exop.wiring.changes.plan import PAUSE
 
 if TYPE_CHECKING:
+    from exop.hosts.moves.ahead import Links
     from exop.hosts.moves.twins import Twin, What
 
 
@@ -29,23 +30,6 @@ class Limits:
     stall: bool = False
 
 
-@dataclass(frozen=True)
-class Trying:
-    """The trials before the change of a fragment, and what is kept after it.
-
-    Attributes:
-        shadow, keep: As for `Plan.apply`.
-        back: The node whose predecessor takes over again.
-    """
-
-    shadow: Shadow | None = None
-    keep: float | None = None
-    back: str = ""
-
-
-NO_TRIAL: Final = Trying()
-
-
 class Work:
     """The change of one fragment.
 
@@ -55,7 +39,8 @@ class Work:
         transfer: What moves between this fragment and others.
         former: The home that another host replaces by this change; empty for any other change.
         begins: Whether the host may be without a fragment before the change.
-        trying: The trials before it.
+        shadow, keep: The trial before it, and the time for which predecessors are kept, as for `Plan.apply`.
+        back: The node whose predecessor takes over again.
     """
 
     def __init__(
@@ -66,10 +51,12 @@ class Work:
         transfer: Transfer,
         former: str = "",
         begins: bool = True,
-        trying: Trying = NO_TRIAL,
+        shadow: Shadow | None = None,
+        keep: float | None = None,
+        back: str = "",
     ) -> None:
         self.mesh, self.limits, self.whole, self.transfer, self.former = mesh, limits, whole, transfer, former
-        self.begins, self.trying = begins, trying
+        self.begins, self.shadow, self.keep, self.back = begins, shadow, keep, back
 
     def encoded(self) -> bytes:
         """Encode the work. Raises `MeshError` if a slet cannot travel."""
@@ -78,10 +65,8 @@ class Work:
 
         from exop.remoting.api.wire_types import Topology, as_proof
 
-        topology = Topology.sent(self.mesh, bytes)
-        transfer, trying = asdict(self.transfer), self.trying
-        proof = as_proof(trying.shadow, trying.keep)
-        parts = (topology, self.limits, self.whole, transfer, self.former, self.begins, proof, trying.back)
+        topology, proof = Topology.sent(self.mesh, bytes), as_proof(self.shadow, self.keep)
+        parts = (topology, self.limits, self.whole, asdict(self.transfer), self.former, self.begins, proof, self.back)
         return msgspec.msgpack.encode(parts)
 
     @classmethod
@@ -92,8 +77,8 @@ class Work:
 
         form = tuple[Topology, Limits, tuple[str, int], Transfer, str, bool, Proof | None, str]
         topology, limits, whole, transfer, former, begins, proof, back = decoder(form).decode(data)
-        trying = Trying(back=back) if proof is None else Trying(proof.shadow(proof.divert), proof.keep, back)
-        return cls(topology.read(here), limits, whole, transfer, former, begins, trying)
+        shadow, keep = (proof.shadow(proof.divert), proof.keep) if proof is not None else (None, None)
+        return cls(topology.read(here), limits, whole, transfer, former, begins, shadow, keep, back)
 
 
 def lost_fragment(application: str, host: str) -> str:
@@ -128,6 +113,7 @@ class Known:
         return {name: value for name, value in vars(self).items() if name != "applied"}
 
 
+@dataclass
 class Fragments:
     """The fragments of the platform *name*, by application.
 
@@ -137,21 +123,13 @@ class Fragments:
         twins: The followers here of leaders on other hosts, by application and node.
     """
 
-    def __init__(
-        self,
-        name: str,
-        applications: Applications,
-        catalog: Catalog,
-        restart: Callable[[str], None],
-        links: Callable[[], Mapping[str, Any]],
-    ) -> None:
-        self.name = name
-        self.links = links
-        self.known: dict[str, Known] = {}
-        self.twins: dict[tuple[str, str], Twin] = {}
-        self.running = applications
-        self.catalog = catalog
-        self.restart = restart
+    name: str
+    running: Applications
+    catalog: Catalog
+    restart: Callable[[str], None]
+    links: Links
+    known: dict[str, Known] = field(default_factory=dict)
+    twins: dict[tuple[str, str], Twin] = field(default_factory=dict)
 
     def applications(self) -> list[str]:
         """Return the names of the applications that run here."""

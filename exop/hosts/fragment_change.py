@@ -162,14 +162,14 @@ class FragmentChange(Participant):
         base = known.base if known is not None else 0
         if known is None or deployed.update_log.since(base)[1] is None:  # it was started again since
             base = deployed.mesh.revision
-        trying, back = work.trying, None
-        if trying.back in deployed.mesh.nodes and trying.back not in work.transfer.departing:
-            plan, back = running.changes.shadows.rollback_plan(trying.back, deployed.mesh, running.plan)
+        back = None
+        if work.back in deployed.mesh.nodes and work.back not in work.transfer.departing:
+            plan, back = running.changes.shadows.rollback_plan(work.back, deployed.mesh, running.plan)
         else:
             plan = running.plan(self._updated(work.mesh, known).at(base))
         plan = plan.bounded(work.limits.timeout, work.limits.pause, stall=work.limits.stall)
-        shadow = trying.shadow if plan.replacements or work.transfer.departing else None
-        plan = replace(plan, shadow=shadow, keep=trying.keep)
+        shadow = work.shadow if plan.replacements or work.transfer.departing else None
+        plan = replace(plan, shadow=shadow, keep=work.keep)
         if work.transfer == Transfer():
             self._change(plan, turn, back=back)
             return
@@ -178,9 +178,9 @@ class FragmentChange(Participant):
         from exop.hosts.moves.handing import Handing
         from exop.hosts.moves.pairs import Pairs
 
-        seconds = plan.patience + (trying.shadow.limit if trying.shadow is not None else 0.0)
+        seconds = plan.patience + (work.shadow.limit if work.shadow is not None else 0.0)
         ahead = Ahead(self.plan, self._here.links, seconds, self._over)
-        self._pairs = pairs = Pairs(self.plan, plan, self._here, work.transfer, trying)
+        self._pairs = pairs = Pairs(self.plan, plan, self._here, work)
         pairs.open()
         self._change(plan, turn, pairs)
         if self.change is not None:

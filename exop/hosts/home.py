@@ -8,10 +8,10 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 from exop.errors import ExopError, PlanError, RemotingError, StaleMesh, UnknownName
-from exop.hosts.fragment import Limits, Trying, Work, lost_fragment
+from exop.hosts.fragment import Fragments, Limits, Work, lost_fragment
 from exop.hosts.moves.transfer import Moves, Transfer, check_trying
 from exop.hosts.plan_notes import cycles_over_hosts, notes_by_host
 from exop.hosts.protocol.exchange import Exchange
@@ -23,10 +23,8 @@ from exop.model.meshes.checks import check, resolved
 from exop.model.meshes.diff import difference, without_marks
 from exop.model.meshes.fragments import Connector, Placement, epochs, fragments
 from exop.model.meshes.mesh import Mesh
-from exop.runtime.catalog import Catalog
 from exop.runtime.channels.outbox import Outbox
 from exop.runtime.supervision.interrupts import check_interrupt, held, woken
-from exop.wiring import Applications
 from exop.wiring.changes.plan import Plan, make_plan
 from exop.wiring.shadow.shadows import no_standby
 
@@ -38,24 +36,6 @@ CONNECTING: Final = 3.0
 PATIENCE: Final = 2.0
 
 
-class Link(Protocol):
-    """The link to a peer; `client` is the connection for its operations, if it is connected."""
-
-    client: Any
-    reason: str
-
-    def wait_until(self, connected: bool, timeout: float) -> bool:
-        """Wait until the peer is connected, or is not; return whether it came about within *timeout* seconds."""
-        ...
-
-    def call(self, operation: str, /, patience: float | None = None, **arguments: Any) -> Any:
-        """Call an operation of the peer; wait for *patience* seconds, if given."""
-        ...
-
-
-Links = Callable[[], Mapping[str, Link]]
-
-
 class Home:
     """Leads the changes of the applications whose home is this platform.
 
@@ -65,24 +45,14 @@ class Home:
         pending: For each plan in progress, the application as it is now, and as it is after the commit.
     """
 
-    def __init__(
-        self,
-        name: str,
-        applications: Applications,
-        catalog: Catalog,
-        exchange: Exchange,
-        links: Links,
-        bundles: Callable[[], Archives],
-    ) -> None:
-        self.name = name
+    def __init__(self, here: Fragments, exchange: Exchange, archives: Archives) -> None:
+        self.name = here.name
         self.homes: dict[str, Spanning] = {}
         self.news = threading.Condition()
         self.pending: dict[str, tuple[Spanning, Spanning]] = {}
-        self._applications = applications
-        self._catalog = catalog
+        self._applications, self._catalog, self._links = here.running, here.catalog, here.links
         self._exchange = exchange
-        self._links = links
-        self._supply = Supply(name, links, bundles)
+        self._supply = Supply(here.name, here.links, archives)
 
     def planned(self, before: Mesh, mesh: Mesh) -> Plan:
         """Check a change of a whole mesh, and plan it."""
@@ -283,10 +253,10 @@ class Home:
             target.kept |= {one.node: one.before for one in plan.succeeded if one.before is not None}
         limits = Limits(plan.timeout, plan.pause, plan.stall)
         whole = after.to_toml(), after.revision
-        trying, begins = Trying(plan.shadow, plan.keep, back), {*hosts} - (found.hosts.keys() - {*lost})
+        begins = {*hosts} - (found.hosts.keys() - {*lost})
         parts = {
             host: Fragment(
-                Work(new.get(host, Mesh(name)), limits, whole, one, begins=host in begins, trying=trying),
+                Work(new.get(host, Mesh(name)), limits, whole, one, "", host in begins, plan.shadow, plan.keep, back),
                 (name,),
                 one.wave,
             )

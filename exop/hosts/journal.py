@@ -2,37 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 
 from exop.errors import RequestInvalid, StoredStateError
 from exop.hosts.fragment import Work
-from exop.hosts.protocol.messages import (
-    Ask,
-    Committed,
-    Decision,
-    Finish,
-    Finished,
-    JournalEntry,
-    Message,
-    Notice,
-    Prepared,
-    Proceed,
-    Propose,
-    Ready,
-    Refuse,
-    Remove,
-    Report,
-    Settled,
-)
+from exop.hosts.protocol.messages import Committed, Finished, JournalEntry, Message, Notice, PeerMessage, Prepared
 from exop.remoting.transport.codec import decoder
 from exop.runtime.durable.database import Database
 
-_MESSAGES: Final = {
-    one.__name__: one for one in (Ask, Decision, Finish, Proceed, Propose, Ready, Refuse, Remove, Report)
-}
-_ENTRIES: Final = {one.__name__: one for one in (Committed, Finished, Prepared, Settled)}
+_MESSAGES: Final = {one.__name__: one for one in (*get_args(PeerMessage), *get_args(Notice))}
+_ENTRIES: Final = {one.__name__: one for one in get_args(JournalEntry)}
 #: Created if missing; earlier releases ignore them.
 _TABLES: Final = """
 CREATE TABLE IF NOT EXISTS plans (

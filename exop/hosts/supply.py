@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
 from exop.errors import ExopError, PeerUnreachable, PlanError
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.spec import Absent
 
+if TYPE_CHECKING:
+    from exop.hosts.moves.ahead import Links
+    from exop.remoting.api.remote_platform import RemotePlatform
+
 #: For each host, the bundles (`name@version`) that it lacks, each with the slets that need it.
 Lacking: TypeAlias = dict[str, dict[str, list[str]]]
 
 
-class Archives(Protocol):
-    """The bundles of this platform."""
-
-    def archives(self, name: str, /) -> Mapping[str, bytes]:
-        """Return the archives of a bundle and of those that it needs; none if it is not installed."""
-        ...
+#: Returns the archives of a bundle of this platform, and of those that it needs; none if it is not installed.
+Archives: TypeAlias = Callable[[str], Mapping[str, bytes]]
 
 
+@dataclass(frozen=True)
 class Supply:
     """Sends bundles from the platform *name* to its peers."""
 
-    def __init__(self, name: str, links: Callable[[], Mapping[str, Any]], bundles: Callable[[], Archives]) -> None:
-        self._name = name
-        self._links = links
-        self._bundles = bundles
+    name: str
+    links: Links
+    archives: Archives
 
     def lacking(self, before: Mapping[str, Mesh], after: Mapping[str, Mesh]) -> Lacking:
         """Return what the hosts lack for their new fragments; asks only those that get slets that they did not have.
@@ -38,9 +39,9 @@ class Supply:
         found: Lacking = {}
         for host, part in after.items():
             fresh = identities(part) - (identities(before[host]) if host in before else set())
-            for identity in sorted(self._unknown(host, fresh)) if host != self._name and fresh else ():
+            for identity in sorted(self._unknown(host, fresh)) if host != self.name and fresh else ():
                 plugin = identity.rpartition(":")[0]
-                if "@" not in plugin or not self._bundles().archives(plugin):
+                if "@" not in plugin or not self.archives(plugin):
                     raise PlanError(f"{part.name}: on {host}, {Absent(identity, '').refusal}")
                 found.setdefault(host, {}).setdefault(plugin, []).append(identity)
         return found
@@ -51,28 +52,36 @@ class Supply:
         Raises:
             PlanError: a host refuses a bundle, for example since the role of this platform there does not permit it.
         """
-        # Imported lazily: most hosts have the code already.
-        from exop.remoting.api.remote_platform import RemotePlatform
-
         for host, bundles in lacking.items():
-            peer = RemotePlatform(host, self._links()[host].client)
             for bundle in bundles:
                 try:
-                    for name, archive in self._bundles().archives(bundle).items():
+                    peer = platform_of(host, self.links)
+                    for name, archive in self.archives(bundle).items():
                         peer.install_bundle(archive, name)
                     peer.start_bundle(bundle)
                 except ExopError as problem:
                     raise PlanError(
-                        f"{host} lacks the bundle {bundle}, and does not take it from {self._name}: {problem}; install "
+                        f"{host} lacks the bundle {bundle}, and does not take it from {self.name}: {problem}; install "
                         f"and start it there, `exop bundle install FILE`, `exop bundle start {bundle}`"
                     ) from problem
 
     def _unknown(self, host: str, slets: set[str]) -> set[str]:
         """Return the slets that a host does not know; none if it cannot be asked, and so cannot prepare the change."""
         try:
-            return slets - {one["slet"] for one in self._links()[host].call("slet_summaries")}
+            return slets - {one["slet"] for one in self.links()[host].call("slet_summaries")}
         except PeerUnreachable:
             return set()
+
+
+def platform_of(host: str, links: Links) -> RemotePlatform:
+    """Return the management interface of a host; raises `PeerUnreachable` if it is not connected."""
+    # Imported lazily: most hosts have the code that they need, and most nodes run here.
+    from exop.remoting.api.remote_platform import RemotePlatform
+
+    link = links()[host]
+    if link.client is None:
+        raise PeerUnreachable(address=host, problem=link.reason or "it is not connected")
+    return RemotePlatform(host, link.client)
 
 
 def identities(part: Mesh) -> set[str]:

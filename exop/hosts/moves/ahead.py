@@ -14,7 +14,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import count
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from exop.errors import CallTimeout, ExopError, PlanError
 from exop.logs import logger
@@ -24,6 +24,9 @@ from exop.model.values.classes import Declared
 from exop.model.values.encoding import Part, decode, encode, fields_of
 from exop.model.values.pieces import LARGE, Pieces, dicts_of, large_parts
 from exop.runtime.supervision.interpreter import uncollected, yield_gil
+
+if TYPE_CHECKING:
+    from exop.remoting.peers.link import PeerLink
 
 #: The number of byte strings of one plan.
 _PER_PLAN: Final = 1 << 20
@@ -38,24 +41,10 @@ _LOOK: Final = 0.1
 #: The byte string that ends the copy of a state: no parts follow.
 _END: Final = encode([])
 
+#: Returns the links to peers, by name.
+Links: TypeAlias = "Callable[[], Mapping[str, PeerLink]]"
 #: Runs an action between two items of a slet.
 Between: TypeAlias = Callable[[Callable[[], None]], None]
-
-
-class ByteLink(Protocol):
-    """A link to a peer, as far as byte strings go."""
-
-    def send_bytes(self, number: int, data: Any) -> None:
-        """Send a byte string."""
-        ...
-
-    def take_bytes(self, number: int, timeout: float) -> Any:
-        """Return the byte string of that number, as soon as it has been received."""
-        ...
-
-    def drop_bytes(self, first: int, last: int) -> None:
-        """Drop the byte strings with numbers from *first* up to *last*."""
-        ...
 
 
 class Sent:
@@ -110,9 +99,7 @@ class Ahead:
         parts: The parts of states that came here, by node and number.
     """
 
-    def __init__(
-        self, plan: str, links: Callable[[], Mapping[str, Any]], seconds: float, over: threading.Event | None = None
-    ) -> None:
+    def __init__(self, plan: str, links: Links, seconds: float, over: threading.Event | None = None) -> None:
         self._first = int(plan[:8], 16) * _PER_PLAN
         self._sent, self._taken = (defaultdict[str, Iterator[int]](lambda: count(self._first)) for _ in range(2))
         self._links = links
@@ -187,7 +174,7 @@ class Ahead:
             if not self._over.is_set():
                 logger("exop.hosts").warning("a state has not come ahead", host=host, node=node, problem=str(problem))
 
-    def _take(self, link: ByteLink, number: int) -> bytes:
+    def _take(self, link: PeerLink, number: int) -> bytes:
         """Wait for a byte string as long as the plan is in progress: a host that refuses it sends nothing."""
         until = time.monotonic() + self._seconds
         while True:
@@ -226,7 +213,7 @@ class Ahead:
             if (link := self._link(host)) is not None:
                 link.drop_bytes(self._first, self._first + _PER_PLAN)
 
-    def _link(self, host: str) -> ByteLink | None:
+    def _link(self, host: str) -> PeerLink | None:
         return self._links().get(host)
 
 

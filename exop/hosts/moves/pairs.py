@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from zlib import crc32
 
-from exop.hosts.fragment import Fragments, Trying
+from exop.hosts.fragment import Fragments, Work
 from exop.hosts.moves.ahead import Ahead
-from exop.hosts.moves.transfer import Transfer
 from exop.hosts.moves.twins import Feeder, Place, RemoteStandby, RemoteTrial, Twin
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
@@ -40,8 +39,7 @@ class Pairs:
     number: str
     plan: Plan
     here: Fragments
-    transfer: Transfer
-    trying: Trying
+    work: Work
     away: dict[str, MakeTrial] = field(default_factory=dict)
     behind: set[str] = field(default_factory=set)
     over: threading.Event = field(default_factory=threading.Event)
@@ -52,7 +50,7 @@ class Pairs:
     @property
     def keeps(self) -> bool:
         """Whether predecessors run on here."""
-        return self.trying.keep is not None and bool(self.transfer.departing)
+        return self.work.keep is not None and bool(self.work.transfer.departing)
 
     def open(self) -> None:
         """Open the successors that are tried here, and find the feeders and twins of standbys that take over.
@@ -60,12 +58,12 @@ class Pairs:
         Raises:
             PlanError: there is no standby.
         """
-        name, shadow, back = self.plan.after.name, self.trying.shadow, self.trying.back
+        name, shadow, back = self.plan.after.name, self.work.shadow, self.work.back
         changes, deployment = self.here.running.changes, self.here.running.get(name)
-        for node in (*self.transfer.departing, *self.transfer.arriving):
+        for node in (*self.work.transfer.departing, *self.work.transfer.arriving):
             if node == back or (shadow is not None and not shadow.diverted(node)):
                 self.behind.add(node)
-        for node, target in self.transfer.departing.items():
+        for node, target in self.work.transfer.departing.items():
             if node == back:
                 standby = changes.shadows.standby(name, node)
                 if not isinstance(standby, RemoteStandby):
@@ -75,7 +73,7 @@ class Pairs:
                 self.away[node] = partial(self._trial, self._place(node, target))
             if self.keeps:
                 check_standby(deployment.components[node])
-        for node, source in self.transfer.arriving.items():
+        for node, source in self.work.transfer.arriving.items():
             if node == back:
                 twin = self.here.twins.get((name, node))
                 if twin is None:
@@ -87,7 +85,7 @@ class Pairs:
 
     def _open(self, deployment: Deployment, name: str, source: str) -> None:
         """Open the successor of a node, with its effects diverted if the shadow says so."""
-        node, shadow = self.plan.after.node(name), self.trying.shadow
+        node, shadow = self.plan.after.node(name), self.work.shadow
         diverted = shadow.diverted(name) if shadow is not None else {}
         if diverted:
             node = replace(node, settings=node.slet.configured(name, {**node.settings, **diverted}))
@@ -99,9 +97,9 @@ class Pairs:
     def followers(self) -> Followers:
         """Return the followers of the change."""
         keep: dict[str, Callable[[Component | None, Component, list[Undo]], Standby]] = {}
-        if self.trying.keep is not None:
-            keep = {node: partial(self._standby, source) for node, source in self.transfer.arriving.items()}
-        return Followers(self._ready, keep, staying=self.transfer.departing if self.keeps else ())
+        if self.work.keep is not None:
+            keep = {node: partial(self._standby, source) for node, source in self.work.transfer.arriving.items()}
+        return Followers(self._ready, keep, staying=self.work.transfer.departing if self.keeps else ())
 
     def settle(self) -> None:
         """Wait until the followers at the other hosts have processed everything; the drivers are parked.
@@ -115,12 +113,12 @@ class Pairs:
     def keep(self, change: Change) -> None:
         """Let the predecessors of a committed change follow their successors at the other hosts."""
         shadows = self.here.running.changes.shadows
-        for node, target in self.transfer.departing.items() if self.keeps else ():
+        for node, target in self.work.transfer.departing.items() if self.keeps else ():
             component = change.departed(node)
             component.trouble.dead = DeadLetters()
             twin = Twin(component, self._place(node, target), self.here.twins, self._expire)
             twin.attach()
-            shadows.keep(change.deployment, node, twin, (self.trying.keep or 0.0) + LONGER)
+            shadows.keep(change.deployment, node, twin, (self.work.keep or 0.0) + LONGER)
 
     def close(self) -> None:
         """End the successors on trial; those that have taken over stay."""
@@ -137,7 +135,7 @@ class Pairs:
         """Copy large parts of the state ahead, between items, and make the trial."""
         between = partial(between_items, self.here.running.get(place.application), old, self.plan.patience)
         place.ahead.copy(place.host, place.node, old.state, between)
-        trial = RemoteTrial(step, old, self.trying.shadow, place)
+        trial = RemoteTrial(step, old, self.work.shadow, place)
         self._feeders.append(trial)
         return trial
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
 from exop.errors import ExopError, PeerUnreachable, PlanError
-from exop.hosts.moves.ahead import Ahead
+from exop.hosts.moves.ahead import Ahead, Links
 from exop.model.meshes.nodes import Node
 from exop.model.meshes.shadow import Shadow
 from exop.model.slets.memento import Memento
@@ -73,7 +73,7 @@ class Place:
     host: str
     plan: str
     ahead: Ahead
-    links: Callable[[], Mapping[str, Any]]
+    links: Links
     seconds: float
     over: threading.Event
 

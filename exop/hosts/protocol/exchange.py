@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from queue import Empty, Full, Queue, SimpleQueue
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
-from exop.errors import ExopError, PeerUnreachable, PlatformBusy, StateError, UnknownName
+from exop.errors import ExopError, PeerUnreachable, PlatformBusy, UnknownName
 from exop.hosts.protocol.coordinator import Coordinator
 from exop.hosts.protocol.member import Member
 from exop.hosts.protocol.messages import (
@@ -53,31 +53,15 @@ LEAVING: Final = 5.0
 #: The messages that wait for a peer at most; more are dropped, since the machines send them again.
 WAITING: Final = 200
 
-Call: TypeAlias = Callable[[str, str, Message | Notice], None]
 
+class _Owner(Protocol):
+    """Methods of `exop.hosts.federation.Federation`; all but `call` are called in the thread of the exchange."""
 
-class Owner(Protocol):
-    """The methods of the federation that the exchange calls; all but `call` in the thread of the exchange."""
-
-    def call(self, peer: str, application: str, message: Message | Notice) -> None:
-        """Send a message to a peer; raises `ExopError` if that is impossible now."""
-        ...
-
-    def participant(self, application: str, do: Do, report: Callable[[Did], None]) -> Participant:
-        """Return the participant for the plan of a first step."""
-        ...
-
-    def record(self, application: str, entry: JournalEntry) -> None:
-        """Write an entry durably, or raise `ExopError`."""
-        ...
-
-    def notice(self, application: str, notice: Notice) -> None:
-        """Process a message beside the plans."""
-        ...
-
-    def tick(self) -> None:
-        """Look at the fragments and send what is due."""
-        ...
+    def call(self, peer: str, application: str, message: Message | Notice) -> None: ...
+    def participant(self, application: str, do: Do, report: Callable[[Did], None]) -> Participant: ...
+    def record(self, application: str, entry: JournalEntry) -> None: ...
+    def notice(self, application: str, notice: Notice) -> None: ...
+    def tick(self) -> None: ...
 
 
 @dataclass
@@ -86,23 +70,14 @@ class Machines:
 
     Attributes:
         outcomes: The results of the plans in progress, for their callers.
+        removal: Held while the fragment is removed.
     """
 
     home: Coordinator
     member: Member
     participant: Participant | None = None
     outcomes: dict[str, Future[Ended]] = field(default_factory=dict)
-    _removal: threading.Lock = field(default_factory=threading.Lock)
-
-    @contextmanager
-    def removal(self) -> Iterator[None]:
-        """Remove the fragment; raise `StateError` if another thread does that, and its slets and channels still go."""
-        if not self._removal.acquire(blocking=False):
-            raise StateError("another thread removes it")
-        try:
-            yield
-        finally:
-            self._removal.release()
+    removal: threading.Lock = field(default_factory=threading.Lock)
 
 
 class Exchange:
@@ -113,7 +88,7 @@ class Exchange:
         resend: Seconds after which the machines repeat a message that was not answered.
     """
 
-    def __init__(self, name: str, owner: Owner) -> None:
+    def __init__(self, name: str, owner: _Owner) -> None:
         self.name = name
         self.machines: dict[str, Machines] = {}
         self.held: set[str] = set()

@@ -163,7 +163,9 @@ class NotRecorded:
     problem: str
 
 
-Message: TypeAlias = Propose | Proceed | Decision | Ready | Refuse | Ask | Did | NotRecorded
+#: The messages that a state machine gets from those of other hosts.
+PeerMessage: TypeAlias = Propose | Proceed | Decision | Ready | Refuse | Ask
+Message: TypeAlias = PeerMessage | Did | NotRecorded
 #: The messages beside the plans.
 Notice: TypeAlias = Report | Finish | Remove
 
