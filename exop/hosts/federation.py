@@ -14,8 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from exop.errors import ComponentFailed, PeerRefused, PeerUnreachable, PlanError, StaleMesh, StateError, UnknownName
-from exop.hosts.adoption import Adoption, Survivor
-from exop.hosts.fragment import Fragments, Known, Limits
+from exop.hosts.adoption import Survivor, adoption
+from exop.hosts.fragment import Fragments, Known
 from exop.hosts.fragment_change import FragmentChange, RestoredChange
 from exop.hosts.home import Home
 from exop.hosts.protocol.exchange import Exchange
@@ -283,12 +283,12 @@ class Federation:
         for peer, link in self._links().items():
             with suppress(UnknownName, PeerUnreachable):  # the adoption names those that are missing
                 survivors[peer] = Survivor(**link.call("fragment", application=application))
-        adoption = Adoption(self.name, found.home, survivors, self.here.catalog.slets, self.here.catalog.kinds)
         number, spanning = f"{uuid.uuid4().hex[:12]}@{self.name}", Spanning(Mesh(application))
-        target, parts = adoption.plan(number, Limits())
+        target, parts = adoption(self.here, found.home, survivors, number)
 
-        def advance() -> None:
-            self.exchange.of(application).home.epochs[application] = adoption.epoch
+        def advance() -> None:  # above the epoch of every host, and above that of the former home
+            epoch = max(one.epoch for one in survivors.values()) + 2
+            self.exchange.of(application).home.epochs[application] = epoch
 
         self.exchange.do(advance)
         self.homes[application] = spanning

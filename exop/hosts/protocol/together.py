@@ -1,23 +1,20 @@
 """Changing several applications of this process: all of them, or none.
 
-The coordinator and the members are those of a plan over several hosts; here their messages stay in the process, and the
-participants are the changes of the applications. Each change has a thread for its steps, so that a hanging one does not
-delay the others: at the deadline they continue unchanged. The commit point is the transaction that stores all meshes.
-The members keep no journals: the applications end with the process, and the next platform starts the stored meshes.
+The steps and participants are those of a plan over several hosts, but no message is lost here, and nobody restarts: the
+applications end with the process, and the next platform starts the stored meshes. Each change has a thread for its
+steps, so that a hanging one does not delay the others: at the deadline they continue unchanged. The commit point is the
+transaction that stores all meshes.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from queue import Empty, SimpleQueue
-from typing import Final
 
 from exop.errors import PlanError
-from exop.hosts.protocol.coordinator import Coordinator
-from exop.hosts.protocol.member import Member
-from exop.hosts.protocol.messages import Action, Committed, Did, Do, Ended, Fragment, NotRecorded, Record, Refuse, Send
+from exop.hosts.protocol.messages import Did, Do, ParticipantStep
 from exop.hosts.protocol.participant import Participant
 from exop.model.meshes.mesh import Mesh
 from exop.runtime.supervision.interrupts import check_interrupt, uninterrupted, woken
@@ -26,11 +23,6 @@ from exop.wiring import Applications
 from exop.wiring.changes.change import Change
 from exop.wiring.changes.executor import changing
 from exop.wiring.changes.plan import Plan
-
-#: The name of the home among the members; no application has it.
-HOME: Final = ""
-#: The identifier of the only plan of a call.
-PLAN: Final = "change"
 
 
 @uninterrupted
@@ -52,12 +44,12 @@ def change_together(applications: Applications, plans: Sequence[Plan]) -> list[M
     problems: list[BaseException | None] = []
     with changes.followed(plans) as runs, changes.turns_of(*names, runs=runs), changing(*names):
         found = [changes.change(one, runs.get(one.after.name)) for one in plans]
-        made = {change.name: change for change in found if change is not None}
+        made = [change for change in found if change is not None]
         if made:
             problems += _Together(made, applications).carry_out()
-        problems += [changes.made(change) for change in made.values()]
+        problems += [changes.made(change) for change in made]
         meshes = [applications.get(name).mesh for name in names]
-    for change in made.values():
+    for change in made:
         changes.close(change)
     for problem in filter(None, problems):
         raise problem
@@ -65,99 +57,82 @@ def change_together(applications: Applications, plans: Sequence[Plan]) -> list[M
 
 
 class _Together:
-    """Carries out the actions of the state machines of one plan, and passes the results back to them."""
+    """Leads the changes to their common outcome; the plan of each participant has the name of its application."""
 
-    def __init__(self, changes: Mapping[str, Change], applications: Applications) -> None:
+    def __init__(self, changes: Collection[Change], applications: Applications) -> None:
         self._applications = applications
         self._changes = changes
-        self._hold = min(change.timeout for change in changes.values())
-        self._mail: SimpleQueue[Send | None] = SimpleQueue()
-        self._home = Coordinator(HOME, resend=math.inf)
-        self._machines: dict[str, Coordinator | Member] = {name: Member(name, resend=math.inf) for name in changes}
-        self._machines[HOME] = self._home
-        self._threads = {
-            name: Participant(PLAN, name, applications.changes, self._reporter(name), one)
-            for name, one in changes.items()
-        }
-        self._ended: Ended | None = None
+        self._hold = min(change.timeout for change in changes)
+        self._mail: SimpleQueue[Did | None] = SimpleQueue()
+        self._threads = [Participant(one.name, one.name, applications.changes, self._mail.put, one) for one in changes]
         self._error: BaseException | None = None
-
-    def _reporter(self, name: str) -> Callable[[Did], None]:
-        return lambda did: self._mail.put(Send(name, did))
 
     def carry_out(self) -> list[BaseException | None]:
         """Make all changes, or raise; return the errors at closing their old slets."""
-        threads = self._threads.values()
         try:
-            for thread in threads:
+            for thread in self._threads:
                 thread.start()
         except BaseException:
-            for thread in threads:
-                thread.give(Do(PLAN, "abort"))
+            self._give("abort")
             raise
-        fragments = {name: Fragment(fences=(name,)) for name in self._threads}
-        begin = self._home.begin(PLAN, fragments, time.monotonic(), prepare=math.inf, hold=self._hold)
         with woken(lambda: self._mail.put(None)):
-            self._act(HOME, begin)
-            while self._ended is None or not self._mail.empty():  # the decision has reached all then
-                self._go_on()
+            refusal = self._decide()
+        self._give("abort" if refusal is not None else "commit")
         until = time.monotonic() + self._hold
-        for thread in threads:
-            thread.join(None if self._ended.commit else max(0.0, until - time.monotonic()))
-        if not self._ended.commit:
-            raise self._failure(self._ended.reasons)
-        return [thread.error for thread in threads]
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()) if refusal is not None else None)
+        if refusal is not None:
+            raise self._failure(*refusal)
+        return [thread.error for thread in self._threads]
 
-    def _go_on(self) -> None:
-        """Pass the next message to its state machine, or let time pass."""
-        if self._ended is None:
-            try:
-                check_interrupt()
-            except KeyboardInterrupt as interrupt:
-                self._error = interrupt
-                self._act(HOME, self._home.receive(Refuse(PLAN, HOME, "it was interrupted"), time.monotonic()))
-        due = min((one.due for one in self._machines.values() if one.due is not None), default=math.inf)
+    def _decide(self) -> tuple[str, str] | None:
+        """Let all get ready, and store the changes; or return the problem, and the application that has it."""
+        steps: tuple[ParticipantStep, ...] = ("prepare", "hold", "cut")
+        until = math.inf
+        for step in steps:
+            if step == "hold":  # the streams run until then
+                until = time.monotonic() + self._hold
+            self._give(step)
+            missing = dict.fromkeys(thread.plan for thread in self._threads)
+            while missing:
+                left = None if until == math.inf else max(0.0, until - time.monotonic())
+                try:
+                    check_interrupt()
+                    did = self._mail.get(timeout=left)
+                except KeyboardInterrupt as interrupt:
+                    self._error = interrupt
+                    return "it was interrupted", ""
+                except Empty:
+                    return f"no answer to {step} from {', '.join(missing)} within {self._hold:g} s", ""
+                if did is not None and did.problem:
+                    return did.problem, did.plan
+                if did is not None:
+                    del missing[did.plan]
         try:
-            mail = self._mail.get(timeout=None if due == math.inf else max(0.0, due - time.monotonic()))
-        except Empty:
-            for name, machine in self._machines.items():
-                self._act(name, machine.timeout(time.monotonic()))
-        else:
-            if mail is not None:
-                self._act(mail.to, self._machines[mail.to].receive(mail.message, time.monotonic()))
+            self._store()
+        except BaseException as error:  # noqa: BLE001 (it is raised when the changes are undone)
+            self._error = error
+            return error_text(error), ""
+        return None
 
-    def _act(self, name: str, actions: Sequence[Action]) -> None:
-        for action in actions:
-            match action:
-                case Send():
-                    self._mail.put(action)
-                case Do():
-                    self._threads[name].give(action)
-                case Record(entry=Committed()):
-                    try:
-                        self._commit()
-                    except BaseException as error:  # noqa: BLE001 (it is raised when the changes are undone)
-                        self._error = error
-                        problem = NotRecorded(PLAN, error_text(error))
-                        self._act(HOME, self._home.receive(problem, time.monotonic()))
-                        return
-                case Ended():
-                    self._ended = action
+    def _give(self, step: ParticipantStep) -> None:
+        for thread in self._threads:
+            thread.give(Do(thread.plan, step))
 
-    def _commit(self) -> None:
-        """Store the new meshes of all applications, in one transaction."""
-        store, changes = self._applications.store, self._changes.values()
-        for change in changes:
+    def _store(self) -> None:
+        """Store the new meshes of all applications, in one transaction: this commits the changes."""
+        store = self._applications.store
+        for change in self._changes:
             self._applications.changes.check_there(change)
         if store is not None:
-            store.update(*(change.target for change in changes))
+            store.update(*(change.target for change in self._changes))
 
-    def _failure(self, reasons: Mapping[str, str]) -> BaseException:
-        """Return the error of a member that refused or was too late: the reason why nothing was changed."""
-        order = sorted(self._threads.values(), key=lambda thread: thread.application not in reasons)
+    def _failure(self, problem: str, culprit: str) -> BaseException:
+        """Return the error of the application that refused or was too late: the reason why nothing was changed."""
+        order = sorted(self._threads, key=lambda thread: thread.application != culprit)
         errors = [error for error in (self._error, *(thread.error for thread in order)) if error is not None]
-        failure = errors[0] if errors else PlanError(f"{'; '.join(reasons.values())}; everything runs on as before")
-        if late := ", ".join(name for name, thread in self._threads.items() if thread.is_alive()):
+        failure = errors[0] if errors else PlanError(f"{problem}; everything runs on as before")
+        if late := ", ".join(thread.application for thread in self._threads if thread.is_alive()):
             add_note(failure, f"{late} is still in a step; it is undone when that returns")
         for thread in order:
             for note in getattr(thread.undone, "__notes__", ()):
