@@ -95,7 +95,7 @@ class Feed:
         by_input: bool = True,
         on_commit: Callable[[], None] = lambda: None,
     ) -> None:
-        self.port, self.capacity, self.rows, self.policy = port, capacity, 0, trigger.policy
+        self.port, self.capacity, self.rows, self.max_rows = port, capacity, 0, trigger.max_rows
         self.event_time = None if event_time is None else event_time.of(columns)
         # Engines compare schemas including nullability, and markers are empty: all columns are nullable here.
         self._columns = pa.schema([field.with_nullable(True).remove_metadata() for field in columns])
@@ -161,9 +161,9 @@ class Feed:
                 return
             before = None if self._complete is None else self._following(self._complete)
             following = self._following(complete)
-            crossing = self.policy.crosses(before, following)
+            crossing = self._trigger.crosses(before, following)
             self._complete = complete
-            self._control("time", 1, following if crossing or self.policy.boundary is None else None)
+            self._control("time", 1, following if crossing or self._trigger.boundary is None else None)
             if crossing:
                 self._urgent_until = self._end
 
@@ -232,7 +232,7 @@ class Feed:
             if end == start:
                 return start
             # Windows close in the batch after the one that has moved the watermark, which may follow at once.
-            if self.event_time is not None and (self.policy.boundary is None or start < self._urgent_until <= end):
+            if self.event_time is not None and (self._trigger.boundary is None or start < self._urgent_until <= end):
                 self._trigger.poll_again()
             self._planned = end
             return end

@@ -19,7 +19,7 @@ from exop.engine.feed import Feed, completed
 from exop.engine.following import Following, follow
 from exop.engine.progress import InputPosition, QueryProgress
 from exop.engine.pull import PullEngine, Punctuate
-from exop.engine.trigger import BatchTrigger, TriggerPolicy
+from exop.engine.trigger import BatchTrigger
 from exop.errors import EngineError, PlanError, QueryError
 from exop.model.items import EndOfStream, Punctuation, Reference
 from exop.model.slets.ports import OutputPort
@@ -122,7 +122,7 @@ class PullSlet(Slet):
     def compiled(self, progress: QueryProgress | None = None) -> PullEngine:
         """Return a new engine that has checked the query, with feeds at this progress."""
         self._progress = progress or QueryProgress()
-        self._trigger = BatchTrigger(TriggerPolicy(self.trigger, self.boundary or None, self.enough, self.max_rows))
+        self._trigger = BatchTrigger(self.trigger, self.boundary or None, self.enough, self.max_rows)
         self.feeds = {port.name: self._feed(port.name, port.type.schema) for port in spec_of(type(self)).inputs}
         engine = self.make_engine()
         try:

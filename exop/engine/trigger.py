@@ -1,4 +1,4 @@
-"""`TriggerPolicy` and `BatchTrigger`: when the next batch of a query on a `PullEngine` begins.
+"""`BatchTrigger`: when the next batch of a query on a `PullEngine` begins.
 
 The engine polls the feeds, and the poll waits until a batch is due: at once if the stream has passed a boundary, such
 as the end of a minute, otherwise after an interval. An idle query costs nothing.
@@ -9,34 +9,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from exop.engine.feed import Feed
-
-
-@dataclass(frozen=True, slots=True)
-class TriggerPolicy:
-    """The conditions under which a batch begins.
-
-    Args:
-        interval: The minimum number of seconds between the beginnings of two batches.
-        boundary: A punctuation that reaches the next multiple of this stream time begins a batch at once.
-        enough: The number of waiting rows of one input that begins a batch at once.
-        max_rows: The maximum number of rows of one input in a batch.
-    """
-
-    interval: float = 0.0
-    boundary: float | None = None
-    enough: int = 50_000
-    max_rows: int = 200_000
-
-    def crosses(self, before: float | None, after: float) -> bool:
-        """Return whether there is a boundary after the time *before*, up to the time *after*."""
-        if self.boundary is None:
-            return False
-        return before is None or after // self.boundary > before // self.boundary
 
 
 class BatchTrigger:
@@ -47,10 +23,21 @@ class BatchTrigger:
 
     Attributes:
         leader: That feed.
+        interval: The minimum number of seconds between the beginnings of two batches.
+        boundary: A punctuation that reaches the next multiple of this stream time begins a batch at once.
+        enough: The number of waiting rows of one input that begins a batch at once.
+        max_rows: The maximum number of rows of one input in a batch.
     """
 
-    def __init__(self, policy: TriggerPolicy, clock: Callable[[], float] = time.monotonic) -> None:
-        self.policy = policy
+    def __init__(
+        self,
+        interval: float = 0.0,
+        boundary: float | None = None,
+        enough: int = 50_000,
+        max_rows: int = 200_000,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.interval, self.boundary, self.enough, self.max_rows = interval, boundary, enough, max_rows
         self.lock = threading.Condition()
         self.feeds: list[Feed] = []
         self._clock = clock
@@ -60,6 +47,12 @@ class BatchTrigger:
         self._released = 0
         self._paused = self._polls = False
         self._polled = threading.Event()
+
+    def crosses(self, before: float | None, after: float) -> bool:
+        """Return whether there is a boundary after the time *before*, up to the time *after*."""
+        if self.boundary is None:
+            return False
+        return before is None or after // self.boundary > before // self.boundary
 
     def poll_again(self) -> None:
         """Let the next poll return at once, also without rows. Call with the lock held.
@@ -121,12 +114,12 @@ class BatchTrigger:
     def _due(self) -> bool:
         if not self._has_rows():
             return False
-        urgent = any(feed.urgent or feed.pending >= self.policy.enough for feed in self.feeds)
+        urgent = any(feed.urgent or feed.pending >= self.enough for feed in self.feeds)
         return urgent or self._clock() >= self._next_start()
 
     def _next_start(self) -> float:
         """Return the time at which waiting rows begin a batch; infinite without rows, as a push ends the wait."""
-        return self._last_start + self.policy.interval if self._has_rows() else float("inf")
+        return self._last_start + self.interval if self._has_rows() else float("inf")
 
     def _has_rows(self) -> bool:
         return any(feed.pending for feed in self.feeds)

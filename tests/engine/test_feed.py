@@ -9,7 +9,7 @@ import pytest
 from exop.engine.event_time import EventTime
 from exop.engine.feed import ROW, Feed, Part, completed
 from exop.engine.progress import InputPosition
-from exop.engine.trigger import BatchTrigger, TriggerPolicy
+from exop.engine.trigger import BatchTrigger
 from exop.errors import EngineError, FeedClosed, QueryError
 from exop.model.items import Reference
 
@@ -21,9 +21,9 @@ def rows(*times: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(times, pa.int32())] * 2, schema=COLUMNS)
 
 
-def feed_with(policy: TriggerPolicy | None = None, **options) -> Feed:
+def feed_with(boundary: float | None = None, **options) -> Feed:
     """A feed of these columns whose polls never wait."""
-    trigger = BatchTrigger(policy or TriggerPolicy())
+    trigger = BatchTrigger(boundary=boundary)
     trigger.release()
     return Feed("rows", COLUMNS, trigger, **options)
 
@@ -53,7 +53,7 @@ def test_rows_are_read_by_offset_in_the_order_they_came():
 def test_a_time_that_no_calendar_has_is_refused_before_the_engine_sees_it(time):
     """The engine would fail at it, and at it again after a restart; times that are missing are dropped."""
     columns = pa.schema([pa.field("time", pa.float64())])
-    feed = Feed("rows", columns, BatchTrigger(TriggerPolicy()), event_time=EventTime("time"))
+    feed = Feed("rows", columns, BatchTrigger(), event_time=EventTime("time"))
     with pytest.raises(QueryError, match="rows: the column 'time' has a time that is no number, or too far away"):
         give(feed, pa.record_batch([pa.array([1.0, time])], schema=columns))
     give(feed, pa.record_batch([pa.array([1.0, None])], schema=columns))
@@ -227,7 +227,7 @@ def test_a_punctuation_moves_event_time_by_a_marker():
 def test_floating_point_times_follow_at_once(complete, following):
     """The watermark of the engine never passes a time that may still come, and reaches the next one that may."""
     columns = pa.schema([("time", pa.float64())])
-    trigger = BatchTrigger(TriggerPolicy())
+    trigger = BatchTrigger()
     trigger.release()
     feed = Feed("rows", columns, trigger, event_time=EventTime("time"))
     feed.punctuate(complete)
@@ -237,7 +237,7 @@ def test_floating_point_times_follow_at_once(complete, following):
 
 def test_with_a_boundary_only_crossings_are_marked():
     """Seconds inside a minute cost no marker; the one that completes the minute does, and is urgent."""
-    feed = feed_with(TriggerPolicy(boundary=60), event_time=EventTime("time"))
+    feed = feed_with(boundary=60, event_time=EventTime("time"))
     feed.punctuate(0)
     feed.latest(0, None, 0)
     feed.punctuate(58)
@@ -252,7 +252,7 @@ def test_with_a_boundary_only_crossings_are_marked():
 @pytest.mark.parametrize(("close_windows", "last"), [(True, 2**31 - 1), (False, 11)])
 def test_the_end_moves_event_time_as_far_as_it_may(close_windows, last):
     """Windows close as if time went on for ever, or only as far as the stream was complete."""
-    feed = feed_with(TriggerPolicy(boundary=60), event_time=EventTime("time"))
+    feed = feed_with(boundary=60, event_time=EventTime("time"))
     feed.punctuate(5)
     feed.punctuate(10)
     feed.end(close_windows=close_windows)
@@ -261,7 +261,7 @@ def test_the_end_moves_event_time_as_far_as_it_may(close_windows, last):
 
 def test_moving_the_watermark_asks_for_another_poll():
     """Windows close in the batch after: the poll behind a boundary returns at once."""
-    trigger = BatchTrigger(TriggerPolicy(boundary=60))
+    trigger = BatchTrigger(boundary=60)
     feed = Feed("rows", COLUMNS, trigger, event_time=EventTime("time"))
     feed.punctuate(59)
     assert feed.latest(0, None, 1000) == 1

@@ -20,7 +20,7 @@ from exop.engine import Emit, EventTime, Feed, PullEngine, Punctuate, following
 from exop.engine.feed import ROW
 from exop.engine.progress import QueryProgress
 from exop.engine.pull_slet import PullSlet
-from exop.engine.trigger import BatchTrigger, TriggerPolicy
+from exop.engine.trigger import BatchTrigger
 from exop.errors import ComponentFailed, EngineError
 from exop.hooks import Plugins
 from tests.rig import eventually
@@ -365,7 +365,7 @@ def test_a_durable_query_that_was_replaced_goes_on_after_a_crash(tmp_path):
 
 def beside(*ports: str) -> tuple[Any, dict[str, Feed], following.Following]:
     """A predecessor that has sent batch 3, its feeds, and what its successor follows."""
-    before, after = (BatchTrigger(TriggerPolicy()) for _ in range(2))
+    before, after = (BatchTrigger() for _ in range(2))
     feeds = {port: Feed(port, ROWS, before) for port in ports}
     old = SimpleNamespace(
         _trigger=before, feeds=feeds, _sending=threading.Lock(), _progress=QueryProgress(3), follower=None

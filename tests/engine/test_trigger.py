@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from exop.engine.trigger import BatchTrigger, TriggerPolicy
+from exop.engine.trigger import BatchTrigger
 
 
 @dataclass
@@ -26,10 +26,10 @@ class Clock:
         return self.now
 
 
-def trigger_with(policy: TriggerPolicy, *feeds: Rows, clock: Clock | None = None) -> tuple[BatchTrigger, Clock]:
+def trigger_with(*feeds: Rows, **policy: float) -> tuple[BatchTrigger, Clock]:
     """A trigger whose lock advances the clock instead of waiting."""
-    clock = clock or Clock()
-    trigger = BatchTrigger(policy, clock=clock)
+    clock = Clock()
+    trigger = BatchTrigger(**policy, clock=clock)
     trigger.feeds.extend(feeds)
 
     def wait(timeout: float) -> bool:
@@ -50,7 +50,7 @@ def polled(trigger: BatchTrigger, feed: Rows, timeout: float = 10.0) -> None:
 def test_rows_start_the_first_batch_at_once():
     """If no batch has begun yet, waiting rows begin the first one without delay."""
     feed = Rows(pending=1)
-    trigger, clock = trigger_with(TriggerPolicy(interval=5), feed)
+    trigger, clock = trigger_with(feed, interval=5)
     polled(trigger, feed)
     assert clock.now == 100.0
 
@@ -58,7 +58,7 @@ def test_rows_start_the_first_batch_at_once():
 def test_the_next_batch_keeps_the_interval():
     """Rows that wait start a batch one interval after the last start, not earlier."""
     feed = Rows(pending=1)
-    trigger, clock = trigger_with(TriggerPolicy(interval=5), feed)
+    trigger, clock = trigger_with(feed, interval=5)
     polled(trigger, feed)
     clock.now += 2
     polled(trigger, feed)
@@ -68,7 +68,7 @@ def test_the_next_batch_keeps_the_interval():
 def test_a_boundary_does_not_wait_for_the_interval():
     """An urgent feed starts a batch at once."""
     feed = Rows(pending=1)
-    trigger, clock = trigger_with(TriggerPolicy(interval=5, boundary=60), feed)
+    trigger, clock = trigger_with(feed, interval=5, boundary=60)
     polled(trigger, feed)
     feed.urgent = True
     polled(trigger, feed)
@@ -78,7 +78,7 @@ def test_a_boundary_does_not_wait_for_the_interval():
 def test_enough_rows_do_not_wait_for_the_interval():
     """A batch of a useful size begins at once."""
     feed = Rows(pending=1)
-    trigger, clock = trigger_with(TriggerPolicy(interval=5, enough=10), feed)
+    trigger, clock = trigger_with(feed, interval=5, enough=10)
     polled(trigger, feed)
     feed.pending = 10
     polled(trigger, feed)
@@ -88,7 +88,7 @@ def test_enough_rows_do_not_wait_for_the_interval():
 def test_a_poll_without_rows_ends_after_its_timeout():
     """Without rows, the poll lasts until its time-out."""
     feed = Rows()
-    trigger, clock = trigger_with(TriggerPolicy(), feed)
+    trigger, clock = trigger_with(feed)
     polled(trigger, feed, timeout=10)
     assert clock.now == 110.0
 
@@ -96,7 +96,7 @@ def test_a_poll_without_rows_ends_after_its_timeout():
 def test_only_the_first_feed_that_is_asked_waits():
     """Engines poll the feeds of a query in turn: the leader waits for all of them, the others return at once."""
     first, second = Rows(), Rows()
-    trigger, clock = trigger_with(TriggerPolicy(), first, second)
+    trigger, clock = trigger_with(first, second)
     polled(trigger, first, timeout=10)
     polled(trigger, second, timeout=10)
     assert clock.now == 110.0
@@ -105,7 +105,7 @@ def test_only_the_first_feed_that_is_asked_waits():
 def test_rows_of_any_feed_end_the_wait():
     """The leader waits for rows of all feeds, not only its own."""
     first, second = Rows(), Rows()
-    trigger, clock = trigger_with(TriggerPolicy(), first, second)
+    trigger, clock = trigger_with(first, second)
     clock.meanwhile = lambda: setattr(second, "pending", 1)
     with trigger.lock:
         trigger.wait(first, 1.0)
@@ -115,7 +115,7 @@ def test_rows_of_any_feed_end_the_wait():
 def test_poll_again_ends_one_poll():
     """One poll returns at once, and the next one waits."""
     feed = Rows()
-    trigger, clock = trigger_with(TriggerPolicy(), feed)
+    trigger, clock = trigger_with(feed)
     trigger.poll_again()
     polled(trigger, feed)
     assert clock.now == 100.0
@@ -126,7 +126,7 @@ def test_poll_again_ends_one_poll():
 def test_a_released_trigger_does_not_wait():
     """While a query is drained, perhaps twice at once, and when it is closed, polls return at once; then they wait."""
     feed = Rows()
-    trigger, clock = trigger_with(TriggerPolicy(), feed)
+    trigger, clock = trigger_with(feed)
     trigger.release()
     trigger.release()
     polled(trigger, feed)
@@ -140,8 +140,8 @@ def test_a_released_trigger_does_not_wait():
 
 def test_boundaries_lie_at_multiples():
     """A boundary is crossed by the step that reaches the next multiple; the first punctuation crosses one."""
-    policy = TriggerPolicy(boundary=60)
-    assert policy.crosses(59, 60)
-    assert policy.crosses(None, 1)
-    assert not policy.crosses(60, 119)
-    assert not TriggerPolicy().crosses(0, 1000)
+    trigger = BatchTrigger(boundary=60)
+    assert trigger.crosses(59, 60)
+    assert trigger.crosses(None, 1)
+    assert not trigger.crosses(60, 119)
+    assert not BatchTrigger().crosses(0, 1000)

@@ -27,7 +27,7 @@ def input_frame(session: SparkSession, engine: Spark, feed: Feed, key: str, *, d
     from pyspark.sql.functions import expr
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    options = engine.server.options(key) | {"max_rows": str(feed.policy.max_rows)}
+    options = engine.server.options(key) | {"max_rows": str(feed.max_rows)}
     kind = "exop"
     if isinstance(feed, NativeFeed):
         kind = register(session)

@@ -88,10 +88,10 @@ class NativeFeed(Feed):
             if self._complete is not None and complete <= self._complete:
                 return
             before = None if self._complete is None else self._following(self._complete)
-            crossing = self.policy.crosses(before, self._following(complete))
+            crossing = self._trigger.crosses(before, self._following(complete))
             self._complete = complete
             self._times.append((behind, complete))
-            if self.event_time is not None and (crossing or self.policy.boundary is None):
+            if self.event_time is not None and (crossing or self._trigger.boundary is None):
                 self._moments.append((behind, self._following(complete)))
             self._lock.notify_all()
 

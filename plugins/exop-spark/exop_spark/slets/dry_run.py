@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from exop.engine.feed import Feed, Part
-from exop.engine.trigger import BatchTrigger, TriggerPolicy
+from exop.engine.trigger import BatchTrigger
 
 from ..errors import QueryFailed, StateRefused
 from ..execution.run import FOLDER, Run
@@ -63,7 +63,7 @@ def _attempt(plan: Plan, master: str, place: Any, tie: Tie) -> None:
 
     It reads by itself the channels that the slet of *tie* does, as far as its offsets are concerned.
     """
-    trigger = BatchTrigger(TriggerPolicy())
+    trigger = BatchTrigger()
     feeds = {
         port: _EmptyNativeFeed(port, one.columns, trigger, event_time=one.time, tie=tie)
         if port in tie.native

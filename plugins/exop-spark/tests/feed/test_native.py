@@ -10,7 +10,7 @@ from exop_spark.feed.native import NativeFeed
 from exop import Tie
 from exop.engine.event_time import EventTime
 from exop.engine.progress import InputPosition
-from exop.engine.trigger import BatchTrigger, TriggerPolicy
+from exop.engine.trigger import BatchTrigger
 from tests.rig import eventually
 
 COLUMNS = pa.schema([("time", pa.int64()), ("key", pa.int64())])
@@ -65,7 +65,7 @@ def feeds(tie):
     def make(timed=False, **options):
         time = EventTime("time") if timed else None
         options |= {"tie": tie, "event_time": time, "by_input": not timed}
-        made.append(NativeFeed("rows", COLUMNS, BatchTrigger(TriggerPolicy()), **options))
+        made.append(NativeFeed("rows", COLUMNS, BatchTrigger(), **options))
         return made[-1]
 
     yield make

@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from exop import Punctuation
 from exop.engine.feed import Feed
-from exop.engine.trigger import BatchTrigger, TriggerPolicy
+from exop.engine.trigger import BatchTrigger
 from exop.errors import WiringError
 from exop.runtime.log.disk import DiskLog
 
@@ -64,7 +64,7 @@ def test_a_log_that_is_too_short_is_an_error(log):
 def test_the_reader_makes_ranges_of_offsets(monkeypatch, log, tmp_path_factory):
     """One for each partition with new rows, which is counted, and a marker, which moves the watermark."""
     server = FeedServer(tmp_path_factory.mktemp("server"))
-    key = server.add(Feed("rows", PLAIN, BatchTrigger(TriggerPolicy())))
+    key = server.add(Feed("rows", PLAIN, BatchTrigger()))
     reader = NativeReader({**server.options(key), "time": "key"}, from_arrow_schema(SCHEMA))
 
     def answer(request):

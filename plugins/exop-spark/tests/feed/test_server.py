@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from exop.engine import Reference
 from exop.engine.feed import Feed
-from exop.engine.trigger import BatchTrigger, TriggerPolicy
+from exop.engine.trigger import BatchTrigger
 from tests.rig import eventually
 
 COLUMNS = pa.schema([pa.field("time", pa.int32())])
@@ -36,7 +36,7 @@ def server(tmp_path) -> Iterator[FeedServer]:
 @pytest.fixture
 def feed() -> Feed:
     """A feed that holds three rows, whose polls do not wait."""
-    trigger = BatchTrigger(TriggerPolicy())
+    trigger = BatchTrigger()
     trigger.release()
     feed = Feed("rows", COLUMNS, trigger)
     feed.push(pa.RecordBatch.from_pydict({"time": [1, 2, 3]}, schema=COLUMNS))
