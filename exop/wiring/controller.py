@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
-from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakKeyDictionary
@@ -23,7 +22,6 @@ from exop.runtime.component_manager import CHANNEL, WIRING, ComponentManager
 from exop.runtime.dataflow.inlets import Parked
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import current_driver
-from exop.runtime.drivers.worker import Worker
 from exop.runtime.lifecycle import State
 from exop.runtime.pause import PATIENCE, Pause
 from exop.wiring.changes.drain import Drain
@@ -149,7 +147,22 @@ class WiringController:
         fresh = [cycle for cycle in map(tuple, region.after.cycles) if cycle not in kept]
         deployment.loops = [*kept.values(), *(EndOfCycle(deployment, region.after.graph, cycle) for cycle in fresh)]
         self._bound[deployment] = region.after
-        return partial(_complete, deployment, region, catch_up, leaving)
+
+        def complete(drivers: Parked) -> None:
+            """Move waiting items to where the new connections lead; nothing can fail here."""
+            open_anew(deployment, region.graph)
+            deployment.inlets.assign(region.after.depth, leaving, drivers)
+            for worker in leaving:
+                worker.serve(())
+            for name, edge in region.before.graph.edges(region.channels):
+                if deployment.joined.get(edge.name) == name:
+                    del deployment.joined[edge.name]
+            deployment.joined |= {edge.name: name for name, edge in region.graph.edges(region.graph.channels)}
+            catch_up.deliver(deployment)
+            for name in deployment.merges.keys() & region.channels:
+                deployment.merges[name].forget()
+
+        return complete
 
     def _replace_queues(self, deployment: Deployment, region: Region, queues: dict[str, Buffered]) -> None:
         """Register the inserted queues, and discard those that are not needed; one that holds items stays."""
@@ -193,23 +206,6 @@ def _executions(deployment: Deployment, part: Replanning, changed: WiringGraph) 
         if not queues.keys() <= found[-1].inserted.keys():
             found.append(part.executed(queues))
     return found
-
-
-def _complete(
-    deployment: Deployment, region: Region, catch_up: CatchUp, leaving: Collection[Worker], drivers: Parked
-) -> None:
-    """Move waiting items to where the new connections lead; nothing can fail here."""
-    open_anew(deployment, region.graph)
-    deployment.inlets.assign(region.after.depth, leaving, drivers)
-    for worker in leaving:
-        worker.serve(())
-    for name, edge in region.before.graph.edges(region.channels):
-        if deployment.joined.get(edge.name) == name:
-            del deployment.joined[edge.name]
-    deployment.joined |= {edge.name: name for name, edge in region.graph.edges(region.graph.channels)}
-    catch_up.deliver(deployment)
-    for name in deployment.merges.keys() & region.channels:
-        deployment.merges[name].forget()
 
 
 def _check_types(graph: WiringGraph, channels: Iterable[str]) -> None:

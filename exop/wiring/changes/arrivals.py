@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, Final, TypeAlias, TypedDict
 
 from exop.model.items import EndOfStream
@@ -33,7 +33,6 @@ from exop.runtime.durable.snapshot import capture_node, restore_node
 from exop.runtime.pause import PATIENCE
 from exop.wiring.changes.successors import between_items
 from exop.wiring.graph import ids
-from exop.wiring.graph.execution_plan import Wiring
 
 #: What waits in queues in front of the ports of a component, as `Buffered.capture` returns it.
 Queued: TypeAlias = Mapping[str, list[tuple[str, Any]]]
@@ -187,38 +186,6 @@ class Arrival:
         if component.over:
             waiting += [(port.name, "control", EndOfStream()) for port in component.spec.outputs]
         return [InFlight(to.get(port) or placeholder(f"{name}.{port}"), *work) for port, *work in waiting]
-
-
-def waiting_after(
-    inlets: Inlets,
-    wiring: Wiring,
-    leaves: Callable[[str], bool],
-    unsent: Iterable[InFlight],
-    foreign: Iterable[InFlight],
-) -> list[tuple[str, Method, Any]]:
-    """Return the items that wait after a change, in the order of each driver, with their endpoints and methods.
-
-    Args:
-        inlets: The items that wait before it, when all drivers are parked and the new connections are bound.
-        wiring: The new connections.
-        leaves: Whether what waits at an endpoint leaves for another host.
-        unsent: The output that the old slets have not sent.
-        foreign: The items that come from other hosts: `Inlets.post_in_order` inserts them.
-    """
-    found: dict[Any, list[tuple[str, Method, Any]]] = {}
-
-    def add(work: Iterable[InFlight]) -> Iterator[Any]:
-        for one in work:
-            for endpoint in inlets.destinations(one) if not isinstance(one, Call) else ():
-                runner = inlets.runner(endpoint)
-                found.setdefault(runner, []).append((endpoint, one.method, one.payload))
-                yield runner
-
-    here = [one for _, one in inlets.waiting() if not leaves(one.entry.endpoint)]
-    deque(add([*here, *unsent]), maxlen=0)
-    for runner in {*add(foreign)}:
-        found[runner].sort(key=lambda work: wiring.depth(work[0]), reverse=True)
-    return [*chain(*found.values())]
 
 
 class MoveCost(TypedDict):

@@ -35,8 +35,8 @@ from exop.runtime.pause import Pause
 from exop.runtime.supervision.budget import UserCall
 from exop.runtime.supervision.interpreter import collect_young, yield_gil
 from exop.runtime.supervision.interrupts import check_interrupt
-from exop.safe_repr import add_note, error_text
-from exop.wiring.changes.channels import Undo, settle_channels
+from exop.safe_repr import error_text
+from exop.wiring.changes.channels import Undo, settle_channels, undo_all
 from exop.wiring.changes.conditional_updates import caught_up, remembered, settle_updates
 from exop.wiring.changes.drain import (
     Drain,
@@ -255,9 +255,9 @@ class Change:
 
     def _undo_all(self, error: BaseException) -> None:
         self.phase, self.error = Phase.ABORTED, error
-        _undo(self._undo_cut, error)  # before anything moves again
+        undo_all(self._undo_cut, error)  # before anything moves again
         self.pause.end()
-        _undo(self._undo, error)
+        undo_all(self._undo, error)
         self._unmute()
 
     def _close_drivers(self) -> None:
@@ -310,7 +310,7 @@ class Change:
             self._complete = self.wiring.bind(self.deployment, region, self.continued)
             failpoint("rebind-after")
         except BaseException as error:
-            _undo(undo, error)  # before anything moves again
+            undo_all(undo, error)  # before anything moves again
             raise
         self.target = mesh.at(self.deployment.mesh.revision + 1)
 
@@ -337,12 +337,23 @@ class Change:
         Raises:
             PlanError: the output of an engine that is replaced is not known while it runs.
         """
-        from exop.wiring.changes.arrivals import waiting_after  # lazily: only moves need the encoding
+        inlets, depth = self.deployment.inlets, self.wiring.current(self.deployment).depth
+        found: dict[Any, list[tuple[str, Method, Any]]] = {}
 
-        inlets, wiring = self.deployment.inlets, self.wiring.current(self.deployment)
-        staying = [one for one in self._old if one.node.name not in self.departing]
-        unsent = [peek_unsent(one, self._successors.made.get(one.node.name)) for one in staying]
-        return waiting_after(inlets, wiring, self.leaves, [*chain(*unsent)], self._from_other_hosts())
+        def add(work: Iterable[InFlight]) -> set[Any]:
+            """Add items in the order of each driver; return the drivers."""
+            places = [(end, one) for one in work if not isinstance(one, Call) for end in inlets.destinations(one)]
+            for endpoint, one in places:
+                found.setdefault(inlets.runner(endpoint), []).append((endpoint, one.method, one.payload))
+            return {inlets.runner(endpoint) for endpoint, _ in places}
+
+        add(one for _, one in inlets.waiting() if not self.leaves(one.entry.endpoint))
+        for old in self._old:
+            if old.node.name not in self.departing:
+                add(peek_unsent(old, self._successors.made.get(old.node.name)))
+        for runner in add(self._from_other_hosts()):  # as `Inlets.post_in_order` inserts them
+            found[runner].sort(key=lambda work: depth(work[0]), reverse=True)
+        return [*chain(*found.values())]
 
     def _swap(self, region: Region) -> None:
         """Put the successors in place, with their states; give the other components their new settings."""
@@ -484,12 +495,3 @@ class Change:
 
 def _report(component: Component, problem: str) -> None:
     logger("exop.wiring").error("the change is made, but the old slet does not close", node=component.id, error=problem)
-
-
-def _undo(steps: list[Undo], error: BaseException) -> None:
-    """Undo in reverse; a failure is noted on *error*, and the other steps are still undone."""
-    while steps:
-        try:
-            steps.pop()()
-        except Exception as problem:  # noqa: BLE001 (a slet that does not close, or anything else)
-            add_note(error, f"and while it was undone: {error_text(problem)}")

@@ -20,6 +20,7 @@ from exop.runtime.channels.window import WindowChannel, timed_by
 from exop.runtime.component import Component
 from exop.runtime.component_manager import make_channel
 from exop.runtime.deployment import Deployment
+from exop.safe_repr import add_note, error_text
 from exop.wiring.graph.execution_plan import plan_execution
 from exop.wiring.graph.region import Region
 from exop.wiring.graph.wiring_graph import Edge, WiringGraph
@@ -29,6 +30,15 @@ Undo: TypeAlias = Callable[[], object]
 
 #: Why a queue is inserted in front of a port that pulls from a channel that other ports read, too.
 PULLS: Final = "its consumer pulls"
+
+
+def undo_all(steps: list[Undo], error: BaseException) -> None:
+    """Undo in reverse; a failure is noted on *error*, and the other steps are still undone."""
+    while steps:
+        try:
+            steps.pop()()
+        except Exception as problem:  # noqa: BLE001 (a slet that does not close, or anything else)
+            add_note(error, f"and while it was undone: {error_text(problem)}")
 
 
 def check_channels(mesh: Mesh, kinds: Mapping[str, type[Channel]], changes: Difference | None = None) -> None:

@@ -11,7 +11,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, groupby
 from typing import Any, Final
@@ -133,22 +133,20 @@ def _path_to(node: Node, deployment: Deployment, port: str) -> list[Hop]:
     return [Hop(name, "", to), *hops]
 
 
+@dataclass
 class ReplayBuffer:
     """Holds back the replayed events that wait, in the running application, at the same place of the path."""
 
-    def __init__(
-        self,
-        deployment: Deployment,
-        to: Entry,
-        places: list[str],
-        queues: list[str],
-        inside: Callable[[], int] = int,
-    ) -> None:
+    _deployment: Deployment
+    _to: Entry
+    _places: list[str]
+    _queues: list[str]
+    _inside: Callable[[], int] = int
+    _events: deque[tuple[Method, Any]] = field(default_factory=deque)
+    count: int = 0
+
+    def __post_init__(self) -> None:
         self.entry = Entry(*(partial(self._put, method) for method in ("push", "push_batch", "control")))
-        self._deployment, self._to, self._places, self._queues = deployment, to, places, queues
-        self._inside = inside
-        self._events: deque[tuple[Method, Any]] = deque()
-        self.count = 0
 
     def put(self, payload: Any) -> None:
         """Take a payload of the log."""

@@ -114,31 +114,6 @@ def plan_execution(graph: WiringGraph, kept: Mapping[str, str] | None = None) ->
     return Replanning(Wiring(), graph, everything, {}).executed(kept or {})
 
 
-def _plan_part(
-    graph: WiringGraph, vertices: Collection[str], cycles: list[list[str]], kept: Mapping[str, str]
-) -> Wiring:
-    """Plan the execution of *vertices*, from upstream to downstream, which direct calls connect with no others."""
-    wiring = Wiring(graph, graph.insertable(vertices, kept), cycles=cycles)
-    workers = _Workers()
-    while not _Walk(wiring, vertices, workers).is_complete():
-        pass
-    buffered = (name for name in graph.split(vertices)[1] if graph.channels[name].buffered)
-    pulls = {name: [edge.port.pulled for edge in graph.consumers[name]] for name in buffered}
-    # A buffered channel whose only consumer pulls is drained by that one.
-    queues = [*(name for name, ports in pulls.items() if ports != [True]), *wiring.inserted]
-    for cycle in cycles:
-        workers.unite({*queues}.intersection(inner_queues(graph, cycle)))
-    wiring.groups = {queue: workers.of(queue) for queue in queues}
-    first: dict[str, str] = {}
-    for vertex in filter(wiring.drivers.__contains__, vertices):
-        for kind, name in wiring.drivers[vertex]:
-            if kind == "queue":  # a source may have the same name
-                first.setdefault(name, vertex)
-    # A queue that leads into further queues only is as far downstream as its channel.
-    wiring.first = {queue: first.get(queue, ids.vertex_behind(queue, graph.nodes)) for queue in queues}
-    return wiring
-
-
 class Replanning:
     """Plans the execution of the part of an application in which connections change.
 
@@ -196,17 +171,33 @@ class Replanning:
 
     def executed(self, queues: Mapping[str, str]) -> Wiring:
         """Return the execution plan of the whole application with these *queues*, and those that are kept."""
-        before, vertices = self._before, [vertex for vertex in self._order if vertex in self.vertices]
-        cycles = [cycle for cycle in self._cycles if cycle[0] in self.vertices]
-        part = _plan_part(self._after, vertices, cycles, {**self._kept, **queues})
+        before, graph = self._before, self._after
+        vertices = [vertex for vertex in self._order if vertex in self.vertices]
+        part, workers = Wiring(graph, self.insertable({**self._kept, **queues})), _Workers()
+        while not _Walk(part, vertices, workers).is_complete():
+            pass
+        buffered = (name for name in graph.split(vertices)[1] if graph.channels[name].buffered)
+        pulls = {name: [edge.port.pulled for edge in graph.consumers[name]] for name in buffered}
+        # A buffered channel whose only consumer pulls is drained by that one.
+        drained = [*(name for name, ports in pulls.items() if ports != [True]), *part.inserted]
+        for cycle in self._cycles:
+            if cycle[0] in self.vertices:
+                workers.unite({*drained}.intersection(inner_queues(graph, cycle)))
+        first: dict[str, str] = {}
+        for vertex in filter(part.drivers.__contains__, vertices):
+            for kind, name in part.drivers[vertex]:
+                if kind == "queue":  # a source may have the same name
+                    first.setdefault(name, vertex)
+        # A queue that leads into further queues only is as far downstream as its channel.
+        leads = {queue: first.get(queue, ids.vertex_behind(queue, graph.nodes)) for queue in drained}
         return Wiring(
-            self._after,
+            graph,
             _patched(before.inserted, self.queues, part.inserted),
-            _patched(before.groups, self.queues, part.groups),
+            _patched(before.groups, self.queues, {queue: workers.of(queue) for queue in drained}),
             _patched(before.drivers, self.vertices, part.drivers),
             _patched(before.depths, self.vertices, part.depths),
             _patched(before.order, self.vertices, self._order),
-            _patched(before.first, self.queues, part.first),
+            _patched(before.first, self.queues, leads),
             self._cycles,
         )
 
