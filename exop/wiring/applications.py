@@ -62,13 +62,12 @@ class Applications(Deployments):
         self, mesh: Mesh, timeout: float | None = None, pause: float | None = None, *, stall: bool = False
     ) -> Mesh:
         """Deploy a new application, or change the one that runs; return the mesh with its revision."""
-        if self._runs(mesh.name):
-            return self.plan(mesh).apply(timeout=timeout, pause=pause, stall=stall)
-        with self.changes.turn(mesh.name):
-            if self._runs(mesh.name):
-                return self.plan(mesh).apply(timeout=timeout, pause=pause, stall=stall)
-            with self.history.recorded(mesh.name, "deploy", new=True):
-                return self._begin(mesh, timeout)
+        if not self._runs(mesh.name):
+            with self.changes.turn(mesh.name):
+                if not self._runs(mesh.name):
+                    with self.history.recorded(mesh.name, "deploy", new=True):
+                        return self._begin(mesh, timeout)
+        return self.plan(mesh).apply(timeout=timeout, pause=pause, stall=stall)
 
     def _begin(self, mesh: Mesh, timeout: float | None) -> Mesh:
         """Deploy an application that does not run."""

@@ -71,8 +71,7 @@ def check_channels(mesh: Mesh, kinds: Mapping[str, type[Channel]], changes: Diff
 
 
 def unpunctuated(graph: WiringGraph, channel: str) -> tuple[list[str], Collection[str]]:
-    """Return the producers of a channel (`node.port`) from which no punctuations can come, and the channels upstream
-    on which that depends.
+    """Return the producers (`node.port`) from which no punctuations can come, and the channels on which that depends.
 
     Punctuations come from outputs whose types name them, from windows by time, and pass a slet if they come to all its
     inputs.

@@ -226,9 +226,7 @@ def quiesce(pause: Pause, component: Component, driver: Driver, *, then_proceed:
         raise PlanError(f"{component.node.name} has not quiesced: {why}") from error
 
 
-def check_inlets(
-    inlets: Inlets, drivers: Collection[Driver], region: Region, leaves: Callable[[str], bool] = lambda endpoint: False
-) -> None:
+def check_inlets(inlets: Inlets, drivers: Collection[Driver], region: Region, leaves: Callable[[str], bool]) -> None:
     """Raise `PlanError` if a change removes an endpoint where work of *drivers*, which are parked, waits.
 
     Only a node that cannot take items is removed with the work that waits for it. What waits at an endpoint that

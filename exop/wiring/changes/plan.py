@@ -270,8 +270,11 @@ def make_plan(before: Mesh, after: Mesh) -> Plan:
     steps = [
         *(Step("add", node.name, node.slet.identity, after=node) for node in changes.added),
         *(Step("remove", node.name, node.slet.identity, before=node) for node in changes.removed),
-        *(step for old, new in changes.changed for step in (*_moved(old, new), *_steps(old, new))),
     ]
+    for old, new in changes.changed:
+        if old.host != new.host:
+            steps.append(Step("move", new.name, f"{old.host or 'home'} → {new.host or 'home'}", old, new))
+        steps += _steps(old, new)
     return Plan(before, after, tuple(steps), changes, moves(before, after, changes))
 
 
@@ -327,12 +330,6 @@ def _steps(old: Node, new: Node) -> list[Step]:
     return [Step("adjust", new.name, _adjusted(old, new), old, new)]
 
 
-def _moved(old: Node, new: Node) -> list[Step]:
-    """Return the step of a node that moves to another host."""
-    text = f"{old.host or 'home'} → {new.host or 'home'}"
-    return [Step("move", new.name, text, old, new)] if old.host != new.host else []
-
-
 def _adjusted(old: Node, new: Node) -> str:
     """Describe what else differs: the settings that count as set, the types of the inputs, or the policy."""
     if old.given != new.given:
@@ -344,9 +341,7 @@ def _adjusted(old: Node, new: Node) -> str:
 
 
 def _other_ports(old: Node, new: Node) -> str:
-    """Describe the ports that are added, removed or given another type because the settings or inputs of the slet
-    changed.
-    """
+    """Describe the ports that come, go, or get another type with the settings or inputs of the slet."""
     if not new.slet.specialises and not new.slet.families:
         return ""
     before, after = ({name: (one.direction, one.type.form) for name, one in of.slet.ports.items()} for of in (old, new))

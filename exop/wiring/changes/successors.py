@@ -99,13 +99,12 @@ class Successors:
     def open_late(self, pause: Pause, old: Component) -> None:
         """Open a source that drives itself where its predecessor has stopped: it may begin at once; engines inherit."""
         step = next(one for one in self.plan.steps if one.node == old.node.name)
-        inside = step.state is not None and step.state.inside
-        if not (_opens_late(step) or inside) or step.state is None or old.driver is None:
+        if step.state is None or old.driver is None or not (_opens_late(step) or step.state.inside):
             return
         pause.close([old.driver])
         pause.wait_parked()
         successor = self.made[step.node]
-        if inside:
+        if step.state.inside:
             inherit = partial(successor.instance.inherit, old.instance)
             try:
                 successor.user.run(successor, "taking over", inherit, self.plan.patience)

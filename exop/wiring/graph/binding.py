@@ -240,14 +240,11 @@ class Compiler:
 
         The rows of a channel that an engine reads by itself are elided; its control items pass.
         """
-        outlet, read = (
-            self._whole_outlet(channel, edge),
-            edge.component.tie and edge.component.tie.native.get(edge.port.name),
-        )
+        outlet, tie = self._whole_outlet(channel, edge), edge.component.tie
+        read: Any = None if tie is None else tie.native.get(edge.port.name)
         if outlet is None or read is None:
             return outlet
-        there: Any = self.graph.channels[channel]
-        if read is not there:
+        if read is not self.graph.channels[channel]:
             raise PlanError(
                 f"{edge.name} reads its channel without the platform, and cannot be connected to {channel!r} while it "
                 f"runs; replace {edge.node} in the same change"

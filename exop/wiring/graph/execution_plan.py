@@ -126,13 +126,7 @@ class Replanning:
         ranked: The drivers that run them, or begin there.
     """
 
-    def __init__(
-        self,
-        before: Wiring,
-        after: WiringGraph,
-        starts: Collection[str],
-        kept: Mapping[str, str],
-    ) -> None:
+    def __init__(self, before: Wiring, after: WiringGraph, starts: Collection[str], kept: Mapping[str, str]) -> None:
         self._before, self._after, self._kept = before, after, kept
         graphs = before.graph, after
         self.vertices = connected(graphs, starts, kept)

@@ -127,7 +127,7 @@ class Region:
         queues = [*self.queues, *self.channels, *map(ids.input_queue, self.channels)]
         for wiring in (self.before, self.after):
             found += [_driver(deployment, *key) for vertex in vertices for key in wiring.drivers.get(vertex, ())]
-            found += [_worker(deployment, queue) for queue in queues if queue in wiring.groups]
+            found += [_driver(deployment, "queue", queue) for queue in queues if queue in wiring.groups]
         found += [driver for one in self.leaner for driver in one.drivers(deployment)]
         return sorted(dict.fromkeys(filter(None, found)), key=lambda driver: driver.rank)
 
@@ -168,7 +168,7 @@ def _update_drivers(deployment: Deployment, region: Region) -> None:
         component.pusher = _first(deployment, wiring.drivers.get(component.node.name, ()))
         component.runner = component.driver or component.pusher
     for kind, name in (*region.ranked, *(("source", node) for node in region.nodes)):
-        if kind == "queue" and name in wiring.groups and (worker := _worker(deployment, name)) is not None:
+        if kind == "queue" and name in wiring.groups and (worker := _driver(deployment, kind, name)) is not None:
             # It pushes into the slet behind the queue: it comes before it.
             worker.rank = math.nextafter(min(map(wiring.rank, wiring.groups[name])), -math.inf)
         elif kind != "queue" and name in graph.nodes:
@@ -202,13 +202,9 @@ def _first(deployment: Deployment, keys: Iterable[DriverKey]) -> Driver | None:
 
 
 def _driver(deployment: Deployment, kind: str, name: str) -> Driver | None:
-    if kind == "queue":
-        return _worker(deployment, name)
-    return deployment.components[name].driver if name in deployment.components else None
-
-
-def _worker(deployment: Deployment, queue: str) -> Driver | None:
-    found = deployment.inserted.get(queue) or deployment.channels.get(queue)
+    if kind != "queue":
+        return deployment.components[name].driver if name in deployment.components else None
+    found = deployment.inserted.get(name) or deployment.channels.get(name)
     return found.worker if isinstance(found, Buffered) else None
 
 
