@@ -50,6 +50,7 @@ class Deployment:
         inlets: The in-flight items in front of each endpoint.
         merges: Merges the control items of several producers of a channel.
         joined: The channel to which each port is connected, by `node.port`.
+        windows: The window channels whose punctuations arrive through each channel.
         loops: Functions that detect the end of each cycle; drivers without items call them.
         retired: Folders of replaced engines, to which the last checkpoint may still refer.
         finished: Set when every component has ended.
@@ -72,6 +73,7 @@ class Deployment:
         self.reasons: dict[str, str] = {}
         self.merges: dict[str, ControlMerge] = {}
         self.joined: dict[str, str] = {}
+        self.windows: dict[str, set[str]] = {}
         self.workers: dict[str, Worker] = {}
         self.loops: list[Callable[[], Callable[[], None] | None]] = []
         self.retired: list[Path] = []

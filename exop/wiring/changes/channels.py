@@ -123,15 +123,21 @@ def tell_unpunctuated(deployment: Deployment, region: Region) -> None:
 
     This covers only windows that depend on a channel in the region of a change.
     """
-    before, after = region.before.graph, region.after.graph
+    before, after, index = region.before.graph, region.after.graph, deployment.windows
     vertices = (one for graph in (before, after) for one in map(graph.nodes.get, region.nodes) if one is not None)
     changed = {*region.channels, *(name for vertex in vertices for name, _ in vertex.outputs)}
-    windows = [(name, one) for name, one in after.channels.items() if isinstance(one, WindowChannel)]
-    for name, channel in windows:
-        if name not in changed and channel.upstream.isdisjoint(changed):
+    for name in sorted({window for one in changed for window in (one, *index.get(one, ()))}):
+        channel = after.channels.get(name) or before.channels.get(name)
+        if not isinstance(channel, WindowChannel):
             continue
-        lacking, upstream = unpunctuated(after, name)
+        for one in channel.upstream:
+            index[one].discard(name)
+            if not index[one]:
+                del index[one]
+        lacking, upstream = unpunctuated(after, name) if name in after.channels else ((), ())
         channel.unpunctuated, channel.upstream = frozenset(lacking), frozenset(upstream)
+        for one in channel.upstream:
+            index.setdefault(one, set()).add(name)
         told, channel.warned = channel.warned, channel.unpunctuated if _timed(channel) else frozenset()
         if channel.warned - told:
             logger("exop.wiring").warning(_lack(channel, channel.warned), application=deployment.name)
