@@ -224,13 +224,16 @@ class Platform(Management["Plan"]):
             PlanError: the platform is not running.
         """
         # Imported lazily: only platforms with peers need rpyc and msgspec.
+        from exop.remoting.identity import Identity
         from exop.remoting.peers.service import RemotingService
-        from exop.remoting.policy import AccessControl
+        from exop.remoting.policy import AccessControl, Policy
 
         self._check_running()
         with self._making:
             if self._remoting is None:
-                access = AccessControl.load(self._policy, self._identity, self._applications.history.refused)
+                policy = None if self._policy is None else Policy(self._policy)
+                identity = None if self._identity is None else Identity(self._identity)
+                access = AccessControl(policy, identity, self._applications.history.refused)
                 listen, announced = self._listen, self._announce
                 self._remoting = made = RemotingService(
                     self.name, self._operations, self.registry, access, listen=listen, announced=announced

@@ -65,25 +65,19 @@ class Identity:
 
     The files are read again when they change, so that a revocation or a renewal needs no restart. If the new files are
     unusable, the previous ones remain in force, and the log and `problem` contain the reason.
+
+    Raises:
+        IdentityError: a file is missing or unusable, other users can read the key, or the certificate is expired, not
+            yet valid, revoked or of another authority.
     """
 
-    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
-        self.folder = folder
+    def __init__(self, folder: str | os.PathLike[str], clock: Callable[[], float] = time.time) -> None:
+        self.folder = Path(folder)
         self.problem = ""
         self._clock = clock
         self._lock = threading.Lock()
         self._refused: tuple[object, ...] = ()
         self._files = self._read(self._stamps())
-
-    @classmethod
-    def load(cls, folder: str | os.PathLike[str]) -> Identity:
-        """Load the identity in *folder*, as `exop certs issue` has made it.
-
-        Raises:
-            IdentityError: a file is missing or unusable, other users can read the key, or the certificate is expired,
-                not yet valid, revoked or of another authority.
-        """
-        return cls(Path(folder))
 
     @property
     def name(self) -> str:

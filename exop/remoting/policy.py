@@ -66,19 +66,17 @@ class Policy:
     """The rights of peers by their names; the file is read again when it changes.
 
     If the new file is invalid, the previous rights remain in force, and the log and `problem` contain the reason.
+
+    Raises:
+        PolicyError: the file is invalid; the error contains the line.
     """
 
-    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        self.path = path
+    def __init__(self, path: str | os.PathLike[str], clock: Callable[[], float] = time.monotonic) -> None:
+        self.path = Path(path)
         self.problem = ""
         self._clock = clock
-        self._looked, self._stamp = clock(), file_stamps([path])
-        self._peers = read_policy(path)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Policy:
-        """Load a policy file; raises `PolicyError`, with the line, if it is invalid."""
-        return cls(Path(path))
+        self._looked, self._stamp = clock(), file_stamps([self.path])
+        self._peers = read_policy(self.path)
 
     @property
     def peers(self) -> dict[str, Rights]:
@@ -90,13 +88,9 @@ class Policy:
                 self._read_again()
         return self._peers
 
-    def role(self, peer: str) -> Role | None:
-        """Return the role of a peer; `None`: it may call no operation."""
-        return self.peers.get(peer, _NONE).role
-
-    def allows(self, peer: str, access: Access, application: str, channel: str) -> bool:
-        """Whether a peer may read or write a channel."""
-        return self.peers.get(peer, _NONE).allow(access, application, channel)
+    def rights(self, peer: str) -> Rights:
+        """Return the rights of a peer; none for one that the file does not name."""
+        return self.peers.get(peer, _NONE)
 
     def _read_again(self) -> None:
         try:
@@ -136,18 +130,6 @@ class AccessControl:
         self._recorded: dict[_Refusal, float] = {}
         self._pending: dict[_Refusal, tuple[str, str, int]] = {}
 
-    @classmethod
-    def load(
-        cls, policy: str | os.PathLike[str] | None, identity: str | os.PathLike[str] | None, record: Record
-    ) -> AccessControl:
-        """Load the policy file and the folder of the identity, if there are any.
-
-        Raises:
-            PolicyError, IdentityError: one of them is invalid.
-        """
-        of = None if identity is None else Identity.load(identity)
-        return cls(None if policy is None else Policy.load(policy), of, record)
-
     def status(self) -> dict[str, Any]:
         """Return the identity and the policy as plain data, each with the `problem` of newer files, if any."""
         identity, policy = self.identity, self.policy
@@ -166,7 +148,7 @@ class AccessControl:
             raise PeerRefused(address=peer.address, problem=problem)
         if peer.certificate is None or self.policy is None:
             return "admin"
-        return self.policy.role(peer.name)
+        return self.policy.rights(peer.name).role
 
     def objection(self, peer: Peer) -> str:
         """Return why a peer may not be connected (any more), or an empty string."""
@@ -189,9 +171,9 @@ class AccessControl:
         if peer.certificate is None or self.policy is None:
             return not self.objection(peer)
         if access == "operate":
-            return self.policy.role(peer.name) in ROLES[1:]
+            return self.policy.rights(peer.name).role in ROLES[1:]
         application, channel, *_ = (*key.split("/"), "", "")
-        if self.policy.allows(peer.name, access, application, channel):
+        if self.policy.rights(peer.name).allow(access, application, channel):
             return True
         self.refused(application, f"{access} {channel}", "the policy does not permit it", str(peer))
         return False

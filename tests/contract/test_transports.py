@@ -32,7 +32,7 @@ def scheme(request: pytest.FixtureRequest) -> str:
 def identity(tmp_path: Path) -> Identity:
     """The identity of the platform "there", which both ends use."""
     create_authority(tmp_path / "authority")
-    return Identity.load(issue(tmp_path / "authority", "there"))
+    return Identity(issue(tmp_path / "authority", "there"))
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ class Attacked(Target):
         attacked = cls.start(sys.executable, folder / "control.sock", authority.issue("target"), *more)
         assert isinstance(attacked, Attacked)
         attacked.authority, attacked.other = authority, Authority(folder / "other")
-        attacked.good, attacked.evil = (Identity.load(authority.issue(name)) for name in ("good", "evil"))
+        attacked.good, attacked.evil = (Identity(authority.issue(name)) for name in ("good", "evil"))
         return attacked
 
     def client(self, identity: Identity, **given: Any) -> ControlClient:

@@ -198,7 +198,7 @@ def main() -> None:
             print("listening", platform.address, flush=True)  # noqa: T201
             sys.stdin.read()
         return
-    identity = Identity.load(sys.argv[2]) if len(sys.argv) > 2 else None
+    identity = Identity(sys.argv[2]) if len(sys.argv) > 2 else None
     listen = ["tcp://127.0.0.1:0", "tls://127.0.0.1:0"] if identity is not None else []
     server = ControlServer(
         operations(Desk()),

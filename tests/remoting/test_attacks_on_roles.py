@@ -48,7 +48,7 @@ class Home:
         self.now = 0.0
         self.access = AccessControl(
             Policy(self.policy, clock=self.clock),
-            Identity.load(issue(self.certs, "home")),
+            Identity(issue(self.certs, "home")),
             self.platform._applications.history.refused,
             clock=self.clock,
         )
@@ -71,7 +71,7 @@ class Home:
 
     def client(self, name: str, folder: Path | None = None) -> ControlClient:
         """A connection of the platform *name*, with a new certificate unless one is given."""
-        identity = Identity.load(folder or issue(self.certs, name))
+        identity = Identity(folder or issue(self.certs, name))
         return ControlClient(self.server.uris[0], identity=identity, timeout=60.0)
 
     def recorded(self, application: str = "") -> list[tuple[Any, ...]]:
@@ -194,7 +194,7 @@ def _reissued(certs: Path, name: str, *, end: datetime | None = None, subject: s
 
 def test_a_certificate_without_a_name(home):
     """A certificate of the authority that names no platform is refused, and the platform goes on serving others."""
-    sure = Identity.load(issue(home.certs, "operator"))
+    sure = Identity(issue(home.certs, "operator"))
     context = sure.client_context()
     _reissued(home.certs, "operator", subject="operator")
     context.load_cert_chain(home.certs / "operator" / "operator.pem", home.certs / "operator" / "operator.key")

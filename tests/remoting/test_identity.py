@@ -75,7 +75,7 @@ def unchecked(context: ssl.SSLContext) -> ssl.SSLContext:
 
 def test_platforms_with_certificates_of_one_authority_accept_each_other(authority):
     """Both sides learn the name, the serial number and the end of the validity of the other one."""
-    home, edge = (Identity.load(issue(authority, name)) for name in ("home", "edge-1.example.org"))
+    home, edge = (Identity(issue(authority, name)) for name in ("home", "edge-1.example.org"))
     made = between(home, edge)
     assert (made.server_error, made.client_error) == (None, None)
     assert made.server.version() == "TLSv1.3"
@@ -90,7 +90,7 @@ def test_platforms_with_certificates_of_one_authority_accept_each_other(authorit
 def test_a_certificate_of_another_authority_is_refused(authority, tmp_path):
     """Each side checks the other one: a foreign client and a foreign server are both refused."""
     create_authority(tmp_path / "foreign")
-    ours, theirs = Identity.load(issue(authority, "home")), Identity.load(issue(tmp_path / "foreign", "edge"))
+    ours, theirs = Identity(issue(authority, "home")), Identity(issue(tmp_path / "foreign", "edge"))
     made = handshake(ours.server_context(), unchecked(theirs.client_context()))
     assert "another authority" in explain(made.server_error)
     assert "another authority" in explain(made.client_error)
@@ -100,7 +100,7 @@ def test_a_certificate_of_another_authority_is_refused(authority, tmp_path):
 
 def test_a_client_without_a_certificate_is_refused(authority):
     """TLS is mutual; both sides are told the cure."""
-    home = Identity.load(issue(authority, "home"))
+    home = Identity(issue(authority, "home"))
     made = handshake(home.server_context(), unchecked(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)))
     for error in (made.server_error, made.client_error):
         assert explain(error) == "a certificate is required; give an identity: --identity DIR"
@@ -108,7 +108,7 @@ def test_a_client_without_a_certificate_is_refused(authority):
 
 def test_an_older_tls_is_refused(authority):
     """TLS 1.2 is refused by a server and by a client."""
-    home, edge = (Identity.load(issue(authority, name)) for name in ("home", "edge"))
+    home, edge = (Identity(issue(authority, name)) for name in ("home", "edge"))
     old = edge.client_context()
     old.minimum_version, old.maximum_version = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_2
     made = handshake(home.server_context(), old)
@@ -118,7 +118,7 @@ def test_an_older_tls_is_refused(authority):
 
 def test_a_revoked_certificate_is_refused_without_a_restart(authority):
     """The next handshake uses the new list, open connections are objected to, and other names are not affected."""
-    home, edge, other = (Identity.load(issue(authority, name)) for name in ("home", "edge", "other"))
+    home, edge, other = (Identity(issue(authority, name)) for name in ("home", "edge", "other"))
     client, peer = edge.client_context(), home.peer(between(home, edge).server)
     assert revoke(authority, "edge") == [f"{peer.serial:x}"]
     made = handshake(home.server_context(), client)
@@ -127,14 +127,14 @@ def test_a_revoked_certificate_is_refused_without_a_restart(authority):
     assert home.objection(peer) == f"the certificate {peer.serial:x} of edge is revoked"
     assert between(home, other).server_error is None
     with pytest.raises(IdentityError, match="it is revoked; issue a new one: `exop certs issue edge`"):
-        Identity.load(authority / "edge")
-    fresh = Identity.load(issue(authority, "edge"))
+        Identity(authority / "edge")
+    fresh = Identity(issue(authority, "edge"))
     assert between(home, fresh).server_error is None
 
 
 def test_a_revocation_remains_when_its_record_is_deleted(authority):
     """The list of revoked certificates only grows, whatever happens to the records of issued certificates."""
-    home, edge = (Identity.load(issue(authority, name)) for name in ("home", "edge"))
+    home, edge = (Identity(issue(authority, name)) for name in ("home", "edge"))
     client = edge.client_context()
     (serial,) = revoke(authority, "edge")
     (authority / "issued" / f"{serial}.pem").unlink()
@@ -145,7 +145,7 @@ def test_a_revocation_remains_when_its_record_is_deleted(authority):
 
 def test_sessions_are_not_resumed(authority):
     """A server gives no session tickets, with which a revoked certificate would get in without being looked at."""
-    home, edge = (Identity.load(issue(authority, name)) for name in ("home", "edge"))
+    home, edge = (Identity(issue(authority, name)) for name in ("home", "edge"))
     made = between(home, edge)
     assert made.client.session is None or not made.client.session.has_ticket
 
@@ -163,7 +163,7 @@ def test_sessions_are_not_resumed(authority):
 def test_certificates_shifted_by_hours(tmp_path, issued, accepted, problem):
     """Clocks may differ by an hour; a certificate that is not valid yet, or no longer, is refused on both sides."""
     create_authority(tmp_path, now=NOW - 48 * HOUR)
-    home = Identity.load(issue(tmp_path, "home"))
+    home = Identity(issue(tmp_path, "home"))
     edge = Identity(issue(tmp_path, "edge", days=1, now=issued), clock=lambda: issued.timestamp())
     made = between(home, edge)
     assert (made.server_error is None) is accepted
@@ -171,12 +171,12 @@ def test_certificates_shifted_by_hours(tmp_path, issued, accepted, problem):
         assert explain(made.server_error) == problem
         assert explain(made.client_error)
         with pytest.raises(IdentityError, match="it is valid only from|it has expired"):
-            Identity.load(tmp_path / "edge")
+            Identity(tmp_path / "edge")
 
 
 def test_an_open_connection_ends_with_the_validity_of_its_certificate(authority):
     """A connection does not outlive its certificate."""
-    edge = Identity.load(issue(authority, "edge", days=1))
+    edge = Identity(issue(authority, "edge", days=1))
     clock = [time.time()]
     home = Identity(issue(authority, "home"), clock=lambda: clock[0])
     peer = home.peer(between(home, edge).server)
@@ -187,16 +187,16 @@ def test_an_open_connection_ends_with_the_validity_of_its_certificate(authority)
 
 def test_a_certificate_that_expires_soon_is_announced_in_the_log(authority, capsys):
     """Whoever runs the platform has a month to renew it."""
-    Identity.load(issue(authority, "home", days=40))
+    Identity(issue(authority, "home", days=40))
     assert "expires soon" not in capsys.readouterr().err
-    Identity.load(issue(authority, "edge", days=20))
+    Identity(issue(authority, "edge", days=20))
     assert "the certificate expires soon" in (told := capsys.readouterr().err)
     assert "days=19" in told
 
 
 def test_a_renewed_certificate_is_used_without_a_restart(authority):
     """A renewal replaces key and certificate; the old one is valid until it is revoked with its name."""
-    home, edge = (Identity.load(issue(authority, name)) for name in ("home", "edge"))
+    home, edge = (Identity(issue(authority, name)) for name in ("home", "edge"))
     before = home.peer(between(home, edge).server)
     with pytest.raises(IdentityError, match="edge has a certificate, valid until .*; replace it with --renew, or"):
         issue(authority, "edge")
@@ -210,7 +210,7 @@ def test_a_renewed_certificate_is_used_without_a_restart(authority):
 
 def test_files_that_become_unusable_keep_the_previous_ones_in_force(authority):
     """A half-copied list of revoked certificates is reported, and connections are accepted as before."""
-    home, edge = (Identity.load(issue(authority, name)) for name in ("home", "edge"))
+    home, edge = (Identity(issue(authority, name)) for name in ("home", "edge"))
     whole = (authority / "home" / "revoked.pem").read_bytes()
     (authority / "home" / "revoked.pem").write_bytes(whole[:100])
     assert between(home, edge).server_error is None
@@ -226,7 +226,7 @@ def test_a_forged_list_of_revoked_certificates_is_not_used(authority, tmp_path):
     folder = issue(authority, "home")
     (folder / "revoked.pem").write_bytes((tmp_path / "foreign" / "revoked.pem").read_bytes())
     with pytest.raises(IdentityError, match="it is not signed by the authority in ca.pem; copy both files again"):
-        Identity.load(folder)
+        Identity(folder)
 
 
 def _open_key(folder: Path) -> None:
@@ -272,13 +272,13 @@ def test_an_unusable_identity_states_the_file_and_the_cure(authority, spoil, pro
     folder = issue(authority, "home")
     spoil(folder)
     with pytest.raises(IdentityError, match=problem):
-        Identity.load(folder)
+        Identity(folder)
 
 
 def test_the_folder_of_the_authority_is_no_identity(authority):
     """The key of the authority belongs on no host."""
     with pytest.raises(IdentityError, match="it is an authority, which belongs on no host; give its folder NAME"):
-        Identity.load(authority)
+        Identity(authority)
 
 
 def test_keys_are_readable_by_their_owner_only(authority):
@@ -318,7 +318,7 @@ def test_without_the_library_the_error_names_the_command_that_installs_it(tmp_pa
         "import sys; sys.modules['cryptography'] = None\n"
         "from exop.remoting.identity import Identity\n"
         "from exop.errors import IdentityError\n"
-        "try: Identity.load(sys.argv[1])\n"
+        "try: Identity(sys.argv[1])\n"
         "except IdentityError as error: print(error)"
     )
     ran = subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, text=True, check=True)

@@ -74,7 +74,7 @@ def test_certificates(attacked: Attacked, logs: Callable[[str], bool], name: str
 def test_revoked_certificate(attacked: Attacked, logs: Callable[[str], bool]) -> None:
     """A certificate that was valid a moment ago is refused, without a restart of the platform."""
     folder = attacked.authority.issue("former")
-    assert attacked.client(Identity.load(folder)).ping() is not None
+    assert attacked.client(Identity(folder)).ping() is not None
     revoke(attacked.authority.folder, "former")
     with pytest.raises(RemotingError):
         ControlClient(attacked.uris["tls"], identity=Forger(folder)).ping()

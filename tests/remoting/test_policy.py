@@ -55,7 +55,7 @@ def watched(tmp_path):
 )
 def test_a_peer_has_the_role_that_the_file_gives_it(watched, peer, role):
     """A peer without an entry, or without a role, may call no operation."""
-    assert watched.policy.role(peer) == role
+    assert watched.policy.rights(peer).role == role
 
 
 @pytest.mark.parametrize(
@@ -82,18 +82,18 @@ def test_a_peer_reads_and_writes_the_channels_that_the_file_gives_it(
     watched, peer, access, application, channel, allowed
 ):
     """Patterns match application and channel apart; a role gives no access to channels."""
-    assert watched.policy.allows(peer, access, application, channel) is allowed
+    assert watched.policy.rights(peer).allow(access, application, channel) is allowed
 
 
 def test_a_new_file_applies_without_a_restart(watched):
     """The file is looked at once per second at most, when it is asked."""
     watched.write('[peers.edge]\nrole = "operate"\n')
     watched.now = 0.9
-    assert watched.policy.role("edge") == "observe"
+    assert watched.policy.rights("edge").role == "observe"
     watched.now = 1.0
-    assert watched.policy.role("edge") == "operate"
-    assert watched.policy.role("home") is None
-    assert not watched.policy.allows("edge", "read", "traffic", "jams")
+    assert watched.policy.rights("edge").role == "operate"
+    assert watched.policy.rights("home").role is None
+    assert not watched.policy.rights("edge").allow("read", "traffic", "jams")
 
 
 @pytest.mark.parametrize(
@@ -106,11 +106,11 @@ def test_a_file_that_becomes_invalid_keeps_the_previous_rights(watched, spoil):
         watched.now += 1.0
     else:
         watched.write(spoil)
-    assert watched.policy.role("home") == "admin"
-    assert watched.policy.role("stranger") is None
+    assert watched.policy.rights("home").role == "admin"
+    assert watched.policy.rights("stranger").role is None
     assert watched.policy.problem.startswith(str(watched.path))
     watched.write('[peers.stranger]\nrole = "observe"\n')
-    assert watched.policy.role("stranger") == "observe"
+    assert watched.policy.rights("stranger").role == "observe"
     assert watched.policy.problem == ""
 
 
@@ -136,7 +136,7 @@ def test_an_invalid_file_is_refused_with_line_and_cure(tmp_path, text, problem):
     path.write_text(text)
     path.chmod(0o600)
     with pytest.raises(PolicyError) as refused:
-        Policy.load(path)
+        Policy(path)
     assert str(refused.value).startswith(f"{path}:{problem}")
 
 
@@ -150,15 +150,15 @@ def test_an_unreadable_file_is_refused(tmp_path, content):
     with pytest.raises(
         PolicyError, match=r"policy.toml:1: it cannot be read: .*; give a TOML file with \[peers.NAME\]"
     ):
-        Policy.load(path)
+        Policy(path)
 
 
 def test_a_file_that_other_users_can_write_is_refused(watched):
     """Its content gives the rights: nobody but its owner may change it, also while the platform runs."""
     watched.path.chmod(0o664)
     with pytest.raises(PolicyError, match=r"other users can write it \(mode 664\); chmod go-w"):
-        Policy.load(watched.path)
+        Policy(watched.path)
     watched.write('[peers.stranger]\nrole = "admin"\n')
     watched.path.chmod(0o666)
-    assert watched.policy.role("stranger") is None
+    assert watched.policy.rights("stranger").role is None
     assert "other users can write it" in watched.policy.problem

@@ -44,7 +44,7 @@ def controlled(tmp_path):
     recorded: list[tuple[object, ...]] = []
     ticks = iter(range(1000))
     policy = Policy(path, clock=lambda: next(ticks))
-    identity = Identity.load(issue(tmp_path / "certs", "home"))
+    identity = Identity(issue(tmp_path / "certs", "home"))
 
     def record(*facts: object) -> None:
         recorded.append((*facts, calling_platform()))

@@ -406,7 +406,7 @@ def connect(
         if isinstance(identity, (str, os.PathLike)):
             from exop.remoting.identity import Identity
 
-            identity = Identity.load(identity)
+            identity = Identity(identity)
         return RemotePlatform(text, identity=identity)
     if target is not None and socket_path(target).is_socket():
         return RemotePlatform(target)

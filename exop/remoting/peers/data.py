@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from struct import Struct
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -31,7 +31,6 @@ from exop.remoting.peers.data_frames import (
     MESSAGE,
     START,
     DataLimits,
-    Message,
     Outgoing,
     Ping,
     Pong,
@@ -43,30 +42,13 @@ from exop.remoting.transport.frames import FrameRefused, TooLate
 from exop.runtime.channels.wire import COLUMNS, CONTROL, Buffer
 from exop.runtime.drivers.base import Signal
 
+if TYPE_CHECKING:
+    from exop.remoting.peers.link import PeerLink
+
 #: The largest number of buffers of one `sendmsg` (IOV_MAX).
 _BUFFERS: Final = 1000
 _TIME: Final = Struct("ll")
 _log = logging.getLogger("exop.remoting")
-
-
-class Incoming(Protocol):
-    """The receiver of what arrives, called by the receiver thread. All methods may raise `FrameRefused`."""
-
-    def message(self, message: Message) -> None:
-        """Take a message other than a heartbeat."""
-        ...
-
-    def begins(self, kind: int, number: int) -> None:
-        """Check that a body may be received."""
-        ...
-
-    def data(self, number: int, first: int, events: int, form: int, body: Buffer) -> None:
-        """Take events of a connector. The body is valid during the call only, except that of `COLUMNS`."""
-        ...
-
-    def stored(self, number: int, body: Buffer) -> None:
-        """Take a byte string."""
-        ...
 
 
 class _Socket:
@@ -221,7 +203,8 @@ class DataConnection:
     Args:
         sock: The connected socket; it is closed at the end.
         peer: The name of the peer.
-        incoming: Takes what arrives.
+        link: Takes what arrives, in the receiver thread; its methods may raise `FrameRefused`. The body of events is
+            valid during the call only, except that of `COLUMNS`.
         ready: The queue of what is to be sent; it remains when the connection has ended.
         clock: Returns the time in seconds, as `time.monotonic`.
     """
@@ -230,7 +213,7 @@ class DataConnection:
         self,
         sock: socket.socket,
         peer: str,
-        incoming: Incoming,
+        link: PeerLink,
         ready: Ready,
         limits: DataLimits = DEFAULT_LIMITS,
         clock: Callable[[], float] = time.monotonic,
@@ -239,7 +222,7 @@ class DataConnection:
         """Seconds of the last heartbeat and its answer."""
         self._sock = sock
         self._peer = peer
-        self._incoming = incoming
+        self._link = link
         self._ready = ready
         self._limits = limits
         self._clock = clock
@@ -387,7 +370,7 @@ class DataConnection:
         kind, number, first, events, form, total, offset = HEAD.unpack_from(frame)
         body = frame[HEAD.size :]
         if len(body) == total and not offset:
-            self._incoming.begins(kind, number)
+            self._link.begins(kind, number)
             self._deliver(
                 kind, number, (first, events, form), bytes(body) if kind == BYTES or form == COLUMNS else body
             )
@@ -429,7 +412,7 @@ class DataConnection:
         if partial is None:
             if offset or total > self._limits.body or (self._held and self._held + total > self._limits.body):
                 raise FrameRefused(f"a body of {total} bytes from byte {offset}, beside {self._held} bytes of others")
-            self._incoming.begins(kind, number)
+            self._link.begins(kind, number)
             partial = self._partial[kind, number] = _Partial(about, total)
             self._held += total
         if size <= 0 or (about, total, offset) != (partial.about, len(partial.body), partial.filled):
@@ -447,11 +430,11 @@ class DataConnection:
 
     def _deliver(self, kind: int, number: int, about: tuple[int, int, int], body: Buffer) -> None:
         if kind == BYTES:
-            self._incoming.stored(number, body)
+            self._link.stored(number, body)
         elif about[2] > CONTROL:
             raise FrameRefused(f"events of the form {about[2]}")
         else:
-            self._incoming.data(number, *about, body)
+            self._link.data(number, *about, body)
 
     def _message(self, frame: memoryview) -> None:
         if len(self._ready) > self._limits.waiting:
@@ -465,7 +448,7 @@ class DataConnection:
         elif isinstance(message, Pong):
             self.round_trip = max(0.0, self._clock() - message.stamp / 1e6)
         else:
-            self._incoming.message(message)
+            self._link.message(message)
 
     def _read(self, *buffers: memoryview) -> int:
         """Receive at least one byte; look at the clock meanwhile."""

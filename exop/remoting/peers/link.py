@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, Literal, TypeAlias
 
-from exop.errors import CallTimeout, ConnectionLost, ExopError, MessageTooLarge, PeerUnreachable
+from exop.errors import CallTimeout, ConnectionLost, ExopError, PeerUnreachable
 from exop.remoting.peers.connectors import BytesTransfer, ConnectorTraffic, Parts, ReceiverEnd, SenderEnd
 from exop.remoting.peers.data import DataConnection, Ready
 from exop.remoting.peers.data_frames import (
@@ -28,6 +28,7 @@ from exop.remoting.peers.data_frames import (
 )
 from exop.remoting.transport.client import ControlClient
 from exop.remoting.transport.frames import FrameRefused
+from exop.remoting.transport.limits import check_length
 from exop.runtime.channels.wire import Buffer, Frame, Progress, Receiver, Sender
 from exop.safe_repr import RAISED
 
@@ -51,11 +52,11 @@ class PeerLink:
         uri: The address of the peer; empty if only the peer connects.
         client: Calls the operations of the peer.
         may: Whether the policy permits the peer a connector (its key), or, with `operate`, byte strings.
+        changed: Called in the receiver thread with the link, when it has connected or lost the connection.
         clock: Returns the time in seconds, as `time.monotonic`.
 
     Attributes:
         reason: Why there is no connection.
-        listeners: Called in the receiver thread with the link, when it has connected or lost the connection.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class PeerLink:
         uri: str = "",
         client: ControlClient | None = None,
         may: Callable[[Direction, str], bool] = lambda direction, key: True,
+        changed: Callable[[PeerLink], None] = lambda link: None,
         limits: DataLimits = DEFAULT_LIMITS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -74,7 +76,7 @@ class PeerLink:
         self.client = client
         self.limits = limits
         self.reason = "not connected yet"
-        self.listeners: list[Callable[[PeerLink], None]] = []
+        self._on_change = changed
         self._dial = dial
         self._may = may
         self._clock = clock
@@ -234,8 +236,7 @@ class PeerLink:
             MessageTooLarge: the string is longer than `DataLimits.body`.
         """
         transfer = BytesTransfer(self._parts, body := Body(BYTES, number, (data,), (0, 0, 0)))
-        if body.total > (limit := self.limits.body):
-            raise MessageTooLarge(what="the byte string", size=body.total, limit=limit, cure="send it in several")
+        check_length("the byte string", body.total, self.limits.body, "send it in several")
         with self._changed:
             if self._connection is None:
                 raise ConnectionLost(address=self.peer, operation="send_bytes", problem=self.reason)
@@ -493,5 +494,4 @@ class PeerLink:
 
     def _tell(self) -> None:
         _log.info("peer %r: %s", self.peer, self.reason or "connected")
-        for listener in list(self.listeners):
-            listener(self)
+        self._on_change(self)

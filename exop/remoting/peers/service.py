@@ -49,20 +49,15 @@ class Links(dict[str, PeerLink]):
         raise UnknownName(place=f"the platform {self._platform!r}", kind="peer", name=peer, known=self)
 
 
-class _Wires(Mapping[str, PeerLink]):
+class _Wires(dict[str, PeerLink]):
     """The links as wires: a platform that listens has one for every name, since a peer may dial later."""
 
-    def __init__(self, service: RemotingService) -> None:
-        self._service = service
+    def __init__(self, awaited: Callable[[str], PeerLink]) -> None:
+        super().__init__()
+        self._awaited = awaited
 
-    def __getitem__(self, peer: str) -> PeerLink:
-        return self._service.awaited(peer)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._service.peers)
-
-    def __len__(self) -> int:
-        return len(self._service.peers)
+    def __missing__(self, peer: str) -> PeerLink:
+        return self._awaited(peer)
 
 
 class RemotingService:
@@ -94,7 +89,7 @@ class RemotingService:
         self.name = name
         self.access = access
         self.peers = Links(name)
-        self.wires: Wires = _Wires(self)
+        self.wires: Wires = _Wires(self.awaited)
         self._registry, self._limits = registry, limits
         self._lock = threading.RLock()
         self._closing = threading.Event()
@@ -271,8 +266,7 @@ class RemotingService:
             if contact is not None:
                 self._contacts[name] = contact
             if name not in self.peers:
-                self.peers[name] = link = PeerLink(name, may=partial(self._may, name))
-                link.listeners.append(self._changed)
+                self.peers[name] = link = PeerLink(name, may=partial(self._may, name), changed=self._changed)
                 link.start()
             return self.peers[name]
 

@@ -11,17 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
-from exop.errors import (
-    CallTimeout,
-    ConnectionLost,
-    MessageTooLarge,
-    PeerRefused,
-    PeerUnreachable,
-    RemotingError,
-    RequestInvalid,
-)
+from exop.errors import CallTimeout, ConnectionLost, PeerRefused, PeerUnreachable, RemotingError, RequestInvalid
 from exop.remoting.transport.endpoints import Endpoint
-from exop.remoting.transport.limits import DEFAULT_LIMITS, ENVELOPE, Limits
+from exop.remoting.transport.limits import DEFAULT_LIMITS, ENVELOPE, Limits, check_length
 from exop.remoting.transport.rundir import find_entries, socket_path
 
 if TYPE_CHECKING:
@@ -150,9 +142,7 @@ class ControlClient:
             payload = encode_message({} if request is None else request, exactly=True)
         except (OverflowError, UnicodeError) as problem:
             raise RequestInvalid(operation=operation, problem=str(problem)) from None
-        if len(payload) > (limit := self._limits.frame - ENVELOPE):
-            what = f"the request to {operation!r}"
-            raise MessageTooLarge(what=what, size=len(payload), limit=limit, cure="send less at a time")
+        check_length(f"the request to {operation!r}", len(payload), self._limits.frame - ENVELOPE)
         seconds = self._timeout if timeout is None else timeout
         deadline = time.monotonic() + seconds
         if not self._lock.acquire(timeout=seconds):
@@ -247,9 +237,9 @@ class ControlClient:
     def _decoded(self, operation: str, answer: bytes, reply: Any) -> Any:
         from exop.remoting.transport.codec import BadMessage, decode_message
 
-        if reply is Any and len(answer) > self._limits.plain_reply:
-            what, cure = f"the reply to {operation!r}", "ask for it in pages, or call with the type of the reply"
-            raise MessageTooLarge(what=what, size=len(answer), limit=self._limits.plain_reply, cure=cure)
+        if reply is Any:
+            cure = "ask for it in pages, or call with the type of the reply"
+            check_length(f"the reply to {operation!r}", len(answer), self._limits.plain_reply, cure)
         try:
             return decode_message(answer, reply)
         except BadMessage as problem:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
+from exop.errors import MessageTooLarge
 from exop.remoting.transport.sockets import Peer
 
 KIB = 1024
@@ -66,6 +67,12 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
+
+
+def check_length(what: str, size: int, limit: int, cure: str = "send less at a time") -> None:
+    """Raise `MessageTooLarge` if *what* has more bytes than *limit*."""
+    if size > limit:
+        raise MessageTooLarge(what=what, size=size, limit=limit, cure=cure)
 
 
 class Budget:

@@ -16,15 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol, TypeAlias
 
-from exop.errors import (
-    ExopError,
-    MessageTooLarge,
-    OperationFailed,
-    PeerRefused,
-    PlatformBusy,
-    RequestInvalid,
-    UnknownOperation,
-)
+from exop.errors import ExopError, OperationFailed, PeerRefused, PlatformBusy, RequestInvalid, UnknownOperation
 from exop.remoting.transport.client import ControlClient
 from exop.remoting.transport.codec import BadMessage, decode_message, encode_error, encode_message
 from exop.remoting.transport.frames import (
@@ -51,7 +43,7 @@ from exop.remoting.transport.handshake import (
     accept,
     calling_channel,
 )
-from exop.remoting.transport.limits import ENVELOPE, Budget, Connection, Limits
+from exop.remoting.transport.limits import ENVELOPE, Budget, Connection, Limits, check_length
 from exop.remoting.transport.operation import PEER, ROLES, Operation, Role, operation
 from exop.remoting.transport.operation import operations as operations_of
 from exop.remoting.transport.sockets import Peer
@@ -230,14 +222,14 @@ class Sessions:
         return FAULT, encode_error(failure, self._limits.fault)
 
     def _run(self, name: str, payload: bytes) -> bytes:
-        operation = self._find(name)
+        operation = self._operations.get(name)
+        if operation is None:
+            raise UnknownOperation(operation=name, known=sorted(self._operations))
         if operation.role is not None:
             role = self._roles(PEER.get() or Peer())
             if role is None or ROLES.index(operation.role) > ROLES.index(role):
                 raise self._refusal(operation, payload, role)
-        if len(payload) > operation.max_request:
-            what = f"the request to {name!r}"
-            raise MessageTooLarge(what=what, size=len(payload), limit=operation.max_request, cure="send less at a time")
+        check_length(f"the request to {name!r}", len(payload), operation.max_request)
         try:
             request = decode_message(payload, operation.request)
         except BadMessage as problem:
@@ -251,17 +243,8 @@ class Sessions:
             self._slots.release()
         if (taken := time.monotonic() - started) > _LONG:
             _log.warning("operation %r took %.1f s; operations should be short", name, taken)
-        largest = self._limits.frame - ENVELOPE
-        if len(reply) > largest:
-            what = f"the reply to {name!r}"
-            raise MessageTooLarge(what=what, size=len(reply), limit=largest, cure="ask for it in pages")
+        check_length(f"the reply to {name!r}", len(reply), self._limits.frame - ENVELOPE, "ask for it in pages")
         return reply
-
-    def _find(self, name: str) -> Operation:
-        found = self._operations.get(name)
-        if found is None:
-            raise UnknownOperation(operation=name, known=sorted(self._operations))
-        return found
 
     def _refusal(self, operation: Operation, payload: bytes, role: Role | None) -> PeerRefused:
         """Log a call for which the role of the peer is too low; return the error."""

@@ -29,7 +29,7 @@ def on_another_host(tmp_path):
     """The address of a platform that admits `ops` as an operator, and the folder of its authority."""
     certificates = tmp_path / "certificates"
     create_authority(certificates)
-    identity = Identity.load(issue(certificates, "there"))
+    identity = Identity(issue(certificates, "there"))
     with (
         Platform(name="there", control=False) as platform,
         ControlServer(

@@ -320,7 +320,7 @@ def test_events_over_tls_in_both_directions_at_once(tmp_path: Path) -> None:
     authority = pytest.importorskip("exop.remoting.authority")
     identity = pytest.importorskip("exop.remoting.identity")
     authority.create_authority(tmp_path / "certs")
-    one, other = (identity.Identity.load(authority.issue(tmp_path / "certs", name)) for name in ("a", "b"))
+    one, other = (identity.Identity(authority.issue(tmp_path / "certs", name)) for name in ("a", "b"))
     bodies = [os.urandom(size) for size in (1, 20_000, 3_000_000, 10, 700_000)]
     ours, theirs = socket.socketpair()
     secured: list[ssl.SSLSocket] = []

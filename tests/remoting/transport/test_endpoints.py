@@ -153,7 +153,7 @@ def authority(tmp_path: Path) -> Authority:
 @pytest.fixture
 def listener(authority: Authority) -> Iterator[Listener]:
     """The listener of the platform "there"."""
-    listener = listen("tls://127.0.0.1:0", Identity.load(authority.issue("there")))
+    listener = listen("tls://127.0.0.1:0", Identity(authority.issue("there")))
     yield listener
     listener.close()
 
@@ -161,7 +161,7 @@ def listener(authority: Authority) -> Iterator[Listener]:
 @pytest.fixture
 def here(authority: Authority) -> Identity:
     """The identity of the dialler."""
-    return Identity.load(authority.issue("dialler"))
+    return Identity(authority.issue("dialler"))
 
 
 def test_both_ends_prove_their_names(listener: Listener, here: Identity) -> None:

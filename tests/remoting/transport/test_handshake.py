@@ -74,7 +74,7 @@ class Hosts:
         if self._authority is None:
             return None
         if name not in self._identities:
-            self._identities[name] = Identity.load(self._authority.issue(name))
+            self._identities[name] = Identity(self._authority.issue(name))
         return self._identities[name]
 
     def server(self, name: str, hooks: Hooks | None = None, **given: Any) -> ControlServer:
