@@ -1,7 +1,7 @@
 """The control connection of a running platform: other processes call its operations.
 
 A platform serves a table of operations, and a client calls them. Both use one hardened profile of rpyc, described in
-docs/explanation/control.md. Neither rpyc nor msgspec is imported before a connection is made or an operation defined.
+docs/explanation/control.md. A server imports rpyc and msgspec when the first peer connects.
 """
 
 from importlib import import_module

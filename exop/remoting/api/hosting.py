@@ -11,6 +11,8 @@ from exop.errors import ExopError, PeerRefused, PlanError, UnknownName
 from exop.model.meshes.mesh import Mesh
 from exop.remoting.transport.limits import MIB
 from exop.remoting.transport.operation import LONG, PEER, operation
+from exop.runtime.channels.reader import answer, changes_content
+from exop.runtime.dataflow.entry import NOWHERE
 
 if TYPE_CHECKING:
     from exop.runtime.deployment import Deployment
@@ -132,9 +134,6 @@ class Hosting:
         Raises:
             PeerRefused: the policy does not permit the caller to read the channel, or to write to it.
         """
-        from exop.runtime.channels.reader import answer, changes_content
-        from exop.runtime.dataflow.entry import NOWHERE
-
         peer, found = PEER.get(), None
         with suppress(ExopError):
             deployment = self.deployment(application)

@@ -6,20 +6,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from threading import TIMEOUT_MAX
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar, cast
 
 from exop.errors import PlanError
+from exop.model.filter import as_filter
+from exop.model.meshes.checks import with_full_paths
 from exop.model.meshes.mesh import Mesh
+from exop.model.slets.described import describe, summary
 from exop.model.slets.memento import Memento
+from exop.model.slets.spec import DEAD
 from exop.remoting.api.hosting import Hosting, where_it_runs
 from exop.remoting.transport.limits import MIB
 from exop.remoting.transport.operation import LONG, operation
 from exop.runtime.history import recorded
+from exop.runtime.supervision.failure_policy import failed_item, kept_item, retry_dead_letters
+from exop.runtime.supervision.interrupts import call_uninterrupted
+from exop.safe_repr import json_text
 
-# The methods import the implementation lazily, because a client needs only the signatures.
+# The methods import the rest of the implementation lazily, because a client needs only the signatures.
 if TYPE_CHECKING:
     from exop.registry import ServiceRegistry
     from exop.remoting.api.edits import Edits
@@ -30,8 +37,6 @@ if TYPE_CHECKING:
     from exop.wiring.applications import Applications
     from exop.wiring.changes.plan import Plan
 
-P = ParamSpec("P")
-T = TypeVar("T")
 AnyPlan = TypeVar("AnyPlan")
 #: The mesh that runs after a change. Only its revision and the pause are sent to a client.
 Made: TypeAlias = Mesh
@@ -108,8 +113,6 @@ class Management(Hosting, Generic[AnyPlan]):
 
         If the ports of a slet depend on its settings, the result lists the ports of all nodes with this slet.
         """
-        from exop.model.slets.described import describe
-
         found: dict[str, dict[str, Any]] = {}
         for slet in (node.slet for node in self.mesh(application).nodes.values()):
             if slet.identity not in found:
@@ -123,14 +126,10 @@ class Management(Hosting, Generic[AnyPlan]):
     @operation(role="observe")
     def slet_summaries(self) -> list[dict[str, Any]]:
         """Return the role, first line of the docstring, ports and settings of each slet that applications can use."""
-        from exop.model.slets.described import summary
-
         return [summary(spec) for spec in self.catalog.slets.values()]
 
     def services(self, query: str = "") -> Iterable[dict[str, Any]]:
         """Yield the `id`, `interfaces` and `properties` of each service that matches a filter."""
-        from exop.model.filter import as_filter
-
         for one in self.registry.find(None, as_filter(query or None)):
             properties = {
                 key: list(value) if isinstance(value, tuple) else value for key, value in one.properties.items()
@@ -147,7 +146,7 @@ class Management(Hosting, Generic[AnyPlan]):
         """
         from exop.wiring.changes.successors import capture
 
-        return _uninterrupted(capture, self.deployment(application), node)
+        return call_uninterrupted(capture, self.deployment(application), node)
 
     @operation(role="observe", patience=STOP)
     @where_it_runs
@@ -160,7 +159,6 @@ class Management(Hosting, Generic[AnyPlan]):
         `shown` is JSON for reading, which cannot be imported.
         """
         from exop.model.slets.stored_memento import export_memento, json_document
-        from exop.safe_repr import json_text
 
         memento, place = self.memento(application, node), f"{application}.{node}"
         if form == "shown":
@@ -178,7 +176,7 @@ class Management(Hosting, Generic[AnyPlan]):
         """
         from exop.wiring.changes.arrivals import move_cost
 
-        return dict(_uninterrupted(move_cost, self.deployment(application), node))
+        return dict(call_uninterrupted(move_cost, self.deployment(application), node))
 
     @where_it_runs
     def kept_item(self, application: str, node: str) -> FailedItem | None:
@@ -187,8 +185,6 @@ class Management(Hosting, Generic[AnyPlan]):
         Return `None` if the node is not suspended on an item. The method `to_bytes()` of the result returns the content
         of a file for `exop.testing.replay`.
         """
-        from exop.runtime.supervision.failure_policy import kept_item
-
         return kept_item(self.deployment(application).component(node))
 
     @where_it_runs
@@ -203,9 +199,6 @@ class Management(Hosting, Generic[AnyPlan]):
 
         At most 100 dead letters are returned, with the total number.
         """
-        from exop.model.slets.spec import DEAD
-        from exop.runtime.supervision.failure_policy import kept_item
-
         component = self.deployment(application).component(node)
         kept, dead = kept_item(component), component.trouble.dead
         return {
@@ -225,8 +218,6 @@ class Management(Hosting, Generic[AnyPlan]):
             NoSuchItem: there is no such item.
             NotStorable: the item is of a type that cannot be stored.
         """
-        from exop.runtime.supervision.failure_policy import failed_item
-
         return failed_item(self.deployment(application).component(node), dead_letter).to_bytes()
 
     @operation(role="observe")
@@ -283,7 +274,6 @@ class Management(Hosting, Generic[AnyPlan]):
 
         Relative paths in the settings are relative to *folder*.
         """
-        from exop.model.meshes.checks import with_full_paths
         from exop.remoting.api.edits import edited
         from exop.remoting.api.wire_types import proven
 
@@ -334,7 +324,7 @@ class Management(Hosting, Generic[AnyPlan]):
         _check_mesh("apply", mesh)
         _check_seconds("apply", timeout)
         _check_seconds("apply", pause, setting="pause")
-        return _uninterrupted(self._hosts.apply, mesh, timeout, pause, stall=stall)
+        return call_uninterrupted(self._hosts.apply, mesh, timeout, pause, stall=stall)
 
     @operation(role="operate", patience=LONG, max_request=TOPOLOGY, long=True)
     def apply_topology(self, toml: str, revision: int = 0, *, folder: str = "") -> str:
@@ -366,13 +356,13 @@ class Management(Hosting, Generic[AnyPlan]):
         Raises:
             PlanError: no previous slet is running; or the change failed and was undone.
         """
-        return _uninterrupted(self._hosts.rollback, application, node)
+        return call_uninterrupted(self._hosts.rollback, application, node)
 
     @operation(role="operate")
     @recorded
     def abandon_proof(self, application: str) -> bool:
         """Cancel the trial of a change; the old slets keep running. Return `False` if no trial is running."""
-        return _uninterrupted(self._hosts.abandon_proof, application)
+        return call_uninterrupted(self._hosts.abandon_proof, application)
 
     @operation(role="operate")
     @recorded
@@ -382,7 +372,7 @@ class Management(Hosting, Generic[AnyPlan]):
         Raises:
             LifecycleError: the node is not suspended.
         """
-        _uninterrupted(self._hosts.resume, application, node)
+        call_uninterrupted(self._hosts.resume, application, node)
 
     @operation(role="operate")
     def restart(self, application: str) -> None:
@@ -405,9 +395,7 @@ class Management(Hosting, Generic[AnyPlan]):
         Raises:
             PlanError: the stream of the node has ended.
         """
-        from exop.runtime.supervision.failure_policy import retry_dead_letters
-
-        return _uninterrupted(retry_dead_letters, self.deployment(application), node)
+        return call_uninterrupted(retry_dead_letters, self.deployment(application), node)
 
     @operation(role="operate", patience=STOP)
     @recorded
@@ -418,7 +406,7 @@ class Management(Hosting, Generic[AnyPlan]):
             CheckpointError: the application is not durable, or a driver did not reach a safe point in time.
             NotStorable, StateError: the checkpoint cannot be stored or written; the previous checkpoint remains valid.
         """
-        _uninterrupted(self._hosts.checkpoint, application)
+        call_uninterrupted(self._hosts.checkpoint, application)
 
     @operation(role="operate")
     @recorded
@@ -434,7 +422,7 @@ class Management(Hosting, Generic[AnyPlan]):
         Return whether all threads of the application ended within *timeout* seconds.
         """
         _check_seconds("remove", timeout, -TIMEOUT_MAX)
-        return _uninterrupted(self._hosts.remove, application, timeout)
+        return call_uninterrupted(self._hosts.remove, application, timeout)
 
     @property
     def bundles(self) -> Any:
@@ -478,12 +466,6 @@ class Management(Hosting, Generic[AnyPlan]):
     def list_bundles(self) -> list[dict[str, Any]]:
         """Return the installed bundles."""
         return list(self.bundles.list())
-
-
-def _uninterrupted(work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
-    from exop.runtime.supervision.interrupts import call_uninterrupted
-
-    return call_uninterrupted(work, *given, **named)
 
 
 def _check_mesh(place: str, given: object) -> None:

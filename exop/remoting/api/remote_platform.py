@@ -9,26 +9,32 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
+
+import msgspec
 
 from exop.errors import ComponentFailed, PeerUnreachable, StoredStateError, UnknownName
 from exop.hooks import Plugins
 from exop.model.meshes.diff import without_marks
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.shadow import Shadow
+from exop.model.slets.described import absent
 from exop.model.slets.memento import Memento
+from exop.model.slets.stored_memento import declared_by, header, load_memento
+from exop.model.values.classes import Declared, class_named
+from exop.model.values.depth import read_toml
 from exop.pictures.notebook import Figures, as_text, picture_of
+from exop.remoting.api import wire_types as wire
+from exop.remoting.api.folder_archive import archive_of
 from exop.remoting.api.management import Management
+from exop.remoting.api.service import ManagementService, ServicesRequest
+from exop.remoting.identity import Identity
 from exop.remoting.transport.client import ControlClient, find_platforms
 from exop.remoting.transport.operation import Operation, marked_operations, operation_of
 from exop.remoting.transport.rundir import socket_path
-from exop.runtime.catalog import Catalog
+from exop.runtime.catalog import Catalog, known_slets
 from exop.runtime.channels.reader import RemoteChannel
 from exop.runtime.supervision.failure_state import FailedItem
-
-if TYPE_CHECKING:
-    from exop.remoting.api.wire_types import Changed, Planned, PlannedStep
-    from exop.remoting.identity import Identity
 
 #: The schemes of the built-in transports.
 ADDRESSES: Final = ("inproc", "tcp", "tls")
@@ -45,7 +51,7 @@ class RemotePlan:
         mesh: The mesh that it leads to, if it was made from one.
     """
 
-    planned: Planned
+    planned: wire.Planned
     platform: RemotePlatform
     mesh: Mesh | None = None
 
@@ -67,7 +73,7 @@ class RemotePlan:
         return self.planned.anything
 
     @property
-    def steps(self) -> tuple[PlannedStep, ...]:
+    def steps(self) -> tuple[wire.PlannedStep, ...]:
         """The steps of the plan, node by node."""
         return tuple(self.planned.steps)
 
@@ -78,8 +84,6 @@ class RemotePlan:
 
     def facts(self) -> dict[str, Any]:
         """Return the plan as plain data, without the number under which its platform keeps it."""
-        import msgspec
-
         return {name: value for name, value in msgspec.to_builtins(self.planned).items() if name != "plan"}
 
     def apply(self, *, shadow: Shadow | None = None, keep: float | None = None, **bounds: Any) -> Mesh:
@@ -96,14 +100,12 @@ class RemotePlan:
             ShadowFailed: a successor was not proven; everything is as before.
             PlanError: the change could not be made; everything is as before.
         """
-        from exop.remoting.api.wire_types import as_proof
-
-        changed = self.carry_out(proof=as_proof(shadow, keep), **bounds)
+        changed = self.carry_out(proof=wire.as_proof(shadow, keep), **bounds)
         if self.mesh is None:
             return self.platform.mesh(changed.application)
         return without_marks(self.mesh).at(changed.revision)
 
-    def carry_out(self, **options: Any) -> Changed:
+    def carry_out(self, **options: Any) -> wire.Changed:
         """Make the change as `apply`; return its revision, and for how long it paused the stream.
 
         The options are those of `RemotePlatform.carry_out`, and `proof`, a proof as plain data.
@@ -121,11 +123,11 @@ class RemoteBundles:
 
     def install(self, path: str | os.PathLike[str]) -> dict[str, Any]:
         """Send the bundle of a folder, or of a zip archive, and install it there. Returns its facts."""
-        return self._platform.install_bundle(_archive_of(path), str(path))
+        return self._platform.install_bundle(archive_of(Path(path)), str(path))
 
     def update(self, path: str | os.PathLike[str], **bounds: Any) -> dict[str, Any]:
         """Send a new version of a bundle, which replaces the started versions there; these are stopped."""
-        return self._platform.update_bundle(_archive_of(path), str(path), **bounds)
+        return self._platform.update_bundle(archive_of(Path(path)), str(path), **bounds)
 
 
 class RemotePlatform(Management[RemotePlan]):
@@ -161,15 +163,13 @@ class RemotePlatform(Management[RemotePlan]):
 
         Relative paths start at the working directory of this process, if no `folder` is given.
         """
-        from exop.remoting.api.wire_types import Begun
-
         asked, call = _operation(operation), self._client.call
         sent = {name: self._to_wire(value) for name, value in given.items()}
         if "folder" in asked.request.__struct_fields__:
             sent["folder"] = sent.get("folder") or os.getcwd()
         if not asked.long:
             return self._from_wire(call(operation, sent, asked.reply, timeout=asked.patience))
-        kind = Begun[asked.reply]  # type: ignore[name-defined]
+        kind = wire.Begun[asked.reply]  # type: ignore[name-defined]
         found = call(operation, sent, kind, timeout=asked.patience)
         while found.result is None:
             if on_wait is not None:
@@ -179,67 +179,51 @@ class RemotePlatform(Management[RemotePlan]):
 
     def _to_wire(self, value: Any) -> Any:
         """Encode a value for sending."""
-        from exop.remoting.api.wire_types import FEW, INLINE, Topology
-
         if isinstance(value, Mesh):
-            return Topology.sent(value, lambda memento: self._upload(memento, FEW))
-        return self._upload(value, INLINE) if isinstance(value, bytes) else value
+            return wire.Topology.sent(value, lambda memento: self._upload(memento, wire.FEW))
+        return self._upload(value, wire.INLINE) if isinstance(value, bytes) else value
 
     def _from_wire(self, value: Any) -> Any:
         """Decode a received value."""
-        from exop.remoting.api.wire_types import Chunked, Planned, Topology
-
-        if isinstance(value, Chunked):
+        if isinstance(value, wire.Chunked):
             return self._download(value)
         if isinstance(value, tuple):
             return tuple(self._from_wire(one) for one in value)
-        if isinstance(value, Topology):
+        if isinstance(value, wire.Topology):
             return self._mesh(value)
-        if isinstance(value, Planned):
+        if isinstance(value, wire.Planned):
             return RemotePlan(value, self)
         return Figures(value) if type(value) is dict else value
 
     def _upload(self, data: bytes, inline: int) -> Any:
         """Send bytes to the platform: up to *inline* bytes inside of the message, more in chunks."""
-        from exop.remoting.api.wire_types import CHUNK, Chunked, check_size
-
-        check_size(len(data))
+        wire.check_size(len(data))
         number = ""
         if len(data) <= inline:
             return data
-        for offset in range(0, len(data), CHUNK):
-            chunk = {"number": number, "data": data[offset : offset + CHUNK]}
+        for offset in range(0, len(data), wire.CHUNK):
+            chunk = {"number": number, "data": data[offset : offset + wire.CHUNK]}
             number = self._client.call("send_chunk", chunk, str)
-        return Chunked(number, len(data))
+        return wire.Chunked(number, len(data))
 
-    def _download(self, chunked: Any) -> bytes:
+    def _download(self, chunked: wire.Chunked) -> bytes:
         """Fetch bytes that the platform keeps."""
-        from exop.remoting.api.wire_types import check_size
-
-        check_size(chunked.size)
+        wire.check_size(chunked.size)
         found = bytearray()
         while len(found) < chunked.size:
             found += self._client.call("read_chunk", {"number": chunked.number, "offset": len(found)}, bytes)
         return bytes(found)
 
-    def _mesh(self, found: Any) -> Mesh:
+    def _mesh(self, found: wire.Topology) -> Mesh:
         """Read a mesh that runs there; slets without code here are in it as descriptions."""
-        from exop.model.values.depth import read_toml
-        from exop.runtime.catalog import known_slets
-
         slets = dict(known_slets().slets)
         if not slets.keys() >= set(found.slets):
-            # Imported lazily: most clients have the code.
-            from exop.model.slets.described import absent
-
             application = read_toml(found.toml)["application"]["name"]
             slets |= {name: absent(one) for name, one in self.described(application).items() if name not in slets}
-        return Mesh.from_toml(found.toml, slets).at(found.revision)
+        return Mesh.from_toml(found.toml, slets).at(found.revision or 0)
 
     def services(self, query: str = "") -> Iterator[dict[str, Any]]:
         """The services that match a filter: `id`, `interfaces`, `properties`; they are fetched in pages."""
-        from exop.remoting.api.service import ServicesRequest
-
         return self._client.items("services", ServicesRequest(filter=query), dict[str, Any])
 
     def channel(self, application: str, name: str, item: Any = Any) -> RemoteChannel:
@@ -265,9 +249,9 @@ class RemotePlatform(Management[RemotePlan]):
 
     def carry_out(
         self, plan: str, timeout: float | None = None, *, on_wait: Callable[[], object] | None = None, **bounds: Any
-    ) -> Changed:
+    ) -> wire.Changed:
         """Carry out the plan with this number; *on_wait* is called from time to time until it ends."""
-        found: Changed = self.ask("carry_out", on_wait, plan=plan, timeout=timeout, **bounds)
+        found: wire.Changed = self.ask("carry_out", on_wait, plan=plan, timeout=timeout, **bounds)
         return found
 
     def rollback(self, application: str, node: str) -> Mesh:
@@ -275,9 +259,9 @@ class RemotePlatform(Management[RemotePlan]):
         self.roll_back(application, node)
         return self.mesh(application)
 
-    def roll_back(self, application: str, node: str) -> Changed:
+    def roll_back(self, application: str, node: str) -> wire.Changed:
         """Roll back as `rollback`, and return the change; the slets need not be known here."""
-        found: Changed = self.ask("rollback", application=application, node=node)
+        found: wire.Changed = self.ask("rollback", application=application, node=node)
         return found
 
     def memento(self, application: str, node: str) -> Memento:
@@ -336,20 +320,12 @@ for _one in marked_operations(Management):
 @cache
 def _operation(name: str) -> Operation:
     """An operation with its wire types."""
-    from exop.remoting.api.service import ManagementService
-    from exop.remoting.api.wire_types import WIRE
-
     own = getattr(ManagementService, name, None)
-    return operation_of(own) if own is not None else operation_of(getattr(Management, name), WIRE)
+    return operation_of(own) if own is not None else operation_of(getattr(Management, name), wire.WIRE)
 
 
 def as_memento(data: bytes, place: str) -> Memento:
     """Decode a memento that was sent; only the plugins that are installed here are loaded for it."""
-    # Imported lazily: only this needs the encoding.
-    from exop.model.slets.stored_memento import declared_by, header, load_memento
-    from exop.model.values.classes import Declared, class_named
-    from exop.runtime.catalog import known_slets
-
     known_slets()
     name = header(data, place).kind
     try:
@@ -404,8 +380,6 @@ def connect(
         return _by_scheme(text)
     if scheme in ADDRESSES and rest:
         if isinstance(identity, (str, os.PathLike)):
-            from exop.remoting.identity import Identity
-
             identity = Identity(identity)
         return RemotePlatform(text, identity=identity)
     if target is not None and socket_path(target).is_socket():
@@ -425,10 +399,3 @@ def connect(
         raise PeerUnreachable(text, address=str(target or "any socket"), problem="no platform is running")
     names = ", ".join(f"{one.pid} ({one.name})" for one in running)
     raise PeerUnreachable(f"several platforms run: {names}; name one of them (on the command line by --on)")
-
-
-def _archive_of(path: str | os.PathLike[str]) -> bytes:
-    # Imported lazily: only senders of bundles make archives.
-    from exop.remoting.api.folder_archive import archive_of
-
-    return archive_of(Path(path))

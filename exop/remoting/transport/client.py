@@ -9,18 +9,26 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+from typing import Any, TypeVar, cast, overload
+
+import msgspec
 
 from exop.errors import CallTimeout, ConnectionLost, PeerRefused, PeerUnreachable, RemotingError, RequestInvalid
+from exop.remoting.identity import Identity
+from exop.remoting.transport.codec import (
+    BadMessage,
+    Page,
+    PageRequest,
+    Request,
+    decode_error,
+    decode_message,
+    encode_message,
+)
 from exop.remoting.transport.endpoints import Endpoint
+from exop.remoting.transport.frames import FAULT, REQUEST, BoundedChannel, Message
+from exop.remoting.transport.handshake import CONTROL, DATA, Contact, Hello, Welcome, meet
 from exop.remoting.transport.limits import DEFAULT_LIMITS, ENVELOPE, Limits, check_length
 from exop.remoting.transport.rundir import find_entries, socket_path
-
-if TYPE_CHECKING:
-    from exop.remoting.identity import Identity
-    from exop.remoting.transport.codec import PageRequest, Request
-    from exop.remoting.transport.frames import BoundedChannel, Message
-    from exop.remoting.transport.handshake import Contact, Welcome
 
 T = TypeVar("T")
 #: Seconds for an answer: on a computer whose cores are all busy, the handshake alone needs more than one.
@@ -136,8 +144,6 @@ class ControlClient:
             PeerRefused, ProtocolMismatch: the platform does not accept this client.
             ExopError: the error of the operation, of its own class.
         """
-        from exop.remoting.transport.codec import encode_message
-
         try:
             payload = encode_message({} if request is None else request, exactly=True)
         except (OverflowError, UnicodeError) as problem:
@@ -157,16 +163,12 @@ class ControlClient:
         self, operation: str, request: PageRequest, item: type[T], *, timeout: float | None = None
     ) -> Iterator[T]:
         """Call an operation that answers in pages until the last page, and yield the items of all pages."""
-        from msgspec.structs import replace
-
-        from exop.remoting.transport.codec import Page
-
         while True:
             found = self.call(operation, request, cast(Any, Page)[item], timeout=timeout)
             yield from found.items
             if found.after is None:
                 return
-            request = replace(request, after=found.after)
+            request = msgspec.structs.replace(request, after=found.after)
 
     def ping(self, timeout: float = 6.0) -> float | None:
         """Return the seconds of a round trip; `None` while another call is under way, which has a deadline of its own.
@@ -174,8 +176,6 @@ class ControlClient:
         Raises:
             PeerUnreachable: the platform does not answer within *timeout* seconds, or the connection has ended.
         """
-        from exop.remoting.transport.codec import encode_message
-
         if not self._lock.acquire(blocking=False):
             return None
         try:
@@ -188,7 +188,7 @@ class ControlClient:
     def open_data(self) -> socket.socket:
         """Open a data connection to the platform, with a ticket obtained by a call; raises as `call`."""
         ticket = self.call("data_ticket", None, str)
-        contact = self._met("data", time.monotonic() + self._timeout, ticket)
+        contact = self._met(DATA, time.monotonic() + self._timeout, ticket)
         contact.sock.settimeout(None)
         return contact.sock
 
@@ -216,9 +216,6 @@ class ControlClient:
         self.close()
 
     def _exchange(self, operation: str, payload: bytes, deadline: float, seconds: float) -> bytes:
-        from exop.remoting.transport.codec import decode_error
-        from exop.remoting.transport.frames import FAULT
-
         contact = self._connected(deadline)
         try:
             answer = self._answer(contact.channel, operation, payload, deadline)
@@ -235,8 +232,6 @@ class ControlClient:
         return answer.payload
 
     def _decoded(self, operation: str, answer: bytes, reply: Any) -> Any:
-        from exop.remoting.transport.codec import BadMessage, decode_message
-
         if reply is Any:
             cure = "ask for it in pages, or call with the type of the reply"
             check_length(f"the reply to {operation!r}", len(answer), self._limits.plain_reply, cure)
@@ -249,8 +244,6 @@ class ControlClient:
 
     def _answer(self, channel: BoundedChannel, operation: str, payload: bytes, deadline: float) -> Message:
         """Send one request, and wait for its answer."""
-        from exop.remoting.transport.frames import REQUEST, Message
-
         number, self._number, channel.call_deadline = self._number, self._number + 1, deadline
         try:
             channel.transmit(Message(REQUEST, number, payload, operation))
@@ -266,13 +259,10 @@ class ControlClient:
         if self._contact is not None and self._contact.channel.stream.readable():
             self._drop()  # the platform has closed the connection, or has sent something that was not asked for
         if self._contact is None:
-            self._contact = self._met("control", deadline)
+            self._contact = self._met(CONTROL, deadline)
         return self._contact
 
     def _met(self, kind: str, deadline: float, ticket: str = "") -> Contact:
-        # Imported lazily: rpyc costs 30 ms.
-        from exop.remoting.transport.handshake import Hello, meet
-
         if self._endpoint is None:
             raise PeerUnreachable(address=self._address, problem="it has ended, and only the peer can dial")
         hello = Hello(name=self._name, kind=kind, ticket=ticket)

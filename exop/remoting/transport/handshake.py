@@ -22,21 +22,19 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from exop import __version__
 from exop.errors import ConnectionLost, PeerRefused, PeerUnreachable, ProtocolMismatch
+from exop.remoting.identity import Identity, explain
 from exop.remoting.transport.codec import BadMessage, decode_message, encode_message
 from exop.remoting.transport.endpoints import Endpoint, dial
 from exop.remoting.transport.frames import FAULT, REPLY, BoundedChannel, DeadlineStream, FrameRefused, TooLate
 from exop.remoting.transport.limits import Budget, Limits
 from exop.remoting.transport.sockets import Peer
 from exop.safe_repr import clean
-
-if TYPE_CHECKING:
-    from exop.remoting.identity import Identity
 
 PROTOCOL = 2
 CONTROL, REVERSE, DATA = "control", "reverse", "data"
@@ -187,8 +185,6 @@ def greet(channel: BoundedChannel, address: str, deadline: float, hello: Hello) 
         raise PeerUnreachable(address=address, problem="a process listens there, but does not answer") from None
     except EOFError as problem:
         if isinstance(alert := problem.__cause__, ssl.SSLError):
-            from exop.remoting.identity import explain
-
             raise PeerRefused(address=address, problem=explain(alert)) from None
         raise ConnectionLost(address=address, operation="hello", problem=str(problem)) from None
     release = f"exop {clean(answer.exop[:_SHOWN])}" if answer.exop else "an unknown release"
