@@ -17,14 +17,9 @@ from exop.errors import IdentityError
 
 try:
     from cryptography import x509
+    from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.hashes import SHA256
-    from cryptography.hazmat.primitives.serialization import (
-        Encoding,
-        NoEncryption,
-        PrivateFormat,
-        load_pem_private_key,
-    )
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 except ImportError:
     missing = {"place": "certificates", "problem": "the library cryptography is not installed"}
@@ -34,6 +29,7 @@ except ImportError:
 BACK_DATED: Final = timedelta(hours=1)
 #: Names of platforms in certificates. They are names of files as well, and parts of the names of channels.
 PLATFORM_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+PEM: Final = serialization.Encoding.PEM
 CA, CA_KEY, REVOKED, ISSUED = "ca.pem", "ca.key", "revoked.pem", "issued"
 
 
@@ -50,7 +46,7 @@ def create_authority(folder: Path, *, days: int = 3650, now: datetime | None = N
     _make_folder(folder / ISSUED)
     _write(folder / CA_KEY, _key_bytes(key))
     draft = _draft(name, key, at, at + timedelta(days=days), ("key_cert_sign", "crl_sign"))
-    _write(folder / CA, draft.issuer_name(name).sign(key, SHA256()).public_bytes(Encoding.PEM))
+    _write(folder / CA, draft.issuer_name(name).sign(key, SHA256()).public_bytes(PEM))
     _write_revoked(folder, [], at)
 
 
@@ -89,7 +85,7 @@ def issue(
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
         .sign(ca_key, SHA256())
     )
-    data = certificate.public_bytes(Encoding.PEM)
+    data = certificate.public_bytes(PEM)
     _make_folder(folder := authority / name)
     # The record comes first, so that every certificate in use can be revoked.
     _write(authority / ISSUED / f"{certificate.serial_number:x}.pem", data)
@@ -184,7 +180,7 @@ def _valid(authority: Path, name: str | None, at: datetime) -> list[dict[str, st
 
 def _authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     try:
-        key: Any = load_pem_private_key(read(folder / CA_KEY), None)
+        key: Any = serialization.load_pem_private_key(read(folder / CA_KEY), None)
     except (ValueError, TypeError) as error:
         raise problem_at(folder / CA_KEY, f"it is no key: {error}", "restore it from a backup") from None
     return read_certificate(folder / CA), key
@@ -236,14 +232,14 @@ def _write_revoked(folder: Path, serials: Sequence[int], at: datetime) -> None:
     for serial in serials:
         one = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(at - BACK_DATED)
         draft = draft.add_revoked_certificate(one.build())
-    data = draft.sign(key, SHA256()).public_bytes(Encoding.PEM)
+    data = draft.sign(key, SHA256()).public_bytes(PEM)
     for place in (folder, *(path.parent for path in folder.glob(f"*/{REVOKED}"))):
         _write(place / REVOKED, data)
 
 
 def _key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
-    data: bytes = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    return data
+    form, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    return bytes(key.private_bytes(PEM, form, plain))
 
 
 def _make_folder(folder: Path) -> None:

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any, Final, Literal, TypeAlias
 
 from exop.errors import CallTimeout, ConnectionLost, ExopError, PeerUnreachable
-from exop.remoting.peers.connectors import BytesTransfer, ConnectorTraffic, Parts, ReceiverEnd, SenderEnd
 from exop.remoting.peers.data import DataConnection, Ready
 from exop.remoting.peers.data_frames import (
     BYTES,
@@ -19,10 +18,15 @@ from exop.remoting.peers.data_frames import (
     DEFAULT_LIMITS,
     Attach,
     Body,
+    BytesTransfer,
+    ConnectorTraffic,
     DataLimits,
     Message,
+    Parts,
+    ReceiverEnd,
     Refused,
     Report,
+    SenderEnd,
     Single,
     Withdraw,
 )
@@ -311,7 +315,6 @@ class PeerLink:
             end.receiver.disconnected(end.broken)
             return
         traffic = end.traffic
-        traffic.frames += 1
         traffic.bytes += len(body)
 
     def stored(self, number: int, body: Buffer) -> None:

@@ -16,7 +16,7 @@ from exop.model import properties as names
 from exop.registry import Registration, ServiceRegistry
 from exop.remoting.api.remote_platform import RemotePlatform
 from exop.remoting.peers.connector_services import ConnectorServices
-from exop.remoting.peers.connectors import ConnectorTraffic
+from exop.remoting.peers.data_frames import ConnectorTraffic
 from exop.remoting.peers.discovery import Announcement, announce, announcements
 from exop.remoting.peers.link import PeerLink
 from exop.remoting.policy import AccessControl
