@@ -45,33 +45,20 @@ Reason: TypeAlias = Annotated[str, msgspec.Meta(max_length=2000)]
 class DataLimits:
     """The limits of a data connection. Tests use instances with short times; all other code uses the defaults."""
 
-    part: int = 1280 * KIB
-    """Bytes of a body that are sent at a time."""
-    batch: int = 1 * MIB
-    """Bytes of small frames that are sent at a time."""
-    message: int = 4 * KIB
-    """Bytes of a message."""
-    body: int = 256 * MIB
-    """Bytes of one body, and of all bodies together of which a part has been sent or received."""
-    stored: int = 1024 * MIB
-    """Bytes of the byte strings that have been received and not been taken."""
-    connectors: int = 10_000
-    """Connectors that the peer may attach at a time."""
-    numbers: int = 100_000
-    """Connectors that may be attached during a connection."""
-    waiting: int = 20_000
-    """Connectors that wait for the sender thread, and answers to messages; a peer that asks for more is cut off."""
-    frame_time: float = 8.0
-    """Seconds for a frame once begun, in either direction."""
-    ping_time: float = 2.0
-    """Seconds between two heartbeats."""
-    silence: float = 8.0
-    """Seconds without a byte of the peer, after which the connection ends."""
+    part: int = 1280 * KIB  #: Bytes of a body that are sent at a time.
+    batch: int = 1 * MIB  #: Bytes of small frames that are sent at a time.
+    message: int = 4 * KIB  #: Bytes of a message.
+    body: int = 256 * MIB  #: Bytes of one body, and of all bodies of which a part has been sent or received.
+    stored: int = 1024 * MIB  #: Bytes of the byte strings that have been received and not been taken.
+    connectors: int = 10_000  #: Connectors that the peer may attach at a time.
+    numbers: int = 100_000  #: Connectors that may be attached during a connection.
+    waiting: int = 20_000  #: Connectors and answers that wait for the sender; a peer that asks for more is cut off.
+    frame_time: float = 8.0  #: Seconds for a frame once begun, in either direction.
+    ping_time: float = 2.0  #: Seconds between two heartbeats.
+    silence: float = 8.0  #: Seconds without a byte of the peer, after which the connection ends.
     first_pause: float = 0.1
-    longest_pause: float = 5.0
-    """Seconds to the next attempt to connect, doubled from the first to the longest."""
-    tick: float = 0.25
-    """Seconds after which a thread that waits for the socket looks at the clock."""
+    longest_pause: float = 5.0  #: Seconds to the next attempt to connect, doubled from the first to the longest.
+    tick: float = 0.25  #: Seconds after which a thread that waits for the socket looks at the clock.
 
 
 DEFAULT_LIMITS: Final = DataLimits()

@@ -28,11 +28,10 @@ _DETAILS: Final = 500
 
 
 class Announcement(NamedTuple):
-    """A platform that announces itself: its name, address, protocol number and release."""
+    """A platform that announces itself: its name, address and release."""
 
     name: str
     uri: str
-    protocol: int
     exop: str
 
 
@@ -48,7 +47,7 @@ def announce(name: str, uri: str) -> Callable[[], None]:
         raise AddressUnusable(address=uri, problem="it cannot be reached from another host", cure=cure)
     host = parts.hostname or ""
     hosts = zeroconf.get_all_addresses() if host in ("", "0.0.0.0", "::") else [host]
-    texts = {"name": name, "scheme": parts.scheme, "protocol": str((hello := Hello()).protocol), "exop": hello.exop}
+    texts = {"name": name, "scheme": parts.scheme, "exop": Hello().exop}
     label = name.encode()[:_LABEL].decode(errors="ignore")
     info = zeroconf.ServiceInfo(
         SERVICE, f"{label}.{SERVICE}", parts.port, properties=texts, parsed_addresses=hosts, server=f"{label}.local."
@@ -90,11 +89,10 @@ def _read(info: Any) -> Announcement | None:
     """Read an announcement; `None` if it is none of a platform."""
     texts = {key: (value or "")[:LENGTH] for key, value in info.decoded_properties.items()}
     addresses = info.parsed_addresses()
-    protocol = texts.get("protocol", "")
-    if not addresses or texts.get("scheme") not in SCHEMES or not protocol.isdecimal() or not texts.get("name"):
+    if not addresses or texts.get("scheme") not in SCHEMES or not texts.get("name"):
         return None
     host = f"[{addresses[0]}]" if ":" in addresses[0] else addresses[0]
-    return Announcement(texts["name"], f"{texts['scheme']}://{host}:{info.port}", int(protocol), texts.get("exop", ""))
+    return Announcement(texts["name"], f"{texts['scheme']}://{host}:{info.port}", texts.get("exop", ""))
 
 
 def _network(zeroconf: Any, interfaces: Sequence[str] | None) -> Any:

@@ -39,25 +39,14 @@ _log = logging.getLogger("exop.remoting")
 
 
 class Links(dict[str, PeerLink]):
-    """The links of a platform by the names of the peers; looking up an unknown peer raises `UnknownName`."""
+    """Links by the names of the peers; *find* returns the link of another name, or raises `UnknownName`."""
 
-    def __init__(self, platform: str) -> None:
+    def __init__(self, find: Callable[[str], PeerLink]) -> None:
         super().__init__()
-        self._platform = platform
+        self._find = find
 
     def __missing__(self, peer: str) -> PeerLink:
-        raise UnknownName(place=f"the platform {self._platform!r}", kind="peer", name=peer, known=self)
-
-
-class _Wires(dict[str, PeerLink]):
-    """The links as wires: a platform that listens has one for every name, since a peer may dial later."""
-
-    def __init__(self, awaited: Callable[[str], PeerLink]) -> None:
-        super().__init__()
-        self._awaited = awaited
-
-    def __missing__(self, peer: str) -> PeerLink:
-        return self._awaited(peer)
+        return self._find(peer)
 
 
 class RemotingService:
@@ -88,8 +77,9 @@ class RemotingService:
     ) -> None:
         self.name = name
         self.access = access
-        self.peers = Links(name)
-        self.wires: Wires = _Wires(self.awaited)
+        self.peers = Links(self._unknown)
+        # A platform that listens has a wire for every name, since a peer may dial later.
+        self.wires: Wires = Links(self.awaited)
         self._registry, self._limits = registry, limits
         self._lock = threading.RLock()
         self._closing = threading.Event()
@@ -269,6 +259,9 @@ class RemotingService:
                 self.peers[name] = link = PeerLink(name, may=partial(self._may, name), changed=self._changed)
                 link.start()
             return self.peers[name]
+
+    def _unknown(self, peer: str) -> PeerLink:
+        raise UnknownName(place=f"the platform {self.name!r}", kind="peer", name=peer, known=self.peers)
 
     def _client(self, uri: str, name: str) -> ControlClient:
         return ControlClient(uri, limits=self._limits, identity=self.access.identity, name=self.name, platform=name)

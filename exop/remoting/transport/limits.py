@@ -28,42 +28,24 @@ class Limits:
     Tests use instances with short times; all other code uses the defaults.
     """
 
-    frame: int = 4 * MIB
-    """Bytes of one message; a longer one ends the connection before it is read."""
-    small_frame: int = 64 * KIB
-    """Up to this size a message takes nothing from the budgets below."""
-    greeting_frame: int = 4 * KIB
-    """Bytes of one message of the handshake, when nothing is known of the peer yet."""
-    bytes_in: int = 16 * MIB
-    """All larger requests together that are being received or handled; the next one waits at its header."""
-    bytes_out: int = 16 * MIB
-    """All larger replies together that are being sent; the next one is given up as `PlatformBusy`."""
-    request: int = 64 * KIB
-    """Bytes of a request, where the operation does not declare more (typed data is up to 70 times its message)."""
-    plain_reply: int = 1 * MIB
-    """Bytes of a reply that the client takes without a declared type."""
-    fault: int = 64 * KIB
-    """Bytes of an error that crosses."""
-    greeting_time: float = 6.0
-    """Seconds for the whole handshake."""
-    frame_time: float = 10.0
-    """Seconds for a message once begun, in either direction."""
-    idle_time: float = 60.0
-    """Seconds a connection may rest between two calls; a client opens a new one by itself."""
-    silence: float = 8.0
-    """Seconds between two calls after which a reverse connection ends; its caller pings the platform more often."""
-    queue_time: float = 5.0
-    """Seconds a request may wait for its turn."""
-    stop_time: float = 5.0
-    """Seconds that stopping waits for operations that still run."""
-    patience: float = 1.0
-    """Seconds after which a connection that is not running an operation may be closed to make room."""
-    connections: int = 64
-    """Connections at a time; one thread each."""
-    per_peer: int = 16
-    """Connections at a time of one certificate's name."""
-    in_flight: int = 8
-    """Operations that run at a time, over all connections; one per connection."""
+    frame: int = 4 * MIB  #: Bytes of one message; a longer one ends the connection before it is read.
+    small_frame: int = 64 * KIB  #: Up to this size a message takes nothing from the budgets below.
+    greeting_frame: int = 4 * KIB  #: Bytes of one message of the handshake, when nothing is known of the peer yet.
+    bytes_in: int = 16 * MIB  #: All larger requests that are received or handled; the next one waits at its header.
+    bytes_out: int = 16 * MIB  #: All larger replies that are being sent; the next one is given up as `PlatformBusy`.
+    request: int = 64 * KIB  #: Bytes of a request, unless its operation declares more; decoded, up to 70 times as many.
+    plain_reply: int = 1 * MIB  #: Bytes of a reply that the client takes without a declared type.
+    fault: int = 64 * KIB  #: Bytes of an error that crosses.
+    greeting_time: float = 6.0  #: Seconds for the whole handshake.
+    frame_time: float = 10.0  #: Seconds for a message once begun, in either direction.
+    idle_time: float = 60.0  #: Seconds a connection may rest between two calls; a client opens a new one by itself.
+    silence: float = 8.0  #: Seconds without a call after which a reverse connection ends; its caller pings more often.
+    queue_time: float = 5.0  #: Seconds a request may wait for its turn.
+    stop_time: float = 5.0  #: Seconds that stopping waits for operations that still run.
+    patience: float = 1.0  #: Seconds without an operation after which a connection may be closed to make room.
+    connections: int = 64  #: Connections at a time; one thread each.
+    per_peer: int = 16  #: Connections at a time of one certificate's name.
+    in_flight: int = 8  #: Operations that run at a time, over all connections; one per connection.
 
 
 DEFAULT_LIMITS = Limits()
@@ -82,15 +64,10 @@ class Budget:
     """
 
     def __init__(self, total: int, free_up_to: int) -> None:
-        self._left = total
+        self.left = total  #: Bytes that are free at the moment.
         self._total = total
         self._free_up_to = free_up_to
         self._changed = threading.Condition()
-
-    @property
-    def left(self) -> int:
-        """Bytes that are free at the moment."""
-        return self._left
 
     def take(self, size: int, deadline: float) -> int:
         """Wait for *size* bytes until *deadline* (of `time.monotonic`); return the number to give back."""
@@ -98,16 +75,16 @@ class Budget:
             return 0
         size = min(size, self._total)
         with self._changed:
-            if not self._changed.wait_for(lambda: self._left >= size, max(0.0, deadline - time.monotonic())):
+            if not self._changed.wait_for(lambda: self.left >= size, max(0.0, deadline - time.monotonic())):
                 raise TimeoutError("other large messages are under way")
-            self._left -= size
+            self.left -= size
         return size
 
     def give(self, size: int) -> None:
         """Return what `take` gave out."""
         if size:
             with self._changed:
-                self._left += size
+                self.left += size
                 self._changed.notify_all()
 
 

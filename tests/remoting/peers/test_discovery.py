@@ -6,9 +6,9 @@ import struct
 
 import pytest
 
+from exop import __version__
 from exop.errors import AddressUnusable
 from exop.remoting.peers.discovery import Announcement, announce, announcements
-from exop.remoting.transport.handshake import PROTOCOL
 from tests.rig import eventually
 
 LOOPBACK = "127.0.0.1"
@@ -39,11 +39,11 @@ def found(name: str) -> list[Announcement]:
 
 @pytest.mark.usefixtures("multicast")
 def test_an_announced_platform_is_found_until_it_withdraws():
-    """The announcement has the name, the address and the protocol; afterwards it is gone."""
+    """The announcement has the name, the address and the release; afterwards it is gone."""
     name = f"a.b {os.getpid()}"  # other processes of this host are found, too
     withdraw = announce(name, uri := "tcp://127.0.0.1:7701")
     try:
-        eventually(lambda: [(one.uri, one.protocol) for one in found(name)] == [(uri, PROTOCOL)], "the announcement")
+        eventually(lambda: [(one.uri, one.exop) for one in found(name)] == [(uri, __version__)], "the announcement")
     finally:
         withdraw()
     eventually(lambda: found(name) == [], "the end of the announcement")

@@ -203,7 +203,7 @@ def test_discovered_platforms_are_examined(authority, tmp_path, monkeypatch):
 
         def announced(seconds, interfaces):
             uris = {"a": "tls://127.0.0.1:1", "b": b.address, "s": stranger.address, "fake": b.address}
-            return [Announcement(name, str(uri).replace(f"{name}@", ""), 2, "0") for name, uri in uris.items()]
+            return [Announcement(name, str(uri).replace(f"{name}@", ""), "0") for name, uri in uris.items()]
 
         monkeypatch.setattr(service, "announcements", announced)
         found = {one["name"]: one for one in a.remoting.discover(0)}
