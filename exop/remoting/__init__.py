@@ -18,19 +18,13 @@ if TYPE_CHECKING:
 __all__ = ["ControlClient", "ControlServer", "Limits", "NoRequest", "Operation", "Page", "PageRequest", "Request"]
 __all__ += ["RunningPlatform", "control_address", "find_platforms", "operation", "operations", "page"]
 
-#: The public names by their modules, which are imported when a name is first used.
-_MODULES = {
-    "client": ("ControlClient", "RunningPlatform", "find_platforms"),
-    "codec": ("NoRequest", "Page", "PageRequest", "Request", "page"),
-    "limits": ("Limits",),
-    "operation": ("Operation", "operation", "operations"),
-    "rundir": ("control_address",),
-    "server": ("ControlServer",),
-}
+#: The modules of the public names, first those that import neither rpyc nor msgspec.
+_MODULES = ("limits", "operation", "rundir", "server", "codec", "client")
 
 
 def __getattr__(name: str) -> Any:
-    for module, names in _MODULES.items():
-        if name in names:
-            return getattr(import_module(f"exop.remoting.transport.{module}"), name)
+    for module in _MODULES if name in __all__ else ():
+        found = import_module(f"exop.remoting.transport.{module}")
+        if hasattr(found, name):
+            return getattr(found, name)
     raise AttributeError(f"module 'exop.remoting' has no attribute {name!r}")

@@ -8,7 +8,7 @@ from exop import Application, Platform
 from exop.errors import MeshError, MessageTooLarge, PlanError, RequestInvalid, StoredStateError
 from exop.model.slets.stored_memento import dump_memento
 from exop.model.values.classes import name_of
-from exop.remoting.api import service, wire_types
+from exop.remoting.api import wire_types
 from exop.remoting.api.remote_platform import RemotePlatform, as_memento
 from exop.remoting.api.service import ALL_CHUNKED, MOST_CHUNKED, MOST_HEAVY_PLANS, Chunks
 from exop.remoting.api.wire_types import CHUNK, LARGEST
@@ -59,9 +59,8 @@ def test_bad_states_are_refused_there(remote: RemotePlatform) -> None:
 
 def test_in_chunks(remote: RemotePlatform, monkeypatch: pytest.MonkeyPatch) -> None:
     """A longer value travels in several chunks, in order."""
-    for module in (service, wire_types):
-        monkeypatch.setattr(module, "CHUNK", 7)
-        monkeypatch.setattr(module, "INLINE", 5)
+    monkeypatch.setattr(wire_types, "CHUNK", 7)
+    monkeypatch.setattr(wire_types, "INLINE", 5)
     found = remote.memento("numbers", "numbers")
     assert remote.restore("numbers", "numbers", found).revision == 2
 

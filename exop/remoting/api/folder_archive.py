@@ -48,17 +48,15 @@ def files_of(folder: Path) -> Iterator[PurePosixPath]:
     wanted = _patterns(folder)
     for root, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name != _CACHE)
-        for name in sorted(names):
-            place = Path(root, name)
-            relative = PurePosixPath(place.relative_to(folder).as_posix())
-            if not belongs(str(relative), wanted):
+        for name in (*sorted(names), *folders):
+            relative = PurePosixPath(Path(root, name).relative_to(folder).as_posix())
+            if name not in folders and not belongs(str(relative), wanted):
                 continue
-            if place.is_symlink():
-                raise _link(folder, relative)
-            yield relative
-        for name in folders:
-            if Path(root, name).is_symlink():
-                raise _link(folder, PurePosixPath(Path(root, name).relative_to(folder).as_posix()))
+            if (folder / relative).is_symlink():
+                problem, cure = f"{relative} is a symbolic link", "put the file itself in its place"
+                raise ArchiveRefused(archive=str(folder), problem=problem, cure=cure)
+            if name not in folders:
+                yield relative
 
 
 def belongs(path: str, patterns: Sequence[str] | None) -> bool:
@@ -101,11 +99,6 @@ def _patterns(folder: Path) -> list[str] | None:
     except (OSError, ValueError):
         return None
     return [str(one) for one in found] if isinstance(found, list) else None
-
-
-def _link(folder: Path, relative: PurePosixPath) -> ArchiveRefused:
-    problem = f"{relative} is a symbolic link"
-    return ArchiveRefused(archive=str(folder), problem=problem, cure="put the file itself in its place")
 
 
 def _too_large(path: Path, size: int) -> ArchiveRefused:

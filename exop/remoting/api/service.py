@@ -16,20 +16,8 @@ import msgspec
 from exop.errors import PlanError, PlatformBusy
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.topology import name_in
+from exop.remoting.api import wire_types as wire
 from exop.remoting.api.management import Management
-from exop.remoting.api.wire_types import (
-    CHUNK,
-    INLINE,
-    WIRE,
-    Begun,
-    Changed,
-    Chunked,
-    Planned,
-    Proof,
-    Topology,
-    check_size,
-    proven,
-)
 from exop.remoting.transport.codec import Page, PageRequest, page
 from exop.remoting.transport.limits import MIB
 from exop.remoting.transport.operation import LONG, Operation, operation, operations
@@ -146,7 +134,7 @@ class Chunks:
         """Keep bytes, or append them to those under *number*; return the number."""
         with self._values.lock:
             value = self._values.get(number) if number else bytearray()
-            check_size(len(value) + len(data))
+            wire.check_size(len(value) + len(data))
             value += data
             return self._values.put(value, number)
 
@@ -154,9 +142,9 @@ class Chunks:
         """Return one chunk of a value; the last one removes the value."""
         with self._values.lock:
             value = self._values.get(number)
-            if offset + CHUNK >= len(value):
+            if offset + wire.CHUNK >= len(value):
                 self._values.take(number)
-            return bytes(value[offset : offset + CHUNK])
+            return bytes(value[offset : offset + wire.CHUNK])
 
     def take(self, number: str) -> bytes:
         """Remove a value and return it."""
@@ -182,7 +170,7 @@ class ManagementService:
 
     def table(self) -> dict[str, Operation]:
         """The operations by name."""
-        table = operations(self._platform, wire=WIRE, around=self._answer) | operations(self, around=self._called)
+        table = operations(self._platform, wire=wire.WIRE, around=self._answer) | operations(self, around=self._called)
         return {name: replace(one, handler=self._audited(one), on_refusal=self._refused) for name, one in table.items()}
 
     def _audited(self, one: Operation) -> Callable[[Any], object]:
@@ -217,28 +205,28 @@ class ManagementService:
         return self.outcome(self._tasks.begin(lambda: function(**given))) if operation.long else function(**given)
 
     def _from_wire(self, value: Any) -> Any:
-        if isinstance(value, Chunked):
+        if isinstance(value, wire.Chunked):
             return self._chunks.take(value.number)
-        return value.read(self._platform, self._from_wire) if isinstance(value, Topology) else value
+        return value.read(self._platform, self._from_wire) if isinstance(value, wire.Topology) else value
 
     def _to_wire(self, value: Any, kind: Any = None) -> Any:
         from exop.wiring.changes.plan import Plan
 
-        if isinstance(value, bytes) and len(value) > INLINE:
-            return Chunked(self._chunks.put(value), len(value))
+        if isinstance(value, bytes) and len(value) > wire.INLINE:
+            return wire.Chunked(self._chunks.put(value), len(value))
         if isinstance(value, tuple):
             return tuple(self._to_wire(one) for one in value)
         if isinstance(value, Plan):
             heavy = any(node.memento is not None for node in value.after.nodes.values())
-            return Planned.of((self._heavy_plans if heavy else self._plans).put(value), value)
+            return wire.Planned.of((self._heavy_plans if heavy else self._plans).put(value), value)
         if isinstance(value, Mesh):
-            return self._changed(value) if kind is Changed else Topology.of(value)
+            return self._changed(value) if kind is wire.Changed else wire.Topology.of(value)
         return value
 
-    def _changed(self, made: Mesh) -> Changed:
+    def _changed(self, made: Mesh) -> wire.Changed:
         last = self._platform.status(made.name)["last_change"]
         paused = last["paused_ms"] if last is not None and last["revision"] == made.revision else None
-        return Changed(made.name, made.revision, paused)
+        return wire.Changed(made.name, made.revision, paused)
 
     @operation(role="operate", patience=LONG, long=True)
     def carry_out(
@@ -247,16 +235,16 @@ class ManagementService:
         timeout: Seconds | None = None,
         pause: Seconds | None = None,
         stall: bool = False,
-        proof: Proof | None = None,
-    ) -> Changed:
+        proof: wire.Proof | None = None,
+    ) -> wire.Changed:
         """Carry out a plan."""
         plans = self._heavy_plans if plan in dict(self._heavy_plans.items()) else self._plans
-        return self._changed(proven(plans.take(plan), proof).apply(timeout=timeout, pause=pause, stall=stall))
+        return self._changed(wire.proven(plans.take(plan), proof).apply(timeout=timeout, pause=pause, stall=stall))
 
     @operation(role="operate")
-    def outcome(self, number: str) -> Begun[Any]:
+    def outcome(self, number: str) -> wire.Begun[Any]:
         """Return the result of a task; none while it runs."""
-        return Begun(number, self._tasks.result(number))
+        return wire.Begun(number, self._tasks.result(number))
 
     @operation(role="observe")
     def services(self, request: ServicesRequest) -> Page[dict[str, Any]]:
@@ -271,8 +259,8 @@ class ManagementService:
         """
         return self._chunks.read(number, offset)
 
-    @operation(role="operate", max_request=CHUNK + 10_000)
-    def send_chunk(self, number: str, data: Annotated[bytes, msgspec.Meta(max_length=CHUNK)]) -> str:
+    @operation(role="operate", max_request=wire.CHUNK + 10_000)
+    def send_chunk(self, number: str, data: Annotated[bytes, msgspec.Meta(max_length=wire.CHUNK)]) -> str:
         """Keep one more chunk of a value; return its number."""
         return self._chunks.put(data, number)
 

@@ -11,25 +11,9 @@ from dataclasses import replace
 from typing import Any, Final, Literal, TypeAlias
 
 from exop.errors import CallTimeout, ConnectionLost, ExopError, PeerUnreachable
+from exop.remoting.peers import data_frames as frames
 from exop.remoting.peers.data import DataConnection, Ready
-from exop.remoting.peers.data_frames import (
-    BYTES,
-    DATA,
-    DEFAULT_LIMITS,
-    Attach,
-    Body,
-    BytesTransfer,
-    ConnectorTraffic,
-    DataLimits,
-    Message,
-    Parts,
-    ReceiverEnd,
-    Refused,
-    Report,
-    SenderEnd,
-    Single,
-    Withdraw,
-)
+from exop.remoting.peers.data_frames import BYTES, DATA
 from exop.remoting.transport.client import ControlClient
 from exop.remoting.transport.frames import FrameRefused
 from exop.remoting.transport.limits import check_length
@@ -72,7 +56,7 @@ class PeerLink:
         client: ControlClient | None = None,
         may: Callable[[Direction, str], bool] = lambda direction, key: True,
         changed: Callable[[PeerLink], None] = lambda link: None,
-        limits: DataLimits = DEFAULT_LIMITS,
+        limits: frames.DataLimits = frames.DEFAULT_LIMITS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.peer = peer
@@ -91,15 +75,15 @@ class PeerLink:
         self._connection: DataConnection | None = None
         self._ready = Ready(clock)
         self._next_offer = 0
-        self._senders: dict[str, SenderEnd] = {}
-        self._offered: dict[int, SenderEnd] = {}
-        self._receivers: dict[str, ReceiverEnd] = {}
-        self._offers: dict[str, Attach] = {}
+        self._senders: dict[str, frames.SenderEnd] = {}
+        self._offered: dict[int, frames.SenderEnd] = {}
+        self._receivers: dict[str, frames.ReceiverEnd] = {}
+        self._offers: dict[str, frames.Attach] = {}
         self._used: set[int] = set()
-        self._bound: dict[int, ReceiverEnd | None] = {}
-        self._transfers: set[BytesTransfer] = set()
+        self._bound: dict[int, frames.ReceiverEnd | None] = {}
+        self._transfers: set[frames.BytesTransfer] = set()
         self._stored: dict[int, Buffer] = {}
-        self._parts = Parts(limits)
+        self._parts = frames.Parts(limits)
         self._thread = threading.Thread(target=self._run, name=f"exop-data-from-{peer}", daemon=True)
 
     @property
@@ -191,7 +175,7 @@ class PeerLink:
 
     def send_from(self, key: str, epoch: int, sender: Sender) -> Callable[[], None]:
         """Attach an outbox; it is resumed as soon as the inbox of the same key and epoch is attached at the peer."""
-        end = SenderEnd(self._parts, key, epoch, sender)
+        end = frames.SenderEnd(self._parts, key, epoch, sender)
         with self._changed:
             self._senders[key] = end
             self._offer(end)
@@ -201,13 +185,13 @@ class PeerLink:
                 if self._senders.get(key) is end:
                     del self._senders[key]
                 if self._offered.pop(end.number, None) is not None and self._connection is not None:
-                    self._ready.add(Single(Withdraw(end.number, key)))
+                    self._ready.add(frames.Single(frames.Withdraw(end.number, key)))
 
         return detach
 
     def receive_into(self, key: str, epoch: int, receiver: Receiver) -> Callable[[], None]:
         """Attach an inbox."""
-        end = ReceiverEnd(key, epoch, receiver)
+        end = frames.ReceiverEnd(key, epoch, receiver)
         with self._changed:
             self._receivers[key] = end
             self._bind(key)
@@ -239,7 +223,7 @@ class PeerLink:
             ConnectionLost: there is no connection, or it was lost.
             MessageTooLarge: the string is longer than `DataLimits.body`.
         """
-        transfer = BytesTransfer(self._parts, body := Body(BYTES, number, (data,), (0, 0, 0)))
+        transfer = frames.BytesTransfer(self._parts, body := frames.Body(BYTES, number, (data,), (0, 0, 0)))
         check_length("the byte string", body.total, self.limits.body, "send it in several")
         with self._changed:
             if self._connection is None:
@@ -273,24 +257,24 @@ class PeerLink:
             for number in [one for one in self._stored if first <= one < last]:
                 del self._stored[number]
 
-    def traffic(self) -> list[ConnectorTraffic]:
+    def traffic(self) -> list[frames.ConnectorTraffic]:
         """The traffic of all attached connectors."""
         with self._changed:
-            ends: list[SenderEnd | ReceiverEnd] = [*self._senders.values(), *self._receivers.values()]
+            ends: list[frames.SenderEnd | frames.ReceiverEnd] = [*self._senders.values(), *self._receivers.values()]
             return [replace(end.traffic) for end in ends]
 
-    def message(self, message: Message) -> None:
+    def message(self, message: frames.Message) -> None:
         """Take a message of the peer; called by the data connection."""
-        if isinstance(message, Report):
+        if isinstance(message, frames.Report):
             self._reported(message)
-        elif isinstance(message, Refused):
+        elif isinstance(message, frames.Refused):
             end = self._offered_as(message.number)
             if end is not None and end.stop(message.reason):
                 with self._changed:
                     self._offer(end)
-        elif isinstance(message, Attach):
+        elif isinstance(message, frames.Attach):
             self._attached(message)
-        elif isinstance(message, Withdraw):
+        elif isinstance(message, frames.Withdraw):
             self._withdrawn(message)
 
     def begins(self, kind: int, number: int) -> None:
@@ -325,7 +309,7 @@ class PeerLink:
             self._stored[number] = body
             self._changed.notify_all()
 
-    def _offer(self, end: SenderEnd) -> None:
+    def _offer(self, end: frames.SenderEnd) -> None:
         """Attach an outbox under a new number. Under the lock."""
         self._offered.pop(end.number, None)
         if self._connection is not None and self._senders.get(end.traffic.key) is end:
@@ -334,26 +318,26 @@ class PeerLink:
             self._next_offer += 1
             self._ready.add(end)
 
-    def _offered_as(self, number: int) -> SenderEnd | None:
+    def _offered_as(self, number: int) -> frames.SenderEnd | None:
         """The outbox with this number; none if it has been detached, or has another number by now."""
         if number >= self._next_offer:
             raise FrameRefused(f"a message about the connector {number}, which is not attached")
         return self._offered.get(number)
 
-    def _reported(self, report: Report) -> None:
+    def _reported(self, report: frames.Report) -> None:
         if (end := self._offered_as(report.number)) is None:
             return
         if (first := not end.resumed) and not self._may("read", end.traffic.key):
             with self._changed:
                 self._offered.pop(report.number, None)
-                self._ready.add(Single(Withdraw(report.number, end.traffic.key)))
+                self._ready.add(frames.Single(frames.Withdraw(report.number, end.traffic.key)))
             end.stop(_NOT_PERMITTED)
             return
         end.report(Progress(report.incarnation, report.next, report.done, report.credit))
         if first:  # after later reports, the outbox itself wakes the sender thread
             self._ready.add(end)
 
-    def _attached(self, offer: Attach) -> None:
+    def _attached(self, offer: frames.Attach) -> None:
         limits = self.limits
         with self._changed:
             if offer.number in self._used:
@@ -385,9 +369,9 @@ class PeerLink:
             self._bound[offer.number] = end
             self._ready.add(end)
             return
-        self._ready.add(Single(Refused(offer.number, problem[:_LONGEST_REASON])))
+        self._ready.add(frames.Single(frames.Refused(offer.number, problem[:_LONGEST_REASON])))
 
-    def _unbind(self, offer: Attach) -> ReceiverEnd | None:
+    def _unbind(self, offer: frames.Attach) -> frames.ReceiverEnd | None:
         """End the use of a number; return the inbox that used it. Under the lock."""
         end = self._bound.get(offer.number)
         if end is not None:
@@ -395,14 +379,14 @@ class PeerLink:
             end.traffic.state = "waiting"
         return end
 
-    def _refuse(self, end: ReceiverEnd, reason: str) -> None:
+    def _refuse(self, end: frames.ReceiverEnd, reason: str) -> None:
         """Tell the peer that an inbox that it uses accepts nothing any more. Under the lock."""
         offer = self._offers.get(end.traffic.key)
         if offer is not None and self._unbind(offer):
             end.traffic.state = reason
-            self._ready.add(Single(Refused(offer.number, reason[:_LONGEST_REASON])))
+            self._ready.add(frames.Single(frames.Refused(offer.number, reason[:_LONGEST_REASON])))
 
-    def _withdrawn(self, message: Withdraw) -> None:
+    def _withdrawn(self, message: frames.Withdraw) -> None:
         with self._changed:
             offer = self._offers.get(message.key)
             if offer is None or offer.number != message.number:

@@ -14,6 +14,7 @@ rpyc's connection, with its objects, references, attributes and exceptions, is n
 from __future__ import annotations
 
 import select
+import socket
 import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -178,8 +179,8 @@ class BoundedChannel(Channel):  # type: ignore[misc]
 
     __slots__ = ("_accepted", "_budget", "_held", "_limits", "call_deadline")
 
-    def __init__(self, stream: DeadlineStream, limits: Limits, accepted: frozenset[int], budget: Budget) -> None:
-        super().__init__(stream, compress=False)
+    def __init__(self, sock: socket.socket, limits: Limits, accepted: frozenset[int], budget: Budget) -> None:
+        super().__init__(DeadlineStream(sock), compress=False)
         self._limits = limits
         self._accepted = accepted
         self._budget = budget

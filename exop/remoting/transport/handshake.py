@@ -31,7 +31,7 @@ from exop.errors import ConnectionLost, PeerRefused, PeerUnreachable, ProtocolMi
 from exop.remoting.identity import Identity, explain
 from exop.remoting.transport.codec import BadMessage, decode_message, encode_message
 from exop.remoting.transport.endpoints import Endpoint, dial
-from exop.remoting.transport.frames import FAULT, REPLY, BoundedChannel, DeadlineStream, FrameRefused, TooLate
+from exop.remoting.transport.frames import FAULT, REPLY, BoundedChannel, FrameRefused, TooLate
 from exop.remoting.transport.limits import Budget, Limits
 from exop.remoting.transport.sockets import Peer
 from exop.safe_repr import clean
@@ -172,7 +172,7 @@ def meet(endpoint: Endpoint, hello: Hello, limits: Limits, deadline: float, iden
 def calling_channel(sock: socket.socket, limits: Limits) -> BoundedChannel:
     """The channel of a side that calls operations."""
     budget = Budget(limits.frame, limits.small_frame)
-    return BoundedChannel(DeadlineStream(sock), limits, frozenset({REPLY, FAULT}), budget)
+    return BoundedChannel(sock, limits, frozenset({REPLY, FAULT}), budget)
 
 
 def greet(channel: BoundedChannel, address: str, deadline: float, hello: Hello) -> Welcome:

@@ -37,9 +37,11 @@ def socket_path(address: str | Path) -> Path:
 def run_directory() -> Path:
     """The run directory of this user; it is made if it is missing."""
     owner = os.geteuid()
-    given = os.environ.get("XDG_RUNTIME_DIR", "")
+    given, own = os.environ.get("XDG_RUNTIME_DIR", ""), False
     # After su or sudo, the variable may still name the directory of the other user.
-    if given and _owner(Path(given)) == owner:
+    with suppress(OSError):
+        own = bool(given) and Path(given).stat().st_uid == owner
+    if own:
         return private_directory(Path(given) / "exop")
     return private_directory(Path(os.environ.get("TMPDIR") or "/tmp") / f"exop-{owner}")
 
@@ -147,13 +149,6 @@ def _made(name: Path) -> int:
 
 def _target(name: Path) -> Path:
     return name.readlink() if name.is_symlink() else name
-
-
-def _owner(path: Path) -> int | None:
-    try:
-        return path.stat().st_uid
-    except OSError:
-        return None
 
 
 def _make(path: Path) -> None:

@@ -14,35 +14,14 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Protocol, TypeAlias
 
 from exop.errors import ExopError, OperationFailed, PeerRefused, PlatformBusy, RequestInvalid, UnknownOperation
+from exop.remoting.transport import handshake
 from exop.remoting.transport.client import ControlClient
 from exop.remoting.transport.codec import BadMessage, decode_message, encode_error, encode_message
-from exop.remoting.transport.frames import (
-    FAULT,
-    REPLY,
-    REQUEST,
-    BoundedChannel,
-    DeadlineStream,
-    FrameRefused,
-    Message,
-    TooLate,
-)
-from exop.remoting.transport.handshake import (
-    CONTROL,
-    DATA,
-    KINDS,
-    REVERSE,
-    Contact,
-    Declined,
-    Hello,
-    Refused,
-    Tickets,
-    Welcome,
-    accept,
-    calling_channel,
-)
+from exop.remoting.transport.frames import FAULT, REPLY, REQUEST, BoundedChannel, FrameRefused, Message, TooLate
 from exop.remoting.transport.limits import ENVELOPE, Budget, Connection, Limits, check_length
 from exop.remoting.transport.operation import PEER, ROLES, Operation, Role, operation
 from exop.remoting.transport.operation import operations as operations_of
@@ -82,9 +61,9 @@ class Sessions:
         self._limits = limits
         self._roles = roles
         self._hooks = hooks
-        self._tickets = Tickets()
+        self._tickets = handshake.Tickets()
         self._slots = threading.BoundedSemaphore(limits.in_flight)
-        self._welcome = Welcome(name=name, pid=os.getpid())
+        self._welcome = handshake.Welcome(name=name, pid=os.getpid())
         self._incoming = Budget(limits.bytes_in, limits.small_frame)
         self._outgoing = Budget(limits.bytes_out, limits.small_frame)
 
@@ -103,14 +82,15 @@ class Sessions:
         channel = self._channel(sock)
 
         def work() -> str:
-            hello = accept(channel, self._welcome, lambda hello: self._objection(connection.peer, hello), deadline)
+            objection = partial(self._objection, connection.peer)
+            hello = handshake.accept(channel, self._welcome, objection, deadline)
             connection.peer = peer = _named(connection.peer, hello)
-            if hello.kind == CONTROL or self._hooks is None:
+            if hello.kind == handshake.CONTROL or self._hooks is None:
                 return self._answer_all(channel, connection, self._limits.idle_time)
             sock.settimeout(None)
-            if hello.kind == REVERSE:
-                welcome = Welcome(peer.name, peer.pid, exop=hello.exop)
-                contact = Contact(sock, calling_channel(sock, self._limits), welcome, peer)
+            if hello.kind == handshake.REVERSE:
+                welcome = handshake.Welcome(peer.name, peer.pid, exop=hello.exop)
+                contact = handshake.Contact(sock, handshake.calling_channel(sock, self._limits), welcome, peer)
                 self._hooks.on_reverse(ControlClient.over(contact, self._limits), peer)
             else:
                 self._hooks.on_data(sock, peer)
@@ -119,7 +99,7 @@ class Sessions:
 
         return self._bounded(channel, connection, work)
 
-    def serve_reverse(self, contact: Contact, connection: Connection) -> str:
+    def serve_reverse(self, contact: handshake.Contact, connection: Connection) -> str:
         """Serve a dialled connection whose roles are exchanged, as `serve`; the peer must call or ping."""
         channel, silence = self._channel(contact.sock), self._limits.silence
         return self._bounded(channel, connection, lambda: self._answer_all(channel, connection, silence))
@@ -129,7 +109,7 @@ class Sessions:
         channel = self._channel(sock)
         try:
             # A fresh socket has room for one small message, so this does not wait.
-            channel.send_greeting(encode_message(Declined(problem)), time.monotonic())
+            channel.send_greeting(encode_message(handshake.Declined(problem)), time.monotonic())
         except EOFError:
             return
         finally:
@@ -139,7 +119,7 @@ class Sessions:
         """Return the outcome of *work* on a connection, in one word; close the channel unless it is released."""
         try:
             return work()
-        except Refused as problem:
+        except handshake.Refused as problem:
             _log.warning("a connection of %s was refused: %s", connection.peer, problem)
             return "refused"
         except FrameRefused as problem:
@@ -165,7 +145,7 @@ class Sessions:
             self._exchange(channel, connection)
             channel.settle()
 
-    def _objection(self, peer: Peer, hello: Hello) -> str:
+    def _objection(self, peer: Peer, hello: handshake.Hello) -> str:
         """The reason for which a peer is not accepted, or an empty string."""
         name, sender = self._welcome.name, _named(peer, hello)
         if hello.platform != name and (hello.platform or peer.is_on_network):
@@ -175,20 +155,20 @@ class Sessions:
             return f"your certificate is that of {sender.name!r}, not of {clean(hello.name[:_SHOWN])!r}"
         if len(hello.name) > _SHOWN or not hello.name.isprintable():
             return f"the name of a platform has at most {_SHOWN} characters, and is printable"
-        if hello.kind not in KINDS or (hello.kind != CONTROL and self._hooks is None):
+        if hello.kind not in handshake.KINDS or (hello.kind != handshake.CONTROL and self._hooks is None):
             return f"it has no {clean(hello.kind[:_SHOWN])} connections"
-        if hello.kind != CONTROL and sender.name in ("", name):
+        if hello.kind != handshake.CONTROL and sender.name in ("", name):
             return f"a connection of a platform needs a name other than {name!r}"
         try:
             self._roles(sender)
         except PeerRefused as problem:
             return str(problem.facts.get("problem", problem))
-        if hello.kind == DATA and not self._tickets.redeem(hello.ticket, sender.name):
+        if hello.kind == handshake.DATA and not self._tickets.redeem(hello.ticket, sender.name):
             return "the ticket of the data connection is not valid: unknown, used, expired, or of another platform"
         return ""
 
     def _channel(self, sock: socket.socket) -> BoundedChannel:
-        return BoundedChannel(DeadlineStream(sock), self._limits, frozenset({REQUEST}), self._incoming)
+        return BoundedChannel(sock, self._limits, frozenset({REQUEST}), self._incoming)
 
     def _exchange(self, channel: BoundedChannel, connection: Connection) -> None:
         """Receive a request and answer it. A function of its own, so that an idle connection holds no message."""
@@ -258,6 +238,6 @@ class Sessions:
         return PeerRefused(reason)
 
 
-def _named(peer: Peer, hello: Hello) -> Peer:
+def _named(peer: Peer, hello: handshake.Hello) -> Peer:
     """The peer with its name: that of its certificate, or else of its greeting."""
     return peer if peer.name else replace(peer, name=hello.name)

@@ -198,22 +198,23 @@ def test_byte_strings_are_lost_with_the_connection() -> None:
         link.take_bytes(1, PATIENCE)
 
 
-def test_listeners_are_told_of_each_connection_and_loss() -> None:
-    """A listener sees the state of the link after every change, with the reason of a loss."""
+def test_each_connection_and_loss_is_told() -> None:
+    """The state of the link is told after every change, with the reason of a loss."""
     seen = []
-    with Pair() as pair:
+
+    def changed(link: PeerLink) -> None:
+        if link.peer == "b":
+            seen.append((link.connected, link.reason))
+
+    with Pair(changed=changed) as pair:
         assert pair.a.wait_until(connected=True, timeout=PATIENCE)
-        pair.a.listeners.append(lambda link: seen.append((link.connected, link.reason)))
         pair.proxy.cut()
         outbox = Outbox(pair.a)
         inbox = Inbox(pair.b)
         outbox.post(b"x")
         inbox.wait(lambda: inbox.bodies)
-    states = [state for state, _ in seen]
-    if states[0]:  # the first connection was still being announced when the listener was added
-        states.pop(0)
-    assert states == [False, True] * (len(states) // 2) + [False]
-    assert len(states) >= 3
+    assert [state for state, _ in seen] == [True, False] * (len(seen) // 2)
+    assert len(seen) >= 4
     assert seen[-1][1] == "the platform has closed the link"
 
 
