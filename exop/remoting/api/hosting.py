@@ -15,7 +15,7 @@ from exop.runtime.channels.reader import answer, changes_content
 from exop.runtime.dataflow.entry import NOWHERE
 
 if TYPE_CHECKING:
-    from exop.runtime.deployment import Deployment
+    from exop.wiring.applications import Applications
 
 F = TypeVar("F", bound=Callable[..., Any])
 #: A message to a slet that repeats the calls of another one.
@@ -72,10 +72,7 @@ class Hosting:
 
     name: str
     _hosts: _Hosts
-
-    def deployment(self, application: str) -> Deployment:
-        """Return the deployment of an application."""
-        raise NotImplementedError
+    _applications: Applications
 
     @property
     def remoting(self) -> Any:
@@ -136,7 +133,7 @@ class Hosting:
         """
         peer, found = PEER.get(), None
         with suppress(ExopError):
-            deployment = self.deployment(application)
+            deployment = self._applications.get(application)
             leaving = {one.name: one for one in deployment.leaving}  # until a change of several hosts is committed
             found = deployment.channels.get(channel) or leaving.get(channel)
         access = "write" if found is not None and changes_content(type(found), method) else "read"
@@ -145,7 +142,7 @@ class Hosting:
         if certified and not self.remoting.access.may(certified, access, f"{application}/{channel}"):
             problem = f"the policy does not permit this peer to {access} the channel {application}/{channel}"
             raise PeerRefused(address=self.name, problem=problem)
-        deployment = self.deployment(application)
+        deployment = self._applications.get(application)
         if found is None:
             raise UnknownName(place=application, kind="channel", name=channel, known=deployment.channels)
         if access == "write" and found in deployment.leaving:

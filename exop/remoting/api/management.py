@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from exop.runtime.catalog import Catalog
     from exop.runtime.deployment import Deployment
     from exop.runtime.supervision.failure_state import FailedItem
-    from exop.wiring.applications import Applications
     from exop.wiring.changes.plan import Plan
 
 AnyPlan = TypeVar("AnyPlan")
@@ -58,7 +57,6 @@ class Management(Hosting, Generic[AnyPlan]):
     state: Path | None
     registry: ServiceRegistry
     catalog: Catalog
-    _applications: Applications
 
     def _check_running(self) -> None:
         """Raise `PlanError` unless the platform is running."""

@@ -155,10 +155,8 @@ class PlannedStep(msgspec.Struct, frozen=True):
     does: str
     state: str | None = None
     settings: list[PlannedSetting] = []
-    hand_over_s: float | None = None
-    """Seconds that the hand-over of the state took on a copy, if user code makes it."""
-    fields: list[str] = []
-    """The fields of ports and of the memento that change."""
+    hand_over_s: float | None = None  #: Seconds that the hand-over of the state took on a copy, if user code makes it.
+    fields: list[str] = []  #: The fields of ports and of the memento that change.
 
     @staticmethod
     def of(step: Step, hand_over_s: float | None) -> PlannedStep:
@@ -180,8 +178,7 @@ class Planned(msgspec.Struct, frozen=True):
     channels_removed: list[str]
     notes: list[str]
     text: str
-    proven: bool = False
-    """Whether it is proven first, which takes time."""
+    proven: bool = False  #: Whether it is proven first, which takes time.
 
     @staticmethod
     def of(number: str, plan: Plan) -> Planned:
@@ -275,9 +272,7 @@ def as_proof(shadow: Shadow | None, keep: float | None) -> dict[str, Any] | None
 
 def proven(plan: T, proof: ProofLike | None) -> T:
     """The plan, with a proof if there is one."""
-    if proof is None:
-        return plan
-    return cast("T", msgspec.convert(proof, Proof).of(cast("Plan", plan)))
+    return plan if proof is None else cast("T", msgspec.convert(proof, Proof).of(cast("Plan", plan)))
 
 
 #: The wire types, by the names in the annotations of operations.

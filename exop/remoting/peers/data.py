@@ -218,8 +218,7 @@ class DataConnection:
         limits: DataLimits = DEFAULT_LIMITS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.round_trip: float | None = None
-        """Seconds of the last heartbeat and its answer."""
+        self.round_trip: float | None = None  #: Seconds of the last heartbeat and its answer.
         self._sock = sock
         self._peer = peer
         self._link = link

@@ -319,8 +319,7 @@ class ReceiverEnd(Outgoing):
         self.traffic = ConnectorTraffic(key, epoch, sends=False)
         self.number: int | None = None
         self.reported: Report | None = None
-        self.broken = ""
-        """Why the inbox accepts nothing any more."""
+        self.broken = ""  #: Why the inbox accepts nothing any more.
 
     def gather(self, buffers: list[Buffer]) -> tuple[int, bool]:
         """Append the progress of the inbox."""

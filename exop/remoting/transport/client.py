@@ -43,8 +43,7 @@ class RunningPlatform:
     address: Path
     name: str = ""
     exop: str = ""
-    problem: str = ""
-    """Why it does not answer; empty when it does."""
+    problem: str = ""  #: Why it does not answer; empty when it does.
 
 
 def find_platforms(timeout: float = _PATIENCE) -> list[RunningPlatform]:

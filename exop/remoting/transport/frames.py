@@ -27,8 +27,7 @@ from rpyc.core.stream import SocketStream
 from exop.remoting.transport.limits import Budget, Limits
 
 REQUEST, REPLY, FAULT = 1, 2, 3
-OPERATION: Final = 100
-"""The one handler number; rpyc's own are 1 to 20."""
+OPERATION: Final = 100  #: The one handler number; rpyc's own are 1 to 20.
 BY_VALUE: Final = 1
 _CHUNK: Final = 256 * 1024
 _PAIR: Final = 0x11

@@ -39,8 +39,7 @@ from exop.safe_repr import clean
 PROTOCOL = 2
 CONTROL, REVERSE, DATA = "control", "reverse", "data"
 KINDS: Final = (CONTROL, REVERSE, DATA)
-_SHOWN = 40
-"""Characters of the other side's release or name that are shown."""
+_SHOWN = 40  #: Characters of the other side's release or name that are shown.
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
@@ -178,7 +177,13 @@ def calling_channel(sock: socket.socket, limits: Limits) -> BoundedChannel:
 def greet(channel: BoundedChannel, address: str, deadline: float, hello: Hello) -> Welcome:
     """The dialler's side of the greeting."""
     try:
-        answer = decode_message(_exchange(channel, deadline, hello), Welcome | Declined)  # type: ignore[arg-type]
+        try:
+            channel.send_greeting(encode_message(hello), deadline)
+        except EOFError as problem:
+            # It may have declined before it read anything; the answer can still be read then.
+            if isinstance(problem, TooLate):
+                raise
+        answer = decode_message(channel.receive_greeting(deadline), Welcome | Declined)  # type: ignore[arg-type]
     except (BadMessage, FrameRefused):
         raise _mismatch(address, "something else", "no known release") from None
     except TooLate:
@@ -201,14 +206,3 @@ def _mismatch(address: str, theirs: object, release: str) -> ProtocolMismatch:
     return ProtocolMismatch(
         address=address, ours=PROTOCOL, theirs=theirs, release=release, our_release=f"exop {__version__}"
     )
-
-
-def _exchange(channel: BoundedChannel, deadline: float, hello: Hello) -> bytes:
-    try:
-        channel.send_greeting(encode_message(hello), deadline)
-    except TooLate:
-        raise
-    except EOFError:
-        # It may have declined before it read anything; the answer can still be read then.
-        pass
-    return channel.receive_greeting(deadline)

@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Protocol, TypeAlias
@@ -106,14 +106,9 @@ class Sessions:
 
     def decline(self, sock: socket.socket, problem: str) -> None:
         """Tell a peer that it is not served, without waiting for anything that it might send, and close."""
-        channel = self._channel(sock)
-        try:
+        with closing(self._channel(sock)) as channel, suppress(EOFError):
             # A fresh socket has room for one small message, so this does not wait.
             channel.send_greeting(encode_message(handshake.Declined(problem)), time.monotonic())
-        except EOFError:
-            return
-        finally:
-            channel.close()
 
     def _bounded(self, channel: BoundedChannel, connection: Connection, work: Callable[[], str]) -> str:
         """Return the outcome of *work* on a connection, in one word; close the channel unless it is released."""

@@ -17,8 +17,7 @@ from exop.errors import AddressInUse, AddressUnusable, PeerRefused
 if TYPE_CHECKING:
     from exop.remoting.identity import PeerCertificate
 
-LONGEST_NAME = 107
-"""The largest length of a socket address, in bytes."""
+LONGEST_NAME = 107  #: The largest length of a socket address, in bytes.
 BACKLOG = 128
 _PROBE_TIME = 1.0
 _CREDENTIALS = struct.Struct("3i")
