@@ -52,8 +52,8 @@ def test_two_members_lose_each_other(hosts: tuple[Platform, Platform, Platform, 
     a, b, c, cable = hosts
     links = [b.remoting.peers["c"], c.remoting.peers["b"]]
     noticed = [threading.Event() for _ in links]
-    for link, event in zip(links, noticed, strict=True):
-        link.listeners.append(lambda link, event=event: link.connected or event.set())
+    for platform, peer, event in ((b, "c", noticed[0]), (c, "b", noticed[1])):
+        platform.registry.track("Peer", f"(name={peer})", removed=lambda _, event=event: event.set())
     EVENTS[name](cable)
     assert all(event.wait(PATIENCE) for event in noticed)
     assert {peer: link.connected for peer, link in a.remoting.peers.items()} == {"b": True, "c": True}

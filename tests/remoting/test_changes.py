@@ -154,7 +154,7 @@ def test_what_cannot_be_is_refused_there(remote: RemotePlatform) -> None:
         remote.plan(Mesh("nobody", mesh.nodes, mesh.channels, 1))
     plan = remote.plan(mesh.configure("numbers", to=10**9))
     with pytest.raises(PlanError, match="no plan 'x'"):
-        remote.carry_out("x")
+        remote.ask("carry_out", plan="x")
     plan.apply()
     with pytest.raises(PlanError, match=r"\(any more\); make it again"):
         plan.apply()

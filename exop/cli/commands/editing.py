@@ -215,7 +215,7 @@ def rollback(node: str, /, *, abandon: bool = False, where: Where = Where(), jso
         found.check_node()
         kept = found.node in found.platform.status(found.application).get("kept", {})
         try:
-            changed = found.platform.roll_back(found.application, found.node)
+            changed = found.platform.ask("rollback", application=found.application, node=found.node)
         except PlanError as error:
             if not kept:
                 raise

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -105,12 +105,13 @@ class RemotePlan:
             return self.platform.mesh(changed.application)
         return without_marks(self.mesh).at(changed.revision)
 
-    def carry_out(self, **options: Any) -> wire.Changed:
+    def carry_out(self, *, on_wait: Callable[[], object] | None = None, **options: Any) -> wire.Changed:
         """Make the change as `apply`; return its revision, and for how long it paused the stream.
 
-        The options are those of `RemotePlatform.carry_out`, and `proof`, a proof as plain data.
+        The options are `timeout`, `pause`, `stall`, and `proof`, a proof as plain data; *on_wait* is called meanwhile.
         """
-        return self.platform.carry_out(self.planned.plan, **options)
+        found: wire.Changed = self.platform.ask("carry_out", on_wait, plan=self.planned.plan, **options)
+        return found
 
 
 class RemoteBundles:
@@ -232,12 +233,7 @@ class RemotePlatform(Management[RemotePlan]):
         >>> vehicles = platform.channel("traffic", "vehicles")  # doctest: +SKIP
         >>> vehicles.query("item.speed > 100")  # doctest: +SKIP
         """
-
-        def call(method: str, arguments: bytes) -> bytes:
-            found: bytes = self.call_channel(application, name, method, arguments)
-            return found
-
-        return RemoteChannel(call, item)
+        return RemoteChannel(partial(self.call_channel, application, name), item)
 
     def plan(self, mesh: Mesh) -> RemotePlan:
         """Plan `apply`, as `Platform.plan`. Slets are found there by identity: code is never sent."""
@@ -247,22 +243,10 @@ class RemotePlatform(Management[RemotePlan]):
         """Deploy or change an application to *mesh*, as `Platform.apply`. Code is never sent."""
         return without_marks(mesh).at(self.ask("apply", mesh=mesh, **bounds).revision)
 
-    def carry_out(
-        self, plan: str, timeout: float | None = None, *, on_wait: Callable[[], object] | None = None, **bounds: Any
-    ) -> wire.Changed:
-        """Carry out the plan with this number; *on_wait* is called from time to time until it ends."""
-        found: wire.Changed = self.ask("carry_out", on_wait, plan=plan, timeout=timeout, **bounds)
-        return found
-
     def rollback(self, application: str, node: str) -> Mesh:
         """Let the predecessor of a node, kept by `plan.apply(keep=…)`, take over again, as `Platform.rollback`."""
-        self.roll_back(application, node)
+        self.ask("rollback", application=application, node=node)
         return self.mesh(application)
-
-    def roll_back(self, application: str, node: str) -> wire.Changed:
-        """Roll back as `rollback`, and return the change; the slets need not be known here."""
-        found: wire.Changed = self.ask("rollback", application=application, node=node)
-        return found
 
     def memento(self, application: str, node: str) -> Memento:
         """A copy of a node's state as it is now; its class must be known here too, by an installed plugin.

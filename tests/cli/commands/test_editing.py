@@ -116,18 +116,18 @@ def test_rewire_puts_a_queue_in_between(line):
 
 def test_a_faster_edit(line, monkeypatch):
     """An edit that another one has overtaken is planned again, and made; not for ever."""
-    from exop.remoting.api.remote_platform import RemotePlatform
+    from exop.remoting.api.remote_platform import RemotePlan
 
-    carry_out, others = RemotePlatform.carry_out, [1]
+    carry_out, others = RemotePlan.carry_out, [1]
 
-    def overtaken(platform: RemotePlatform, plan: int, *words: Any, **more: Any) -> Any:
+    def overtaken(plan: RemotePlan, **options: Any) -> Any:
         for limit in others[:1]:
             del others[0]
             edit = {"edit": "configure", "node": "tag", "settings": {"limit": str(limit)}}
-            carry_out(platform, platform.plan_edits("line", [edit]).planned.plan, None)
-        return carry_out(platform, plan, *words, **more)
+            carry_out(plan.platform.plan_edits("line", [edit]))
+        return carry_out(plan, **options)
 
-    monkeypatch.setattr(RemotePlatform, "carry_out", overtaken)
+    monkeypatch.setattr(RemotePlan, "carry_out", overtaken)
     assert "line: revision 3 runs" in answer_of("configure", "line.tag", "label=C")
     assert facts("describe", "line.tag")["settings"] == {"label": "C", "limit": 1}
     others.extend([2, 3, 4])
