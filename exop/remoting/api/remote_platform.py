@@ -14,7 +14,6 @@ from typing import Any, Final, Self
 import msgspec
 
 from exop.errors import ComponentFailed, PeerUnreachable, StoredStateError, UnknownName
-from exop.hooks import Plugins
 from exop.model.meshes.diff import without_marks
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.shadow import Shadow
@@ -32,7 +31,7 @@ from exop.remoting.identity import Identity
 from exop.remoting.transport.client import ControlClient, find_platforms
 from exop.remoting.transport.operation import Operation, marked_operations, operation_of
 from exop.remoting.transport.rundir import socket_path
-from exop.runtime.catalog import Catalog, known_slets
+from exop.runtime.catalog import known_slets
 from exop.runtime.channels.reader import RemoteChannel
 from exop.runtime.supervision.failure_state import FailedItem
 
@@ -335,9 +334,7 @@ def _check_alive(application: dict[str, Any]) -> None:
 def _by_scheme(target: str) -> RemotePlatform:
     """Connect by the transport that a plugin has registered for the scheme of the address."""
     scheme, _, address = target.partition("://")
-    plugins = Plugins()
-    plugins.discover()
-    transports = Catalog(plugins).transports()
+    transports = known_slets().transports()
     if scheme not in transports:
         raise UnknownName(place=f"the address {target}", kind="transport", name=scheme, known=transports)
     made: RemotePlatform = transports[scheme](address)

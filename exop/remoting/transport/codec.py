@@ -24,6 +24,7 @@ from exop.safe_repr import notes_of
 
 T = TypeVar("T")
 _making = threading.Lock()
+_decoder: Final = lru_cache(maxsize=256)(msgspec.msgpack.Decoder)
 #: The bounds of an encoded error: characters of its text and of a value, items of a collection, notes, levels.
 _LONGEST_TEXT: Final = 8_000
 _LONGEST_VALUE: Final = 1_000
@@ -148,11 +149,6 @@ def decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
     """Return the decoder of a type. Two threads that make decoders of one class at the same time crash msgspec."""
     with _making:
         return _decoder(kind)
-
-
-@lru_cache(maxsize=256)
-def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
-    return msgspec.msgpack.Decoder(kind)
 
 
 def _path_text(value: object) -> object:
