@@ -365,18 +365,16 @@ def connect(
         return RemotePlatform(text, identity=identity)
     if target is not None and socket_path(target).is_socket():
         return RemotePlatform(target)
-    found = find_platforms()
-    wanted = [one for one in found if target is None or str(target) in (str(one.pid), one.name)]
+    wanted = [one for one in find_platforms() if target is None or str(target) in (str(one.pid), one.name)]
     running = [one for one in wanted if not one.problem]
     if len(running) == 1:
         return RemotePlatform(running[0].address)
-    mute = [one for one in found if one.problem and str(target or one.pid) == str(one.pid)]
-    if not running and mute:
-        raise PeerUnreachable(mute[0].problem)
-    if not running:
-        if target is not None and Path(target).is_dir():  # a state directory, of which no platform runs
-            return RemotePlatform(target)
-        text = "" if target else "no platform is running; start one with `exop run APP` or `exop serve`"
-        raise PeerUnreachable(text, address=str(target or "any socket"), problem="no platform is running")
-    names = ", ".join(f"{one.pid} ({one.name})" for one in running)
-    raise PeerUnreachable(f"several platforms run: {names}; name one of them (on the command line by --on)")
+    if running:
+        names = ", ".join(f"{one.pid} ({one.name})" for one in running)
+        raise PeerUnreachable(f"several platforms run: {names}; name one of them (on the command line by --on)")
+    if wanted:  # it does not answer
+        raise PeerUnreachable(wanted[0].problem)
+    if target is not None and Path(target).is_dir():  # a state directory, of which no platform runs
+        return RemotePlatform(target)
+    text = "" if target else "no platform is running; start one with `exop run APP` or `exop serve`"
+    raise PeerUnreachable(text, address=str(target or "any socket"), problem="no platform is running")

@@ -68,17 +68,10 @@ class _Socket:
         except BlockingIOError:
             return -1
 
-    def send(self, buffers: Sequence[Buffer]) -> int:
-        """Send a part of the *buffers*; return how many bytes have been sent, 0 after a tick."""
+    def send(self, buffers: Sequence[Buffer], flags: int = 0) -> int:
+        """Send a part of the *buffers*; return how many bytes, 0 after a tick, or at once with `MSG_DONTWAIT`."""
         try:
-            return self._sock.sendmsg(buffers)
-        except BlockingIOError:
-            return 0
-
-    def send_now(self, buffers: Sequence[Buffer]) -> int:
-        """The same without waiting."""
-        try:
-            return self._sock.sendmsg(buffers, (), socket.MSG_DONTWAIT)
+            return self._sock.sendmsg(buffers, (), flags)
         except BlockingIOError:
             return 0
 
@@ -280,7 +273,7 @@ class DataConnection:
                 return False
             more = one.gather(buffers)[1]
             if buffers:
-                _drop(buffers, stream.send_now(buffers[:_BUFFERS]))
+                _drop(buffers, stream.send(buffers[:_BUFFERS], socket.MSG_DONTWAIT))
             if more or buffers:
                 self._ready.add(one)
         except OSError as problem:
