@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from exop.model.slets.tie import Committed, Tie
     from exop.platform import Platform
     from exop.registry import ServiceRegistry
-    from exop.remoting.api.remote_platform import connect
+    from exop.remoting.api.connecting import connect
     from exop.runtime.channels.base import Channel
 
 __version__ = "0.1.0"
@@ -42,7 +42,7 @@ _MODULES = {
     "exop.model.slets.tie": ("Committed", "Tie"),
     "exop.platform": ("Platform",),
     "exop.registry": ("ServiceRegistry",),
-    "exop.remoting.api.remote_platform": ("connect",),
+    "exop.remoting.api.connecting": ("connect",),
     "exop.runtime.channels.base": ("Channel",),
 }
 

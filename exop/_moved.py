@@ -15,7 +15,7 @@ MOVED = {
     "exop.model.ports": ("exop.model.slets.ports", "exop.plugin"),
     "exop.model.slet": ("exop.model.slets.slet", "exop.plugin"),
     "exop.model.spec": ("exop.model.slets.spec", "exop.plugin"),
-    "exop.remoting.platform": ("exop.remoting.api.remote_platform", "exop"),
+    "exop.remoting.platform": ("exop.remoting.api.connecting", "exop"),
     "exop.runtime.channel": ("exop.runtime.channels.base", "exop.plugin"),
     "exop.runtime.convert": ("exop.runtime.dataflow.batches", "exop.plugin"),
     "exop.runtime.entry": ("exop.runtime.dataflow.entry", "exop.plugin"),

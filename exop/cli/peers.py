@@ -75,7 +75,8 @@ def the_platform(where: Where) -> Iterator[RemotePlatform]:
         PeerUnreachable: no platform answers, or several run and none was named.
     """
     from exop.remoting import control_address
-    from exop.remoting.api.remote_platform import RemotePlatform, connect
+    from exop.remoting.api.connecting import connect
+    from exop.remoting.api.remote_platform import RemotePlatform
 
     chosen = (
         connect(where.on, identity=where.identity)

@@ -16,7 +16,7 @@ from exop.cli.report import Stopping
 from exop.errors import ComponentFailed, PlanError, StillOpening
 from exop.logs import set_up
 from exop.remoting.api import service
-from exop.remoting.api.remote_platform import connect
+from exop.remoting.api.connecting import connect
 from tests.cli.shell import answer_of, eventually, facts
 from tests.rig import PATIENCE, Gate
 

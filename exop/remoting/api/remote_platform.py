@@ -1,4 +1,4 @@
-"""A platform in another process: `connect()`, `RemotePlatform` and its plans, whose operations are sent."""
+"""A platform in another process: `RemotePlatform` and its plans, whose operations are sent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from exop.errors import ComponentFailed, PeerUnreachable, StoredStateError, UnknownName
+from exop.errors import ComponentFailed, StoredStateError
 from exop.model.meshes.diff import without_marks
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.shadow import Shadow
@@ -28,15 +28,12 @@ from exop.remoting.api.folder_archive import archive_of
 from exop.remoting.api.management import Management
 from exop.remoting.api.service import ManagementService, ServicesRequest
 from exop.remoting.identity import Identity
-from exop.remoting.transport.client import ControlClient, find_platforms
+from exop.remoting.transport.client import ControlClient
 from exop.remoting.transport.operation import Operation, marked_operations, operation_of
-from exop.remoting.transport.rundir import socket_path
 from exop.runtime.catalog import known_slets
 from exop.runtime.channels.reader import RemoteChannel
 from exop.runtime.supervision.failure_state import FailedItem
 
-#: The schemes of the built-in transports.
-ADDRESSES: Final = ("inproc", "tcp", "tls")
 #: Seconds between two polls of `wait`.
 POLL: Final = 0.2
 
@@ -329,52 +326,3 @@ def _check_alive(application: dict[str, Any]) -> None:
         for node, facts in application["nodes"].items():
             if "error" in facts:
                 raise ComponentFailed(node=f"{name}.{node}", phase="running", problem=facts["error"])
-
-
-def _by_scheme(target: str) -> RemotePlatform:
-    """Connect by the transport that a plugin has registered for the scheme of the address."""
-    scheme, _, address = target.partition("://")
-    transports = known_slets().transports()
-    if scheme not in transports:
-        raise UnknownName(place=f"the address {target}", kind="transport", name=scheme, known=transports)
-    made: RemotePlatform = transports[scheme](address)
-    return made
-
-
-def connect(
-    target: str | Path | None = None, *, identity: str | os.PathLike[str] | Identity | None = None
-) -> RemotePlatform:
-    """Connect to a running platform of this user, or to one on another host.
-
-    Args:
-        target: The state directory, socket, process id or name of the platform, or its address: `unix:PATH`,
-            `tcp://NAME@127.0.0.1:PORT` or `tls://[NAME@]HOST:PORT`; by default the only running platform of this user.
-        identity: The identity of the caller for an address with TLS, or its folder.
-
-    Raises:
-        PeerUnreachable: no platform answers, or several platforms are running and *target* is not given.
-        IdentityError: the identity is unusable.
-    """
-    text = str(target)
-    scheme, _, rest = text.partition(":")
-    if rest.startswith("//") and scheme not in ADDRESSES:
-        return _by_scheme(text)
-    if scheme in ADDRESSES and rest:
-        if isinstance(identity, (str, os.PathLike)):
-            identity = Identity(identity)
-        return RemotePlatform(text, identity=identity)
-    if target is not None and socket_path(target).is_socket():
-        return RemotePlatform(target)
-    wanted = [one for one in find_platforms() if target is None or str(target) in (str(one.pid), one.name)]
-    running = [one for one in wanted if not one.problem]
-    if len(running) == 1:
-        return RemotePlatform(running[0].address)
-    if running:
-        names = ", ".join(f"{one.pid} ({one.name})" for one in running)
-        raise PeerUnreachable(f"several platforms run: {names}; name one of them (on the command line by --on)")
-    if wanted:  # it does not answer
-        raise PeerUnreachable(wanted[0].problem)
-    if target is not None and Path(target).is_dir():  # a state directory, of which no platform runs
-        return RemotePlatform(target)
-    text = "" if target else "no platform is running; start one with `exop run APP` or `exop serve`"
-    raise PeerUnreachable(text, address=str(target or "any socket"), problem="no platform is running")

@@ -8,7 +8,7 @@ import pytest
 
 from exop import Application, Platform, slet
 from exop.cli import main
-from exop.remoting.api.remote_platform import connect
+from exop.remoting.api.connecting import connect
 from exop.stock.slets import count_up
 from exop.testing import replay
 from tests.cli.shell import answer_of, eventually, facts

@@ -1,0 +1,68 @@
+"""`connect()`: finds a running platform, and returns its handle.
+
+Imports neither rpyc nor msgspec before the call, because every program that uses `exop` imports this name.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from exop.errors import PeerUnreachable, UnknownName
+
+if TYPE_CHECKING:
+    from exop.remoting.api.remote_platform import RemotePlatform
+    from exop.remoting.identity import Identity
+
+#: The schemes of the built-in transports.
+ADDRESSES: Final = ("inproc", "tcp", "tls")
+
+
+def connect(
+    target: str | Path | None = None, *, identity: str | os.PathLike[str] | Identity | None = None
+) -> RemotePlatform:
+    """Connect to a running platform of this user, or to one on another host.
+
+    Args:
+        target: The state directory, socket, process id or name of the platform, or its address: `unix:PATH`,
+            `tcp://NAME@127.0.0.1:PORT` or `tls://[NAME@]HOST:PORT`; by default the only running platform of this user.
+        identity: The identity of the caller for an address with TLS, or its folder.
+
+    Raises:
+        PeerUnreachable: no platform answers, or several platforms are running and *target* is not given.
+        IdentityError: the identity is unusable.
+    """
+    from exop.remoting.api.remote_platform import RemotePlatform
+    from exop.remoting.identity import Identity
+    from exop.remoting.transport.client import find_platforms
+    from exop.remoting.transport.rundir import socket_path
+    from exop.runtime.catalog import known_slets
+
+    text = str(target)
+    scheme, _, rest = text.partition(":")
+    if rest.startswith("//") and scheme not in ADDRESSES:
+        transports = known_slets().transports()
+        if scheme not in transports:
+            raise UnknownName(place=f"the address {target}", kind="transport", name=scheme, known=transports)
+        made: RemotePlatform = transports[scheme](rest.removeprefix("//"))
+        return made
+    if scheme in ADDRESSES and rest:
+        if isinstance(identity, (str, os.PathLike)):
+            identity = Identity(identity)
+        return RemotePlatform(text, identity=identity)
+    if target is not None and socket_path(target).is_socket():
+        return RemotePlatform(target)
+    wanted = [one for one in find_platforms() if target is None or str(target) in (str(one.pid), one.name)]
+    running = [one for one in wanted if not one.problem]
+    if len(running) == 1:
+        return RemotePlatform(running[0].address)
+    if running:
+        names = ", ".join(f"{one.pid} ({one.name})" for one in running)
+        raise PeerUnreachable(f"several platforms run: {names}; name one of them (on the command line by --on)")
+    if wanted:  # it does not answer
+        raise PeerUnreachable(wanted[0].problem)
+    if target is not None and Path(target).is_dir():  # a state directory, of which no platform runs
+        return RemotePlatform(target)
+    text = "" if target else "no platform is running; start one with `exop run APP` or `exop serve`"
+    raise PeerUnreachable(text, address=str(target or "any socket"), problem="no platform is running")
