@@ -94,9 +94,9 @@ class Command:
     group: str
 
     @property
-    def function(self) -> Callable[..., int]:
+    def function(self) -> Callable[..., int | None]:
         """The function itself; reading it imports its module."""
-        found: Callable[..., int] = getattr(import_module(self.module), self.name)
+        found: Callable[..., int | None] = getattr(import_module(self.module), self.name)
         return found
 
     @property

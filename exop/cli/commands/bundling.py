@@ -11,14 +11,13 @@ from cyclopts import Parameter
 
 from exop.cli.options import Bounds, Json, Where
 from exop.cli.peers import the_platform
-from exop.cli.report import DONE
 from exop.cli.text import answer, columns
 from exop.errors import BundleBroken
 
 # Modules are imported inside the functions, since only these commands make bundles.
 
 
-def bundle_new(folder: Path, /, *, script: Annotated[Path | None, Parameter(name="--from")] = None) -> int:
+def bundle_new(folder: Path, /, *, script: Annotated[Path | None, Parameter(name="--from")] = None) -> None:
     """Make the skeleton of a bundle: a folder with `bundle.toml`, a module with a slet, and a test.
 
     With --from, the module contains the slets of a script, and all the code of the script that they need.
@@ -33,7 +32,6 @@ def bundle_new(folder: Path, /, *, script: Annotated[Path | None, Parameter(name
 
     made = make_skeleton(folder, script)
     print(f"{made.key} in {folder}; next: exop bundle install {folder} --start")
-    return DONE
 
 
 def bundle_install(path: Path, /, *, start: bool = False, where: Where = Where(), json: Json = False) -> int:

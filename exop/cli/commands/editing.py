@@ -10,7 +10,7 @@ from typing import Any, Final
 from exop.cli.options import Json, Proof, Request, Succession, Trigger, Where
 from exop.cli.outcome import changed_facts, code_is_there, show_and_make
 from exop.cli.peers import Found, find_application, is_local
-from exop.cli.report import DONE, Failure, say
+from exop.cli.report import Failure, say
 from exop.cli.text import answer, paused
 from exop.errors import BuilderError, ComponentFailed, PeerUnreachable, PlanError, StaleMesh, UnknownName
 from exop.model.slets.spec import parse
@@ -149,7 +149,7 @@ def remove(app: str, /, *, request: Request = Request()) -> int:
     return answer({"application": found.application, "removed": True, "left": left}, text, json=request.json)
 
 
-def end(app: str, /, *, wait: bool = False, where: Where = Where()) -> int:
+def end(app: str, /, *, wait: bool = False, where: Where = Where()) -> None:
     """End the sources of a running application; items in flight are still processed.
 
     Example: `exop end app --wait`
@@ -162,10 +162,9 @@ def end(app: str, /, *, wait: bool = False, where: Where = Where()) -> int:
         found.check_whole(app)
         found.platform.end(found.application)
         print(f"{found.application}: {_waited(found) if wait else 'its sources end, items in flight are processed'}")
-    return DONE
 
 
-def resume(node: str, /, *, where: Where = Where()) -> int:
+def resume(node: str, /, *, where: Where = Where()) -> None:
     """Resume a suspended node, which first retries the item on which it was suspended.
 
     An application that could not be restarted with its platform is started now. The exit code is 1 if the item fails
@@ -180,20 +179,19 @@ def resume(node: str, /, *, where: Where = Where()) -> int:
         if not found.node and found.application in found.platform.status()["failed_to_restart"]:
             found.platform.restart(found.application)
             print(f"{found.application}: started again")
-            return DONE
+            return
         found.check_node()
         place = f"{found.application}.{found.node}"
         before = found.node_status()
         if before["state"] == "active":
             print(f"{place}: it is not suspended: nothing to do")
-            return DONE
+            return
         found.platform.resume(found.application, found.node)
         again = _failed_again(found, before)
         if again is not None:
             problem = f"{again}; fix the slet (exop replace, exop configure) or the cause first"
             raise Failure(ComponentFailed(node=place, phase="retrying its item", problem=problem))
         print(f"{place}: resumed")
-    return DONE
 
 
 def rollback(node: str, /, *, abandon: bool = False, where: Where = Where(), json: Json = False) -> int:

@@ -38,7 +38,7 @@ def item_list(node: str, /, *, where: Where = Where(), json: Json = False) -> in
     return answer(facts, lambda: "\n".join(_items(facts, place)), json=json)
 
 
-def item_export(node: str, file: Path, /, *, dead_letter: int | None = None, where: Where = Where()) -> int:
+def item_export(node: str, file: Path, /, *, dead_letter: int | None = None, where: Where = Where()) -> None:
     """Write a failed item with its memento, settings and traceback to a file, for `exop.testing.replay(FILE)`.
 
     Example: `exop item export app.parse bad.exop --dead-letter 3`
@@ -53,10 +53,9 @@ def item_export(node: str, file: Path, /, *, dead_letter: int | None = None, whe
         content = found.platform.export_item(found.application, found.node, dead_letter)
     _write(file, content)
     print(f"{found.application}.{found.node}: written to {file}; replay it with `exop.testing.replay({str(file)!r})`")
-    return DONE
 
 
-def item_retry(node: str, /, *, where: Where = Where()) -> int:
+def item_retry(node: str, /, *, where: Where = Where()) -> None:
     """Retry all dead letters of a node in their order, after the items in flight.
 
     `exop resume` retries the item on which a node is suspended.
@@ -70,10 +69,9 @@ def item_retry(node: str, /, *, where: Where = Where()) -> int:
         found.check_node()
         number = found.platform.retry_dead_letters(found.application, found.node)
     print(f"{found.application}.{found.node}: {number} dead letters are retried")
-    return DONE
 
 
-def memento_show(node: str, /, *, where: Where = Where()) -> int:
+def memento_show(node: str, /, *, where: Where = Where()) -> None:
     """Show the state of a running or suspended node between two items, as JSON.
 
     The annotations of the memento's fields define the format of values. A value of undeclared type is written as
@@ -88,7 +86,6 @@ def memento_show(node: str, /, *, where: Where = Where()) -> int:
         found.node_status()
         _, data = found.platform.export_memento(found.application, found.node, "shown")
     print(data.decode())
-    return DONE
 
 
 def memento_export(

@@ -12,7 +12,6 @@ from cyclopts import Parameter
 from exop.cli.options import Json, Load, Params, Picture, Request, Where
 from exop.cli.outcome import show_and_make
 from exop.cli.peers import Found, each_platform, find_application, is_local, running, runs, the_platform
-from exop.cli.report import DONE
 from exop.cli.status_text import access_lines, as_text, attention_lines, call_lines, held_nodes, lasts, state_text
 from exop.cli.text import answer, columns, number, pause, print_json
 from exop.errors import PeerUnreachable, UnknownName
@@ -120,7 +119,7 @@ def mesh(
     where: Where = Where(),
     load: Load = (),
     json: Json = False,
-) -> int:
+) -> None:
     """Print the mesh of an application as a picture or as a topology file.
 
     Example: `exop mesh app --format svg > mesh.svg`
@@ -141,7 +140,7 @@ def mesh(
             platform, name = found.platform, found.application
             if chosen == "toml":
                 print(platform.topology(name), end="")
-                return DONE
+                return
             made, queues = platform.mesh(name), platform.status(name)["inserted"]
             inserted = {place: queue["reason"] for place, queue in queues.items()}
     else:
@@ -152,7 +151,6 @@ def mesh(
         print_json(Drawing.of_mesh(made, inserted).as_data())
     else:
         print(draw(Drawing.of_mesh(made, inserted), chosen), end="")
-    return DONE
 
 
 def history(

@@ -48,7 +48,7 @@ def top(
     once: bool = False,
     where: Where = Where(),
     json: Json = False,
-) -> int:
+) -> None:
     """Show the nodes of a platform live: rates, busy shares, latencies, queues, errors, and problems.
 
     Ctrl-C ends the command, and so does the end of the platform. With --json, or if stdout is no terminal, each update
@@ -72,7 +72,6 @@ def top(
             _plain(look, once=once, json=json)
     if look.farewell:
         say(look.farewell)
-    return DONE
 
 
 def health(*, live: bool = False, ready: bool = False, where: Where = Where(), json: Json = False) -> int:

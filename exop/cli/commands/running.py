@@ -111,7 +111,7 @@ def dev(
     name: Name = None,
     load: Load = (),
     quiet: Quiet = False,
-) -> int:
+) -> None:
     """Run the application of a folder, and apply every saved edit to it while the stream runs.
 
     Slets whose code has changed are replaced and retain their states; other slets are not affected. If an edit fails
@@ -148,7 +148,6 @@ def dev(
             session.until_stopped()
         finally:
             session.end()
-    return DONE
 
 
 def _ended(watch: Watch, mesh: Mesh) -> int:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cyclopts import Parameter
 
 from exop.cli.options import Load, Name, State
-from exop.cli.report import DONE, Stopping
+from exop.cli.report import Stopping
 from exop.cli.view import opening_facts
 from exop.errors import BuilderError, ExopError
 from exop.logs import logger
@@ -67,7 +67,7 @@ class Reach:
         return {name: value for name, value in vars(self).items() if name != "peer"} | {"peers": peers}
 
 
-def serve(*, state: State = None, name: Name = None, load: Load = (), reach: Reach = Reach()) -> int:
+def serve(*, state: State = None, name: Name = None, load: Load = (), reach: Reach = Reach()) -> None:
     """Start a platform that waits for applications: see `exop apply`.
 
     With a state directory, the platform restarts the applications that ran there: a durable application continues from
@@ -91,7 +91,6 @@ def serve(*, state: State = None, name: Name = None, load: Load = (), reach: Rea
             keeper = Keeper(platform, stopping)
             keeper.start(catalog.plugins.folders.values())
             keeper.until_stopped()
-    return DONE
 
 
 class Supervisor:

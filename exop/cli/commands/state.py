@@ -42,7 +42,7 @@ def state_check(directory: Path, /, *, json: Json = False) -> int:
     return FAILED if found["damage"] else DONE
 
 
-def state_accept(directory: Path, /) -> int:
+def state_accept(directory: Path, /) -> None:
     """Accept the database of a state directory as current, even if its generation file is lost or has a higher number.
 
     All processing after the accepted state is repeated: sinks may get items twice, and engines may refuse to continue.
@@ -56,7 +56,6 @@ def state_accept(directory: Path, /) -> int:
     with _unused(directory):
         number = accept(directory).number
     print(f"{directory}: accepted; the next start continues from generation {number}")
-    return DONE
 
 
 def _as_text(found: dict[str, Any]) -> str:
