@@ -19,7 +19,7 @@ def picture_of(mesh: Any, marked: Collection[str] = ()) -> str:
     # Imported lazily: a mesh that is not displayed needs none of this.
     from exop.pictures.picture import Picture, to_svg
 
-    return to_svg(Picture.of_mesh(mesh), marked)
+    return to_svg(Picture(mesh), marked)
 
 
 def size(mesh: Any) -> str:

@@ -37,18 +37,6 @@ STYLE: Final = 'style="max-width:100%;height:auto" font-family="system-ui, sans-
 
 
 @dataclass(frozen=True)
-class PictureNode:
-    """A node in a picture: role, slet, input and output ports with their channels, group, and host (empty: home)."""
-
-    role: str
-    slet: str
-    inputs: Mapping[str, str] = field(default_factory=dict)
-    outputs: Mapping[str, str] = field(default_factory=dict)
-    group: str | None = None
-    host: str = ""
-
-
-@dataclass(frozen=True)
 class Arrow:
     """An arrow between two nodes or channels.
 
@@ -71,58 +59,44 @@ class Arrow:
 
 @dataclass(frozen=True)
 class Picture:
-    """The content of a picture of an application.
+    """The picture of a mesh, running or not.
 
     Attributes:
-        nodes: By name.
-        channels: The kind of each channel.
         inserted: The reasons for the queues that the wiring inserts, by their place: `channel -> node.port`, or `->
             channel`.
-        by: The field by which each partitioned channel is partitioned.
-        hosts: The host of each channel that is not at home.
     """
 
-    name: str
-    nodes: Mapping[str, PictureNode]
-    channels: Mapping[str, str]
+    mesh: Any
     inserted: Mapping[str, str] = field(default_factory=dict)
-    by: Mapping[str, str] = field(default_factory=dict)
-    hosts: Mapping[str, str] = field(default_factory=dict)
 
-    @staticmethod
-    def of_mesh(mesh: Any, inserted: Mapping[str, str] | None = None) -> Picture:
-        """The picture of a mesh, running or not."""
-        nodes = {
-            name: PictureNode(
-                str(node.slet.role), node.slet.identity, node.inputs(), node.outputs(), node.group, node.host or ""
-            )
-            for name, node in mesh.nodes.items()
-        }
-        kinds = {name: one.kind for name, one in mesh.channels.items()}
-        by = {name: one.settings["by"] for name, one in mesh.channels.items() if one.settings.get("by")}
-        hosts = {name: host for name in mesh.channels if (host := mesh.place_of(name)) is not None}
-        return Picture(mesh.name, nodes, kinds, dict(inserted or {}), by, hosts)
+    def by(self, channel: str) -> str:
+        """The field by which a channel is partitioned; empty if it is not."""
+        return self.mesh.channels[channel].settings.get("by") or ""
 
     def drawn(self) -> list[str]:
         """The channels with a box of their own: those that keep or share items, or join streams."""
-        plain = {name for name, kind in self.channels.items() if kind == "direct" and name not in self.by}
-        return [name for name in self.channels if name not in plain or len(self._producers(name)) > 1]
+        return [
+            name
+            for name, channel in self.mesh.channels.items()
+            if channel.kind != "direct" or self.by(name) or len(self.mesh.producers(name)) > 1
+        ]
 
     def boxes(self) -> list[str]:
         """The names of all boxes: of nodes, and `channel NAME`."""
-        return [*self.nodes, *(f"channel {name}" for name in self.drawn())]
+        return [*self.mesh.nodes, *(f"channel {name}" for name in self.drawn())]
 
     def texts(self, box: str) -> tuple[str, str, str]:
         """The two lines of text in a box, and the role: of a channel, its kind and the field that partitions it."""
-        if box in self.nodes:
-            node = self.nodes[box]
-            return f"{ROLES[node.role][0]} {box}", node.slet, node.role
+        if box in self.mesh.nodes:
+            slet = self.mesh.nodes[box].slet
+            return f"{ROLES[slet.role][0]} {box}", slet.identity, str(slet.role)
         name = box.removeprefix("channel ")
-        return name, " by ".join(filter(None, (self.channels[name], self.by.get(name)))), "channel"
+        return name, " by ".join(filter(None, (self.mesh.channels[name].kind, self.by(name)))), "channel"
 
     def host(self, box: str) -> str:
         """The host of a node or of a `channel NAME`; empty for the home."""
-        return self.nodes[box].host if box in self.nodes else self.hosts.get(box.removeprefix("channel "), "")
+        node = self.mesh.nodes.get(box)
+        return (self.mesh.place_of(box.removeprefix("channel ")) if node is None else node.host) or ""
 
     @cached_property
     def by_host(self) -> dict[str, list[str]]:
@@ -135,50 +109,43 @@ class Picture:
     def arrows(self) -> Iterator[Arrow]:
         """All arrows; slets are connected directly where the channel between them has no box."""
         drawn = set(self.drawn())
-        for channel in self.channels:
-            producers, consumers = self._producers(channel), self._consumers(channel)
-            for consumer, port in consumers:
-                queued = f"{channel} -> {consumer}.{port}" in self.inserted
-                node = self.nodes[consumer]
-                group = f"group {node.group}" if node.group and channel in self.by else ""
-                taken = ", ".join(filter(None, (port if len(node.inputs) > 1 else "", group)))
+        for channel in self.mesh.channels:
+            producers, box = self.mesh.producers(channel), f"channel {channel}"
+            for node, port in self.mesh.consumers(channel):
+                queued = f"{channel} -> {node.name}.{port}" in self.inserted
+                group = f"group {node.group}" if node.group and self.by(channel) else ""
+                taken = ", ".join(filter(None, (port if len(node.inputs()) > 1 else "", group)))
                 if channel in drawn:
-                    yield self._arrow(f"channel {channel}", consumer, taken, queued)
+                    yield self._arrow(box, node.name, taken, queued)
                     continue
                 for producer, out in producers:
                     given = "" if out == "out" else out
                     label = " → ".join(dict.fromkeys(text for text in (given, taken) if text))
-                    yield self._arrow(producer, consumer, label, queued)
+                    yield self._arrow(producer.name, node.name, label, queued)
             if channel in drawn:
                 for producer, out in producers:
-                    queued = f"-> {channel}" in self.inserted
-                    yield self._arrow(producer, f"channel {channel}", "" if out == "out" else out, queued)
+                    yield self._arrow(producer.name, box, "" if out == "out" else out, f"-> {channel}" in self.inserted)
 
     def _arrow(self, source: str, target: str, label: str, queued: bool) -> Arrow:
         return Arrow(source, target, label, queued, self.host(source) != self.host(target))
 
     def as_data(self) -> dict[str, Any]:
         """The picture as plain data."""
+        channels = {}
+        for name, channel in self.mesh.channels.items():
+            more = {"by": self.by(name), "host": self.mesh.place_of(name)}
+            channels[name] = {"kind": channel.kind} | {key: one for key, one in more.items() if one}
         return {
-            "application": self.name,
+            "application": self.mesh.name,
             "nodes": {
-                name: {"role": node.role, "slet": node.slet, "in": dict(node.inputs), "out": dict(node.outputs)}
+                name: {"role": str(node.slet.role), "slet": node.slet.identity}
+                | {"in": node.inputs(), "out": node.outputs()}
                 | {key: one for key in ("group", "host") if (one := getattr(node, key))}
-                for name, node in self.nodes.items()
+                for name, node in self.mesh.nodes.items()
             },
-            "channels": {
-                name: {"kind": kind}
-                | {key: of[name] for key, of in (("by", self.by), ("host", self.hosts)) if name in of}
-                for name, kind in self.channels.items()
-            },
+            "channels": channels,
             "inserted": dict(self.inserted),
         }
-
-    def _producers(self, channel: str) -> list[tuple[str, str]]:
-        return [(name, port) for name, node in self.nodes.items() for port, to in node.outputs.items() if to == channel]
-
-    def _consumers(self, channel: str) -> list[tuple[str, str]]:
-        return [(name, port) for name, node in self.nodes.items() for port, to in node.inputs.items() if to == channel]
 
 
 def draw(picture: Picture, form: Format) -> str:
@@ -206,7 +173,7 @@ def to_mermaid(picture: Picture) -> str:
 def to_dot(picture: Picture) -> str:
     """A graph for Graphviz: `exop mesh APP --format dot | dot -Tsvg`."""
     ids = _ids(picture)
-    lines = [f"digraph {_quoted(picture.name)} {{", "  rankdir=LR", '  node [fontname="sans-serif", style=filled]']
+    lines = [f"digraph {_quoted(picture.mesh.name)} {{", "  rankdir=LR", '  node [fontname="sans-serif", style=filled]']
     boxes = {}
     for name in ids:
         title, under, role = picture.texts(name)
@@ -236,7 +203,7 @@ def _framed(picture: Picture, boxes: Mapping[str, str], head: Callable[[int, str
 
 def _ids(picture: Picture) -> dict[str, str]:
     """Safe identifiers."""
-    names = {name: f"n{number}" for number, name in enumerate(picture.nodes, 1)}
+    names = {name: f"n{number}" for number, name in enumerate(picture.mesh.nodes, 1)}
     return names | {f"channel {name}": f"c{number}" for number, name in enumerate(picture.drawn(), 1)}
 
 
@@ -266,7 +233,7 @@ def to_svg(picture: Picture, marked: Collection[str] = ()) -> str:
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" {STYLE}>',
-            f"<title>{_text(picture.name)}</title>",
+            f"<title>{_text(picture.mesh.name)}</title>",
             f'<rect width="{width:.0f}" height="{height:.0f}" fill="#fff"/>',
             *parts,
             "</svg>\n",
@@ -354,7 +321,7 @@ def _label(arrows: list[Arrow]) -> str:
 
 def _box(picture: Picture, name: str, place: Position, marked: bool) -> str:
     title, under, fill = _texts_of(picture, name)
-    corner = 4 if name in picture.nodes else HEIGHT / 2
+    corner = 4 if name in picture.mesh.nodes else HEIGHT / 2
     number = [*picture.by_host].index(picture.host(name))
     own = f'stroke="{FRAMES[number % len(FRAMES)]}" stroke-width="{2 if number else 1}"'
     frame = f'stroke="{MARKED}" stroke-width="2.5"' if marked else own

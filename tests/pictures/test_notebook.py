@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from exop import Application, Mesh, Platform
 from exop.pictures.layout import lay_out
 from exop.pictures.notebook import Figures
-from exop.pictures.picture import Picture, PictureNode, to_svg
+from exop.pictures.picture import Picture, to_svg
 from exop.stock.slets import count_up, pass_on, show
+from tests.pictures.sketch import sketch
 
 NS = {"svg": "http://www.w3.org/2000/svg"}
 NAMES = [*"abcdefg"]
@@ -80,14 +81,15 @@ def assert_whole(svg: str, boxes: int, arrows: int) -> None:
 def test_no_name_breaks_the_picture() -> None:
     """Markup, control characters, wide and long names are shown as text; a loop and a lone slet are drawn, too."""
     nodes = {
-        "a & <b>": PictureNode("alpha", "x:\x07\x00", {}, {"out": 'c"', "clock": "d"}),
-        "loop": PictureNode("pi", "日本語" * 20, {"left": 'c"', "again": "back"}, {"out": "back"}),
-        "sink": PictureNode("omega", "s" * 200, {"x": "d"}, {}),
-        "alone": PictureNode("pi", ""),
+        "a & <b>": ("alpha", "x:\x07\x00", {}, {"out": 'c"', "clock": "d"}),
+        "loop": ("pi", "日本語" * 20, {"left": 'c"', "again": "back"}, {"out": "back"}),
+        "sink": ("omega", "s" * 200, {"x": "d"}, {}),
+        "alone": ("pi", "", {}, {}),
     }
-    picture = Picture("<p>", nodes, {'c"': "direct", "d": "direct", "back": "queue"}, {"d -> sink.x": "why"})
+    mesh = sketch("<p>", nodes, {'c"': "direct", "d": "direct", "back": "queue"})
+    picture = Picture(mesh, {"d -> sink.x": "why"})
     assert_whole(to_svg(picture, {"loop"}), boxes=5, arrows=4)
-    assert_whole(to_svg(Picture("empty", {}, {})), boxes=0, arrows=0)
+    assert_whole(to_svg(Picture(sketch("empty", {}, {}))), boxes=0, arrows=0)
 
 
 @given(st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES)), max_size=20))

@@ -3,8 +3,9 @@
 import pytest
 
 from exop.app import Application
-from exop.pictures.picture import Picture, PictureNode, draw
+from exop.pictures.picture import Picture, draw
 from exop.stock.slets import count_up, pass_on, show
+from tests.pictures.sketch import sketch
 
 
 @pytest.fixture
@@ -18,7 +19,7 @@ def picture() -> Picture:
     passed = app.add("pass", pass_on, item=both, out=kept)
     assert passed.name == "kept"
     app.add("sink", show, item=app.add("last", pass_on, item=kept))
-    return Picture.of_mesh(app.build(), {"both -> pass.item": "several drivers meet"})
+    return Picture(app.build(), {"both -> pass.item": "several drivers meet"})
 
 
 def test_direct_channels_are_arrows(picture: Picture) -> None:
@@ -39,7 +40,7 @@ def test_a_partitioned_channel_is_drawn_with_its_field_and_its_groups() -> None:
     for name in ("a", "b"):
         app.add(name, show, item=numbers, group="g")
     app.add("all", show, item=numbers)
-    picture = Picture.of_mesh(app.build())
+    picture = Picture(app.build())
     for form in ("mermaid", "dot", "svg"):
         text = draw(picture, form)
         assert "direct by real" in text
@@ -52,14 +53,14 @@ def test_hosts_are_frames_and_their_borders_are_marked() -> None:
     """Each host has a frame (in SVG: a colour, and its name in the box); an arrow over a border says `remote`."""
     app = Application("placed")
     app.on("edge").add("sink", show, item=app.add("numbers", count_up))
-    picture = Picture.of_mesh(app.build())
+    picture = Picture(app.build())
     assert 'subgraph h1["edge"]' in draw(picture, "mermaid")
     assert 'subgraph cluster_1 { label="edge"' in draw(picture, "dot")
     assert "slets:show on edge" in draw(picture, "svg")
     for form in ("mermaid", "dot", "svg"):
         assert draw(picture, form).count("remote") == 1
     assert picture.as_data()["nodes"]["sink"]["host"] == "edge"
-    alone = Picture.of_mesh(app.build().move("sink", to=None))
+    alone = Picture(app.build().move("sink", to=None))
     assert "subgraph" not in draw(alone, "mermaid")
     assert [arrow.remote for arrow in alone.arrows()] == [False]
 
@@ -67,10 +68,10 @@ def test_hosts_are_frames_and_their_borders_are_marked() -> None:
 def test_ports_stand_on_arrows_where_there_are_several() -> None:
     """A port is named where its slet has several of that side."""
     nodes = {
-        "a": PictureNode("alpha", "x:a", {}, {"out": "c", "clock": "d"}),
-        "b": PictureNode("omega", "x:b", {"left": "c", "right": "d"}, {}),
+        "a": ("alpha", "x:a", {}, {"out": "c", "clock": "d"}),
+        "b": ("omega", "x:b", {"left": "c", "right": "d"}, {}),
     }
-    arrows = Picture("p", nodes, {"c": "direct", "d": "direct"}).arrows()
+    arrows = Picture(sketch("p", nodes, {"c": "direct", "d": "direct"})).arrows()
     assert [arrow.label for arrow in arrows] == ["left", "clock → right"]
 
 
@@ -96,8 +97,8 @@ def test_dot(picture: Picture) -> None:
 
 def test_names_cannot_break_a_picture() -> None:
     """Quotes, brackets and bars in names stay text."""
-    nodes = {'a"]|<b>\\': PictureNode("alpha", "x:y", {}, {"out": "c"})}
-    picture = Picture('"p"', nodes, {"c": "queue"})
+    nodes = {'a"]|<b>\\': ("alpha", "x:y", {}, {"out": "c"})}
+    picture = Picture(sketch('"p"', nodes, {"c": "queue"}))
     assert '"]|<b>' not in draw(picture, "mermaid")
     assert "a#quot;]#124;#lt;b#gt;" in draw(picture, "mermaid")
     assert 'α a\\"]|<b>\\\\\\nx:y' in draw(picture, "dot")

@@ -92,7 +92,7 @@ def checked(app: str, parameters: tuple[str, ...], params: Params, load: Load, *
     made, catalog, _ = load_mesh(app, parameters, params, load)
     mesh = resolved(made, catalog.slets, durable=False)
     inserted, warnings = preview(mesh, catalog.kinds)
-    data = Picture.of_mesh(mesh, inserted).as_data()
+    data = Picture(mesh, inserted).as_data()
     embedded = sorted(name for name, node in mesh.nodes.items() if node.slet.plugin is None)
     notes = []
     if embedded:

@@ -148,9 +148,9 @@ def mesh(
     if chosen == "toml":
         print(made.to_toml(), end="")
     elif chosen == "json":
-        print_json(Drawing.of_mesh(made, inserted).as_data())
+        print_json(Drawing(made, inserted).as_data())
     else:
-        print(draw(Drawing.of_mesh(made, inserted), chosen), end="")
+        print(draw(Drawing(made, inserted), chosen), end="")
 
 
 def history(
