@@ -7,7 +7,7 @@ import threading
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 from exop.bundle.dev import Build, Development
 from exop.bundle.installed import Bundle, BundleContext, Installed
@@ -22,7 +22,6 @@ from exop.model.slets.spec import SletSpec
 from exop.remoting.api.folder_archive import archive_of
 from exop.runtime.history import PLATFORM
 
-State = Literal["installed", "resolved", "started"]
 #: Plain facts about one bundle and about several. (Inside of the class, `list` is a method.)
 Facts: TypeAlias = dict[str, Any]
 Rows: TypeAlias = list[Facts]
@@ -272,21 +271,18 @@ class Bundles:
         lacking = missing_requirements(manifest, self._known.manifests())
         if lacking:
             raise RequirementMissing(bundle=manifest.key, missing=lacking)
-        wires, packages = dict(self._wire(manifest, wanted)), {}
+        wires, packages = {}, {}
+        for needed in manifest.bundles:  # from the wanted ones, else from started ones, else the highest version
+            before = self._known.get(wanted.get(needed.name, ""))
+            running = [other.manifest for other in self._known.started(needed.name)]
+            preferred = ([before.manifest] if before is not None else [], running, self._known.manifests())
+            found = next(one for one in (best(needed, there) for there in preferred) if one is not None)
+            wires[found.package] = found.key
         for name, key in wires.items():
             self._start(self._known[key], {}, (*above, manifest.key))
             code = self._known[key].code
             packages[name] = code.namespace.name if code is not None else ""
         return wires, packages
-
-    def _wire(self, manifest: Manifest, wanted: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-        """The bundles that it imports from: the *wanted* ones, else started ones, else the highest versions."""
-        for needed in manifest.bundles:
-            before = self._known.get(wanted.get(needed.name, ""))
-            running = [other.manifest for other in self._known.started(needed.name)]
-            preferred = ([before.manifest] if before is not None else [], running, self._known.manifests())
-            found = next(one for one in (best(needed, there) for there in preferred) if one is not None)
-            yield found.package, found.key
 
     def _stop(self, one: Bundle, event: str) -> None:
         """Withdraw a bundle unless it is used."""
@@ -319,7 +315,7 @@ class Bundles:
     def _facts(self, one: Bundle) -> Facts:
         lacking = missing_requirements(one.manifest, self._known.manifests())
         manifest = one.manifest
-        state: State = "started" if one.code is not None else "installed" if lacking else "resolved"
+        state = "started" if one.code is not None else "installed" if lacking else "resolved"
         slets = sorted(self._context.slets_of(one.key)) if one.code is not None else [str(o) for o in manifest.slets]
         return {
             "bundle": one.key,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any, Final
 
@@ -135,17 +136,8 @@ class Installed(dict[str, Bundle]):
 
     def in_order_of_use(self) -> list[Bundle]:
         """The started ones, each after those that import from it."""
-        found: list[Bundle] = []
-
-        def add(one: Bundle) -> None:
-            for user in self.importing(one):
-                add(user)
-            if one not in found:
-                found.append(one)
-
-        for one in self.started():
-            add(one)
-        return found
+        users = {one.key: [user.key for user in self.importing(one)] for one in self.started()}
+        return [self[key] for key in TopologicalSorter(users).static_order()]
 
     def find(self, name: str, host: str, *, started: bool = False, sole: bool = False) -> Bundle:
         """The bundle called *name*: a version of it, or the highest one (of the started ones, if *started*)."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, CycloptsError, Parameter, UnknownOptionError, UnusedCliTokensError, ValidationError
 
+import exop
 from exop.cli.overview import COMMANDS, EPILOGUE, FAMILIES, HELP, discovered
 from exop.cli.report import DONE, INTERRUPTED, MISTAKE, report_error, say
 
@@ -51,7 +52,7 @@ def make_app(arguments: Sequence[str] = ()) -> App:
     app = App(
         name="exop",
         help=HELP,
-        version=_version,
+        version=lambda: f"exop {exop.__version__}",
         help_epilogue=EPILOGUE,
         default_parameter=PLAIN,
         result_action="return_value",
@@ -169,9 +170,3 @@ def _one_line(problem: CycloptsError) -> str:
 def _takes_parameters(problem: UnknownOptionError) -> bool:
     """Whether the command accepts parameters of an application."""
     return any("--params" in argument.names for argument in problem.argument_collection)
-
-
-def _version() -> str:
-    from exop import __version__
-
-    return f"exop {__version__}"

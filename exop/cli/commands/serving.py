@@ -112,15 +112,7 @@ class Supervisor:
 
     def opening(self, status: str) -> None:
         """Report the progress of an opening, which may take longer than a start usually does."""
-        self._send(f"STATUS={_line(status)}", f"EXTEND_TIMEOUT_USEC={EXTENSION}")
-
-    def ready(self) -> None:
-        """Report that the platform runs."""
-        self._send("READY=1")
-
-    def stopping(self) -> None:
-        """Report that the platform stops because it was asked to."""
-        self._send("STOPPING=1")
+        self.send(f"STATUS={_line(status)}", f"EXTEND_TIMEOUT_USEC={EXTENSION}")
 
     def look(self, status: str, *, healthy: bool) -> None:
         """Report a new status; notify the watchdog when due, but only while the platform is *healthy*."""
@@ -132,9 +124,10 @@ class Supervisor:
             self._fed = now
             lines.append("WATCHDOG=1")
         if lines:
-            self._send(*lines)
+            self.send(*lines)
 
-    def _send(self, *lines: str) -> None:
+    def send(self, *lines: str) -> None:
+        """Send lines of the protocol; one that cannot be sent is logged."""
         if not self._address:
             return
         try:
@@ -180,7 +173,7 @@ class Keeper:
             self._log.error("not started again", application=name, error=str(problem))
         for name, how in self.platform.restarted.items():
             self._log.info(how, application=name)
-        self.supervisor.ready()
+        self.supervisor.send("READY=1")
         self.look()
 
     def until_stopped(self) -> None:
@@ -188,7 +181,7 @@ class Keeper:
         while not self.stopping.count:
             self.look()
             time.sleep(TICK)
-        self.supervisor.stopping()
+        self.supervisor.send("STOPPING=1")
         for name in self.platform.applications():
             deployment = self.platform.deployment(name)
             held = [f"{name}.{node}" for node, one in deployment.components.items() if one.held]

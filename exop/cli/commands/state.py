@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -194,8 +194,9 @@ def _range_of_log(folder: Path) -> tuple[int, int]:
         StoredStateError: the log is damaged; a torn tail does not count, since it is truncated when the log is opened.
         OSError: the log cannot be read.
     """
-    segments = [Segment(DISK, folder / name) for name in segment_names(path.name for path in folder.iterdir())]
-    try:
+    with ExitStack() as opened_files:
+        names = segment_names(path.name for path in folder.iterdir())
+        segments = [opened_files.enter_context(closing(Segment(DISK, folder / name))) for name in names]
         for one in segments:
             one.scan()
         for one, after in pairwise(segments):
@@ -203,9 +204,6 @@ def _range_of_log(folder: Path) -> tuple[int, int]:
                 raise one.damaged(f"damaged at row {one.end}")
         check_start(folder, DISK, segments[0].base)
         segments[-1].check_tail(settled(folder, DISK))
-    finally:
-        for one in segments:
-            one.close()
     return segments[0].base, segments[-1].end
 
 
