@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, CycloptsError, Parameter, UnknownOptionError, UnusedCliTokensError, ValidationError
 
 import exop
-from exop.cli.overview import COMMANDS, EPILOGUE, FAMILIES, HELP, discovered
+from exop.cli.overview import COMMANDS, COMMON, EPILOGUE, FAMILIES, HELP, discovered
 from exop.cli.report import DONE, INTERRUPTED, MISTAKE, report_error, say
 
 if TYPE_CHECKING:
@@ -113,17 +113,14 @@ def add_common_options(app: App, session: Session | None = None) -> None:
 
     def launch(
         *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
-        debug: Annotated[bool, Parameter(env_var="EXOP_DEBUG")] = False,
-        log_format: Annotated[Format, Parameter(env_var="EXOP_LOG")] = "console",
-        log_level: Annotated[tuple[str, ...], Parameter(env_var="EXOP_LOG_LEVEL", validator=_check_levels)] = (),
+        debug: Annotated[bool, Parameter(help=COMMON["--debug"][1], env_var="EXOP_DEBUG")] = False,
+        log_format: Annotated[Format, Parameter(help=COMMON["--log-format"][1], env_var="EXOP_LOG")] = "console",
+        log_level: Annotated[
+            tuple[str, ...],
+            Parameter(help=COMMON["--log-level"][1], env_var="EXOP_LOG_LEVEL", validator=_check_levels),
+        ] = (),
     ) -> Any:
-        """Options of every command.
-
-        Args:
-            debug: Show the traceback of an error.
-            log_format: Format of the log on stderr: console (for people, the default) or json.
-            log_level: Lowest level to log: debug, info (the default), warning, error; LOGGER=LEVEL for one logger.
-        """
+        """Options of every command."""
         from exop.logs import levels_in, set_up
 
         held.debug = debug

@@ -48,20 +48,12 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Connector:
-    """The metrics of one half of a remote connector: the events not acknowledged, and those still accepted."""
-
-    channel: str
-    peer: str
-    state: str
-    lag: int
-    lag_s: float | None
-    credit: int
-
-
-@dataclass(frozen=True)
 class Section:
-    """The metrics of one application, or of its part on one host, its nodes, and notes on all problems."""
+    """The metrics of one application, or of its part on one host, its nodes, and notes on all problems.
+
+    Attributes:
+        connectors: The halves of remote connectors, with the events not acknowledged (`lag`) and still accepted.
+    """
 
     application: str
     state: str
@@ -75,7 +67,7 @@ class Section:
     nodes: list[Row]
     notes: list[str]
     host: str = ""
-    connectors: list[Connector] = field(default_factory=list)
+    connectors: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -143,9 +135,9 @@ class Rates:
         )
 
 
-def _connector(channel: str, figures: Mapping[str, Any]) -> Connector:
+def _connector(channel: str, figures: Mapping[str, Any]) -> dict[str, Any]:
     lag = figures.get("lag", figures["depth"])  # what an inbox has not acknowledged is waiting in it
-    return Connector(channel, figures["peer"], figures["state"], lag, figures.get("lag_s"), figures["credit"])
+    return {"channel": channel, "lag": lag} | {key: figures.get(key) for key in ("peer", "state", "lag_s", "credit")}
 
 
 def _counts(figures: Mapping[str, Any]) -> tuple[float, ...]:
@@ -237,16 +229,14 @@ def title(section: Section) -> str:
 CONNECTORS: Final = ("connector", "peer", "state", "lag", "lag s", "credit")
 
 
-def connector_cells(row: Connector) -> list[str]:
-    """Return the cells of one connector."""
-    seconds = "" if row.lag_s is None else f"{row.lag_s:.3g}"
-    return [row.channel, row.peer, row.state, number(row.lag), seconds, number(row.credit)]
-
-
 def tables(section: Section, head: Sequence[str]) -> Iterator[Line]:
     """Yield the tables of an application: its nodes, and its remote connectors; what does not run is marked."""
     nodes = [(cells(row, head), row.state in ("failed", "suspended")) for row in section.nodes]
-    connectors = [(connector_cells(row), row.state != "connected") for row in section.connectors]
+    connectors = []
+    for one in section.connectors:
+        late = "" if one["lag_s"] is None else f"{one['lag_s']:.3g}"
+        row = [one["channel"], one["peer"], one["state"], number(one["lag"]), late, number(one["credit"])]
+        connectors.append((row, one["state"] != "connected"))
     for names, rows in ((head, nodes), *([(CONNECTORS, connectors)] if connectors else [])):
         lines = columns(names, [row for row, _ in rows], indent="  ").split("\n")
         yield lines[0], "dim"

@@ -151,6 +151,7 @@ class Keeper:
     supervisor: Supervisor = field(default_factory=Supervisor)
     _states: dict[str, str] = field(default_factory=dict)
     _logged: float = 0.0
+    _log: Any = field(default_factory=lambda: logger("exop.serve"))
 
     def start(self, folders: Iterable[Path]) -> None:
         """Start the platform, and the applications in its state directory.
@@ -225,7 +226,3 @@ class Keeper:
             # By this call, the platform records that the application need not be restarted.
             self.platform.wait(name, 0)
         self._log.info(status["state"], application=name)
-
-    @property
-    def _log(self) -> Any:
-        return logger("exop.serve")
