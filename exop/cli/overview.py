@@ -72,7 +72,7 @@ change items       memento.export memento.import
 change editing     end remove=stop
 bundle bundling    bundle.new bundle.install bundle.start bundle.update bundle.stop bundle.uninstall bundle.list
 change items       item.list item.export item.retry
-host   certs       certs.init certs.issue certs.revoke certs.show policy
+host   hosting     certs.init certs.issue certs.revoke certs.show policy
 check  checking    check doctor
 check  state       state.check state.accept
 """
