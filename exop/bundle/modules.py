@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
-from importlib.util import decode_source
+from importlib.util import decode_source, spec_from_file_location
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, Final
@@ -171,16 +171,13 @@ class _Finder(MetaPathFinder):
             # No other finder may find it: a file that was added later is not part of the loaded bundle.
             raise ModuleNotFoundError(f"no bundle that is loaded has the module {fullname!r}", name=fullname)
         file, is_package = found
-        if not file:
-            spec = ModuleSpec(fullname, None, is_package=True)
-        else:
+        inside = [str(namespace.sources.folder / module.replace(".", "/"))] if is_package else None
+        if file:
             place = str(namespace.sources.folder / file)
             loader = _Loader(fullname, place, namespace.sources.files[file], namespace)
-            spec = ModuleSpec(fullname, loader, origin=place, is_package=is_package)
-            spec.has_location = True
-        if is_package:
-            inside = module.replace(".", "/")
-            spec.submodule_search_locations = [str(namespace.sources.folder / inside)]
+            return spec_from_file_location(fullname, place, loader=loader, submodule_search_locations=inside)
+        spec = ModuleSpec(fullname, None, is_package=True)
+        spec.submodule_search_locations = inside
         return spec
 
 

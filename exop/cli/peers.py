@@ -96,17 +96,12 @@ def find_application(text: str, where: Where) -> Iterator[Found]:
         PeerUnreachable: no platform answers, or several run it and none was named.
     """
     with the_platform(where if where.on or where.state else Where(on=_address_of(text))) as platform:
-        known = _known(platform)
+        known = platform.applications(inactive=True)
         application, node = split(text, known)
         if not application:
             place = f"the platform {platform.name!r}"
             raise UnknownName(place=place, kind="application", name=text, known=known)
         yield Found(platform, application, node)
-
-
-def _known(platform: RemotePlatform) -> list[str]:
-    """Return the applications of a platform: those that run or open, and those that could not be restarted."""
-    return platform.applications(inactive=True)
 
 
 def runs(text: str, where: Where) -> bool:
@@ -146,8 +141,9 @@ def _address_of(text: str) -> str | None:
 
 
 def _applications() -> dict[str, list[str]]:
-    """Return the applications of every platform that answers, by address."""
-    return {str(one.address): known for one, known, _ in each_platform(_known) if known is not None}
+    """Return the applications of every platform that answers, by address; also those that could not be restarted."""
+    found = each_platform(lambda platform: platform.applications(inactive=True))
+    return {str(one.address): known for one, known, _ in found if known is not None}
 
 
 def each_platform(ask: Callable[[RemotePlatform], T]) -> Iterator[tuple[RunningPlatform, T | None, str]]:

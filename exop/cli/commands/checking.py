@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import platform
 import stat
 import sys
 from collections.abc import Iterator
@@ -21,11 +22,8 @@ from exop.logs import print_stderr
 from exop.safe_repr import RAISED, error_text
 
 if TYPE_CHECKING:
-    from exop.model.meshes.mesh import Mesh, Node
-    from exop.model.slets.ports import PortType
+    from exop.model.meshes.mesh import Mesh
 
-#: The oldest Python, as in `requires-python`.
-OLDEST_PYTHON: Final = (3, 11)
 #: Packages that ExoP needs; and those that some applications need, with the commands that install them.
 NEEDED: Final = ("pluggy", "msgspec", "msgpack", "rpyc", "structlog", "tomlkit", "rich", "cyclopts")
 OPTIONAL: Final = {
@@ -109,12 +107,12 @@ def _checked_lines(facts: dict[str, Any]) -> Iterator[str]:
     yield f"{facts['application']}: {len(facts['nodes'])} slets, {len(facts['channels'])} channels; it can run"
     hosts = any("host" in one for one in (*facts["nodes"].values(), *facts["channels"].values()))
     rows = [
-        [name, one["role"], one["slet"], _ports(one["out"]), _ports(one["in"]), *_host(one, hosts=hosts)]
+        [name, one["role"], one["slet"], _ports(one["out"]), _ports(one["in"]), *[one.get("host", "home")] * hosts]
         for name, one in facts["nodes"].items()
     ]
     yield columns(("node", "role", "slet", "out", "in", *["host"] * hosts), rows, "  ")
     kept = [
-        [name, one["kind"], *_host(one, hosts=hosts)]
+        [name, one["kind"], *[one.get("host", "home")] * hosts]
         for name, one in facts["channels"].items()
         if one["kind"] != "direct" or "host" in one
     ]
@@ -128,17 +126,12 @@ def _checked_lines(facts: dict[str, Any]) -> Iterator[str]:
     yield from (f"note: {note}" for note in facts["notes"])
 
 
-def _host(one: dict[str, Any], *, hosts: bool) -> list[str]:
-    """The cell with the host of a node or channel, if anything is placed on another host."""
-    return [one.get("host", "home")] if hosts else []
-
-
 def analysed(mesh: Mesh) -> list[str]:
     """Call the `deep_check` of each slet that defines it; return the names of these nodes.
 
-    `deep_check` gets the settings of its node, and the type that arrives at each input port. It raises an error if it
-    finds a mistake, and may return a function that is called after the last check, so that several nodes can share an
-    engine until then.
+    `deep_check` gets the settings of its node, and the type that arrives at each input port (the port's own type if
+    that is unknown). It raises an error if it finds a mistake, and may return a function that is called after the last
+    check, so that several nodes can share an engine until then.
 
     Raises:
         ExopError: the first mistake, with the node's name in its notes.
@@ -152,7 +145,9 @@ def analysed(mesh: Mesh) -> list[str]:
             if sys.stderr.isatty():  # starting an engine takes a while
                 print_stderr(f"{name}: {node.slet.identity} analyses its query …")
             try:
-                done = check(dict(node.settings), _arriving(mesh, node))
+                inputs = node.inputs().items()
+                types = {port: mesh.pushed(channel) or node.slet.ports[port].type for port, channel in inputs}
+                done = check(dict(node.settings), types)
             except ExopError as problem:
                 problem.add_note(f"in the node {name!r}")
                 raise
@@ -163,15 +158,6 @@ def analysed(mesh: Mesh) -> list[str]:
                 afterwards.callback(done)
             found.append(name)
     return found
-
-
-def _arriving(mesh: Mesh, node: Node) -> dict[str, PortType]:
-    """Return the type that is pushed into the channel of each input port; the port's own type if no producer pushes."""
-    types = {}
-    for port, channel in node.inputs().items():
-        pushed = [producer.slet.ports[out].type for producer, out in mesh.producers(channel)]
-        types[port] = pushed[0] if pushed else node.slet.ports[port].type
-    return types
 
 
 def _ports(ports: dict[str, str]) -> str:
@@ -197,17 +183,13 @@ def examine() -> list[Finding]:
 
 
 def _python() -> Finding:
-    found = ".".join(map(str, sys.version_info[:3]))
-    if sys.version_info < OLDEST_PYTHON:
-        wanted = ".".join(map(str, OLDEST_PYTHON))
-        return Finding("Python", f"{found}; {wanted} or newer is needed", "broken", f"install Python {wanted}")
     from exop.runtime.supervision.interpreter import check_lock
 
     try:
         check_lock()
     except PlanError as problem:
         return Finding("Python", str(problem), "broken", "set PYTHON_GIL=1")
-    return Finding("Python", f"{found} at {sys.executable}")
+    return Finding("Python", f"{platform.python_version()} at {sys.executable}")
 
 
 def _packages() -> Iterator[Finding]:
