@@ -357,11 +357,12 @@ class Live(View):
         self.show([(title(section), "bold"), *tables(section, RUN), *own])
 
     def show(self, lines: Iterable[Line]) -> None:
-        """Draw lines in place of those before; a note that is wider than the terminal is wrapped."""
+        """Draw lines in place of those before; only problems are wrapped if they are wider than the terminal."""
         from rich.console import Group
         from rich.text import Text
 
-        self._display.update(Group(*(Text(text, style=style) for text, style in lines)), refresh=True)
+        shown = (Text(text, style, no_wrap=style != ALARM, overflow="ellipsis") for text, style in lines)
+        self._display.update(Group(*shown), refresh=True)
 
     def close(self) -> None:
         """Remove the table, and release the terminal."""

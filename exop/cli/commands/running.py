@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -271,7 +270,6 @@ class Session:
     _reported: list[BaseException | None] = field(default_factory=list)
     _finished: bool = False
     _shown: float = 0.0
-    _rest: threading.Event = field(default_factory=threading.Event)
 
     def take(self) -> None:
         """Load the folder, apply the changes, and report the outcome."""
@@ -286,7 +284,7 @@ class Session:
             if self.saved():
                 self.take()
             self.look()
-            self._rest.wait(TICK)
+            time.sleep(TICK)
 
     def look(self) -> None:
         """Report metrics periodically, and failures and the end of the application at once."""
