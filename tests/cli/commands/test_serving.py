@@ -217,7 +217,7 @@ def drained(sock: socket.socket) -> str:
 def test_without_a_supervisor(capsys, tmp_path):
     """Nothing happens without one, or where the watchdog is for another process; one that is gone is logged."""
     silent = Supervisor({"WATCHDOG_USEC": "1000", "WATCHDOG_PID": "1"})
-    silent.ready()
+    silent.send("READY=1")
     silent.look("running", healthy=True)
     assert capsys.readouterr().err == ""
     Supervisor({"NOTIFY_SOCKET": str(tmp_path / "gone")}).opening("app:\nhalf")
