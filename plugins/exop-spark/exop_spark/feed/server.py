@@ -49,7 +49,7 @@ class FeedServer:
         self.token = secrets.token_hex(32)
         self._feeds: dict[str, Feed] = {}
         self._outputs: dict[str, Output] = {}
-        self._rows: dict[str, Counter[str]] = {}
+        self._reads: dict[str, _Reads] = {}
         self._unknown: dict[socket.socket, None] = {}
         self._numbers = count(1)
         self._lock, self._closed = threading.Lock(), threading.Event()
@@ -66,7 +66,7 @@ class FeedServer:
         with self._lock:
             key = f"{next(self._numbers)}-{feed.port}"
             self._feeds[key] = feed
-            self._rows[key] = Counter()
+            self._reads[key] = _Reads()
             return key
 
     def options(self, key: str) -> dict[str, str]:
@@ -81,16 +81,16 @@ class FeedServer:
             return key
 
     def read_by(self, key: str) -> dict[str, int]:
-        """Return the number of rows of a feed that each executor has read, including those of repeated tasks."""
+        """Return the number of rows of a feed that each executor has read; those of a repeated task count once."""
         with self._lock:
-            return dict(self._rows.get(key, {}))
+            return dict(self._reads[key].rows) if key in self._reads else {}
 
     def remove(self, key: str) -> None:
         """Stop to serve a feed or an output."""
         with self._lock:
             self._feeds.pop(key, None)
             self._outputs.pop(key, None)
-            self._rows.pop(key, None)
+            self._reads.pop(key, None)
 
     def close(self) -> None:
         """Stop listening; open connections end with their feeds."""
@@ -174,12 +174,14 @@ class FeedServer:
 
     def _checked(self, request: wire.Header) -> wire.Header:
         """Return the request of a task if its ticket is for this range; otherwise a request that is refused."""
-        feed, start, end = str(request.get("feed")), request.get("start"), request.get("end")
+        feed, part = str(request.get("feed")), str(request.get("partition"))
+        start, end = request.get("start"), request.get("end")
         if not (isinstance(start, int) and isinstance(end, int)):
             return {"ask": "nothing", "feed": feed}
-        valid = _equal(request["ticket"], wire.ticket(self.token, feed, start, end))
+        valid = _equal(request["ticket"], wire.ticket(self.token, feed, part, start, end))
         ask = "nothing" if not valid else "count" if request.get("ask") == "count" else "read"
-        return {"ask": ask, "feed": feed, "start": start, "end": end, "by": str(request.get("by"))}
+        bounds = {"partition": part, "start": start, "end": end}
+        return {"ask": ask, "feed": feed, **bounds, "by": str(request.get("by"))}
 
     def _answer(self, connection: socket.socket, request: wire.Header) -> None:
         with self._lock:
@@ -196,9 +198,32 @@ class FeedServer:
     def _count(self, request: wire.Header) -> None:
         """Add the rows that a task has read, here or by itself."""
         with self._lock:
-            read = self._rows.get(str(request["feed"]))
-            if read is not None and "by" in request:
-                read[str(request["by"])] += request["end"] - request["start"]
+            reads = self._reads.get(str(request["feed"]))
+            if reads is not None and "by" in request:
+                reads.add(request)
+            elif reads is not None and request["ask"] == "commit":
+                reads.commit(request["end"])
+
+
+class _Reads:
+    """The number of rows that each executor has read; a range counts once, however often its ticket is used."""
+
+    def __init__(self) -> None:
+        self.rows = Counter[str]()
+        self._ranges = set[tuple[str, int, int]]()
+        self._committed: dict[str, int] = {}
+
+    def add(self, request: wire.Header) -> None:
+        """Add the range of the request of a task, unless it is known, or committed."""
+        one = request["partition"], request["start"], request["end"]
+        if one not in self._ranges and request["end"] > self._committed.get(request["partition"], 0):
+            self._ranges.add(one)
+            self.rows[request["by"]] += request["end"] - request["start"]
+
+    def commit(self, end: Any) -> None:
+        """Forget the ranges before the offset that Spark has committed; their tasks have ended."""
+        self._committed = dict(end.get("at", {})) if isinstance(end, dict) else {"": end}
+        self._ranges = {one for one in self._ranges if one[2] > self._committed.get(one[0], 0)}
 
 
 def _equal(given: Any, known: str) -> bool:

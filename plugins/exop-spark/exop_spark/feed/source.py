@@ -28,7 +28,12 @@ REPORT_SECONDS = 2.0
 
 
 class FeedPartition(InputPartition):
-    """A range of a feed, the URIs of the files with its rows, if they are in files, and the ticket of the task."""
+    """A range of a feed, the URIs of the files with its rows, if they are in files, and the ticket of the task.
+
+    The rows of a feed have one sequence of numbers, those of a native channel one for each `partition`.
+    """
+
+    partition = ""
 
     def __init__(self, start: int, end: int, path: str = "") -> None:
         super().__init__(None)
@@ -108,12 +113,14 @@ class FeedReader(DataSourceStreamReader):
     def _signed(self, parts: list[FeedPartition]) -> list[Any]:
         """Give each task its ticket."""
         for one in parts:
-            one.ticket = wire.ticket(self._options["token"], self._options["feed"], one.start, one.end)
+            one.ticket = wire.ticket(
+                self._options["token"], self._options["feed"], one.partition, one.start, one.end
+            )
         return parts
 
     def _request(self, ask: str, part: FeedPartition) -> dict[str, Any]:
         """Return the request of a task for the range of its ticket."""
-        bounds = {"start": part.start, "end": part.end, "ticket": part.ticket}
+        bounds = {"partition": part.partition, "start": part.start, "end": part.end, "ticket": part.ticket}
         return {"ask": ask, "feed": self._options["feed"], **bounds, "by": wire.executor()}
 
     def _report(self, part: FeedPartition) -> None:

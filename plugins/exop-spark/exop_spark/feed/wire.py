@@ -50,9 +50,9 @@ def connect(address: str, certificate: str = "", timeout: float | None = None) -
     return connection
 
 
-def ticket(token: str, feed: str, start: int, end: int) -> str:
+def ticket(token: str, feed: str, partition: str, start: int, end: int) -> str:
     """Return the signature with which a task, which does not have the token, may read this range of a feed."""
-    return hmac.new(token.encode(), f"{feed} {start} {end}".encode(), hashlib.sha256).hexdigest()
+    return hmac.new(token.encode(), f"{feed} {partition} {start} {end}".encode(), hashlib.sha256).hexdigest()
 
 
 def send(connection: socket.socket, header: Header, payload: bytes | memoryview = b"") -> None:

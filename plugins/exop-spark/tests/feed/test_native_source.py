@@ -81,6 +81,10 @@ def test_the_reader_makes_ranges_of_offsets(monkeypatch, log, tmp_path_factory):
     (found,) = reader.read(mark)
     assert found.to_pylist() == [{"key": 9, "text": None, "_row": -1}]
     assert server.read_by(key) == {wire.executor(): 2}
+    same, *_ = reader.partitions({"at": {"0": 6, "1": 4}, "mark": 2}, {"at": {"0": 6, "1": 6}, "mark": 2})
+    for one in (rows, same, same):  # a range counts once in each partition
+        reader._report(one)
+    assert server.read_by(key) == {wire.executor(): 4}
     server.close()
 
 

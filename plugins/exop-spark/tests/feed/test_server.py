@@ -125,12 +125,17 @@ def test_workers_of_other_hosts_read_by_tls(feed, tmp_path, monkeypatch):
 
 
 def test_rows_are_counted_for_the_executor_that_reads_them(server, feed):
-    """Those of all its tasks; planning alone does not count."""
+    """Those of all its tasks, once; planning alone does not count."""
     reader = reader_of(server, feed)
-    for start, end in ((0, 1), (1, 3)):
-        (partition,) = reader.partitions({"row": start}, {"row": end})
-        assert len([*reader.read(partition)]) == 1
+    parts = [reader.partitions({"row": start}, {"row": end})[0] for start, end in ((0, 1), (1, 3))]
+    for one in parts * 2:
+        assert len([*reader.read(one)]) == 1
     assert server.read_by("1-rows") == {wire.executor(): 3}
+    reader.commit({"row": 1})
+    for one in parts:
+        reader._report(one)
+    assert server.read_by("1-rows") == {wire.executor(): 3}
+    reader.stop()
     server.remove("1-rows")
     assert server.read_by("1-rows") == {}
 
