@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
+from types import FrameType
 from typing import Annotated, Any, Final, TypeAlias
 
 from cyclopts import App, CycloptsError, Parameter
@@ -18,6 +20,12 @@ from .standalone import DEFAULT_NAME, Cluster, Status, Worker
 
 Name: TypeAlias = Annotated[str, Parameter(help="One of several clusters of this user.")]
 _SOME: Final = Number(gte=1, lte=64)
+#: The exit code after SIGTERM, as shells expect.
+_TERMINATED: Final = 143
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM has arrived: the command ends as after Ctrl-C, and ends the processes that it has started."""
 
 
 def up(
@@ -69,18 +77,25 @@ def down(*, name: Name = DEFAULT_NAME, json: Json = False) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 (success), 1 (failure), 2 (mistake)."""
+    """Run one command and return its exit code: 0 (success), 1 (failure), 2 (mistake), 130 (Ctrl-C), 143 (SIGTERM)."""
+    before = signal.signal(signal.SIGTERM, _terminate)
     try:
         result = _app()(list(sys.argv[1:] if arguments is None else arguments))
     except CycloptsError as problem:
         say(f"exop-spark: {' '.join(str(problem).split())}; see `exop-spark cluster --help`")
         return MISTAKE
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stopped:
         say("exop-spark: stopped")
-        return INTERRUPTED
+        return _TERMINATED if isinstance(stopped, _Terminated) else INTERRUPTED
     except Exception as error:  # noqa: BLE001 - reported to the user
         return report_error(error)
+    finally:
+        signal.signal(signal.SIGTERM, before)
     return result if isinstance(result, int) else 0
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise _Terminated
 
 
 def _app() -> App:
@@ -88,7 +103,14 @@ def _app() -> App:
     cluster = App(name="cluster", help="A Spark cluster on this machine: a standalone master and workers.", **common)
     for function in (up, status, add_worker, down):
         cluster.command(function, name=function.__name__.replace("_", "-"))
-    app = App(name="exop-spark", help="Spark for ExoP.", exit_on_error=False, print_error=False, **common)
+    app = App(
+        name="exop-spark",
+        help="Spark for ExoP.",
+        exit_on_error=False,
+        print_error=False,
+        suppress_keyboard_interrupt=False,
+        **common,
+    )
     app.command(cluster)
     return app
 

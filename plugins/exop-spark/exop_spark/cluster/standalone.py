@@ -115,27 +115,33 @@ class Cluster:
     def up(self, workers: int, offer: Worker, *, connect: bool = False, port: int = 0) -> Status:
         """Start a master, *workers* workers and, with *connect*, a Connect server; those that run already remain.
 
-        A new master listens at *port* if it is free. A Connect server that is started again uses its former port.
+        A new master listens at *port* if it is free. A master or a Connect server that is started again uses its
+        former port; the master then knows the applications that run.
 
         Raises:
             JavaMissing: no Java.
             ClusterError: a process did not start.
         """
         with self._changed(), self._undone_on_failure():
-            if not self._alive("master"):
+            former = {one.role: urlsplit(one.url).port or 0 for one in self._daemons}
+            returns = "master" in former and free_port(former["master"]) == former["master"]
+            if not self._alive("master") and not returns:
                 self._down()
-                self._prepared(Worker(offer.cores, offer.memory, 2) if connect else offer)
-                self._start_master(port)
+            self._forget_lost()
+            if not self._daemons:  # nothing would be changed under a running process
+                self._offer = Worker(offer.cores, offer.memory, 2) if connect else offer
             elif connect and self._offer.shares == 1:
                 problem = "its workers have cores and memory for one application, and a Connect server is one"
                 raise ClusterError(name=self.name, problem=problem, cure="end it, and start it with --connect")
-            before = [urlsplit(one.url).port or 0 for one in self._daemons if one.role == "connect"]
-            self._forget_lost()
+            if not self._alive("master"):
+                if not returns:
+                    self._prepared()
+                self._start_master(former["master"] if returns else port)
             for _ in range(workers - sum(map(_is_worker, self._daemons))):
                 self._start_worker()
             self._registered()
             if connect and not self._alive("connect"):
-                self._start_connect(*before)
+                self._start_connect(former.get("connect", 0))
         return self.status()
 
     def add_worker(self) -> Status:
@@ -186,9 +192,9 @@ class Cluster:
         self._read()
         return self._secret if any(one.url == url for one in self._daemons) else ""
 
-    def _prepared(self, offer: Worker) -> None:
+    def _prepared(self) -> None:
         """Write the settings of a new cluster."""
-        self._offer, self._secret, self._daemons = offer, secrets.token_hex(32), []
+        self._secret = secrets.token_hex(32)
         settings = self.directory / "conf"
         settings.mkdir(exist_ok=True)
         lines = {
@@ -197,6 +203,11 @@ class Cluster:
             # It would run programs of any user, at a fixed port.
             "spark.master.rest.enabled": "false",
             "spark.ui.killEnabled": "false",
+            # A master that is started again finds the workers and applications here, and tells them so. Those that do
+            # not answer within these seconds are forgotten; only then are executors started.
+            "spark.deploy.recoveryMode": "FILESYSTEM",
+            "spark.deploy.recoveryDirectory": str(self.directory / "recovery"),
+            "spark.deploy.recoveryTimeout": "10",
         }
         (settings / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in lines.items()))
         (settings / "log4j2.properties").write_text(_LOGGING)
@@ -308,7 +319,7 @@ class Cluster:
             yield
         except BaseException:
             stop([one for one in self._daemons if one not in before], self.directory)
-            self._daemons = [one for one in self._daemons if one in before]
+            self._daemons = before
             self._write()
             raise
 

@@ -113,9 +113,7 @@ class FeedReader(DataSourceStreamReader):
     def _signed(self, parts: list[FeedPartition]) -> list[Any]:
         """Give each task its ticket."""
         for one in parts:
-            one.ticket = wire.ticket(
-                self._options["token"], self._options["feed"], one.partition, one.start, one.end
-            )
+            one.ticket = wire.ticket(self._options["token"], self._options["feed"], one.partition, one.start, one.end)
         return parts
 
     def _request(self, ask: str, part: FeedPartition) -> dict[str, Any]:

@@ -1,9 +1,12 @@
 """The command `exop-spark cluster`, without a cluster: processes, what is left of them, mistakes."""
 
 import json
+import os
+import signal
 import socket
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from exop_spark import java
@@ -23,6 +26,8 @@ time.sleep(600)
 """
 
 
+#: A Java that answers no question, and runs every program without doing anything.
+SLEEPS = '[ "$1" = -XshowSettings:properties ] || [ $# -lt 2 ] || exec sleep 600'
 #: What the file of a cluster contains, and one of its processes, which has ended.
 FACTS = {"secret": "s", "web": "http://127.0.0.1:1", "offer": {}}
 MASTER = {"role": "master", "pid": 1, "url": "spark://127.0.0.1:7", "log": ""}
@@ -111,16 +116,69 @@ def test_without_java_nothing_is_left(monkeypatch):
     assert Cluster().status().processes == ()
 
 
-def test_a_process_that_does_not_start_is_quoted(home, monkeypatch):
+@pytest.fixture
+def java_is(home, monkeypatch):
+    """Let a shell script take the place of Java."""
+
+    def made(text):
+        script = home / "java" / "bin" / "java"
+        script.parent.mkdir(parents=True)
+        script.write_text(f"#!/bin/sh\n{text}\n")
+        script.chmod(0o755)
+        monkeypatch.setattr(standalone, "find_java", lambda: java.Java(home / "java", 17, "the test"))
+
+    return made
+
+
+def test_a_process_that_does_not_start_is_quoted(java_is):
     """The error has the reason from the log, and names the log."""
-    script = home / "java" / "bin" / "java"
-    script.parent.mkdir(parents=True)
-    script.write_text("#!/bin/sh\necho 'Error: no memory today' >&2\necho '  at x' >&2\nexit 1\n")
-    script.chmod(0o755)
-    monkeypatch.setattr(standalone, "find_java", lambda: java.Java(home / "java", 17, "the test"))
+    java_is("echo 'Error: no memory today' >&2\necho '  at x' >&2\nexit 1")
     with pytest.raises(ClusterError, match=r"its master did not start \(Error: no memory today\); see .*master.log"):
         Cluster().up(1, Worker())
     assert Cluster().status().processes == ()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_what_up_has_started(java_is, monkeypatch, capsys, number):
+    """The exit code is that of shells, and no process of the cluster remains."""
+    java_is(SLEEPS)
+    started = []
+
+    def interrupted(cluster, *_):
+        started.extend(cluster._daemons)
+        os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(Cluster, "_await", interrupted)
+    before = signal.getsignal(signal.SIGTERM)
+    assert main(["cluster", "up"]) == 128 + number
+    assert "exop-spark: stopped" in capsys.readouterr().err
+    assert [one.role for one in started] == ["master"]
+    assert not running(started[0].pid)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_master_that_is_started_again_is_found_by_its_applications(java_is, monkeypatch):
+    """It has the same port and secret, and reads what it knew; with another port, it is another cluster."""
+    java_is(SLEEPS)
+    monkeypatch.setattr(Cluster, "_await", lambda *_: None)
+    cluster = Cluster()
+    first = cluster.up(1, Worker(3))
+    secret, settings = secret_of(first.master), cluster.directory / "conf" / "spark-defaults.conf"
+    assert f"spark.deploy.recoveryDirectory {cluster.directory}" in settings.read_text()
+    (master, worker) = first.processes
+    stop([master], cluster.directory)
+    second = cluster.up(1, Worker(5))
+    assert (second.master, secret_of(second.master), second.lost) == (first.master, secret, ())
+    assert (worker in second.processes, master in second.processes, cluster._offer.cores) == (True, False, 3)
+    stop(second.processes, cluster.directory)
+    assert cluster.up(1, Worker(5)).master == first.master
+    assert (secret_of(first.master), cluster._offer.cores) == (secret, 5)
+    stop(cluster.status().processes, cluster.directory)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", urlsplit(first.master).port))
+        taken.listen()
+        assert secret_of(cluster.up(1, Worker()).master) not in ("", secret)
+    cluster.down()
 
 
 def test_a_port_that_is_wanted_is_taken_if_it_is_free():
