@@ -13,8 +13,9 @@ from confluent_kafka import KafkaException, TopicPartition
 from .errors import BrokersAway, ClientRefused, KafkaError, RecordRefused, RecordsGone, TopicMissing, TopicRefused
 
 _log = logging.getLogger("exop.kafka")
-#: Seconds to wait for an answer about a topic and its partitions.
+#: Seconds to wait for an answer about a topic and its partitions, and between two looks for new partitions.
 ANSWER: Final = 2.0
+REFRESH: Final = 60.0
 #: The settings of the client that exop-kafka itself gives; others may be set by `client`.
 OWN: Final = frozenset({
     "auto.offset.reset", "bootstrap.servers", "delivery.report.only.error", "enable.auto.commit",
@@ -89,6 +90,14 @@ class Link:
             self.check(found.error)
             return None
         return sorted(found.partitions)
+
+    def grown(self, client: Any, known: list[int]) -> list[int]:
+        """Return the *known* partitions of the topic, and those that were added, if a broker answers."""
+        try:
+            there = None if self.waiting else self.partitions(client, ANSWER)
+        except KafkaError:  # if it does not pass, reading fails
+            there = None
+        return sorted({*known, *(there or ())})
 
     def ends(self, client: Any, partition: int, timeout: float) -> tuple[int, int] | None:
         """Return the oldest offset of a partition, and that of its next record; `None` if no broker has answered."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -11,7 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka import KafkaError as Failure
 
 from .errors import BrokersAway, KafkaError
-from .link import ANSWER, Link
+from .link import ANSWER, REFRESH, Link
 
 #: Seconds without a record after which reading a range fails.
 TIMEOUT: Final = 60.0
@@ -34,6 +35,7 @@ class TopicRange:
         self._consumer: Any = link.opened(Consumer, link.options(own, client))
         self._partitions: list[int] | None = None
         self._known: dict[str, int] = {}
+        self._look_at = 0.0
 
     def close(self) -> None:
         """Close the client."""
@@ -49,7 +51,12 @@ class TopicRange:
             BrokersAway: no broker has ever answered.
         """
         with self._turn:
-            self._partitions = self._partitions or self._link.partitions(self._consumer, ANSWER)
+            if self._partitions is None:
+                self._partitions = self._link.partitions(self._consumer, ANSWER)
+                self._look_at = time.monotonic() + REFRESH
+            elif time.monotonic() >= self._look_at:
+                self._partitions = self._link.grown(self._consumer, self._partitions)
+                self._look_at = time.monotonic() + REFRESH
             found = {}
             for one in self._partitions or ():
                 ends = self._link.ends(self._consumer, one, ANSWER)

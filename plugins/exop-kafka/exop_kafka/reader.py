@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError as Failure
 from exop import Batch
 
 from .errors import KafkaError, TopicMissing
-from .link import ANSWER, Link
+from .link import ANSWER, REFRESH, Link
 from .source import Record
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class Reader:
             "fetch.error.backoff.ms": 200,
         }
         self._ends, self._look_at = dict[int, int](), 0.0
+        self._assigned, self._refresh_at = list[int](), time.monotonic() + REFRESH
         self._consumer: Any = self.link.opened(Consumer, self.link.options(own, slet.client))
         try:
             self._owned = self._find_owned()
@@ -87,22 +88,31 @@ class Reader:
     def assigned(self, known: dict[int, int]) -> set[int] | None:
         """Begin to read at the *known* offsets, to which those of other partitions are added.
 
-        Return the partitions, or `None` if no broker answers.
+        A partition that the topic has got since then is read from its oldest record on. Return the partitions, or
+        `None` if no broker answers.
         """
         self._owned = self._owned if self._owned is not None else self._find_owned()
         if self._owned is None:
             return None
-        begin = dict[int, int]()
+        begin, newest = dict[int, int](), self._slet.start == "newest" and (not known or bool(self._slet.partitions))
         for partition in self._owned:
             ends = None
             if partition not in known or not self._slet.follow:
                 ends = self.link.ends(self._consumer, partition, ANSWER)
                 if ends is None:
                     return None
-                begin[partition] = ends[self._slet.start == "newest"]
+                begin[partition] = ends[newest]
         known |= {partition: offset for partition, offset in begin.items() if partition not in known}
         self._consumer.assign([TopicPartition(self._slet.topic, one, known[one]) for one in self._owned])
+        self._assigned = self._owned
         return set(self._owned)
+
+    def has_grown(self) -> bool:
+        """Return whether the topic has partitions that are not read yet; a look every `REFRESH` seconds."""
+        if self._slet.follow and not self._slet.partitions and time.monotonic() >= self._refresh_at:
+            self._owned = self.link.grown(self._consumer, self._assigned)
+            self._refresh_at = time.monotonic() + REFRESH
+        return self._owned != self._assigned
 
     def taken(self, left: set[int]) -> tuple[Batch[Record], dict[int, int], KafkaError | None]:
         """Return the next records, the offsets behind them, and the error that follows.

@@ -48,8 +48,9 @@ class ReadKafka(Slet, name="read"):
         topic: The name of the topic.
         brokers: The addresses of some brokers, `HOST:PORT,HOST:PORT`.
         offsets: The state.
-        partitions: The partitions to read; with an empty list all partitions that the topic has when the slet opens.
+        partitions: The partitions to read; with an empty list all partitions, also those that are added while it reads.
         start: Where to begin in a partition without a stored offset: at its oldest record, or after its newest one.
+            Partitions that are added later are read from their oldest record on.
         follow: Whether to wait for new records; otherwise the stream ends after the present records.
         lot: The maximum number of records in a batch.
         prefetch: The maximum number of KiB that the client reads ahead; then it fetches nothing until the application
@@ -99,6 +100,8 @@ class ReadKafka(Slet, name="read"):
             reader.wait()
             yield None
         while self.follow or left:
+            if reader.has_grown():
+                left = reader.assigned(self.offsets.next) or left
             batch, reached, problem = reader.taken(left)
             self.offsets.next |= reached
             yield batch or None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 
-from exop_kafka import Offsets, ReadKafka, Record
+import pytest
+from exop_kafka import Offsets, ReadKafka, Record, reader
+from exop_kafka import range as range_
 from exop_kafka.link import Link
 
 from exop import Application, Platform, slet
@@ -82,6 +84,54 @@ def test_the_newest_records_alone(cluster):
         assert source.offsets.next == {0: 1}
         cluster.fill("single", 0, [b"new"])
         assert [one.value for one in next(batch for batch in records if batch)] == [b"new"]
+
+
+@pytest.fixture
+def growing(monkeypatch):
+    """Let the brokers tell so many partitions of a topic, and the clients look for new ones all the time."""
+    shown, found = [2], Link.partitions
+    monkeypatch.setattr(Link, "partitions", lambda *one: found(*one)[: shown[0]])
+    for module in (reader, range_):
+        monkeypatch.setattr(module, "REFRESH", 0.0)
+    return shown
+
+
+@pytest.mark.parametrize("while_open", [True, False])
+def test_partitions_that_are_added_are_read_from_their_beginning(cluster, growing, while_open):
+    """Also with `newest`: what is written before the source knows the partition is not lost."""
+    given = {"topic": "numbers", "brokers": cluster.brokers, "start": "newest", "client": SOON}
+
+    def grow():
+        growing[0] = 4
+        cluster.fill("numbers", 3, [b"early"])
+
+    with opened(ReadKafka, **given) as source:
+        records, seen = iter(source), []
+        assert next(records) is None
+        assert source.offsets.next == {0: 0, 1: 0}
+        if while_open:
+            grow()
+            cluster.fill("numbers", 0, [b"first"])
+            eventually(lambda: seen.extend(next(records) or ()) or len(seen) == 2)
+            assert {(one.partition, one.value) for one in seen} == {(0, b"first"), (3, b"early")}
+            assert source.metrics() == {"lag": 0} | {f"lag.{number}": 0 for number in range(4)}
+        known = dict(source.offsets.next)
+    if not while_open:
+        grow()
+        with opened(ReadKafka, **given, offsets=Offsets(next=known)) as source:
+            assert [one.value for one in next(batch for batch in source if batch)] == [b"early"]
+
+
+def test_an_engine_that_reads_the_topic_gets_the_partitions_that_are_added(cluster, growing):
+    """Their ends are told as soon as the brokers tell them; a topic that is gone for a moment keeps its partitions."""
+    range_of = range_.TopicRange(Link("x", "numbers", cluster.brokers), {})
+    assert range_of.ends() == {"0": 0, "1": 0}
+    growing[0] = 4
+    cluster.fill("numbers", 3, [b"{}"])
+    assert range_of.ends() == {"0": 0, "1": 0, "2": 0, "3": 1}
+    growing[0] = 1
+    assert range_of.ends() == {"0": 0, "1": 0, "2": 0, "3": 1}
+    range_of.close()
 
 
 def test_the_lag_counts_what_is_not_read(cluster):
