@@ -36,7 +36,7 @@ PATIENCE = 900.0
 #: The driver's heap.
 HEAP = "512m"
 LOT = 10_000
-VICTIMS = ("executor", "worker", "driver", "platform")
+VICTIMS = ("executor", "worker", "master", "driver", "platform")
 #: Seconds within which an added worker is to have tasks: rows are read for so long.
 ADDED = 30.0
 #: Seconds for which a query gathers the second half of a topic into one micro-batch, and what the mock cluster keeps.
@@ -54,7 +54,7 @@ def measure(
     max_rows: Annotated[int, "rows of one micro-batch"] = 40_000,
     partitions: Annotated[int, "of the log or topic; the mock cluster keeps 5 MiB of each"] = 4,
     shares: Annotated[bool, "measure a run that nobody disturbs"] = True,
-    kills: Annotated[int, "of each of executor, worker, driver and platform, in a second run"] = 0,
+    kills: Annotated[int, "of each of executor, worker, master, driver and platform, in a second run"] = 0,
     state: Annotated[int, "megabytes of state, in a third run"] = 0,
     fault: Annotated[Fault, "plant this fault"] = "none",
 ) -> Iterator[Result]:
@@ -334,6 +334,10 @@ def kill(case: Case, peer: Peer, victim: str) -> None:
         os.kill(peer.ask()["java"], signal.SIGKILL)
         peer.kill()  # its slet has failed; a supervisor would start the platform again
         peer.start()
+    elif victim == "master":
+        os.kill(next(one.pid for one in case.cluster.status().processes if one.role == victim), signal.SIGKILL)
+        wait(lambda: not case.cluster.status().master)
+        case.cluster.up(2, Worker(1, "2g"))
     else:
         workers = [one.pid for one in case.cluster.status().processes if one.role.startswith("worker")]
         executors = [child for one in workers for child in children(one)]

@@ -36,18 +36,20 @@ def cluster(tmp_path_factory) -> Iterator[Cluster]:
 
 
 def test_a_second_up_starts_what_is_missing(cluster):
-    """Running processes are kept; a worker that was killed is replaced."""
+    """Running processes are kept; a worker that was killed is replaced, and a master returns to its workers."""
     before = cluster.status()
     assert (before.workers, before.cores, before.lost) == (2, 4 if LONG else 2, ())
     assert cluster.up(2, Worker()).master == before.master
     if not LONG:
         with pytest.raises(ClusterError, match="start it with --connect"):
             cluster.up(2, Worker(), connect=True)
-    victim = next(one for one in before.processes if one.role == "worker-2")
-    os.killpg(victim.pid, signal.SIGKILL)
-    assert wait_for(lambda: cluster.status().lost == ("worker-2",), 60)
+    for victim in before.processes:
+        if victim.role in ("master", "worker-2"):
+            os.killpg(victim.pid, signal.SIGKILL)
+    assert wait_for(lambda: cluster.status().lost == ("master", "worker-2"), 60)
     after = cluster.up(2, Worker())
     assert (after.master, after.workers, after.lost) == (before.master, 2, ())
+    assert {one.pid for one in before.processes if one.role == "worker-1"} < {one.pid for one in after.processes}
 
 
 @pytest.mark.skipif(not LONG, reason="a minute; EXOP_CLUSTER=1 lets it run")
