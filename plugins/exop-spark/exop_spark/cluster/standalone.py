@@ -37,6 +37,8 @@ _WORKER: Final = "org.apache.spark.deploy.worker.Worker"
 _CONNECT: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
 #: The maximum time until a process is ready, in seconds.
 _START: Final = 180.0
+#: The maximum time until the system has closed the port of a process that was killed, in seconds.
+_CLOSING: Final = 3.0
 #: The heap of a master, of a worker (executors have their own), and of a Connect server, which plans queries.
 _MEMORY: Final = {"master": "256m", "worker": "256m", "connect": "1g"}
 #: The least memory of an executor in MiB: one and a half times what Spark reserves for itself.
@@ -124,8 +126,9 @@ class Cluster:
         """
         with self._changed(), self._undone_on_failure():
             former = {one.role: urlsplit(one.url).port or 0 for one in self._daemons}
-            returns = "master" in former and free_port(former["master"]) == former["master"]
-            if not self._alive("master") and not returns:
+            alive = self._alive("master")
+            returns = not alive and "master" in former and _is_freed(former["master"])
+            if not alive and not returns:
                 self._down()
             self._forget_lost()
             if not self._daemons:  # nothing would be changed under a running process
@@ -133,10 +136,11 @@ class Cluster:
             elif connect and self._offer.shares == 1:
                 problem = "its workers have cores and memory for one application, and a Connect server is one"
                 raise ClusterError(name=self.name, problem=problem, cure="end it, and start it with --connect")
-            if not self._alive("master"):
-                if not returns:
-                    self._prepared()
-                self._start_master(former["master"] if returns else port)
+            if returns:
+                self._start_master(former["master"])
+            elif not alive:
+                self._prepared()
+                self._start_master(port)
             for _ in range(workers - sum(map(_is_worker, self._daemons))):
                 self._start_worker()
             self._registered()
@@ -379,6 +383,10 @@ def _without_spark(environment: Mapping[str, str]) -> dict[str, str]:
 
 def _is_worker(one: Daemon) -> bool:
     return one.role.startswith("worker-")
+
+
+def _is_freed(port: int) -> bool:
+    return wait_for(lambda: free_port(port) == port, _CLOSING)
 
 
 def _listens(port: int) -> bool:

@@ -174,6 +174,7 @@ def test_a_master_that_is_started_again_is_found_by_its_applications(java_is, mo
     assert cluster.up(1, Worker(5)).master == first.master
     assert (secret_of(first.master), cluster._offer.cores) == (secret, 5)
     stop(cluster.status().processes, cluster.directory)
+    monkeypatch.setattr(standalone, "_CLOSING", 0.0)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", urlsplit(first.master).port))
         taken.listen()
