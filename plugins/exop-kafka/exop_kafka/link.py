@@ -100,11 +100,21 @@ class Link:
         return sorted({*known, *(there or ())})
 
     def ends(self, client: Any, partition: int, timeout: float) -> tuple[int, int] | None:
-        """Return the oldest offset of a partition, and that of its next record; `None` if no broker has answered."""
+        """Return the oldest offset of a partition, and that of its next record; `None` if no broker has answered.
+
+        Raises:
+            TopicMissing, TopicRefused: the brokers have answered.
+        """
         try:
             found = client.get_watermark_offsets(TopicPartition(self.topic, partition), timeout=timeout)
         except KafkaException as problem:
-            self.check(problem.args[0])
+            failure = problem.args[0]
+            # The client says so, too, of a partition whose broker it has just lost.
+            if failure.code() == Failure._UNKNOWN_PARTITION:
+                there = self.partitions(client, timeout)
+                if there is None or partition in there:
+                    return None
+            self.check(failure)
             return None
         return None if found is None else (int(found[0]), int(found[1]))
 

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 from exop_kafka.errors import KafkaError as Refused
 from exop_kafka.errors import TopicMissing
 from exop_kafka.link import Link
@@ -66,3 +66,35 @@ def test_a_value_that_is_not_json_is_found(range_of, value):
     """The error has its partition and offset."""
     with pytest.raises(Refused, match=r"partition 0, offset 1: the value is not JSON: .* \(topic 'rows'"):
         [*range_of([record(0), record(1, value)]).values({"0": 0}, {"0": 2})]
+
+
+@pytest.mark.parametrize(
+    ("topics", "problem"),
+    [
+        (KafkaException(KafkaError(KafkaError._TRANSPORT)), None),
+        (SimpleNamespace(error=None, partitions={0: None, 1: None}), None),
+        (SimpleNamespace(error=None, partitions={0: None}), TopicMissing),
+        (SimpleNamespace(error=KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), partitions={}), TopicMissing),
+    ],
+)
+def test_a_partition_whose_broker_is_lost_is_not_missing(topics, problem):
+    """The client says of both that it is unknown; the topic is missing only if the brokers say so."""
+
+    class Client:
+        def get_watermark_offsets(self, *_, **__):
+            raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
+
+        def list_topics(self, name, timeout):
+            if isinstance(topics, Exception):
+                raise topics
+            return SimpleNamespace(topics={name: topics})
+
+        def poll(self, _):
+            return None
+
+    link = Link("the channel 'rows'", "rows", "localhost:9092")
+    if problem is None:
+        assert link.ends(Client(), 1, 1.0) is None
+    else:
+        with pytest.raises(problem):
+            link.ends(Client(), 1, 1.0)

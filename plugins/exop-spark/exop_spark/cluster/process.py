@@ -18,6 +18,8 @@ from typing import Final
 _MARK: Final = "-Dexop.cluster="
 _VARIABLE: Final = "EXOP_CLUSTER_PROCESS"
 _POLL: Final = 0.05
+#: The maximum time until the system shows the environment of a new process, in seconds.
+_SHOWN: Final = 5.0
 #: The part of a line that an error quotes, in characters.
 _QUOTED: Final = 600
 #: The beginning of a line with the reason for which a Java process has ended.
@@ -61,7 +63,13 @@ def start(
             start_new_session=True,
         )
     _STARTED.append(process)
-    return Daemon(role, process.pid, url, str(log))
+    one = Daemon(role, process.pid, url, str(log))
+    try:  # for a moment, the system does not show the environment of a new process, and `stop` would spare it
+        wait_for(lambda: one.alive(directory) or process.poll() is not None, _SHOWN)
+    except BaseException:
+        _signalled(one, signal.SIGKILL)
+        raise
+    return one
 
 
 def stop(daemons: Sequence[Daemon], directory: Path, grace: float = 10.0) -> None:

@@ -153,7 +153,7 @@ def test_a_signal_ends_what_up_has_started(java_is, monkeypatch, capsys, number)
     assert main(["cluster", "up"]) == 128 + number
     assert "exop-spark: stopped" in capsys.readouterr().err
     assert [one.role for one in started] == ["master"]
-    assert not running(started[0].pid)
+    assert wait_for(lambda: not running(started[0].pid), 60)
     assert signal.getsignal(signal.SIGTERM) is before
 
 
