@@ -45,7 +45,7 @@ _PATIENCE, _GLANCE = 5.0, 0.01
 #: A semicolon at the end of a SQL text, and the comments behind it.
 _END: Final = re.compile(r";(\s|--[^\n]*|/\*.*?\*/)*\Z", re.DOTALL)
 #: The conditions of a checkpoint that Spark cannot read; mostly, it names none.
-_UNREADABLE: Final = re.compile(r"(|STREAM_FAILED|CANNOT_LOAD_STATE_STORE\..*)\Z")
+_UNREADABLE: Final = re.compile(r"(|STREAM_FAILED|CANNOT_LOAD_STATE_STORE\..*|STREAMING_CHECKPOINT_MISSING.*)\Z")
 #: Errors of a file system that cannot be written to.
 _NO_ROOM: Final = ("No space left on device", "Read-only file system", "Disk quota exceeded")
 #: The output port.

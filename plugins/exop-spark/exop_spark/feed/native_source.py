@@ -154,7 +154,9 @@ def read_topic(ticket: Slice, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         while at < ticket.end:
             first = consumer.poll(TIMEOUT)  # `consume` alone would wait for a full batch
             if first is None:
-                raise ValueError(f"no record of {reference['topic']!r} came within {TIMEOUT:g} s")
+                place = f"{reference['topic']!r}, partition {ticket.partition}, from offset {at} on"
+                cure = "start the brokers, and replace the slet by itself"
+                raise ValueError(f"no record of {place}, came within {TIMEOUT:g} s; {cure}")
             records, found = [], [first, *consumer.consume(BATCH_ROWS - 1, 0)]
             for record in found:
                 problem = record.error()

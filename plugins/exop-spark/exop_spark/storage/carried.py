@@ -38,10 +38,15 @@ def other_inputs(before: Mapping[str, Input], after: Mapping[str, Input]) -> str
 def carry(source: Folder, place: Folder, batch: int) -> None:
     """Copy the checkpoint of a query whose last micro-batch is *batch* to *place*, which is empty or does not exist.
 
+    Of a query that has failed in its first micro-batch, nothing is copied: with the files of its state, Spark would not
+    start.
+
     Raises:
         SparkError: Spark has not committed that batch.
     """
     check_committed(source, batch)
+    if batch < 0:
+        return
     copy_folder(source, place)
     renamed(place)
     without_later(place, batch)

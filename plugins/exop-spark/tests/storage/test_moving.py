@@ -123,6 +123,9 @@ def test_an_archive_holds_the_checkpoint(tmp_path: Path):
     found = {one.relative_to(place).as_posix() for one in place.rglob("*") if one.is_file()}
     assert found == {"metadata", "offsets/0", "offsets/1", "commits/0", "commits/1", "state/0/0/2.delta"}
     assert (place / "metadata").read_text() != "metadata"
+    # What a query that has failed in its first micro-batch has left would keep its successor from starting.
+    unpack(packed(source, -1), tmp_path / "nothing")
+    assert not (tmp_path / "nothing").exists()
 
 
 def test_bytes_that_are_no_archive_are_refused(tmp_path: Path):
