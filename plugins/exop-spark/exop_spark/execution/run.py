@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shutil
 import sys
 import threading
 import time
@@ -131,8 +132,11 @@ class Run(PullEngine):
             if isinstance(error, OSError | ValueError) and not is_suspicious(error):
                 self._scratch = None  # it cannot be removed either
                 where = self.directory or self.plan.checkpoints
+                why = error.args[0][0][-1] if isinstance(error, shutil.Error) else error  # of a copy, for each file
                 cure = "correct the setting checkpoints, or restore the folder, or begin anew with lose_state=True"
-                problem = f"{self.plan.name}: the checkpoint {where} cannot be used: {error}; {cure}"
+                if any(sign in str(why) for sign in _NO_ROOM):
+                    cure = "make room or make it writable, and try again"
+                problem = f"{self.plan.name}: the checkpoint {where} cannot be used: {why}; {cure}"
                 raise SparkError(problem) from error
             raise self._explained(error, QueryRefused) from error
         finally:

@@ -107,7 +107,9 @@ def note(item: dict[str, int], noted: Noted) -> None:
     noted.found.append(tuple(item.values()))
 
 
-grouped = query("grouped", COUNTS, inputs={"rows": Input(ROWS, EventTime("time"))}, out=OUT, key_groups=2, warm_up=0)
+TIMED = Input(ROWS, EventTime("time"))
+BOTH = COUNTS.replace("FROM rows", "FROM (SELECT * FROM rows UNION ALL SELECT * FROM more)")
+grouped = query("grouped", BOTH, inputs={"rows": TIMED, "more": TIMED}, out=OUT, key_groups=2, warm_up=0)
 copies = query("copies", "SELECT * FROM rows", inputs={"rows": ROWS}, out=ROWS, trigger=3600.0, warm_up=0)
 
 
@@ -121,7 +123,7 @@ class Offered:
 
 
 def test_queries_that_read_a_log_themselves_are_replaced_while_it_grows(spark, tmp_path, monkeypatch):
-    """One with state by another one, which has caught up; one by a slet that gets what has not been read."""
+    """One with state and two inputs by another one, which has caught up; one by a slet that gets what is left."""
     followed, take_over = [], Following.take_over
     monkeypatch.setattr(Following, "take_over", lambda self: followed.append(take_over(self)) or followed[-1])
     World.limit, World.over = 2, False
@@ -130,13 +132,13 @@ def test_queries_that_read_a_log_themselves_are_replaced_while_it_grows(spark, t
     plugins.register("native", Offered())
     log = app.channel("log", "partitioned_log", by="key", partitions=2, path=str(tmp_path / "log"))
     app.add("windows", windows, out=log)
-    app.add("note", note, item=app.add("counts", grouped, rows=log))
+    app.add("note", note, item=app.add("counts", grouped, rows=log, more=log))
     app.add("look", note, item=app.add("copies", copies, rows=log))
     with Platform(state=tmp_path / "state", control=False, plugins=plugins) as platform:
         mesh = platform.apply(app.build())
         parts = platform.deployment("growing").components
         eventually(lambda: len(parts["note"].state.found) == 14)
-        other = COUNTS.replace("count(*)", "CAST(avg(key) AS BIGINT)")
+        other = BOTH.replace("count(*)", "CAST(avg(key) AS BIGINT)")
         with pytest.raises(MementoError, match="STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE"):
             platform.plan(mesh.configure("counts", query=other))
         plan = platform.plan(mesh.replace("copies", passes).configure("counts", trigger=0.01))
@@ -152,5 +154,5 @@ def test_queries_that_read_a_log_themselves_are_replaced_while_it_grows(spark, t
         assert not parts["counts"].metrics.tallies["rows"].received
         assert parts["copies"].metrics.tallies["rows"].received >= 140  # Spark may have read the others before
         counted, passed = (sorted(parts[name].state.found) for name in ("note", "look"))
-    assert counted == [(10 * window, key, 10) for window in range(1, World.sent + 1) for key in range(7)]
+    assert counted == [(10 * window, key, 20) for window in range(1, World.sent + 1) for key in range(7)]
     assert passed == [(time, key) for time in range(10 * World.sent) for key in range(7)]
