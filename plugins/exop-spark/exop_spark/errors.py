@@ -16,10 +16,13 @@
 from __future__ import annotations
 
 from textwrap import indent
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from exop import errors
 from exop.errors import EngineError
+
+#: How a query is started again, with what it has not processed.
+AGAIN: Final = "change a setting of the slet (`exop configure`), or open the application again"
 
 
 class SparkError(EngineError):
@@ -52,7 +55,7 @@ class EngineLost(SparkError):
 
     template = (
         "{slet}: the process that runs Spark has ended ({detail}), and with it the results that its queries had not "
-        "sent; open the application again"
+        f"sent; {AGAIN}"
     )
 
 

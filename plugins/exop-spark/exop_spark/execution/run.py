@@ -18,7 +18,7 @@ from exop.engine.feed import Feed
 from exop.engine.pull import Emit, PullEngine
 from exop.errors import EngineError
 
-from ..errors import OutputMismatch, QueryError, QueryFailed, QueryRefused, SparkError
+from ..errors import AGAIN, EngineLost, OutputMismatch, QueryError, QueryFailed, QueryRefused, SparkError
 from ..failure import SLOW, explained, is_suspicious
 from ..plan import Plan
 from ..storage.carried import COMMITS, OFFSETS, carry, copy_of_live, packed, unpack
@@ -334,14 +334,16 @@ class Run(PullEngine):
         if not lost and self._error is not None:
             error = self._error
         found = explained(error, kind, lost=lost, **self.plan.facts())
-        if isinstance(found, QueryError) and any(sign in str(error) for sign in _NO_ROOM):
+        if isinstance(found, EngineLost) and (reason := self._engine.reason()):
+            found = EngineLost(**{**found.facts, "detail": reason})
+        elif isinstance(found, QueryError) and any(sign in str(error) for sign in _NO_ROOM):
             places = " and ".join(
                 filter(
                     None,
                     (f"its checkpoint to {self.directory}", self.plan.stage and f"its output to {self.plan.stage}"),
                 )
             )
-            hint = f"Spark writes {places}; make room or make it writable, and open the application again"
+            hint = f"Spark writes {places}; make room or make it writable, and {AGAIN}"
             found = type(found)(**{**found.facts, "detail": f"{found.detail.rstrip('.')}. {hint}"})
         elif isinstance(found, QueryError) and self._resumes and _UNREADABLE.match(found.condition):
             # For what a query does wrong, Spark names another condition.

@@ -155,7 +155,7 @@ def read_topic(ticket: Slice, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
             first = consumer.poll(TIMEOUT)  # `consume` alone would wait for a full batch
             if first is None:
                 place = f"{reference['topic']!r}, partition {ticket.partition}, from offset {at} on"
-                cure = "start the brokers, and replace the slet by itself"
+                cure = "start the brokers, and change a setting of the slet (`exop configure`)"
                 raise ValueError(f"no record of {place}, came within {TIMEOUT:g} s; {cure}")
             records, found = [], [first, *consumer.consume(BATCH_ROWS - 1, 0)]
             for record in found:

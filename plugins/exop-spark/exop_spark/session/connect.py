@@ -48,6 +48,10 @@ class ConnectSpark(Spark):
             self._lost = True
         return not self._lost
 
+    def reason(self) -> str:
+        """Return an empty text: the log is at the server."""
+        return ""
+
     @contextmanager
     def building(self, session: SparkSession) -> Iterator[None]:
         """Do nothing: the client records the lines without help."""

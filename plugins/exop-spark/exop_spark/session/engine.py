@@ -75,6 +75,12 @@ class Spark:
             gateway.proc.kill()
         return not self._lost
 
+    def reason(self) -> str:
+        """Return why the Java process has ended, as far as its log says so; empty if it does not."""
+        from .launch import memory_error
+
+        return memory_error()
+
     def session(self) -> SparkSession:
         """Return a new session, with its own views and settings, in the common context."""
         from ..feed.source import FeedSource

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 #: The beginning of an error in the log of a Java process.
 _ERROR: Final = re.compile(r"^.*(Error|Exception|Invalid|Unrecognized)\b", re.MULTILINE)
+#: An error in the log for want of memory.
+_MEMORY: Final = re.compile(r"\bOutOfMemoryError[^\n]*")
+#: The directories with the logs of the Java processes of this process.
+_LOGS: Final[list[Path]] = []
 
 
 def started(options: dict[str, str]) -> SparkContext:
@@ -64,6 +68,13 @@ def reason_in_log(directory: Path, most: int = 800) -> str:
     return (text[error.start() :][:most] if error else text[-most:]).strip()
 
 
+def memory_error() -> str:
+    """Return the last error for want of memory in the log of the present Java process, and the cure; or nothing."""
+    log = _LOGS[-1] / settings.LOG if _LOGS else Path()
+    found = _MEMORY.findall(log.read_text(errors="replace")) if log.is_file() else []
+    return f"{found[-1].strip()}: EXOP_SPARK_MEMORY gives it a larger heap" if found else ""
+
+
 def forget_gateway() -> None:
     """Let pyspark start a new Java process instead of the lost one, to which its class attributes refer."""
     from pyspark import SparkContext
@@ -84,6 +95,7 @@ def _gateway(options: dict[str, str]) -> Any:
     _log.info("Spark is starting on Java %s, found by %s", java.version, java.found_by)
     scratch = Scratch(Path(tempfile.gettempdir()))
     atexit.register(scratch.close)
+    _LOGS.append(scratch.path)
     options = options | settings.java_options(scratch.path)
     configuration = SparkConf(loadDefaults=False).setAll(list(options.items()))
     with (scratch.path / settings.LOG).open("ab") as log, _environment(JAVA_HOME=str(java_home(java, scratch.path))):

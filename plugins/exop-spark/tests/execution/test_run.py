@@ -1,10 +1,11 @@
 """A query of a plan, without Spark."""
 
+import shutil
 from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
-from exop_spark.errors import QueryFailed, SparkError
+from exop_spark.errors import EngineLost, QueryFailed, SparkError
 from exop_spark.execution import run as module
 from exop_spark.execution.run import Run
 from exop_spark.plan import Plan
@@ -21,6 +22,28 @@ def test_a_damaged_checkpoint_is_told_with_its_folder_and_the_cure(tmp_path):
         run.start(lambda *_: True, tmp_path)
 
 
+def test_a_checkpoint_for_which_there_is_no_room_is_told_in_one_line(tmp_path, monkeypatch):
+    """A copy fails for each file."""
+    run = Run(Plan("sums", "SELECT 1", {}, pa.schema([])), SimpleNamespace(engine=SimpleNamespace(master="local[2]")))
+    run._session = object()
+
+    def full(*_):
+        raise shutil.Error([(f"a{n}", f"b{n}", f"[Errno 28] No space left on device: 'b{n}'") for n in range(2)])
+
+    monkeypatch.setattr(module, "carry", full)
+    with pytest.raises(SparkError, match=r"used: \[Errno 28\] No space left on device: 'b0'; make room"):
+        run.start(lambda *_: True, tmp_path, SimpleNamespace(directory=tmp_path))
+
+
+def test_a_query_whose_heap_is_exhausted_says_so():
+    """py4j says only that there was no answer."""
+    engine = SimpleNamespace(alive=False, reason=lambda: "OutOfMemoryError: Java heap space")
+    run = Run(Plan("sums", "SELECT 1", {}, pa.schema([])), SimpleNamespace(engine=engine))
+    run._query = SimpleNamespace(exception=lambda: RuntimeError("Answer from Java side is empty"))
+    with pytest.raises(EngineLost, match=r"has ended \(OutOfMemoryError: Java heap space\)"):
+        run.check()
+
+
 def test_a_checkpoint_that_is_gone_is_told(tmp_path):
     """Spark would begin anew, at rows that are gone, too."""
     run = Run(Plan("sums", "SELECT 1", {}, pa.schema([])), SimpleNamespace(engine=SimpleNamespace(master="local[2]")))
@@ -34,6 +57,7 @@ def test_a_checkpoint_that_is_gone_is_told(tmp_path):
     [
         ("[STREAM_FAILED] Query [id = 1] terminated with exception: assertion failed", True),
         ("[STREAM_FAILED] Query failed: [CANNOT_LOAD_STATE_STORE.CANNOT_READ_DELTA_FILE_NOT_EXISTS] An error", True),
+        ("[STREAMING_CHECKPOINT_MISSING_METADATA_FILE] Checkpoint location file:/x is in an inconsistent state", True),
         ("[STREAM_FAILED] Query [id = 1] terminated with exception: [DIVIDE_BY_ZERO] Division by zero", False),
     ],
 )

@@ -29,6 +29,16 @@ def test_without_an_error_the_end_of_the_log_is_told(tmp_path):
     assert launch.reason_in_log(tmp_path).endswith("x the end")
 
 
+def test_a_heap_that_is_exhausted_is_told_with_the_cure(tmp_path, monkeypatch):
+    """The Java process has ended without an answer; its log has the reason."""
+    monkeypatch.setattr(launch, "_LOGS", logs := [])
+    assert launch.memory_error() == ""
+    logs.append(tmp_path)
+    assert launch.memory_error() == ""
+    (tmp_path / settings.LOG).write_text("12:00:00 ERROR Executor: x\njava.lang.OutOfMemoryError: Java heap space \n")
+    assert launch.memory_error() == "OutOfMemoryError: Java heap space: EXOP_SPARK_MEMORY gives it a larger heap"
+
+
 def test_a_context_that_does_not_start_is_told_without_the_trace_of_java(monkeypatch):
     """The error names the master, Spark's reason, and what to correct."""
 
