@@ -6,7 +6,7 @@ inbox at the receiving host. At the host of the channel, a relay joins the conne
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
@@ -103,7 +103,7 @@ class Placement:
             for port, channel in node.ports.items():
                 if (there := self.channels[channel]) != here:
                     way = "to" if node.slet.ports[port].direction == "out" else "from"
-                    way = "at" if self._reads(node, port) else way
+                    way = "at" if self.reads(node, port) else way
                     found.setdefault(node.name, {})[port] = f"{channel}.{way}.{there}"
         return found
 
@@ -113,7 +113,7 @@ class Placement:
         found: dict[str, Connector] = {}
         for channel, there in self.channels.items():
             senders = {self.of(node) for node, _ in self.mesh.producers(channel)} - {there}
-            takers = (node for node, port in self.mesh.consumers(channel) if not self._reads(node, port))
+            takers = (node for node, port in self.mesh.consumers(channel) if not self.reads(node, port))
             pairs = [(host, there, True) for host in sorted(senders)]
             pairs += [(there, host, False) for host in sorted(set(map(self.of, takers)) - {there})]
             for source, target, inward in pairs:
@@ -128,11 +128,11 @@ class Placement:
         else:
             host, ends = (
                 connector.target,
-                [end for end in self.mesh.consumers(connector.channel) if not self._reads(*end)],
+                [end for end in self.mesh.consumers(connector.channel) if not self.reads(*end)],
             )
         return {f"{node.name}.{port}": (node, port) for node, port in ends if self.of(node) == host}
 
-    def _reads(self, node: Node, port: str) -> bool:
+    def reads(self, node: Node, port: str) -> bool:
         """Whether a port reads the content of its channel, which it does on another host by calls."""
         kind = self.mesh.channels[node.ports[port]].kind
         mode = self.kinds[kind].pull_mode if kind in self.kinds else "read" if kind in _READ else "take"
@@ -207,7 +207,7 @@ class Placement:
         inputs = node.inputs()
         awaited = [to for one, to in inputs.items() if not spec.ports[one].pulled]
         if spec.iterated:
-            awaited += [to for one, to in inputs.items() if spec.ports[one].pulled and not self._reads(node, one)]
+            awaited += [to for one, to in inputs.items() if spec.ports[one].pulled and not self.reads(node, one)]
         return bool(awaited) and all(to in known for to in awaited)
 
     def sends_punctuations(self, connector: Connector) -> bool:
@@ -294,17 +294,12 @@ def _readers(placement: Placement) -> Iterator[tuple[str, ChannelSpec]]:
     for name, ports in placement.ends.items():
         node = placement.mesh.nodes[name]
         for port, reader in ports.items():
-            channel, there = placement.mesh.channels[node.ports[port]], placement.channels[node.ports[port]]
-            if reader == f"{channel.name}.at.{there}":
+            if placement.reads(node, port):
+                channel, there = placement.mesh.channels[node.ports[port]], placement.channels[node.ports[port]]
                 cache = channel.connector.get("cache", False)
                 settings = {"peer": there, "channel": channel.name, "reads": channel.kind, "cache": cache}
                 carried = _described(placement.mesh.pushed(channel.name) or PortType())
                 yield placement.of(node), ChannelSpec(reader, READER, settings, type=carried)
-
-
-def connectors(mesh: Mesh, home: str, kinds: Mapping[str, type[KindLike]] = NOTHING) -> dict[str, Connector]:
-    """Return the connectors of a mesh, by key."""
-    return Placement(mesh, home, kinds).connectors
 
 
 def epochs(
@@ -318,46 +313,10 @@ def epochs(
 
     A connector keeps its *known* epoch, unless its channel moves from one of its ends to the other.
     """
-    old = {} if before is None else connectors(before, home, kinds)
-    found = connectors(after, home, kinds)
+    old = {} if before is None else Placement(before, home, kinds).connectors
+    found = Placement(after, home, kinds).connectors
     kept = {key for key, connector in found.items() if key in known and old.get(key) == connector}
     return {key: known[key] if key in kept else after.revision + 1 for key in found}
-
-
-def whole(parts: Iterable[Mesh]) -> Mesh:
-    """Put the fragments of all hosts together.
-
-    Raises:
-        MeshError: a fragment is missing, which has a channel of another one.
-    """
-    found = list(parts)
-    if not found:
-        raise MeshError("there are no fragments to put together")
-    latest = max(found, key=lambda part: part.revision)
-    channels: dict[str, ChannelSpec | None] = {}
-    nodes: dict[str, Node | None] = {}
-    for part in found:
-        channels.update((name, channel) for name, channel in part.channels.items() if channel.kind not in REMOTE)
-        for node in part.nodes.values():
-            if node.slet != RELAY:
-                ports = {port: original(part.channels[to]) for port, to in node.ports.items()}
-                nodes[node.name] = node if ports == node.ports else replace(node, ports=ports)
-                for channel in ports.values():
-                    channels.setdefault(channel, None)
-    for missing in (name for name, channel in channels.items() if channel is None):
-        hosts = {one.settings["peer"] for part in found for one in part.channels.values() if original(one) == missing}
-        raise MeshError(
-            f"{latest.name}: the channel {missing!r} is in none of these fragments; add that of {' or '.join(hosts)}"
-        )
-    return Mesh(latest.name, revision=latest.revision, durable=latest.durable).edited(nodes, channels)
-
-
-def original(channel: ChannelSpec) -> str:
-    """Return the name of a channel of a fragment in the whole mesh: of a connector, that of the channel it serves."""
-    if channel.kind not in REMOTE:
-        return channel.name
-    way = {OUTBOX: "to", INBOX: "from", READER: "at"}[channel.kind]
-    return channel.name.removesuffix(f".{way}.{channel.settings['peer']}")
 
 
 def check_placement(placement: Placement) -> None:
