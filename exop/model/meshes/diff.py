@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeVar
 
-from exop.errors import UnknownName
 from exop.model.meshes.entries import missing, touched
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
+from exop.model.meshes.nodes import entry
 
 T = TypeVar("T")
 
@@ -109,40 +109,35 @@ def _difference(
     return tuple(after[name] for name in added), tuple(before[name] for name in missing(before, after)), changed
 
 
-#: The fields of `Node` that are marks, with the values of an unmarked node; topology files do not contain them.
-MARKS: Final[Mapping[str, Any]] = {"lose_state": False, "memento": None, "rebuild": None}
-#: The marks of `ChannelSpec`, and the prefix of its name in the marks of a mesh.
-_CHANNEL_MARKS: Final[Mapping[str, Any]] = {"close_windows": False}
+#: The fields of nodes and of channels that are marks, with the values of unmarked ones; topology files do not contain
+#: them.
+MARKS: Final[Mapping[type, Mapping[str, Any]]] = {
+    Node: {"lose_state": False, "memento": None, "rebuild": None},
+    ChannelSpec: {"close_windows": False},
+}
+#: The prefix of the name of a channel in the marks of a mesh.
 _CHANNEL: Final = "channel "
 
 
 def marks_of(mesh: Mesh) -> dict[str, dict[str, Any]]:
     """The marks of a mesh by node; those of channels under `channel NAME`."""
-    places: list[tuple[str, Node | ChannelSpec, Mapping[str, Any]]]
-    places = [(name, node, MARKS) for name, node in mesh.nodes.items()]
-    places += [(_CHANNEL + name, channel, _CHANNEL_MARKS) for name, channel in mesh.channels.items()]
-    return {name: found for name, there, marks in places if (found := _marks_on(there, marks))}
+    places: dict[str, Node | ChannelSpec] = {_CHANNEL + name: channel for name, channel in mesh.channels.items()}
+    return {name: found for name, there in {**mesh.nodes, **places}.items() if (found := _marks_on(there))}
 
 
-def _marks_on(there: Node | ChannelSpec, marks: Mapping[str, Any]) -> dict[str, Any]:
-    return {mark: found for mark, plain in marks.items() if (found := getattr(there, mark)) != plain}
+def _marks_on(there: Node | ChannelSpec) -> dict[str, Any]:
+    return {mark: found for mark, plain in MARKS[type(there)].items() if (found := getattr(there, mark)) != plain}
 
 
-def marked(mesh: Mesh, marks: Mapping[str, Mapping[str, Any]]) -> Mesh:
-    """The mesh with these marks on its nodes and channels."""
-    nodes: dict[str, Node | None] = {}
-    channels: dict[str, ChannelSpec | None] = {}
-    for name, given in marks.items():
-        known = _CHANNEL_MARKS if name.startswith(_CHANNEL) else MARKS
-        for mark in given:
-            if mark not in known:
-                raise UnknownName(place=name, kind="mark", name=mark, known=known)
-        if name.startswith(_CHANNEL):
-            channel = mesh.channel(name.removeprefix(_CHANNEL))
-            channels[channel.name] = replace(channel, **given)
-        else:
-            nodes[name] = replace(mesh.node(name), **given)
-    return mesh.edited(nodes, channels)
+def marked(mesh: Mesh, name: str, marks: Mapping[str, Any]) -> Mesh:
+    """The mesh with these marks on a node, or on a channel, by its name in `marks_of`."""
+    channel = name.removeprefix(_CHANNEL)
+    there: Node | ChannelSpec = mesh.node(name) if channel == name else mesh.channel(channel)
+    known = MARKS[type(there)]
+    for mark in marks:
+        entry(name, "mark", known, mark)
+    after = replace(there, **marks)
+    return mesh.edited({name: after}) if isinstance(after, Node) else mesh.edited(channels={channel: after})
 
 
 def without_marks(mesh: Mesh) -> Mesh:
@@ -152,6 +147,6 @@ def without_marks(mesh: Mesh) -> Mesh:
 
 def unmarked(mesh: Mesh, nodes: Iterable[Node], channels: Iterable[ChannelSpec]) -> Mesh:
     """The mesh without the marks of these of its nodes and channels."""
-    plain = {one.name: replace(one, **MARKS) for one in nodes if _marks_on(one, MARKS)}
-    plain_channels = {one.name: replace(one, **_CHANNEL_MARKS) for one in channels if _marks_on(one, _CHANNEL_MARKS)}
+    plain = {one.name: replace(one, **MARKS[Node]) for one in nodes if _marks_on(one)}
+    plain_channels = {one.name: replace(one, **MARKS[ChannelSpec]) for one in channels if _marks_on(one)}
     return mesh.edited(plain, plain_channels) if plain or plain_channels else mesh

@@ -243,18 +243,8 @@ Ports: TypeAlias = dict[str, tuple[tuple[str, str], ...]]
 class Ends:
     """The output and input ports at each connected channel, in the order of the nodes."""
 
-    outputs: Ports
-    inputs: Ports
-
-    @staticmethod
-    def of(nodes: Mapping[str, Node]) -> Ends:
-        """The ports of all nodes."""
-        found: tuple[dict[str, list[tuple[str, str]]], ...] = ({}, {})
-        for node in nodes.values():
-            for ends, ports in zip(found, _ports(node), strict=True):
-                for port, channel in ports.items():
-                    ends.setdefault(channel, []).append((node.name, port))
-        return Ends(*({channel: tuple(ports) for channel, ports in ends.items()} for ends in found))
+    outputs: Ports = field(default_factory=dict)
+    inputs: Ports = field(default_factory=dict)
 
     def after(self, nodes: Mapping[str, Node], before: Mapping[str, Node | None]) -> Ends:
         """Update the ports after an edit of *nodes*; *before* are the former nodes in the edited places."""
@@ -377,7 +367,7 @@ class Graph:
     @cached_property
     def _ends(self) -> Ends:
         """The ports at each channel; an edit updates them."""
-        return Ends.of(self.nodes)
+        return Ends().after(self.nodes, dict.fromkeys(self.nodes))
 
 
 def entry(place: str, kind: str, known: Mapping[str, T], name: str) -> T:

@@ -194,7 +194,7 @@ def _slet(identity: str, known: Catalog) -> SletSpec:
 def _check_no_marks(settings: Mapping[str, str]) -> None:
     """Refuse options of the change among the settings, with which they could be confused."""
     for name in settings:
-        if name in (*MARKS, "when", "close_windows"):
+        if name in (*MARKS[Node], "when", "close_windows"):
             raise MeshError(f"{name} is an option of the change, not a setting; give it as --{name.replace('_', '-')}")
 
 

@@ -113,7 +113,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         revision = platform.mesh(mesh.name).revision if self.revision is None else self.revision
         for name, given in self.marks.items():
             marks = {key: value for key, value in msgspec.structs.asdict(given).items() if value and key != "memento"}
-            mesh = marked(mesh, {name: marks})
+            mesh = marked(mesh, name, marks)
             if given.memento is not None:
                 place = f"{mesh.name}.{name}"
                 kind = mesh.node(name).slet.memento_class(place)
