@@ -16,11 +16,11 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, TypeVar
 
-from exop.errors import MeshError, UnknownName, WiringError
+from exop.errors import MeshError, WiringError
 from exop.model.meshes.diff import Difference
 from exop.model.meshes.entries import touched
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
-from exop.model.meshes.nodes import ENTERED, INBOX, OUTBOX, KindLike
+from exop.model.meshes.nodes import ENTERED, INBOX, OUTBOX, KindLike, check_ports, entry
 from exop.model.meshes.partitions import PARTITIONS
 from exop.model.slets.ports import WINDOW, PortSpec, PortType, mismatch
 from exop.model.slets.spec import Absent, SletSpec
@@ -140,9 +140,7 @@ def check(
         check_group(mesh, group, alike=mesh.revision == 0)
     new = None if changes is None else {node.name for node in changes.nodes}
     for channel in mesh.channels.values() if changes is None else changes.channels:
-        if channel.kind not in kinds:
-            place = f"the channel {channel.name!r}: the platform"
-            raise UnknownName(place=place, kind="kind", name=channel.kind, known=kinds)
+        entry(f"the channel {channel.name!r}: the platform", "kind", kinds, channel.kind)
         check_join(mesh, channel.name, kinds)
     for name in () if changes is None else dict.fromkeys(to for node in changes.nodes for to in node.ports.values()):
         check_join(mesh, name, kinds, new)
@@ -381,12 +379,8 @@ def _drivers_of(mesh: Mesh, kinds: Mapping[str, type[KindLike]], name: str) -> s
 def _check_ports(mesh: Mesh, node: Node, kinds: Mapping[str, type[KindLike]]) -> None:
     if isinstance(node.slet.factory, Absent):
         raise MeshError(f"{node.name} cannot run here: {node.slet.factory.refusal}")
-    for port, channel in node.ports.items():
-        if port not in node.slet.ports:
-            raise UnknownName(place=node.name, kind="port", name=port, known=node.slet.port_names)
-        if channel not in mesh.channels:
-            place = f"{node.name}.{port}: the mesh {mesh.name!r}"
-            raise UnknownName(place=place, kind="channel", name=channel, known=mesh.channels)
+    check_ports(node.name, node.slet, node.ports)
+    mesh.check_channels(node)
     _check_families(mesh, node)
     for spec in node.slet.inputs:
         if spec.name not in node.ports:

@@ -11,7 +11,7 @@ from exop.errors import MeshError, UnknownName
 from exop.model.meshes import topology
 from exop.model.meshes.conditional_updates import conditional_update, inherited, item_names, read_condition
 from exop.model.meshes.entries import Entries
-from exop.model.meshes.nodes import NOTHING, ChannelSpec, ConditionalUpdate, Graph, Node, entry
+from exop.model.meshes.nodes import NOTHING, ChannelSpec, ConditionalUpdate, Graph, Node, check_ports
 from exop.model.slets.memento import Memento
 from exop.model.slets.ports import OUT, PortType
 from exop.model.slets.slet import spec_of
@@ -52,7 +52,7 @@ class Mesh(Graph):
                 raise MeshError(
                     f"the mesh {self.name!r} has another channel {channel.name!r} already; choose another name"
                 )
-        _known_ports(node.name, node.slet, node.ports)
+        check_ports(node.name, node.slet, node.ports)
         return self.edited(channels={channel.name: channel for channel in channels})._with(node)
 
     def remove(self, name: str) -> Self:
@@ -93,7 +93,7 @@ class Mesh(Graph):
         spec = spec.specialised(name, complete, node.taken).connected(node.ports)
         leaves = self._unread(node, spec) if spec.specialises else ()
         for port in (port for port in node.ports if port not in leaves):
-            _known_ports(f"{name}: the successor {spec.name}", spec, [port])
+            check_ports(f"{name}: the successor {spec.name}", spec, [port])
             if node.slet.ports[port].direction != spec.ports[port].direction:
                 raise MeshError(
                     f"{name}: the port {port!r} is an {node.slet.ports[port].direction}put, but an "
@@ -213,7 +213,7 @@ class Mesh(Graph):
         node = self.node(name)
         names = {port: to.name if isinstance(to, ChannelSpec) else to for port, to in ports.items()}
         slet = node.slet.setting_aside(node.slet.sets_aside or DEAD in names).connected([*node.ports, *names])
-        _known_ports(name, slet, names)
+        check_ports(name, slet, names)
         mesh = self.edited(channels={to.name: to for to in ports.values() if isinstance(to, ChannelSpec)})
         left = {port: to for port, to in {**node.ports, **names}.items() if to is not None}
         return mesh._with(replace(node, ports=left))._without_orphans(node)
@@ -317,8 +317,7 @@ class Mesh(Graph):
 
     def _with(self, node: Node) -> Self:
         """The mesh with *node* instead of that of its name."""
-        for port, channel in node.ports.items():
-            entry(f"{node.name}.{port}: the mesh {self.name!r}", "channel", self.channels, channel)
+        self.check_channels(node)
         return self.edited({node.name: node})
 
     def _without_orphans(self, before: Node) -> Self:
@@ -329,9 +328,3 @@ class Mesh(Graph):
 
 def _with_origins(types: Mapping[str, PortType]) -> dict[str, tuple[PortType, str]]:
     return {port: (one, one.origin) for port, one in types.items()}
-
-
-def _known_ports(place: str, slet: SletSpec, ports: Iterable[str]) -> None:
-    for port in ports:
-        if port not in slet.ports:
-            raise UnknownName(place=place, kind="port", name=port, known=slet.port_names)

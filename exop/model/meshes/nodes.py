@@ -311,6 +311,11 @@ class Graph:
         """
         return entry(f"the mesh {self.name!r}", "channel", self.channels, name)
 
+    def check_channels(self, node: Node) -> None:
+        """Refuse a node that is connected to a channel which does not exist."""
+        for port, channel in node.ports.items():
+            entry(f"{node.name}.{port}: the mesh {self.name!r}", "channel", self.channels, channel)
+
     def producers(self, channel: str) -> list[tuple[Node, str]]:
         """Return the output ports that are connected to a channel."""
         return [(self.nodes[node], port) for node, port in self._ends.outputs.get(channel, ())]
@@ -375,3 +380,10 @@ def entry(place: str, kind: str, known: Mapping[str, T], name: str) -> T:
     if name not in known:
         raise UnknownName(place=place, kind=kind, name=name, known=known)
     return known[name]
+
+
+def check_ports(place: str, slet: SletSpec, ports: Iterable[str]) -> None:
+    """Refuse names of ports that the slet does not have."""
+    for port in ports:
+        if port not in slet.ports:
+            raise UnknownName(place=place, kind="port", name=port, known=slet.port_names)

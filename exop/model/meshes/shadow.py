@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from exop.errors import PlanError, UnknownName
+from exop.errors import PlanError
 from exop.model.meshes.mesh import Mesh, Node
+from exop.model.meshes.nodes import entry
 from exop.model.slets.spec import Role, is_number
 from exop.model.types.assignable import value_mismatch
 from exop.model.types.description import type_of
@@ -101,11 +102,9 @@ class Shadow:
                 f"the plan for {mesh.name} replaces no slet and moves none: there is nothing to compare; leave "
                 f"the shadow out"
             )
-        known = [node.name for node, _ in replaced]
-        for name in self.divert:
-            node, dot, _ = name.partition(".")
-            if dot and node not in known:
-                raise UnknownName(place="divert: the replaced nodes", kind="node", name=node, known=known)
+        known = {node.name: node for node, _ in replaced}
+        for name in (name for name in self.divert if "." in name):
+            entry("divert: the replaced nodes", "node", known, name.partition(".")[0])
         for old, new in replaced:
             _check_shares_items(mesh, (old, new), "its successor cannot run as its shadow; replace it without a shadow")
             if new.rebuild is not None:
@@ -160,8 +159,7 @@ def _check_diverted(old: Node, new: Node, diverted: Mapping[str, Any]) -> None:
     """Refuse to divert a setting to the value that it has already."""
     spec = new.slet
     for name in diverted:
-        if name not in spec.settings:
-            raise UnknownName(place=f"divert: {spec.name}", kind="setting", name=name, known=spec.settings)
+        entry(f"divert: {spec.name}", "setting", spec.settings, name)
     given = spec.configured(new.name, {**new.settings, **diverted})
     same = [name for name in diverted if name in new.settings and given[name] == new.settings[name]]
     if same or all(name in old.settings and given[name] == old.settings[name] for name in diverted):
