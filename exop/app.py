@@ -253,7 +253,7 @@ class Application:
             if care[key] is not None and (key in spec.settings or key in spec.ports):
                 given[key], care[key] = care[key], None
         if isinstance(care["dead_letters"], (ChannelRef, str)):
-            spec, given[DEAD], care["dead_letters"] = spec.setting_aside(True), care["dead_letters"], None
+            given[DEAD], care["dead_letters"] = care["dead_letters"], None
         given = _unfolded(name, spec, given)
         spec = spec.connected(given)
         settings = {key: value for key, value in given.items() if key not in spec.ports}

@@ -15,7 +15,7 @@ from exop.model.meshes.nodes import NOTHING, ChannelSpec, ConditionalUpdate, Gra
 from exop.model.slets.memento import Memento
 from exop.model.slets.ports import OUT, PortType
 from exop.model.slets.slet import spec_of
-from exop.model.slets.spec import DEAD, SletSpec
+from exop.model.slets.spec import SletSpec
 from exop.pictures.notebook import picture_of, size
 
 __all__ = ["ChannelSpec", "Mesh", "Node"]
@@ -87,7 +87,7 @@ class Mesh(Graph):
             MeshError: a port reads from an output that exists only with the old settings.
         """
         node = self.node(name)
-        spec = spec_of(slet).setting_aside(node.slet.sets_aside)
+        spec = spec_of(slet)
         given = {key: value for key, value in node.set_settings().items() if key in spec.settings} | settings
         complete = spec.configured(name, given)
         spec = spec.specialised(name, complete, node.taken).connected(node.ports)
@@ -212,7 +212,7 @@ class Mesh(Graph):
         """
         node = self.node(name)
         names = {port: to.name if isinstance(to, ChannelSpec) else to for port, to in ports.items()}
-        slet = node.slet.setting_aside(node.slet.sets_aside or DEAD in names).connected([*node.ports, *names])
+        slet = node.slet.connected([*node.ports, *names])
         check_ports(name, slet, names)
         mesh = self.edited(channels={to.name: to for to in ports.values() if isinstance(to, ChannelSpec)})
         left = {port: to for port, to in {**node.ports, **names}.items() if to is not None}

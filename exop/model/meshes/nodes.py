@@ -14,7 +14,7 @@ from exop.errors import MeshError, UnknownName
 from exop.model.meshes.entries import Entries
 from exop.model.slets.memento import Memento
 from exop.model.slets.ports import WINDOW, PortType
-from exop.model.slets.spec import DEAD, Policy, Setting, SletSpec, configured, copied, invalid_bounds
+from exop.model.slets.spec import Policy, Setting, SletSpec, configured, copied, invalid_bounds
 
 T = TypeVar("T")
 DIRECT: Final = "direct"
@@ -173,15 +173,14 @@ class Node:
             raise MeshError(f"{self.name}: {problem}")
         object.__setattr__(self, "settings", _frozen(self.settings))
         object.__setattr__(self, "ports", _frozen(self.ports))
-        spec = self.slet.setting_aside(DEAD in self.ports)
+        object.__setattr__(self, "taken", self.taken if self.slet.derives else NOTHING)
+        spec = self.slet.specialised(self.name, self.settings, self.taken).connected(self.ports, self.taken)
         if spec.sets_aside and spec.own_driver:
             raise MeshError(
                 f"{self.name}: {spec.identity} pushes from its own threads, and cannot push its dead letters "
                 f"into a channel; give a number, dead_letters={spec.dead_letters}, and see `exop item list`"
             )
-        object.__setattr__(self, "taken", self.taken if spec.derives else NOTHING)
-        spec = spec.specialised(self.name, self.settings, self.taken).connected(self.ports)
-        object.__setattr__(self, "slet", spec.bound(self.taken))
+        object.__setattr__(self, "slet", spec)
         known = self.slet.settings
         given = {name for name, value in self.settings.items() if name in known and not known[name].is_default(value)}
         object.__setattr__(self, "given", frozenset(given | (self.given & self.settings.keys())))

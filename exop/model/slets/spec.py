@@ -180,7 +180,7 @@ class SletSpec:
     sets_aside: bool = False
     families: tuple[PortSpec, ...] = ()
     _asked: Any = field(default=None, repr=False)
-    _generic: Mapping[str, PortType] = field(default_factory=dict, repr=False)
+    _declared: SletSpec | None = field(default=None, repr=False)
 
     @property
     def has_effects(self) -> bool:
@@ -196,13 +196,6 @@ class SletSpec:
         """Return the same slet as registered by *plugin*."""
         return replace(self, plugin=plugin)
 
-    def setting_aside(self, wanted: bool) -> SletSpec:
-        """Return the slet with or without the output for dead letters; unchanged if the slet itself uses the name."""
-        if wanted == self.sets_aside or (wanted and (DEAD in self.ports or DEAD in self.settings)):
-            return self
-        outputs = (*self.outputs, _DEAD_PORT) if wanted else self.outputs[:-1]
-        return replace(self, outputs=outputs, sets_aside=wanted)
-
     @property
     def specialises(self) -> bool:
         """Whether the ports depend on the settings and inputs."""
@@ -211,11 +204,8 @@ class SletSpec:
     @cached_property
     def derives(self) -> bool:
         """Whether the ports, or the types of the outputs, depend on the inputs."""
-        return self.specialises or self._is_generic
-
-    @cached_property
-    def _is_generic(self) -> bool:
-        return bool(self._generic) or is_generic((*self.outputs, *self.families))
+        declared = self.declared()
+        return self.specialises or is_generic((*declared.outputs, *declared.families))
 
     def specialised(self, place: str, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
         """Return the slet with the ports that it has for *settings* and for these types of *inputs*.
@@ -231,25 +221,8 @@ class SletSpec:
         if settings.keys() != self.settings.keys():  # of a node that was made by hand
             settings = self.configured(place, settings)
         made = self._made(place, settings, inputs)
-        outputs = (*made.outputs, _DEAD_PORT) if self.sets_aside else made.outputs
-        ports = {"inputs": made.inputs, "outputs": outputs, "results": made.results, "families": made.families}
-        return replace(self, **ports, _asked=(settings, inputs), _generic={})  # type: ignore[arg-type]
-
-    def bound(self, inputs: Mapping[str, PortType]) -> SletSpec:
-        """Return the slet with the type variables of its outputs bound to the types that arrive at its *inputs*."""
-        if not self._is_generic:
-            return self
-        declared = self._declared
-        outputs = derived(self.inputs, declared, inputs)
-        generic = {port.name: port.type for port in declared if not port.member and is_generic([port])}
-        return self if outputs == self.outputs else replace(self, outputs=outputs, _generic=generic)
-
-    @property
-    def _declared(self) -> tuple[PortSpec, ...]:
-        """The outputs with their declared types."""
-        types = {family.family: family.type for family in self.families}
-        found = ((port, types[port.family] if port.member else self._generic.get(port.name)) for port in self.outputs)
-        return tuple(port if known is None else replace(port, type=known) for port, known in found)
+        ports = {name: getattr(made, name) for name in ("inputs", "outputs", "results", "families")}
+        return replace(self, **ports, sets_aside=False, _asked=(settings, inputs), _declared=None)
 
     def _made(self, place: str, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
         """Call the `specialised` of the slet, and check the result."""
@@ -286,28 +259,38 @@ class SletSpec:
         families = tuple(found.pop(port.name) for port in self.families)
         return replace(self, outputs=tuple(found.values()), families=families)
 
-    def connected(self, ports: Iterable[str]) -> SletSpec:
-        """Return the slet with exactly those ports of its families that are among *ports*."""
-        if not self.families:
-            return self
-        own = [port for port in (*self.inputs, *self.outputs) if not port.member]
-        members = [one for port in ports for family in self.families if (one := family.of(port)) is not None]
-        if {one.name for one in members} == {name for name, port in self.ports.items() if port.member}:
-            return self
-        found = sorted([*own, *members], key=lambda port: port.name == DEAD)
-        results = {port.name: self.results[f"{port.family}.*"] for port in members if port.method}
-        declared = {name: result for name, result in self.results.items() if name.partition(".")[2] in ("", "*")}
+    def connected(self, ports: Iterable[str], taken: Mapping[str, PortType] | None = None) -> SletSpec:
+        """Return the slet with exactly those ports of its families that are among *ports*.
+
+        It also has the output for dead letters if that is among them, unless the slet itself uses the name. With
+        *taken*, the type variables of its outputs are bound to these types, which arrive at its inputs.
+        """
+        declared, ports = self.declared(), [*ports]
+        if self is declared and DEAD not in ports and not (self.families or self.derives):
+            return self  # the usual case
+        sets_aside = DEAD in ports and DEAD not in declared.ports and DEAD not in declared.settings
+        members = [one for port in ports for family in declared.families if (one := family.of(port)) is not None]
+        inputs = (*declared.inputs, *(port for port in members if port.direction == "in"))
+        outputs = (*declared.outputs, *(port for port in members if port.direction == "out"))
+        if taken is not None and is_generic(outputs):
+            outputs = derived(inputs, outputs, taken)
+        outputs = (*outputs, _DEAD_PORT) if sets_aside else outputs
+        for known in (self, declared):
+            if (inputs, outputs) == (known.inputs, known.outputs):
+                return known
+        results = {port.name: declared.results[f"{port.family}.*"] for port in members if port.method}
         return replace(
-            self,
-            inputs=tuple(port for port in found if port.direction == "in"),
-            outputs=tuple(port for port in found if port.direction == "out"),
-            results=declared | results,
+            declared,
+            inputs=inputs,
+            outputs=outputs,
+            results={**declared.results, **results},
+            sets_aside=sets_aside,
+            _declared=declared,
         )
 
     def declared(self) -> SletSpec:
         """Return the slet as declared: without ports of families, dead letters and types derived from inputs."""
-        plain = self.setting_aside(False).connected(())
-        return replace(plain, outputs=plain._declared)
+        return self._declared or self
 
     @property
     def memento(self) -> type[Memento] | None:

@@ -12,7 +12,7 @@ from exop.errors import MeshError, SettingError, UnknownName
 from exop.model.meshes.diff import MARKS
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
 from exop.model.slets.ports import node_at
-from exop.model.slets.spec import DEAD, SletSpec, parse
+from exop.model.slets.spec import SletSpec, parse
 from exop.runtime.catalog import Catalog
 from exop.runtime.channels.base import channel_settings
 from exop.runtime.component_manager import make_channel
@@ -148,7 +148,7 @@ class Add(Edit, frozen=True, tag="add"):
 
     def on(self, mesh: Mesh, known: Catalog) -> Mesh:
         """The mesh with one more node; outputs that are not given get channels of their own."""
-        spec = _slet(self.slet, known).setting_aside(DEAD in self.given)
+        spec = _slet(self.slet, known)
         with _listing_settings(spec):
             spec = spec.asked(self.node, self.given).connected(self.given)
         if self.node in mesh.nodes:
