@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from itertools import compress, islice
 from operator import is_not
 from typing import Any, Final, TypeVar
@@ -54,13 +54,6 @@ class Entries(Mapping[str, T]):
 
     def __len__(self) -> int:
         return len(self.base) + len(self.added())
-
-    def __reversed__(self) -> Iterator[str]:
-        return reversed(self.whole())
-
-    def keys(self) -> KeysView[str]:
-        """As of any mapping."""
-        return self.whole().keys()
 
     def items(self) -> ItemsView[str, T]:
         """As of any mapping."""

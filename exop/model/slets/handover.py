@@ -35,10 +35,10 @@ class HandOver:
     calls: str | None = None
 
 
-def hand_over(before: Node, after: Node, *, lose_state: bool) -> HandOver:
+def hand_over(before: Node, after: Node) -> HandOver:
     """Plan how *after* takes over the state of *before*.
 
-    A state given in the mesh is used as it is. With *lose_state* the successor starts with an empty state, also if it
+    A state given in the mesh is used as it is. With `lose_state` the successor starts with an empty state, also if it
     could take over the old one, which the text then says. Otherwise, in this order: by reference if both have the same
     class; through `upgrade` (a class method of the new class that takes the old memento), on a copy; field by field if
     the new class has the name and all fields of the old one, and their types accept the old values. Between versions of
@@ -46,10 +46,10 @@ def hand_over(before: Node, after: Node, *, lose_state: bool) -> HandOver:
     values of the bundle's own classes are converted to the new version.
 
     Raises:
-        MementoError: the successor cannot take over the state, and *lose_state* is not set.
+        MementoError: the successor cannot take over the state, and `lose_state` is not set.
     """
     given = after.memento is not None or after.rebuild is not None
-    way = _lost(before, after) if lose_state and not given else _way(before, after)
+    way = _lost(before, after) if after.lose_state and not given else _way(before, after)
     if way.take is _rebuilt:
         return way
     package, new = new_version(before.slet.factory, after.slet.factory), after.slet.memento
@@ -86,7 +86,8 @@ def _way(before: Node, after: Node) -> HandOver:
         return HandOver("no state", lambda _: new() if new else None)
     if new is None:
         raise MementoError(node=before.name, old=old.__name__, new=after.slet.name, problem="it keeps no state")
-    if problem := getattr(after.slet.factory, "restores", _always)(before, after):
+    restores = getattr(after.slet.factory, "restores", None)
+    if restores is not None and (problem := restores(before, after)):
         facts = {"node": before.name, "old": before.slet.name, "new": after.slet.name, "problem": problem}
         raise MementoError(**facts, cure="rebuild it from a log upstream (`exop replace --rebuild log`), or ")
     if new is old:
@@ -121,10 +122,6 @@ def _refused(node: str, old: type, new: type, problem: str) -> MementoError:
     return MementoError(node=node, old=old.__name__, new=new.__name__, problem=problem)
 
 
-def _always(before: Node, after: Node) -> None:
-    """A slet without a `restores` continues with every memento of its class."""
-
-
 def field_changes(before: Node, after: Node) -> Iterator[str]:
     """List the changes in the fields of the ports and the memento if another slet replaces that of a node."""
     old, new = before.slet, after.slet
@@ -148,8 +145,7 @@ def _moving(node: str, new: type[Memento], package: str, take: Take) -> Take:
     def moved(memento: Memento | None) -> Memento | None:
         taken = take(memento)
         try:
-            mover = Mover(package)
-            return mover.fields_of(taken) if isinstance(taken, new) else taken
+            return Mover(package).move(taken) if isinstance(taken, new) else taken
         except (NoVersion, RecursionError) as problem:
             raise _refused(node, type(memento), new, str(problem)) from problem
 
@@ -204,7 +200,7 @@ def check_movable(before: Node, after: Node) -> None:
         MementoError: the slet there cannot take over the state.
     """
     spec = before.slet
-    hand_over(before, after, lose_state=after.lose_state)
+    hand_over(before, after)
     to = f"{before.name} ({spec.name}) cannot move to {after.host or 'the home'}"
     try:
         if spec.memento is not None:

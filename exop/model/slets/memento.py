@@ -48,12 +48,9 @@ class Memento:
             if entry.default is dataclasses.MISSING and entry.default_factory is dataclasses.MISSING
         ]
         if missing:
-            raise SletError(
-                slet=cls.__qualname__,
-                what="memento",
-                problem=f"the field{'s' * (len(missing) > 1)} {', '.join(missing)} must have a default",
-                cure="the platform makes the first one: give `= value` or `= field(default_factory=…)`",
-            )
+            problem = f"the field{'s' * (len(missing) > 1)} {', '.join(missing)} must have a default"
+            cure = "the platform makes the first one: give `= value` or `= field(default_factory=…)`"
+            raise SletError(slet=cls.__qualname__, what="memento", problem=problem, cure=cure)
 
     def copied(self) -> Self:
         """Return an independent copy, for retries of atomic slets and for upgrades."""

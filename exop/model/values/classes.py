@@ -159,10 +159,6 @@ class Mover:
             known = self._made[id(value)] = value, self._moved(value, kind)
         return known[1]
 
-    def fields_of(self, value: Any) -> Any:
-        """Convert the fields of a dataclass that is of the new version already."""
-        return self._record(value, type(value))
-
     def concerns(self, annotation: Any) -> bool:
         """Whether a value of this type may contain a value of the old version, as far as is known."""
         return any(
@@ -261,9 +257,8 @@ def name_of(kind: Any) -> str:
         return known
     module, qualified = kind.__module__, kind.__qualname__
     if module == "__main__":
-        raise NotStorable(
-            value=qualified, problem="it is defined in a script", cure="define it in a module of a package"
-        )
+        cure = "define it in a module of a package"
+        raise NotStorable(value=qualified, problem="it is defined in a script", cure=cure)
     found: Any = sys.modules.get(module)
     for part in qualified.split("."):
         found = getattr(found, part, None)

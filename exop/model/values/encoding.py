@@ -186,11 +186,9 @@ def _extended(value: Any) -> list[Any]:
     column = columns.write(value)
     if column is not None:
         return [_MARKED[Tag[column[0]]], *column[1]]
-    raise NotStorable(
-        value=f"a value of {kind.__module__}.{kind.__qualname__}",
-        problem="its type is none of those that can be stored",
-        cure="use plain values, collections, dataclasses, NumPy arrays or Arrow tables",
-    )
+    problem = "its type is none of those that can be stored"
+    cure = "use plain values, collections, dataclasses, NumPy arrays or Arrow tables"
+    raise NotStorable(value=f"a value of {kind.__module__}.{kind.__qualname__}", problem=problem, cure=cure)
 
 
 def flat(table: Mapping[Any, Any]) -> list[Any]:

@@ -296,14 +296,14 @@ def _steps(old: Node, new: Node) -> list[Step]:
     """Return the steps of one changed node: a replacement does everything at once."""
     if old.slet != new.slet or new.lose_state or new.memento is not None or new.rebuild is not None:
         _check_stop(old, new)
-        state = hand_over(old, new, lose_state=new.lose_state)
+        state = hand_over(old, new)
         same = f"{new.slet.identity} with {'an empty' if new.lose_state and new.memento is None else 'another'} state"
         text = same if old.slet == new.slet else f"{old.slet.identity} → {new.slet.identity}"
         return [Step("replace", new.name, text, old, new, state)]
     steps, ports = [], _other_ports(old, new)
     if ports or dict(old.settings) != dict(new.settings):
         if ports or getattr(new.slet.factory, "reopens", False):
-            state = hand_over(old, new, lose_state=new.lose_state)
+            state = hand_over(old, new)
             return [Step("replace", new.name, f"by itself{ports}", old, new, state)]
         spec = new.slet
         if spec.iterated and not spec.is_class and not spec.inputs and spec.state is None:

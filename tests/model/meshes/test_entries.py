@@ -27,7 +27,7 @@ def test_edited_entries_are_and_differ_as_dictionaries_do(begin, ones, others):
         for changes in edits:
             mapping, plain = mapping.edited(changes), edited(plain, changes)
         assert list(mapping.items()) == list(plain.items())
-        assert (len(mapping), list(mapping), list(reversed(mapping))) == (len(plain), list(plain), list(plain)[::-1])
+        assert (len(mapping), list(mapping), mapping.keys()) == (len(plain), list(plain), plain.keys())
         assert [name in mapping for name in begin] == [name in plain for name in begin]
         assert all(mapping[name] is one for name, one in plain.items())
         mappings.append(mapping)

@@ -85,7 +85,7 @@ def node(thing):
 def test_the_same_class_goes_by_reference():
     """A successor with the same memento class gets the very object."""
     state = Count(seen=3)
-    assert hand_over(node(count), node(recount), lose_state=False).take(state) is state
+    assert hand_over(node(count), node(recount)).take(state) is state
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_the_same_class_goes_by_reference():
 )
 def test_a_state_that_is_to_be_lost_is_lost(successor, empty, possible):
     """The successor begins empty also where it could take over the state; the text says that it could."""
-    way = hand_over(node(count), node(successor), lose_state=True)
+    way = hand_over(node(count), replace(node(successor), lose_state=True))
     assert way.take(Count(seen=3)) == empty
     more = f", though it could be handed over: {possible}" if possible else ""
     assert way.text == f"the state (Count) is lost, as requested{more}"
@@ -120,7 +120,7 @@ class Grouping(Slet):
 def test_a_state_that_only_the_open_slet_knows_is_not_lost():
     """Whoever cannot take it over is refused, unless it is to be lost."""
     before, after = node(Grouping), node(plain)
-    way = hand_over(before, after, lose_state=False)
+    way = hand_over(before, after)
     assert way.text == "no state"
     with pytest.raises(MementoError, match="its engine keeps it, and the platform cannot read it there"):
         tried(way, before, after, Grouping())
@@ -130,13 +130,13 @@ def test_a_state_that_only_the_open_slet_knows_is_not_lost():
 
 def test_nothing_to_lose():
     """A slet without a state loses none."""
-    assert hand_over(node(plain), node(count), lose_state=True).text == "no state"
+    assert hand_over(node(plain), replace(node(count), lose_state=True)).text == "no state"
 
 
 def test_upgrade_gets_a_copy():
     """`upgrade` makes the new memento out of a copy: the old one is whole if the change is undone."""
     state = Count(seen=3)
-    made = hand_over(node(count), node(better), lose_state=False).take(state)
+    made = hand_over(node(count), node(better)).take(state)
     assert (made, state) == (Better(seen=3, doubled=6), Count(seen=3))
 
 
@@ -144,21 +144,21 @@ def test_upgrade_gets_a_copy():
 def test_a_state_is_never_lost_silently(successor):
     """A successor that cannot take the state is refused, unless it is told to lose it."""
     with pytest.raises(MementoError, match="lose_state=True"):
-        hand_over(node(count), node(successor), lose_state=False)
-    assert "is lost, as requested" in hand_over(node(count), node(successor), lose_state=True).text
+        hand_over(node(count), node(successor))
+    assert "is lost, as requested" in hand_over(node(count), replace(node(successor), lose_state=True)).text
 
 
 def test_what_an_engine_keeps_is_never_lost_silently():
     """State inside an engine cannot be carried: it is lost only when told so."""
     with pytest.raises(MementoError, match="its engine keeps it"):
-        hand_over(node(Engine), node(plain), lose_state=False)
-    assert "is lost, as requested" in hand_over(node(Engine), node(plain), lose_state=True).text
+        hand_over(node(Engine), node(plain))
+    assert "is lost, as requested" in hand_over(node(Engine), replace(node(plain), lose_state=True)).text
 
 
 def test_no_state_needs_no_hand_over():
     """A successor of a stateless slet starts with a fresh memento, if it has one."""
-    assert hand_over(node(plain), node(plain), lose_state=False).take(None) is None
-    assert hand_over(node(plain), node(count), lose_state=False).take(None) == Count()
+    assert hand_over(node(plain), node(plain)).take(None) is None
+    assert hand_over(node(plain), node(count)).take(None) == Count()
 
 
 def keeping(kind):
@@ -176,14 +176,14 @@ def keeping(kind):
 def test_a_field_of_another_type_is_refused(had, wanted):
     """Values never come into fields that say something else of them; both types and the cure are named."""
     with pytest.raises(MementoError, match=r"the field 'total' was .* and is .* now.*version=2.*upgrade"):
-        hand_over(keeping(had)[0], keeping(wanted)[0], lose_state=False)
+        hand_over(keeping(had)[0], keeping(wanted)[0])
 
 
 @pytest.mark.parametrize(("had", "wanted"), [(int, float), (int, int | None), (list[int], list[int]), (Count, Count)])
 def test_a_field_that_takes_the_old_values(had, wanted):
     """A wider type is no other version."""
     before, old = keeping(had)
-    state = hand_over(before, keeping(wanted)[0], lose_state=False)
+    state = hand_over(before, keeping(wanted)[0])
     assert state.text.endswith("field by field")
     assert state.take(old(total=7)).total == 7
 
