@@ -20,7 +20,7 @@ from exop.errors import MeshError, WiringError
 from exop.model.meshes.diff import Difference
 from exop.model.meshes.entries import touched
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
-from exop.model.meshes.nodes import ENTERED, INBOX, OUTBOX, KindLike, check_ports, entry
+from exop.model.meshes.nodes import ENTERED, INBOX, OUTBOX, KindLike, check_channels, check_ports, entry
 from exop.model.meshes.partitions import PARTITIONS
 from exop.model.slets.ports import WINDOW, PortSpec, PortType, mismatch
 from exop.model.slets.spec import Absent, SletSpec
@@ -380,7 +380,7 @@ def _check_ports(mesh: Mesh, node: Node, kinds: Mapping[str, type[KindLike]]) ->
     if isinstance(node.slet.factory, Absent):
         raise MeshError(f"{node.name} cannot run here: {node.slet.factory.refusal}")
     check_ports(node.name, node.slet, node.ports)
-    mesh.check_channels(node)
+    check_channels(mesh, node)
     _check_families(mesh, node)
     for spec in node.slet.inputs:
         if spec.name not in node.ports:

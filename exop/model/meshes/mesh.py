@@ -11,7 +11,7 @@ from exop.errors import MeshError, UnknownName
 from exop.model.meshes import topology
 from exop.model.meshes.conditional_updates import conditional_update, inherited, item_names, read_condition
 from exop.model.meshes.entries import Entries
-from exop.model.meshes.nodes import NOTHING, ChannelSpec, ConditionalUpdate, Graph, Node, check_ports
+from exop.model.meshes.nodes import NOTHING, ChannelSpec, ConditionalUpdate, Graph, Node, check_channels, check_ports
 from exop.model.slets.memento import Memento
 from exop.model.slets.ports import OUT, PortType
 from exop.model.slets.slet import spec_of
@@ -317,7 +317,7 @@ class Mesh(Graph):
 
     def _with(self, node: Node) -> Self:
         """The mesh with *node* instead of that of its name."""
-        self.check_channels(node)
+        check_channels(self, node)
         return self.edited({node.name: node})
 
     def _without_orphans(self, before: Node) -> Self:

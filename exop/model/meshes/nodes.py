@@ -310,11 +310,6 @@ class Graph:
         """
         return entry(f"the mesh {self.name!r}", "channel", self.channels, name)
 
-    def check_channels(self, node: Node) -> None:
-        """Refuse a node that is connected to a channel which does not exist."""
-        for port, channel in node.ports.items():
-            entry(f"{node.name}.{port}: the mesh {self.name!r}", "channel", self.channels, channel)
-
     def producers(self, channel: str) -> list[tuple[Node, str]]:
         """Return the output ports that are connected to a channel."""
         return [(self.nodes[node], port) for node, port in self._ends.outputs.get(channel, ())]
@@ -386,3 +381,9 @@ def check_ports(place: str, slet: SletSpec, ports: Iterable[str]) -> None:
     for port in ports:
         if port not in slet.ports:
             raise UnknownName(place=place, kind="port", name=port, known=slet.port_names)
+
+
+def check_channels(mesh: Graph, node: Node) -> None:
+    """Refuse a node that is connected to a channel which does not exist."""
+    for port, channel in node.ports.items():
+        entry(f"{node.name}.{port}: the mesh {mesh.name!r}", "channel", mesh.channels, channel)
