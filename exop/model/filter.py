@@ -318,11 +318,7 @@ def _any_value(name: str, one: Callable[[Any], bool]) -> Test:
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Filter:
     """Parse a filter; equal texts return the same object."""
-    reader, depth = _Parser(text), 0
-    for found in re.finditer(r"[()]", text):
-        depth += 1 if found[0] == "(" else -1
-        if depth > DEEPEST:
-            reader.fail(found.start(), f"a filter nests at most {DEEPEST} deep")
+    reader = _Parser(text)
     read = reader.condition()
     if reader.at < len(text):
         reader.expect("the end")
@@ -336,19 +332,21 @@ class _Parser:
         self.text = text
         self.at = 0
 
-    def condition(self) -> Filter:
+    def condition(self, depth: int = 1) -> Filter:
         """Parse a condition in parentheses."""
+        if depth > DEEPEST:
+            self.fail(self.at, f"a filter nests at most {DEEPEST} deep")
         if self._take(_OPEN) is None:
             self.expect("`(`")
         sign = self._take(_CONNECTIVE)
         if sign is None:
             read = self._comparison()
         elif sign[0] == "!":
-            read = Not(self.condition())
+            read = Not(self.condition(depth + 1))
         else:
             parts = []
             while _OPEN.match(self.text, self.at):
-                parts.append(self.condition())
+                parts.append(self.condition(depth + 1))
             read = (And if sign[0] == "&" else Or)(tuple(parts))
         if self._take(_CLOSE) is None:
             before = ["`(`"] if isinstance(read, _Joined) else []

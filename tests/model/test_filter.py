@@ -122,7 +122,7 @@ def test_text_means(text: str, expected: Filter):
         (r"(a=x\ff)", 4, "UTF-8"),
         ("(a>=x*)", 5, r"\2a"),
         ("(!(a=b)(c=d))", 7, "`)`"),
-        ("(" * (DEEPEST + 1), DEEPEST, "deep"),
+        ("(!" * (DEEPEST + 1), 2 * DEEPEST, "deep"),
     ],
 )
 def test_what_is_no_filter_is_told_at_the_place(text: str, position: int, words: str):

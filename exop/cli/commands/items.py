@@ -85,7 +85,7 @@ def memento_show(node: str, /, *, where: Where = Where()) -> None:
     with find_application(node, where) as found:
         found.node_status()
         _, data = found.platform.export_memento(found.application, found.node, "shown")
-    print(data.decode())
+    print(data.decode(), end="")
 
 
 def memento_export(

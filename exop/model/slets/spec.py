@@ -22,8 +22,6 @@ from exop.model.types.conversion import convert
 from exop.model.types.description import type_name, type_of
 from exop.safe_repr import RAISED, error_text
 
-__all__ = ["DEAD_LETTERS", "POLICIES", "Policy", "Result", "Role", "Setting", "SletSpec", "configured"]
-
 
 @dataclass(frozen=True)
 class Setting:

@@ -22,7 +22,7 @@ from exop.model.values.depth import DEPTH, deep_place, read_json
 from exop.model.values.encoding import Part, decode, encode, fields_of
 from exop.safe_repr import json_text
 
-Form: TypeAlias = Literal["json", "msgpack"]
+Form: TypeAlias = Literal["json", "msgpack", "shown"]
 #: The version of both forms.
 FORMAT: Final = 1
 #: The `kind` in the JSON of a memento.
@@ -151,36 +151,33 @@ def _filled(stored: StoredMemento, fields: dict[str, Any], kind: type[Memento], 
     return made
 
 
-def json_document(memento: Memento, place: str) -> tuple[dict[str, Any], list[str]]:
-    """Convert a memento to JSON; also returns the places of values that JSON can only display."""
+def export_memento(memento: Memento, place: str, form: Form | None = None) -> tuple[Form, bytes]:
+    """Encode a memento for a file: as JSON if that can represent all of it, else as msgpack; or as *form* says.
+
+    The form `shown` is JSON in which text stands for the values that JSON cannot represent.
+    """
+    if form == "msgpack":
+        return "msgpack", dump_memento(memento, place)
     deep = deep_place(fields_of(memento))
     if deep is not None:
         problem = f"it is nested more than {DEPTH} levels deep, or refers to itself"
         cure = "remove the reference to itself, and keep a chain as a list"
         raise NotStorable(value=f"the value at {deep}", problem=problem, cure=cure, place=place)
     fields, opaque = to_json(memento)
-    kind = type(memento)
-    return {
+    if opaque and form is None:
+        return "msgpack", dump_memento(memento, place)
+    if opaque and form == "json":
+        problem, cure = "JSON has no form for it", "export it as msgpack"
+        raise NotStorable(value=opaque[0], problem=problem, cure=cure, place=f"{place} as JSON")
+    document = {
         "kind": KIND,
         "format": FORMAT,
         "of": place,
-        "memento": type_of(kind).identity,
-        "version": kind.__memento_version__,
+        "memento": type_of(type(memento)).identity,
+        "version": memento.__memento_version__,
         "fields": fields,
-    }, opaque
-
-
-def export_memento(memento: Memento, place: str, form: Form | None = None) -> tuple[Form, bytes]:
-    """Encode a memento for a file: as JSON if that can represent all of it, else as msgpack; or as *form* says."""
-    if form == "msgpack":
-        return "msgpack", dump_memento(memento, place)
-    found, opaque = json_document(memento, place)
-    if not opaque:
-        return "json", (json_text(found) + "\n").encode()
-    if form is None:
-        return "msgpack", dump_memento(memento, place)
-    cure = "export it as msgpack"
-    raise NotStorable(value=opaque[0], problem="JSON has no form for it", cure=cure, place=f"{place} as JSON")
+    }
+    return "json", (json_text(document) + "\n").encode()
 
 
 def import_memento(data: bytes, kind: type[Memento], place: str) -> Memento:

@@ -23,6 +23,7 @@ from exop.errors import NotStorable, StoredStateError
 from exop.model.items import Batch, EndOfStream, Punctuation
 from exop.model.types import description
 from exop.model.types.description import Type, is_named_tuple, type_of
+from exop.model.values.depth import PLAIN
 
 
 def filled(kind: Any, fields: Mapping[str, Any], *, defaults: bool = True) -> Any:
@@ -79,8 +80,6 @@ def _missing(kind: Any, name: str) -> StoredStateError:
 
 
 ROOT: Final = "exop_bundles"
-#: Types without parts.
-_PLAIN: Final = (bool, int, float, str, bytes, type(None))
 
 
 def package_name(package: str, version: str) -> str:
@@ -151,7 +150,7 @@ class Mover:
     def move(self, value: Any) -> Any:
         """Convert a value to the new version."""
         kind = type(value)
-        if kind in _PLAIN:
+        if kind in PLAIN:
             return value
         known = self._made.get(id(value))
         if known is None:

@@ -62,11 +62,8 @@ def write(value: Any) -> tuple[str, list[Any]] | None:
         return "ARRAY", _array(value)
     if numpy is not None and isinstance(value, numpy.generic):
         return "SCALAR", _array(numpy.asarray(value))
-    arrow = sys.modules.get("pyarrow")
-    if arrow is not None and isinstance(value, arrow.RecordBatch):
-        return "RECORD_BATCH", [bytes(stream_of(value))]
-    if arrow is not None and isinstance(value, arrow.Table):
-        return "TABLE", [bytes(stream_of(value))]
+    if is_columns(value):
+        return "RECORD_BATCH" if isinstance(value, batch_type()) else "TABLE", [bytes(stream_of(value))]
     return None
 
 

@@ -21,7 +21,8 @@ DEPTH: Final = 100
 #: Levels that checkpoints and topology files add around the values of slets.
 AROUND: Final = 10
 
-_PLAIN: Final = frozenset((type(None), bool, int, float, str, bytes))
+#: Types without parts.
+PLAIN: Final = frozenset((type(None), bool, int, float, str, bytes))
 #: Maximum levels of JSON for one level of a memento: a tag, its list, and the table in it.
 _PER_LEVEL: Final = 4
 _COLLECTIONS: Final = (Mapping, list, tuple, set, frozenset, deque)
@@ -47,7 +48,7 @@ def deep_place(value: Any, levels: int = DEPTH) -> str | None:
     open_: list[tuple[Any, Any, int]] = [(value, None, 0)]
     while open_:
         one, place, above = open_.pop()
-        if type(one) in _PLAIN:
+        if type(one) in PLAIN:
             continue
         if above >= levels:
             return _text(place)
@@ -62,7 +63,7 @@ def is_shallow(value: Any, levels: int = DEPTH) -> bool:
         if not open_:
             return True
         one, above = open_.pop()
-        if type(one) in _PLAIN:
+        if type(one) in PLAIN:
             continue
         if above >= levels or (isinstance(one, _COLLECTIONS) and len(one) > _FEW):
             return False
@@ -76,7 +77,7 @@ def parts_of(value: Any) -> Iterable[tuple[Any, Any]]:
         return [(f".{one.name}", getattr(value, one.name, None)) for one in dataclasses.fields(value)]
     if isinstance(value, Mapping):
         steps = [f".{key}" if type(key) is str and key.isidentifier() else f"[{safe_repr(key, 20)}]" for key in value]
-        keys = [(step, key) for step, key in zip(steps, value, strict=True) if type(key) not in _PLAIN]
+        keys = [(step, key) for step, key in zip(steps, value, strict=True) if type(key) not in PLAIN]
         return [*zip(steps, value.values(), strict=True), *keys]
     if isinstance(value, _COLLECTIONS):
         names = getattr(value, "_fields", None)

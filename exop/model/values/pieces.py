@@ -16,15 +16,14 @@ from operator import is_, is_not
 from typing import Any, Final
 
 from exop.model.values.columns import is_columns
+from exop.model.values.depth import PLAIN
 from exop.model.values.encoding import Part, fields_of
 
 #: Bytes from which it is worth to copy a part of a state by itself; and of a piece, about.
 LARGE: Final = 65536
 #: The levels of a state at which record batches and tables are looked for, in collections of so many elements at most.
 _LEVELS, _MOST = 4, 10_000
-_ATOMS: Final = frozenset((int, float, str, bytes, bool, type(None)))
-_NUMBERS: Final = frozenset((type(None), bool, int, float, complex, Decimal))
-_IMMUTABLE: Final = _NUMBERS | {str, bytes, date, datetime, time, timedelta, uuid.UUID}
+_IMMUTABLE: Final = PLAIN | {complex, Decimal, date, datetime, time, timedelta, uuid.UUID}
 
 
 @dataclass
@@ -131,5 +130,5 @@ def large_parts(value: Any, levels: int = _LEVELS) -> Iterator[Any]:
     elif levels and isinstance(value, (dict, list, tuple, deque)) and len(value) <= _MOST:
         inside = list(value.values() if isinstance(value, dict) else value)
     for one in inside:
-        if type(one) not in _ATOMS:
+        if type(one) not in PLAIN:
             yield from large_parts(one, levels - 1)

@@ -156,12 +156,9 @@ class Management(Hosting, Generic[AnyPlan]):
         The format is *form*, or by default `json` if JSON can represent the memento, and otherwise `msgpack`. The form
         `shown` is JSON for reading, which cannot be imported.
         """
-        from exop.model.slets.stored_memento import export_memento, json_document
+        from exop.model.slets.stored_memento import export_memento
 
-        memento, place = self.memento(application, node), f"{application}.{node}"
-        if form == "shown":
-            return "json", json_text(json_document(memento, place)[0]).encode()
-        return export_memento(memento, place, form)
+        return export_memento(self.memento(application, node), f"{application}.{node}", form)
 
     @operation(role="observe", patience=STOP)
     @where_it_runs
