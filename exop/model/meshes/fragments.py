@@ -95,42 +95,35 @@ class Placement:
         return sorted({*map(self.of, self.mesh.nodes.values()), *self.channels.values()})
 
     @cached_property
-    def ends(self) -> dict[str, dict[str, str]]:
-        """For each node with ports to channels on other hosts, the channel in its fragment for each of these ports."""
-        found: dict[str, dict[str, str]] = {}
+    def crossings(self) -> dict[tuple[str, str, str], list[tuple[Node, str]]]:
+        """The ports to channels on other hosts, by channel, way (`to`, `from`, or read `at`) and host of the port."""
+        found: dict[tuple[str, str, str], list[tuple[Node, str]]] = {}
         for node in self.mesh.nodes.values():
             here = self.of(node)
-            for port, channel in node.ports.items():
-                if (there := self.channels[channel]) != here:
+            for port, channel in (node.outputs() | node.inputs()).items():
+                if self.channels[channel] != here:
                     way = "to" if node.slet.ports[port].direction == "out" else "from"
                     way = "at" if self.reads(node, port) else way
-                    found.setdefault(node.name, {})[port] = f"{channel}.{way}.{there}"
+                    found.setdefault((channel, way, here), []).append((node, port))
         return found
 
     @cached_property
     def connectors(self) -> dict[str, Connector]:
         """The connectors by key, in the order of the channels."""
         found: dict[str, Connector] = {}
-        for channel, there in self.channels.items():
-            senders = {self.of(node) for node, _ in self.mesh.producers(channel)} - {there}
-            takers = (node for node, port in self.mesh.consumers(channel) if not self.reads(node, port))
-            pairs = [(host, there, True) for host in sorted(senders)]
-            pairs += [(there, host, False) for host in sorted(set(map(self.of, takers)) - {there})]
-            for source, target, inward in pairs:
-                key = f"{self.mesh.name}/{channel}/{source}>{target}"
-                found[key] = Connector(channel, source, target, inward, key)
+        place = {channel: number for number, channel in enumerate(self.channels)}
+        sides = [side for side in self.crossings if side[1] != "at"]
+        for channel, way, host in sorted(sides, key=lambda side: (place[side[0]], side[1] != "to", side[2])):
+            there, inward = self.channels[channel], way == "to"
+            source, target = (host, there) if inward else (there, host)
+            key = f"{self.mesh.name}/{channel}/{source}>{target}"
+            found[key] = Connector(channel, source, target, inward, key)
         return found
 
     def ports(self, connector: Connector) -> dict[str, tuple[Node, str]]:
         """Return the ports (`node.port`) at a connector, which are on the host without the channel."""
-        if connector.inward:
-            host, ends = connector.source, self.mesh.producers(connector.channel)
-        else:
-            host, ends = (
-                connector.target,
-                [end for end in self.mesh.consumers(connector.channel) if not self.reads(*end)],
-            )
-        return {f"{node.name}.{port}": (node, port) for node, port in ends if self.of(node) == host}
+        way, host = ("to", connector.source) if connector.inward else ("from", connector.target)
+        return {f"{node.name}.{port}": (node, port) for node, port in self.crossings[connector.channel, way, host]}
 
     def reads(self, node: Node, port: str) -> bool:
         """Whether a port reads the content of its channel, which it does on another host by calls."""
@@ -142,10 +135,9 @@ class Placement:
         """Return the type of the items that a connector carries; `None` if it is unknown."""
         channel = self.mesh.channels[connector.channel]
         if connector.inward:
-            ends = [end for end in self.mesh.producers(channel.name) if self.of(end[0]) == connector.source]
-            types = [node.slet.ports[port].type for node, port in ends]
-            origin = ", ".join(f"{node.name}.{port}" for node, port in ends)
-            return replace(types[0], origin=origin) if all(one == types[0] for one in types) else None
+            ends = self.ports(connector)
+            types = [node.slet.ports[port].type for node, port in ends.values()]
+            return replace(types[0], origin=", ".join(ends)) if all(one == types[0] for one in types) else None
         pushed = self.mesh.pushed(channel.name)
         if pushed is not None and channel.kind in self.kinds:
             return self.kinds[channel.kind].carries(pushed)
@@ -214,8 +206,7 @@ class Placement:
         """Whether punctuations come through a connector."""
         if not connector.inward:
             return connector.channel in self.punctuated
-        ends = (end for end in self.mesh.producers(connector.channel) if self.of(end[0]) == connector.source)
-        return all(self._punctuates(*end, self.punctuated) for end in ends)
+        return all(self._punctuates(*end, self.punctuated) for end in self.ports(connector).values())
 
 
 def _by_time(channel: ChannelSpec) -> bool:
@@ -250,8 +241,12 @@ def fragments(
     channels: dict[str, dict[str, ChannelSpec | None]] = {host: {} for host in placement.hosts}
     for name, channel in mesh.channels.items():
         channels[placement.channels[name]][name] = channel
+    ends: dict[str, dict[str, str]] = {}
+    for (name, way, _), crossing in placement.crossings.items():
+        for node, port in crossing:
+            ends.setdefault(node.name, {})[port] = f"{name}.{way}.{placement.channels[name]}"
     for node in mesh.nodes.values():
-        ports = placement.ends.get(node.name)
+        ports = ends.get(node.name)
         nodes[placement.of(node)][node.name] = replace(node, ports={**node.ports, **ports}) if ports else node
     for connector in placement.connectors.values():
         outbox, inbox = _halves(placement, connector, connectors.get(connector.key, mesh.revision + 1))
@@ -291,15 +286,13 @@ def _described(carried: PortType) -> PortType:
 
 def _readers(placement: Placement) -> Iterator[tuple[str, ChannelSpec]]:
     """Yield the channels by which ports read the content of a channel on another host, each with its host."""
-    for name, ports in placement.ends.items():
-        node = placement.mesh.nodes[name]
-        for port, reader in ports.items():
-            if placement.reads(node, port):
-                channel, there = placement.mesh.channels[node.ports[port]], placement.channels[node.ports[port]]
-                cache = channel.connector.get("cache", False)
-                settings = {"peer": there, "channel": channel.name, "reads": channel.kind, "cache": cache}
-                carried = _described(placement.mesh.pushed(channel.name) or PortType())
-                yield placement.of(node), ChannelSpec(reader, READER, settings, type=carried)
+    for name, way, host in placement.crossings:
+        if way == "at":
+            channel, there = placement.mesh.channels[name], placement.channels[name]
+            cache = channel.connector.get("cache", False)
+            settings = {"peer": there, "channel": name, "reads": channel.kind, "cache": cache}
+            carried = _described(placement.mesh.pushed(name) or PortType())
+            yield host, ChannelSpec(f"{name}.at.{there}", READER, settings, type=carried)
 
 
 def epochs(
