@@ -200,7 +200,7 @@ def load(namespace: Namespace, bundle: str) -> Namespace:
         if _finder not in sys.meta_path:
             sys.meta_path.insert(0, _finder)
         _loaded[namespace.name] = namespace
-        named.forget(namespace.name)
+        named.forget()
         return namespace
 
 
@@ -221,7 +221,7 @@ def unload(namespace: Namespace) -> None:
             sys.meta_path.remove(_finder)
         for file in [one for one in linecache.cache if one.startswith(f"{namespace.sources.folder}/")]:
             del linecache.cache[file]
-        named.forget(namespace.name)
+        named.forget()
 
 
 @dataclass(frozen=True)

@@ -169,12 +169,9 @@ def _inside(before: Node, after: Node, new: type[Memento] | None) -> HandOver:
 
 
 def tried(way: HandOver, before: Node, after: Node, predecessor: Any) -> HandOver:
-    """Let the slet of *after* try on a copy to take over the state that is inside *predecessor*, which runs.
+    """Let the slet of *after* try on a copy to take over the state inside *predecessor*; `MementoError` if it cannot.
 
-    *predecessor* is the open slet of *before*; only it may know that it holds such a state.
-
-    Raises:
-        MementoError: it cannot.
+    *predecessor* is the open slet of *before*, which runs; only it may know that it holds such a state.
     """
     given = after.memento is not None or after.rebuild is not None
     unknown = not (keeps_own_state(before) or given) and isinstance(predecessor, Slet) and predecessor.holds_own_state()
@@ -196,8 +193,7 @@ def tried(way: HandOver, before: Node, after: Node, predecessor: Any) -> HandOve
 def check_movable(before: Node, after: Node) -> None:
     """Raise `PlanError` if a node cannot continue on another host: a part of its state would stay behind.
 
-    Raises:
-        MementoError: the slet there cannot take over the state.
+    Raise `MementoError` if the slet there cannot take over the state.
     """
     spec = before.slet
     hand_over(before, after)

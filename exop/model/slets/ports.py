@@ -212,8 +212,7 @@ def derived(
 def port_type(annotation: Any) -> PortType:
     """Read the type of a port from its annotation (of a result, without `None` and `Iterator`).
 
-    Raises:
-        TypeError: a union of several forms: items, batches, columns.
+    Raise `TypeError` for a union of several forms: items, batches, columns.
     """
     members = type_of(annotation).members
     payload = [one for one in members if one.kind != "none" and one.cls not in (Punctuation, EndOfStream)]

@@ -284,10 +284,9 @@ def named(name: str) -> Any:
     return found
 
 
-def forget(package: str) -> None:
-    """Clear the caches of a package whose modules are loaded or unloaded."""
-    for kind in [one for one in _names if one.__module__ == package or one.__module__.startswith(f"{package}.")]:
-        del _names[kind]
+def forget() -> None:
+    """Clear the caches, when modules are loaded or unloaded."""
+    _names.clear()
     named.cache_clear()
     description.forget()
 

@@ -147,11 +147,7 @@ def _validated(found: Any, size: int) -> Any:
 
 
 def read_schema(data: bytes) -> Any:
-    """Decode the schema of record batches of a peer.
-
-    Raises:
-        ValueError: a column is encoded by a dictionary.
-    """
+    """Decode the schema of record batches of a peer; raise `ValueError` if a column is encoded by a dictionary."""
     import pyarrow as pa
 
     found = pa.ipc.read_schema(pa.py_buffer(data))

@@ -119,7 +119,7 @@ def test_fingerprints_differ_with_the_fields() -> None:
     assert len({fingerprint(type_of(each)) for each in (one, *others)}) == 6
     same = make_dataclass("One", [("a", int), ("b", str)])
     one.__module__, same.__module__ = (package_name("speeds", version) for version in ("1.0", "2.0"))
-    forget("")
+    forget()
     assert fingerprint(type_of(one)) == fingerprint(type_of(same))
     assert find_mismatch(from_data(as_data(type_of(one))), type_of(same)) is None
 
@@ -167,7 +167,7 @@ def module() -> Iterator[None]:
     sys.modules[HERE] = ModuleType(HERE)
     yield
     del sys.modules[HERE]
-    forget(HERE)
+    forget()
 
 
 def record(fields: list[tuple[Any, ...]], name: str = "") -> Any:
@@ -250,7 +250,7 @@ def kept(annotation: Any, value: Any = None) -> Memento:
     given = {"__annotations__": {"value": annotation}, "value": None, "__module__": HERE, "__qualname__": "Kept"}
     made = type("Kept", (Memento,), given)
     sys.modules[HERE].Kept = made  # type: ignore[attr-defined]
-    forget(HERE)
+    forget()
     return made(value=value)  # type: ignore[call-arg]
 
 
@@ -296,7 +296,7 @@ def test_evolution_both_ways(first: Any, second: Any, data: st.DataObject) -> No
     old = record(small, "Evolving")
     data_old, type_old = encode(old(value)), type_of(old)
     new = record(wide, "Evolving")
-    forget(HERE)
+    forget()
     assert all(one.compatible for one in changes(type_old, type_of(new)))
     found = decode(data_old, declared=Declared(new))
     assert type(found) is new
@@ -304,7 +304,7 @@ def test_evolution_both_ways(first: Any, second: Any, data: st.DataObject) -> No
     assert not nullable or found.b is None
     data_new, type_new = encode(new(value, None)), type_of(new)
     old = record(small, "Evolving")
-    forget(HERE)
+    forget()
     assert [one.compatible for one in changes(type_new, type_of(old))] == [False]
     with pytest.raises(StoredStateError, match="has no field b"):
         decode(data_new, declared=Declared(old))

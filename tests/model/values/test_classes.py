@@ -94,7 +94,7 @@ def test_one_class_of_two_versions(old: Any, new: Any):
     assert find_mismatch(type_of(old.Report), type_of(new.Plain))
     assert not same_class(Counter, new.Report)
     new.Report.__annotations__["mood"] = "int"
-    forget(NEW)
+    forget()
     assert find_mismatch(type_of(old.Report), type_of(new.Report))
 
 
@@ -147,10 +147,10 @@ def test_what_cannot_change_its_version_is_told(old: Any, new: Any):
     with pytest.raises(NoVersion, match="Report has no field speed, mood; it has other"):
         Mover(NEW).move(old.Report(1.0))
     exec("@dataclass\nclass Report:\n    speed: int\n    mood: Mood\n    more: int | None", vars(new))
-    forget(NEW)
+    forget()
     assert Mover(NEW).move(old.Report(1.0)).more is None
     exec("@dataclass\nclass Report:\n    speed: int\n    mood: Mood\n    more: int", vars(new))
-    forget(NEW)
+    forget()
     with pytest.raises(NoVersion, match="Report lacks the field more, which has no default"):
         Mover(NEW).move(old.Report(1.0))
     exec("class Mood(Enum):\n    WILD = 1", vars(new))
