@@ -24,7 +24,6 @@ from exop.remoting.transport.operation import LONG, operation
 from exop.runtime.history import recorded
 from exop.runtime.supervision.failure_policy import failed_item, kept_item, retry_dead_letters
 from exop.runtime.supervision.interrupts import call_uninterrupted
-from exop.safe_repr import json_text
 
 # The methods import the rest of the implementation lazily, because a client needs only the signatures.
 if TYPE_CHECKING:
