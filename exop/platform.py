@@ -86,7 +86,7 @@ class Platform(Management["Plan"]):
         self.state = Path(state).absolute() if state is not None else None
         self.components = ComponentManager(self.registry, self.name)
         self.wiring = WiringController(self.registry, self.components)
-        self._applications = Applications(self.name, self.catalog, self.components, self.wiring)
+        self._applications = Applications(self.name, self.catalog, self.wiring)
         here = Fragments(self.name, self._applications, self.catalog, self._start_again, lambda: self.remoting.peers)
         self._hosts = Federation(here, lambda bundle: self.bundles.archives(bundle))  # noqa: PLW0108 (none so far)
         self._control = control if control is not None else state is not None

@@ -158,7 +158,7 @@ class Rig:
         self.manager = ComponentManager(self.registry, "here")
         self.manager.kinds = {kind.kind: kind for kind in (*BUILT_IN, *REMOTE)}
         self.wiring = WiringController(self.registry, self.manager)
-        self.deployer = Deployments("here", self.manager, self.wiring)
+        self.deployer = Deployments("here", self.wiring)
         self.deployments: list[Deployment] = []
 
     def deploy(self, app: Application | Mesh) -> Deployment:

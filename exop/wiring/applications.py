@@ -13,7 +13,6 @@ from exop.model.meshes.checks import check, check_durable, resolved
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.handover import tried
 from exop.runtime.catalog import Catalog
-from exop.runtime.component_manager import ComponentManager
 from exop.runtime.deployment import Deployment
 from exop.runtime.lifecycle import Event, refused
 from exop.wiring.changes.channels import check_channels
@@ -32,9 +31,9 @@ if TYPE_CHECKING:
 class Applications(Deployments):
     """The applications of a platform. Concurrent changes of one application are made one after the other."""
 
-    def __init__(self, host: str, catalog: Catalog, manager: ComponentManager, wiring: WiringController) -> None:
-        super().__init__(host, manager, wiring)
-        self.changes = Changes(manager, wiring, self)
+    def __init__(self, host: str, catalog: Catalog, wiring: WiringController) -> None:
+        super().__init__(host, wiring)
+        self.changes = Changes(wiring, self)
         self._catalog = catalog
 
     def plan(self, mesh: Mesh) -> Plan:

@@ -41,14 +41,14 @@ Complete: TypeAlias = Callable[[Parked], None]
 class WiringController:
     """Connects and disconnects ports; compiles the connections of an application into bound calls.
 
-    A port names its channel in its `connected-to` property. With `sharing`, all that is bound from then on is checked
-    for slets that alter shared items.
+    A port names its channel in its `connected-to` property. The `manager` has made what is connected. With `sharing`,
+    all that is bound from then on is checked for slets that alter shared items.
     """
 
     def __init__(self, registry: ServiceRegistry, manager: ComponentManager) -> None:
         self.sharing: Sharing | None = None
         self._registry = registry
-        self._manager = manager
+        self.manager = manager
         self._bound: WeakKeyDictionary[Deployment, Wiring] = WeakKeyDictionary()
         self._ports = registry.track(None, where({KIND: "port"}))
 
@@ -173,14 +173,14 @@ class WiringController:
             node, _ = node_at(name.rpartition(" -> ")[2], region.before.graph.nodes)
             is_bound = ids.channel_of_queue(name) in region.channels or node in region.nodes
             if is_bound and name not in queues and not (queue.entries and node in deployment.components):
-                self._manager.destroy_channel(deployment.name, queue)
+                self.manager.destroy_channel(deployment.name, queue)
                 del there[name]
         for name, queue in queues.items():
             if (before := there.get(name)) is queue:
                 continue
             if before is not None:  # the port that pulls from it goes on to hold it
-                self._manager.destroy_channel(deployment.name, before)
-            self._manager.adopt_channel(deployment.name, queue)
+                self.manager.destroy_channel(deployment.name, before)
+            self.manager.adopt_channel(deployment.name, queue)
             queue.alarm = deployment.notify_waiting
         deployment.inserted = there | queues
 

@@ -24,7 +24,6 @@ from exop.model.meshes.checks import check
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
 from exop.model.meshes.nodes import HERE
 from exop.runtime.component import Component
-from exop.runtime.component_manager import ComponentManager
 from exop.runtime.deployment import Deployment
 from exop.runtime.history import History
 from exop.runtime.pause import PATIENCE
@@ -52,7 +51,7 @@ class Deployments:
     the names of the applications of which other hosts run parts.
     """
 
-    def __init__(self, host: str, manager: ComponentManager, wiring: WiringController) -> None:
+    def __init__(self, host: str, wiring: WiringController) -> None:
         self.deployed: dict[str, Deployment] = {}
         self.lost: dict[str, ExopError] = {}
         self.fragments: set[str] = set()
@@ -60,7 +59,7 @@ class Deployments:
         self.checkpoints = Durability(wiring)
         self.history = History(ChainMap[str, Any](self.deployed, self.lost))
         self._host = host
-        self._manager = manager
+        self._manager = wiring.manager
         self._wiring = wiring
         self._unmade: set[str] = set()
         self._turn = threading.RLock()

@@ -28,7 +28,6 @@ from exop.model.values.classes import Declared
 from exop.model.values.depth import AROUND, DEPTH
 from exop.model.values.encoding import decode, encode
 from exop.runtime.component import Component
-from exop.runtime.component_manager import ComponentManager
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.ports import BufferedOutput
@@ -198,12 +197,12 @@ class Twin(Standby):
         component.metrics.resume(arrived)
         return state
 
-    def leave(self, deployment: Deployment, manager: ComponentManager, wiring: WiringController) -> str:
+    def leave(self, deployment: Deployment, wiring: WiringController) -> str:
         """Stop following, and close the component unless it has taken its leader's place."""
         key = self.place.application, self.place.node
         if self._there.get(key) is self:
             del self._there[key]
-        return super().leave(deployment, manager, wiring)
+        return super().leave(deployment, wiring)
 
     def _make_state(self, late: bytes, state: bytes, merge: Any, ended: list[str]) -> None:
         component, place = self.component, self.place
@@ -265,7 +264,7 @@ class Feeder(Follower):
             self.give_up(f"{self.place.host} has not processed the last items within {self.seconds:g} s")
         self.check()
 
-    def leave(self, deployment: Deployment, manager: ComponentManager, wiring: WiringController) -> str:
+    def leave(self, deployment: Deployment, wiring: WiringController) -> str:
         """Stop following; the other host closes the twin, unless it is the node there."""
         self.stop()
         self.detach(deployment, wiring)
@@ -370,9 +369,9 @@ class RemoteStandby(Feeder, Standby):
         undo.append(self.tap.detach)
         self.tap.attach()
 
-    def leave(self, deployment: Deployment, manager: ComponentManager, wiring: WiringController) -> str:
+    def leave(self, deployment: Deployment, wiring: WiringController) -> str:
         """Stop following, and let the other host close the predecessor, unless it is the node again."""
-        super().leave(deployment, manager, wiring)
+        super().leave(deployment, wiring)
         with suppress(ExopError):  # it ends by itself when its time is up
             self.place.ask("end")
         return ""

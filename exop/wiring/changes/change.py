@@ -24,7 +24,6 @@ from exop.model.values.classes import new_version
 from exop.runtime.channels.base import Channel
 from exop.runtime.channels.queue import Buffered
 from exop.runtime.component import Component
-from exop.runtime.component_manager import ComponentManager
 from exop.runtime.dataflow.entry import NOWHERE, Call, Entry, InFlight, Method
 from exop.runtime.deployment import HOLDING, Deployment
 from exop.runtime.drivers.source import EngineDriver, SourceDriver, ThreadDriver
@@ -98,7 +97,6 @@ class Change:
     """
 
     deployment: Deployment
-    manager: ComponentManager
     wiring: WiringController
     plan: Plan
     followers: Followers = field(default_factory=Followers)
@@ -124,7 +122,7 @@ class Change:
     def __post_init__(self) -> None:
         self.name, self.target, self.timeout = self.deployment.name, self.plan.after, self.plan.patience
         ready = {node: one.component for node, one in self.followers.ready.items()}
-        self._successors = Successors(self.deployment, self.manager, self.plan, self._undo, ready)
+        self._successors = Successors(self.deployment, self.wiring.manager, self.plan, self._undo, ready)
         leaving = (step.node for step in self.plan.steps if step.verb in ("replace", "remove"))
         self._old = old = [self.deployment.components[node] for node in leaving]
         configured = [self.deployment.components[step.node] for step in self.plan.steps if step.verb == "configure"]
@@ -269,7 +267,7 @@ class Change:
 
     def _connect(self) -> Region:
         """Set `connected-to` of the ports, and return the region of the application to bind."""
-        changes = self.plan.changes
+        changes, connect = self.plan.changes, self.wiring.manager.connect
         placed: dict[str, tuple[Component, Mapping[str, str]] | None] = {}
         for step in self.plan.steps:
             current = self.deployment.components.get(step.node)
@@ -279,8 +277,8 @@ class Change:
             elif step.verb in ("replace", "add", "rewire") and step.after is not None and target is not None:
                 ports = step.before.ports if step.before is not None and target is current else {}
                 placed[step.node] = target, step.after.ports
-                self._undo.append(partial(self.manager.connect, target, {**dict.fromkeys(step.after.ports), **ports}))
-                self.manager.connect(target, {**dict.fromkeys(ports), **step.after.ports})
+                self._undo.append(partial(connect, target, {**dict.fromkeys(step.after.ports), **ports}))
+                connect(target, {**dict.fromkeys(ports), **step.after.ports})
         new, gone = self._successors.channels, [spec.name for spec in changes.channels_removed]
         graph = self.wiring.current(self.deployment).graph.patched(placed, new.values(), gone)
         channels = {*gone, *new, *(channel.name for _, channel in changes.channels_changed)}
@@ -473,7 +471,7 @@ class Change:
             self._closing = [(one, one.begin_exit()) for one in leaving]
             self.close(HOLDING, give_up=False)  # the quick ones
             for channel in self._removed:
-                self.manager.destroy_channel(self.deployment.name, channel)
+                self.wiring.manager.destroy_channel(self.deployment.name, channel)
             self.deployment.check_finished()
             self.deployment.nudge()
 
@@ -488,7 +486,7 @@ class Change:
                 self._closing.append((component, call))
                 continue
             try:
-                discard(self.deployment, self.manager, component, call)
+                discard(self.deployment, self.wiring.manager, component, call)
             except Exception as error:  # noqa: BLE001 (whatever a slet does when it closes: the change is made)
                 _report(component, error_text(error))
 

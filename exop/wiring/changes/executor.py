@@ -18,7 +18,6 @@ from exop.model.meshes.mesh import Mesh, Node
 from exop.model.meshes.nodes import NOTHING
 from exop.model.meshes.shadow import check_catching_up
 from exop.runtime.component import Component
-from exop.runtime.component_manager import ComponentManager
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.durable.failpoints import failpoint
@@ -52,10 +51,9 @@ class Changes:
     `turns` has the lock of each application, which serializes its changes; `shadows` the slets that run beside it.
     """
 
-    def __init__(self, manager: ComponentManager, wiring: WiringController, running: Deployments) -> None:
+    def __init__(self, wiring: WiringController, running: Deployments) -> None:
         self.turns: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
-        self.shadows = Shadows(manager, wiring, self.turns.__getitem__)
-        self._manager = manager
+        self.shadows = Shadows(wiring, self.turns.__getitem__)
         self._wiring = wiring
         self._running = running
 
@@ -194,15 +192,15 @@ class Changes:
         check_durable(
             after, has_state=self._running.store is not None, nodes=None if plan.before.durable is None else nodes
         )
-        return Change(running, self._manager, self._wiring, dataclasses.replace(plan, after=after), followers)
+        return Change(running, self._wiring, dataclasses.replace(plan, after=after), followers)
 
     def open_beside(self, running: Deployment, node: Node, timeout: float | None) -> Component:
         """Make and open a component beside those of the mesh."""
-        component = self._manager.create(running.name, node, running.changed, timeout=timeout)
+        component = self._wiring.manager.create(running.name, node, running.changed, timeout=timeout)
         try:
             component.enter(timeout)
         except BaseException:
-            discard(running, self._manager, component)
+            discard(running, self._wiring.manager, component)
             raise
         return component
 

@@ -21,7 +21,6 @@ from exop.model.slets.memento import Memento
 from exop.runtime.channels.base import ControlMerge
 from exop.runtime.compiler import compile_entry
 from exop.runtime.component import Component
-from exop.runtime.component_manager import ComponentManager
 from exop.runtime.conditional_updates import PendingUpdates
 from exop.runtime.dataflow.entry import Entry, Unwind
 from exop.runtime.deployment import Deployment
@@ -157,13 +156,13 @@ class Follower(ThreadDriver):
         self.halt()
         self.join(LEAVING)
 
-    def leave(self, deployment: Deployment, manager: ComponentManager, wiring: WiringController) -> str:
+    def leave(self, deployment: Deployment, wiring: WiringController) -> str:
         """Stop following, and close the component unless it has taken its leader's place; return what went wrong."""
         self.stop()
         self.detach(deployment, wiring)
         try:
             if deployment.components.get(self.component.node.name) is not self.component:
-                discard(deployment, manager, self.component)
+                discard(deployment, wiring.manager, self.component)
         except Exception as error:  # noqa: BLE001 (whatever a slet does when it closes)
             return error_text(error)
         return ""

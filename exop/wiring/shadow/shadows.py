@@ -13,7 +13,6 @@ from exop.errors import PlanError, UnknownName
 from exop.logs import logger
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.handover import HandOver
-from exop.runtime.component_manager import ComponentManager
 from exop.runtime.deployment import Deployment
 from exop.wiring.changes.plan import Plan
 from exop.wiring.controller import WiringController
@@ -29,10 +28,7 @@ ENDING: Final = ("replace", "remove", "configure", "arm")
 class Shadows:
     """Keeps account of the trials and standbys; *turn* returns the lock of an application."""
 
-    def __init__(
-        self, manager: ComponentManager, wiring: WiringController, turn: Callable[[str], threading.RLock]
-    ) -> None:
-        self._manager = manager
+    def __init__(self, wiring: WiringController, turn: Callable[[str], threading.RLock]) -> None:
         self._wiring = wiring
         self._turn = turn
         self._trials: dict[str, Trials] = {}
@@ -54,7 +50,7 @@ class Shadows:
     ) -> Iterator[Trials]:
         """Refuse other changes while the trials of a plan run; close the successors that have not taken over."""
         name = deployment.name
-        trials = self._trials[name] = Trials(deployment, self._manager, self._wiring, plan, slow, away)
+        trials = self._trials[name] = Trials(deployment, self._wiring, plan, slow, away)
         try:
             yield trials
         except BaseException as error:
@@ -169,7 +165,7 @@ class Shadows:
 
     def leave(self, deployment: Deployment, follower: Follower) -> None:
         """End a follower, and close its component unless it has taken its leader's place."""
-        if problem := follower.leave(deployment, self._manager, self._wiring):
+        if problem := follower.leave(deployment, self._wiring):
             logger("exop.wiring").error("a follower did not close", node=follower.component.id, error=problem)
 
 

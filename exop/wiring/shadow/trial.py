@@ -15,7 +15,6 @@ from exop.model.slets.memento import Memento
 from exop.model.slets.spec import Role
 from exop.runtime.channels.base import LOWEST
 from exop.runtime.component import Component
-from exop.runtime.component_manager import ComponentManager
 from exop.runtime.conditional_updates import PendingUpdates
 from exop.runtime.deployment import Deployment
 from exop.runtime.lifecycle import State
@@ -222,7 +221,6 @@ class Trials:
     """
 
     deployment: Deployment
-    manager: ComponentManager
     wiring: WiringController
     plan: Plan
     slow: Collection[str]
@@ -276,14 +274,14 @@ class Trials:
         self._progress.set()
         while not self.over.is_set() and time.monotonic() < end:
             for phase in ("taking over the state", COMPARING):  # again and again: a call may be about to begin
-                self.manager.user.abandon(self.deployment.name, phase, reason)
+                self.wiring.manager.user.abandon(self.deployment.name, phase, reason)
             self.over.wait(GLANCE)
 
     def end(self, error: BaseException | None = None) -> None:
         """Close the successors that have not taken over; failures of that are noted on *error*."""
         try:
             for trial in self.trials:
-                problem = trial.leave(self.deployment, self.manager, self.wiring)
+                problem = trial.leave(self.deployment, self.wiring)
                 if problem and error is not None:
                     add_note(error, f"and when the successor was closed: {problem}")
         finally:
@@ -307,7 +305,7 @@ class Trials:
         if shadow is not None and (diverted := shadow.diverted(step.node)):
             node = replace(node, settings=node.slet.configured(step.node, {**node.settings, **diverted}))
         changed, timeout = self.deployment.changed, self.plan.timeout
-        new = self.manager.create(self.deployment.name, node, changed, timeout=timeout)
+        new = self.wiring.manager.create(self.deployment.name, node, changed, timeout=timeout)
         self.trials.append(self._trial(Trial(step, old, new, shadow)))
         new.enter(timeout)
 

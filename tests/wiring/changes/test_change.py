@@ -46,8 +46,7 @@ class Running:
     def change(self, successor: Any = summing_too) -> Change:
         """The replacement of the slet, new."""
         mesh: Mesh = self.platform.mesh("app").replace("b", successor)
-        plan, manager = self.platform.plan(mesh), self.platform._applications._manager
-        return Change(self.deployment, manager, self.platform.wiring, plan)
+        return Change(self.deployment, self.platform.wiring, self.platform.plan(mesh))
 
     def check(self, *, made: bool) -> None:
         """The stream goes on in the mesh that is expected, with no item lost, doubled or reordered."""
