@@ -29,7 +29,7 @@ from exop.runtime.history import History
 from exop.runtime.pause import PATIENCE
 from exop.runtime.supervision.interrupts import check_interrupt
 from exop.wiring.changes.channels import check_channels
-from exop.wiring.changes.conditional_updates import UpdateFollowUp
+from exop.wiring.changes.conditional_updates import follow_updates
 from exop.wiring.changes.successors import discard
 from exop.wiring.controller import WiringController
 
@@ -211,7 +211,7 @@ class Deployments:
                 self._set_inactive(deployment.name)
 
         deployment.over = note_end
-        UpdateFollowUp(deployment, self._wiring, self._note)
+        follow_updates(deployment, self._wiring, self._note)
         deployment.check_finished()
         self.lost.pop(mesh.name, None)
         return deployment

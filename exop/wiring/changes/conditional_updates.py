@@ -123,37 +123,29 @@ def settle_updates(deployment: Deployment, ready: Iterable[Follower], since: int
     return mesh
 
 
-class UpdateFollowUp:
-    """Stores the mesh, logs, and compiles the trigger out when an update has taken effect: in a thread of its own."""
+def follow_updates(deployment: Deployment, wiring: WiringController, stored: Callable[[Deployment], object]) -> None:
+    """Whenever updates have taken effect, store the mesh, log, and compile the triggers out, in a thread of its own."""
+    due, news = threading.Lock(), deployment.update_log.news  # the lock is held from the news until the work begins
 
-    def __init__(
-        self, deployment: Deployment, wiring: WiringController, stored: Callable[[Deployment], object]
-    ) -> None:
-        self._deployment = deployment
-        self._wiring = wiring
-        self._stored = stored
-        self._due = threading.Lock()  # held from the news until the work begins
-        deployment.update_log.on_news = self.begin
-        if deployment.update_log.news:
-            self.begin()
+    def begin() -> None:
+        if due.acquire(blocking=False):
+            threading.Thread(target=work, name=f"exop {deployment.name} updates", daemon=True).start()
 
-    def begin(self) -> None:
-        """Start a thread that does the work, unless one is about to begin."""
-        if self._due.acquire(blocking=False):
-            threading.Thread(target=self._run, name=f"exop {self._deployment.name} updates", daemon=True).start()
-
-    def _run(self) -> None:
-        deployment = self._deployment
-        self._due.release()
-        self._stored(deployment)
-        while deployment.update_log.news:
-            event, facts = deployment.update_log.news.popleft()
+    def work() -> None:
+        due.release()
+        stored(deployment)
+        while news:
+            event, facts = news.popleft()
             logger("exop.updates").info(event, **facts)
         with deployment.changing:
             nodes, channels = deployment.update_log.places(pending=False)
             if deployment.finished.is_set() or not (nodes or channels):
                 return
             try:
-                self._wiring.rebind(deployment, timeout=BRIEF, nodes=nodes, channels=channels)
+                wiring.rebind(deployment, timeout=BRIEF, nodes=nodes, channels=channels)
             except ExopError as problem:  # a driver does not park in time: the trigger stays until the next change
                 logger("exop.updates").debug("a trigger stays", application=deployment.name, problem=str(problem))
+
+    deployment.update_log.on_news = begin
+    if news:
+        begin()
