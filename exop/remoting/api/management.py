@@ -52,7 +52,6 @@ class Management(Hosting, Generic[AnyPlan]):
     Each method raises `UnknownName` if the platform does not run the application, or the mesh has no such node.
     """
 
-    name: str
     state: Path | None
     registry: ServiceRegistry
     catalog: Catalog
@@ -128,10 +127,8 @@ class Management(Hosting, Generic[AnyPlan]):
     def services(self, query: str = "") -> Iterable[dict[str, Any]]:
         """Yield the `id`, `interfaces` and `properties` of each service that matches a filter."""
         for one in self.registry.find(None, as_filter(query or None)):
-            properties = {
-                key: list(value) if isinstance(value, tuple) else value for key, value in one.properties.items()
-            }
-            yield {"id": one.id, "interfaces": list(one.interfaces), "properties": properties}
+            plain = {key: list(value) if isinstance(value, tuple) else value for key, value in one.properties.items()}
+            yield {"id": one.id, "interfaces": list(one.interfaces), "properties": plain}
 
     @where_it_runs
     def memento(self, application: str, node: str) -> Memento:

@@ -311,9 +311,8 @@ def as_memento(data: bytes, place: str) -> Memento:
     try:
         kind = class_named(name, "memento", lambda one: issubclass(one, Memento), Declared(Any))
     except StoredStateError as error:
-        raise StoredStateError(
-            what=place, problem=f"{name}: {error.problem}", cure="install the same code here"
-        ) from None
+        problem = f"{name}: {error.problem}"
+        raise StoredStateError(what=place, problem=problem, cure="install the same code here") from None
     return load_memento(data, kind, place, declared=declared_by(kind))
 
 

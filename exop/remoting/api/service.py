@@ -182,9 +182,8 @@ class ManagementService:
         def handler(request: Any) -> object:
             if not calling_platform():
                 return one.handler(request)
-            with self._platform._applications.history.audited(
-                _application_in(request), one.name, refusals_only=one.role is None
-            ):
+            application, history = _application_in(request), self._platform._applications.history
+            with history.audited(application, one.name, refusals_only=one.role is None):
                 return one.handler(request)
 
         return one.handler if one.role == "observe" else handler

@@ -363,9 +363,8 @@ class DataConnection:
         body = frame[HEAD.size :]
         if len(body) == total and not offset:
             self._link.begins(kind, number)
-            self._deliver(
-                kind, number, (first, events, form), bytes(body) if kind == BYTES or form == COLUMNS else body
-            )
+            lasting = bytes(body) if kind == BYTES or form == COLUMNS else body
+            self._deliver(kind, number, (first, events, form), lasting)
             return
         partial = self._partial_of(kind, number, (first, events, form), total, offset, len(body))
         partial.body[offset : offset + len(body)] = body

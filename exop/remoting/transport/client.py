@@ -237,9 +237,8 @@ class ControlClient:
         try:
             return decode_message(answer, reply)
         except BadMessage as problem:
-            raise PeerRefused(
-                address=self._address, problem=f"its reply to {operation!r} is of another type ({problem})"
-            ) from None
+            reason = f"its reply to {operation!r} is of another type ({problem})"
+            raise PeerRefused(address=self._address, problem=reason) from None
 
     def _answer(self, channel: BoundedChannel, operation: str, payload: bytes, deadline: float) -> Message:
         """Send one request, and wait for its answer."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from exop.errors import AddressInUse, AddressUnusable
-from exop.remoting.transport.sockets import UnixListener, holder, listen, locked
+from exop.remoting.transport.sockets import UnixListener, holder, listen, locked, unusable
 
 SOCKET_NAME = "control.sock"
 
@@ -51,11 +51,8 @@ def private_directory(path: Path) -> Path:
     _make(path)
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-        raise AddressUnusable(
-            address=str(path),
-            problem="it is no directory of your own",
-            cure="remove it, or set XDG_RUNTIME_DIR to a directory of your own, or give a state directory",
-        )
+        cure = "remove it, or set XDG_RUNTIME_DIR to a directory of your own, or give a state directory"
+        raise unusable(path, "it is no directory of your own", cure)
     if stat.S_IMODE(found.st_mode) & 0o077:
         path.chmod(0o700)
     return path
@@ -65,9 +62,7 @@ def state_directory(path: Path) -> Path:
     """Make *path* for its owner only, or accept an existing directory, which the user may have shared."""
     _make(path)
     if path.stat().st_mode & stat.S_IWOTH:
-        raise AddressUnusable(
-            address=str(path), problem="every user may write there", cure=f"chmod o-w {path}, or take another directory"
-        )
+        raise unusable(path, "every user may write there", f"chmod o-w {path}, or take another directory")
     return path
 
 
@@ -155,6 +150,4 @@ def _make(path: Path) -> None:
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as problem:
-        raise AddressUnusable(
-            address=str(path), problem=problem.strerror, cure="take a directory that you may write to"
-        ) from None
+        raise unusable(path, problem, "take a directory that you may write to") from None

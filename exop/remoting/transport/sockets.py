@@ -137,8 +137,7 @@ def peer_of(sock: socket.socket) -> Peer:
 def listen(path: Path) -> UnixListener:
     """Listen at *path*; the socket of a dead process there is replaced."""
     if not hasattr(socket, "SO_PEERCRED"):
-        problem = "this system does not report the process at the other end"
-        raise AddressUnusable(address=str(path), problem=problem, cure="run it on Linux")
+        raise unusable(path, "this system does not report the process at the other end", "run it on Linux")
     with locked(path.parent):
         _refuse_if_taken(path)
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -154,10 +153,14 @@ def listen(path: Path) -> UnixListener:
             fresh.rename(path)
         except OSError as problem:
             sock.close()
-            raise AddressUnusable(
-                address=str(path), problem=problem.strerror, cure="take a directory that can hold a socket"
-            ) from None
+            raise unusable(path, problem, "take a directory that can hold a socket") from None
         return UnixListener(path, sock)
+
+
+def unusable(path: Path, problem: OSError | str, cure: str) -> AddressUnusable:
+    """Return the error about a socket or directory."""
+    reason = problem.strerror if isinstance(problem, OSError) else problem
+    return AddressUnusable(address=str(path), problem=reason, cure=cure)
 
 
 def dial(path: Path, timeout: float) -> socket.socket:
@@ -197,13 +200,11 @@ def holder(path: Path) -> Peer | None:
 def _refuse_if_taken(path: Path) -> None:
     """Raise unless *path* is free or the socket of a dead process; called under `locked`."""
     if path.exists() and not path.is_socket():
-        raise AddressUnusable(address=str(path), problem="it is no socket", cure="move it away")
+        raise unusable(path, "it is no socket", "move it away")
     try:
         other = holder(path)
     except OSError as problem:
-        raise AddressUnusable(
-            address=str(path), problem=problem.strerror, cure="remove it if no platform runs there"
-        ) from None
+        raise unusable(path, problem, "remove it if no platform runs there") from None
     if other is not None:
         raise AddressInUse(address=str(path), pid=other.pid)
 
