@@ -35,37 +35,32 @@ class PeerLink:
 
     Args:
         peer: The name of the peer.
-        dial: Returns a connected socket, or raises `OSError` or an `ExopError`. Without it, only the peer connects, and
-            `accept` takes its sockets.
-        uri: The address of the peer; empty if only the peer connects.
-        client: Calls the operations of the peer.
         may: Whether the policy permits the peer a connector (its key), or, with `operate`, byte strings.
         changed: Called in the receiver thread with the link, when it has connected or lost the connection.
         clock: Returns the time in seconds, as `time.monotonic`.
 
     Attributes:
+        uri: The address of the peer; empty if only the peer connects, and `accept` takes its sockets.
+        client: Calls the operations of the peer.
         reason: Why there is no connection.
     """
 
     def __init__(
         self,
         peer: str,
-        dial: Callable[[], socket.socket] | None = None,
         *,
-        uri: str = "",
-        client: ControlClient | None = None,
         may: Callable[[Direction, str], bool] = lambda direction, key: True,
         changed: Callable[[PeerLink], None] = lambda link: None,
         limits: frames.DataLimits = frames.DEFAULT_LIMITS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.peer = peer
-        self.uri = uri
-        self.client = client
+        self.uri = ""
+        self.client: ControlClient | None = None
         self.limits = limits
         self.reason = "not connected yet"
         self._on_change = changed
-        self._dial = dial
+        self._dial: Callable[[], socket.socket] | None = None
         self._may = may
         self._clock = clock
         self._changed = threading.Condition()
@@ -123,7 +118,7 @@ class PeerLink:
             self._changed.notify_all()
 
     def dial_at(self, uri: str, client: ControlClient, dial: Callable[[], socket.socket], *, leads: bool) -> None:
-        """From now on, call the peer by *client*, at *uri*, and connect by *dial*.
+        """Call the peer by *client*, at *uri*, and connect by *dial*, which may raise `OSError` or an `ExopError`.
 
         If both platforms dial, the connection of the one that *leads* is used: exactly one of them does.
         """
@@ -298,8 +293,7 @@ class PeerLink:
                 self._refuse(end, end.broken)
             end.receiver.disconnected(end.broken)
             return
-        traffic = end.traffic
-        traffic.bytes += len(body)
+        end.traffic.bytes += len(body)
 
     def stored(self, number: int, body: Buffer) -> None:
         """Store a byte string until it is taken; called by the data connection."""

@@ -237,6 +237,13 @@ class Proxy(Waiting):
                     return
 
 
+def dialling(peer: str, dial: Callable[[], socket.socket], **options: Any) -> PeerLink:
+    """A link that connects by *dial*."""
+    link = PeerLink(peer, **options)
+    link.dial_at("", None, dial, leads=False)
+    return link
+
+
 class Pair:
     """Two links, connected by a proxy; each has a clock of its own if *clocks* are given."""
 
@@ -244,7 +251,7 @@ class Pair:
         self.proxy = Proxy()
         options = {"limits": QUICK, **options}
         mine, theirs = ({}, {}) if clocks is None else ({"clock": one} for one in clocks)
-        self.a = PeerLink("b", self.proxy.dial, **options, **mine)
+        self.a = dialling("b", self.proxy.dial, **options, **mine)
         self.b = PeerLink("a", **options, **theirs)
         self.proxy.links = self.a, self.b
         for link in (self.a, self.b):

@@ -11,7 +11,7 @@ import pytest
 from exop.errors import ConnectionLost
 from exop.remoting.peers.link import PeerLink
 from exop.runtime.channels.wire import COLUMNS
-from tests.remoting.peers.ends import PATIENCE, QUICK, Inbox, Outbox, Pair
+from tests.remoting.peers.ends import PATIENCE, QUICK, Inbox, Outbox, Pair, dialling
 
 KIB = 1024
 
@@ -221,7 +221,7 @@ def test_each_connection_and_loss_is_told() -> None:
 def test_a_link_that_is_closed_leaves_no_thread_and_no_socket() -> None:
     """After `close`, the threads have ended and the peer has seen the end of the connection."""
     ours, theirs = socket.socketpair()
-    link = PeerLink("b", lambda: ours, limits=QUICK)
+    link = dialling("b", lambda: ours, limits=QUICK)
     link.start()
     assert link.wait_until(connected=True, timeout=PATIENCE)
     link.close()

@@ -25,7 +25,7 @@ from exop.remoting.peers.data_frames import (
 )
 from exop.remoting.peers.link import PeerLink
 from exop.runtime.channels.wire import COLUMNS
-from tests.remoting.peers.ends import PATIENCE, QUICK, Clock, Inbox, Outbox, Pair
+from tests.remoting.peers.ends import PATIENCE, QUICK, Clock, Inbox, Outbox, Pair, dialling
 
 KIB = 1024
 
@@ -140,7 +140,7 @@ def test_a_peer_that_never_reads_is_given_up() -> None:
     """A connection on which nothing can be sent for 8 s ends, although the peer still sends."""
     clock = Clock()
     ours, theirs = socket.socketpair()
-    link = PeerLink("b", lambda: ours, limits=QUICK, clock=clock)
+    link = dialling("b", lambda: ours, limits=QUICK, clock=clock)
     with theirs:
         outbox = Outbox(link)
         link.start()
@@ -262,7 +262,7 @@ def test_a_restarted_peer_learns_the_progress_of_an_idle_inbox() -> None:
         inbox.wait(lambda: inbox.bodies == [b"x"])
         outbox.wait(lambda: not outbox.kept)
         pair.a.close()
-        pair.a = PeerLink("b", pair.proxy.dial, limits=QUICK)
+        pair.a = dialling("b", pair.proxy.dial, limits=QUICK)
         pair.proxy.links = pair.a, pair.b
         again = Outbox(pair.a)
         pair.a.start()
@@ -330,7 +330,7 @@ def test_events_over_tls_in_both_directions_at_once(tmp_path: Path) -> None:
     server.start()
     mine = one.client_context().wrap_socket(ours)
     server.join()
-    a, b = PeerLink("b", lambda: mine, limits=QUICK), PeerLink("a", lambda: secured[0], limits=QUICK)
+    a, b = dialling("b", lambda: mine, limits=QUICK), dialling("a", lambda: secured[0], limits=QUICK)
     pairs = [(Outbox(x, x.peer, form=COLUMNS), Inbox(y, x.peer)) for x, y in ((a, b), (b, a))]
     for link in (a, b):
         link.start()
