@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Final, Self
 
 from exop import errors
@@ -153,9 +153,7 @@ class Stopping:
             self._before = {each: signal.signal(each, self._noted) for each in _SIGNALS}
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         for each, handler in self._before.items():
             signal.signal(each, handler)
 

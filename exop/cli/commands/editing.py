@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -349,16 +350,11 @@ def _forgotten(app: str, state: Path) -> bool:
 
     if not (state / "platform.sqlite").exists():
         return False
-    try:
-        with ControlClient(control_address(state)):
-            return False
-    except PeerUnreachable:
-        store = Store(state)
-    try:
+    with suppress(PeerUnreachable), ControlClient(control_address(state)):
+        return False
+    with closing(Store(state)) as store:
         known = [one.name for one in store.applications()]
         if app not in known:
             raise UnknownName(place=f"the state directory {state}", kind="application", name=app, known=known)
         store.forget(app)
-    finally:
-        store.close()
     return True

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -237,16 +237,14 @@ def _json_only(wanted: bool) -> Iterator[dict[str, Any] | None]:
     from exop.report import run_report
 
     report: dict[str, Any] = {}
-    python = sys.stdout
-    python.flush()
+    sys.stdout.flush()
     # Processes that engines start inherit the descriptor, not Python's file object.
     descriptor = os.dup(1)
     os.dup2(2, 1)
-    sys.stdout = sys.stderr
     try:
-        yield report
+        with redirect_stdout(sys.stderr):
+            yield report
     finally:
-        sys.stdout = python
         os.dup2(descriptor, 1)
         os.close(descriptor)
         if report:
