@@ -115,7 +115,10 @@ class Rates:
         if earlier is None or now < earlier.running_s:  # the application is new, or was deployed again
             earlier = _Earlier(0.0, totals.recovered, {})
         span = now - earlier.running_s
-        counts = {node: _counts(one["metrics"]) for node, one in status["nodes"].items()}
+        counts = {
+            node: tuple(one["metrics"][key] for key in ("items_in", "items_out", "busy_s"))
+            for node, one in status["nodes"].items()
+        }
         rows = [_row(status, node, counts[node], earlier.nodes.get(node), span) for node in status["nodes"]]
         self._earlier[name, host] = _Earlier(now, totals.items, counts)
         return Section(
@@ -138,10 +141,6 @@ class Rates:
 def _connector(channel: str, figures: Mapping[str, Any]) -> dict[str, Any]:
     lag = figures.get("lag", figures["depth"])  # what an inbox has not acknowledged is waiting in it
     return {"channel": channel, "lag": lag} | {key: figures.get(key) for key in ("peer", "state", "lag_s", "credit")}
-
-
-def _counts(figures: Mapping[str, Any]) -> tuple[float, ...]:
-    return figures["items_in"], figures["items_out"], figures["busy_s"]
 
 
 def _row(status: Status, name: str, count: tuple[float, ...], before: tuple[float, ...] | None, span: float) -> Row:

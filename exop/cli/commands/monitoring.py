@@ -301,7 +301,8 @@ def prometheus_text(metrics: Mapping[str, Mapping[str, Any]]) -> str:
         for family, kind, words, labels, value in _samples(name, figures):
             lines = families.setdefault(f"exop_{family}", (kind, words, []))[2]
             shown = ",".join(f'{label}="{str(text).translate(_ESCAPED)}"' for label, text in labels.items())
-            lines.append(f"exop_{family}{{{shown}}} {_number(value)}")
+            number = {"inf": "+Inf", "-inf": "-Inf", "nan": "NaN"}.get(str(value), str(value))
+            lines.append(f"exop_{family}{{{shown}}} {number}")
     parts = [
         line
         for family, (kind, words, lines) in families.items()
@@ -353,7 +354,3 @@ def _of_node(here: dict[str, str], facts: Mapping[str, Any]) -> Iterator[_Sample
 
 def _numbers(facts: Mapping[str, Any]) -> Iterable[tuple[str, float]]:
     return [(key, one) for key, one in facts.items() if is_figure(one)]
-
-
-def _number(value: float) -> str:
-    return {"inf": "+Inf", "-inf": "-Inf", "nan": "NaN"}.get(str(value), str(value))
