@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from exop.model.items import EndOfStream, Punctuation
 from exop.model.meshes.conditional_updates import (
@@ -31,6 +31,9 @@ from exop.runtime.component import Component
 from exop.runtime.dataflow.batches import are_references, cut, opened, to_items, weight
 from exop.runtime.dataflow.entry import Entry, Push, Unwind
 from exop.safe_repr import RAISED, error_text
+
+if TYPE_CHECKING:
+    from exop.runtime.deployment import Deployment
 
 #: The number of applied updates that are stored; a mesh from before the first of them is outdated.
 KEPT = 1000
@@ -57,15 +60,6 @@ class AppliedUpdate:
         return mesh.edited(**edits)
 
 
-class Running(Protocol):
-    """The parts of a deployment that an update log uses."""
-
-    name: str
-    mesh: Mesh
-    components: dict[str, Component]
-    channels: dict[str, Channel]
-
-
 class UpdateLog:
     """Records the conditional updates that take effect in a deployment; called by drivers.
 
@@ -75,7 +69,7 @@ class UpdateLog:
         news: Events to log; `on_news` is called for new ones, so that no driver waits for a log.
     """
 
-    def __init__(self, deployment: Running) -> None:
+    def __init__(self, deployment: Deployment) -> None:
         self.applied: deque[AppliedUpdate] = deque(maxlen=KEPT)
         self.pending: dict[Component | Channel, PendingUpdates] = {}
         self.news: deque[tuple[str, dict[str, Any]]] = deque()

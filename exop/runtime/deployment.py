@@ -21,7 +21,7 @@ from exop.runtime.component import Component
 from exop.runtime.conditional_updates import UpdateLog
 from exop.runtime.dataflow.entry import Entry
 from exop.runtime.dataflow.inlets import Inlets
-from exop.runtime.drivers.base import DrainedQueue, Driver
+from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.source import EngineDriver, SourceDriver, ThreadDriver
 from exop.runtime.drivers.worker import Worker
 from exop.runtime.lifecycle import Event, State
@@ -89,7 +89,7 @@ class Deployment:
         self.is_fragment = False
         self._stopped = False
         self._watchdog, self._visibility = Watchdog(), Visibility()
-        self._deadlocked: dict[DrainedQueue, str] = {}
+        self._deadlocked: dict[Buffered, str] = {}
         self.changing = threading.RLock()
         self.parking = threading.Lock()
 
@@ -317,7 +317,7 @@ class Deployment:
 
     def _look_for_deadlocks(self, drivers: Iterable[Driver]) -> None:
         """Report deadlocks: a full queue whose consumer waits for a channel whose producer waits for this queue."""
-        found: dict[DrainedQueue, str] = {}
+        found: dict[Buffered, str] = {}
         for driver in drivers:
             if (queue := driver.waits_at) is None:
                 continue

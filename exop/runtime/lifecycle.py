@@ -61,28 +61,21 @@ _S, _E = State, Event
 
 #: The state after an event; a missing pair is not allowed.
 TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
-    (_S.CREATED, _E.OPEN): _S.OPENING,
-    (_S.OPENING, _E.OPENED): _S.READY,
-    (_S.OPENING, _E.FAIL): _S.STOPPED,  # the slet never was open: there is nothing to close or to resume
-    (_S.READY, _E.START): _S.ACTIVE,
-    (_S.READY, _E.SUSPEND): _S.SUSPENDED,
-    (_S.READY, _E.STOP): _S.STOPPED,
-    (_S.READY, _E.FAIL): _S.FAILED,
-    (_S.ACTIVE, _E.SUSPEND): _S.SUSPENDED,
-    (_S.ACTIVE, _E.FAIL): _S.FAILED,
-    (_S.ACTIVE, _E.END): _S.ENDED,
-    (_S.ACTIVE, _E.STOP): _S.STOPPED,
-    (_S.SUSPENDED, _E.RESUME): _S.ACTIVE,
-    (_S.SUSPENDED, _E.FAIL): _S.FAILED,  # an engine continues to run while its component is suspended
-    (_S.SUSPENDED, _E.END): _S.ENDED,
-    (_S.SUSPENDED, _E.STOP): _S.STOPPED,
-    (_S.FAILED, _E.RESUME): _S.ACTIVE,
-    (_S.FAILED, _E.FAIL): _S.FAILED,
-    (_S.FAILED, _E.STOP): _S.STOPPED,
-    (_S.ENDED, _E.STOP): _S.STOPPED,
-    (_S.ENDED, _E.FAIL): _S.FAILED,
-    (_S.CREATED, _E.DESTROY): _S.DESTROYED,
-    (_S.STOPPED, _E.DESTROY): _S.DESTROYED,
+    (before, event): after
+    for event, states, after in (
+        (_E.OPEN, [_S.CREATED], _S.OPENING),
+        (_E.OPENED, [_S.OPENING], _S.READY),
+        (_E.START, [_S.READY], _S.ACTIVE),
+        (_E.SUSPEND, [_S.READY, _S.ACTIVE], _S.SUSPENDED),
+        (_E.RESUME, [_S.SUSPENDED, _S.FAILED], _S.ACTIVE),
+        (_E.FAIL, [_S.OPENING], _S.STOPPED),  # the slet never was open: there is nothing to close or to resume
+        # An engine continues to run while its component is suspended.
+        (_E.FAIL, [_S.READY, _S.ACTIVE, _S.SUSPENDED, _S.FAILED, _S.ENDED], _S.FAILED),
+        (_E.END, [_S.ACTIVE, _S.SUSPENDED], _S.ENDED),
+        (_E.STOP, [_S.READY, _S.ACTIVE, _S.SUSPENDED, _S.FAILED, _S.ENDED], _S.STOPPED),
+        (_E.DESTROY, [_S.CREATED, _S.STOPPED], _S.DESTROYED),
+    )
+    for before in states
 }
 
 

@@ -12,24 +12,16 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from exop.model.items import CONTROL
 from exop.runtime.dataflow.entry import Entry, InFlight
 
-
-class Runner(Protocol):
-    """The methods of a driver that inlets use."""
-
-    name: str
-    held_by: str | None
-
-    def prompt(self) -> None:
-        """Make the driver empty its inlets as soon as possible; any thread may call this."""
-
+if TYPE_CHECKING:
+    from exop.runtime.drivers.base import Driver
 
 #: The drivers that are parked; `None` for all drivers of the application.
-Parked: TypeAlias = "Collection[Runner] | None"
+Parked: TypeAlias = "Collection[Driver] | None"
 
 
 class Inlet:
@@ -42,7 +34,7 @@ class Inlet:
 
     __slots__ = ("items", "runner")
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: Driver) -> None:
         self.runner = runner
         self.items: deque[InFlight] = deque()
 
@@ -61,22 +53,22 @@ class Inlets:
 
     def __init__(self) -> None:
         self.entries: Mapping[str, Entry] = {}
-        self.runner: Callable[[str], Runner | None] = lambda endpoint: None
-        self._inlets: dict[str | Runner, Inlet] = {}
-        self._by_runner: dict[Runner, dict[str | Runner, Inlet]] = {}
+        self.runner: Callable[[str], Driver | None] = lambda endpoint: None
+        self._inlets: dict[str | Driver, Inlet] = {}
+        self._by_runner: dict[Driver, dict[str | Driver, Inlet]] = {}
         self._in_front, self._behind = itertools.count(-1, -1), itertools.count()  # the stamps
         self._lock = threading.RLock()
 
-    def first(self, driver: Runner) -> Inlet | None:
+    def first(self, driver: Driver) -> Inlet | None:
         """Return the inlet whose first item *driver* passes on next."""
         filled = [one for one in self._run_by(driver) if one.items]
         return min(filled, key=lambda one: one.items[0].stamp, default=None)
 
-    def filled(self, driver: Runner) -> bool:
+    def filled(self, driver: Driver) -> bool:
         """Whether *driver* has in-flight items; any thread may call this."""
         return any(one.items for one in self._run_by(driver))
 
-    def waiting(self, drivers: Parked = None) -> list[tuple[Runner, InFlight]]:
+    def waiting(self, drivers: Parked = None) -> list[tuple[Driver, InFlight]]:
         """Return the in-flight items of *drivers*, which are parked, in order and each with its driver."""
         runners = [runner for runner in list(self._by_runner) if drivers is None or runner in drivers]
         return [(runner, item) for runner in runners for item in self._of(runner)]
@@ -91,7 +83,7 @@ class Inlets:
                 continue
         return []
 
-    def keep(self, driver: Runner, left: Iterable[InFlight]) -> None:
+    def keep(self, driver: Driver, left: Iterable[InFlight]) -> None:
         """Insert items that *driver* has not passed on, in order, before all other items that wait for it."""
         for leaf in reversed([leaf for item in left for leaf in _leaves(item)]):
             self._inlet(driver, leaf).items.appendleft(replace(leaf, stamp=next(self._in_front)))
@@ -114,7 +106,7 @@ class Inlets:
                     items.append(replace(item, stamp=next(self._behind)))
                 runner.prompt()
 
-    def assign(self, depth: Callable[[str], float], leaving: Collection[Runner] = (), drivers: Parked = None) -> None:
+    def assign(self, depth: Callable[[str], float], leaving: Collection[Driver] = (), drivers: Parked = None) -> None:
         """Assign the items of *drivers*, which are parked, to the drivers that run the endpoints after binding.
 
         Args:
@@ -123,7 +115,7 @@ class Inlets:
             drivers: All drivers of which another driver took over an endpoint; `None` for all of the application.
         """
         with self._lock:
-            given: dict[Runner, list[tuple[Runner, InFlight]]] = {}
+            given: dict[Driver, list[tuple[Driver, InFlight]]] = {}
             for giver, item in self.waiting(drivers):
                 for leaf in self._current(item):
                     runner = self.runner(leaf.entry.endpoint) if leaf.entry.endpoint else giver
@@ -142,7 +134,7 @@ class Inlets:
                 if givers != {runner}:
                     runner.prompt()
 
-    def put_in_order(self, depth: Callable[[str], float], driver: Runner) -> None:
+    def put_in_order(self, depth: Callable[[str], float], driver: Driver) -> None:
         """Order the items of *driver*, which is parked: those farther downstream left their source earlier."""
         with self._lock:
             found = sorted(self._of(driver), key=lambda item: depth(item.entry.endpoint), reverse=True)
@@ -171,7 +163,7 @@ class Inlets:
                 yield from self.destinations(replace(item, entry=one))
 
     def exchange(
-        self, concerned: Callable[[str], bool], drivers: Collection[Runner], change: Callable[[Any], Any]
+        self, concerned: Callable[[str], bool], drivers: Collection[Driver], change: Callable[[Any], Any]
     ) -> None:
         """Apply *change* to every payload that waits for *drivers*, which are parked, at the endpoints *concerned*."""
         for endpoint, inlet in list(self._inlets.items()):
@@ -190,14 +182,14 @@ class Inlets:
             if (inlet := self._inlets.get(endpoint)) is not None:
                 inlet.items = deque(one for one in inlet.items if not isinstance(one.payload, CONTROL))
 
-    def _run_by(self, driver: Runner) -> list[Inlet]:
+    def _run_by(self, driver: Driver) -> list[Inlet]:
         return list(self._by_runner.get(driver, {}).values())
 
-    def _of(self, driver: Runner) -> list[InFlight]:
+    def _of(self, driver: Driver) -> list[InFlight]:
         found = [item for one in self._run_by(driver) for item in list(one.items)]
         return sorted(found, key=lambda item: item.stamp)
 
-    def _inlet(self, driver: Runner, item: InFlight) -> Inlet:
+    def _inlet(self, driver: Driver, item: InFlight) -> Inlet:
         endpoint = item.entry.endpoint or driver
         with self._lock:
             inlet = self._inlets.setdefault(endpoint, Inlet(driver))

@@ -12,11 +12,15 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from exop.model.slets.ports import OUT
 from exop.model.slets.spec import SletSpec
 from exop.safe_repr import error_text
+
+if TYPE_CHECKING:
+    from exop.runtime.drivers.source import SourceDriver
+    from exop.runtime.ports import BufferedOutput, DrivenOutput, PulledInput
 
 Direction: TypeAlias = Literal["in", "out"]
 #: Items by direction and port.
@@ -29,20 +33,6 @@ SAMPLED: Final = ["busy_s", "service_ms", "latency_ms"]
 _NOTHING: Final[dict[str, float]] = {}
 #: The counts of `ComponentMetrics` other than the items of each port.
 _COUNTED: Final = ("batches", "errors", "skipped")
-
-
-class CountingPort(Protocol):
-    """A port that counts the items that pass it."""
-
-    rows: int
-
-
-class CountingSource(Protocol):
-    """The driver of a slet that is iterated: *count* and *rows* add up to the items that the slet has yielded."""
-
-    count: int
-    rows: int
-    flow: Flow
 
 
 class Flow:
@@ -152,9 +142,9 @@ class ComponentMetrics:
     def __init__(
         self,
         spec: SletSpec,
-        pulled: Mapping[str, CountingPort],
-        outputs: Mapping[str, CountingPort],
-        source: CountingSource | None,
+        pulled: Mapping[str, PulledInput],
+        outputs: Mapping[str, BufferedOutput | DrivenOutput],
+        source: SourceDriver | None,
     ) -> None:
         self._spec, self._pulled, self._outputs, self._source = spec, pulled, outputs, source
         self.tallies: defaultdict[str, Tally] = defaultdict(Tally)
@@ -270,9 +260,9 @@ class ComponentMetrics:
             return busy if busy > 0 else 0.0
 
     def restore(self, held: Mapping[str, Any]) -> None:
-        """Continue from the counts that `capture_metrics` returned; a checkpoint of an earlier release has none."""
-        self.before = {(direction, port): count for direction, port, count in held.get("items", ())}
-        self.batches, self.errors, self.skipped = (held.get(name, 0) for name in _COUNTED)
+        """Continue from the counts that `capture_metrics` returned."""
+        self.before = {(direction, port): count for direction, port, count in held["items"]}
+        self.batches, self.errors, self.skipped = (held[name] for name in _COUNTED)
         self.recovered = {"items_in": total(self.before, "in"), "items_out": total(self.before, "out")}
 
     def resume(self, restored: ComponentMetrics) -> None:

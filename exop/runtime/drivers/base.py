@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from exop.runtime.dataflow.entry import InFlight, Unwind, Wait
 from exop.runtime.dataflow.inlets import Inlet, Inlets
+
+if TYPE_CHECKING:
+    from exop.runtime.channels.queue import Buffered
 
 #: The number of first items that every driver measures, so that short runs have metrics too.
 FIRST = 16
@@ -73,32 +76,6 @@ def _remaining(timeout: float | None) -> Callable[[], float | None]:
     return lambda: max(0.0, deadline - time.monotonic())
 
 
-class DrainedQueue(Protocol):
-    """The part of a queue that drivers use: its worker, and the drivers that wait for room."""
-
-    name: str
-    capacity: int
-    worker: Driver | None
-    trouble: str | None
-
-    @property
-    def entries(self) -> Collection[Any]:
-        """The waiting entries."""
-
-    @property
-    def depth(self) -> int:
-        """The number of waiting items."""
-
-    def drain(self, driver: Driver, most: int) -> int:
-        """Deliver up to *most* entries, each after a safe point; return how many."""
-
-    def keeps_out(self, driver: Driver) -> bool:
-        """Whether *driver* has to wait for room; if so, the queue wakes it later."""
-
-    def holds(self) -> float:
-        """For how many seconds the waiting entries still wait for further ones; 0: they are to be delivered."""
-
-
 class Driver:
     """The base of all drivers: the flags of the safe point, parking, and waiting for a condition.
 
@@ -134,10 +111,10 @@ class Driver:
         self.idle: Callable[[], Callable[[], None] | None] | None = None
         self.on_caught_up: Callable[[], None] = lambda: None
         self.on_defect: Callable[[BaseException, InFlight | None], Unwind | None] | None = None
-        self.waits_at: DrainedQueue | None = None
+        self.waits_at: Buffered | None = None
         self.partner: Driver | None = None
         self.held_by: str | None = None
-        self.only: tuple[DrainedQueue, ...] | None = None
+        self.only: tuple[Buffered, ...] | None = None
         self.inlets = Inlets()
         self.rank = 0.0
         self._signal = Signal()
@@ -303,7 +280,7 @@ class Driver:
             yield owner
             owner = owner.waits_at.worker if owner.waits_at is not None else None
 
-    def defer(self, queue: DrainedQueue) -> bool:
+    def defer(self, queue: Buffered) -> bool:
         """Whether the driver waits for room in *queue* at its next safe point rather than inside the call."""
         return False
 

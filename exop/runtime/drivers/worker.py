@@ -14,11 +14,14 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from exop.runtime.dataflow.entry import InFlight, Wait
-from exop.runtime.drivers.base import DrainedQueue, Signal, acting_as, current_driver
+from exop.runtime.drivers.base import Signal, acting_as, current_driver
 from exop.runtime.drivers.source import ThreadDriver
+
+if TYPE_CHECKING:
+    from exop.runtime.channels.queue import Buffered
 
 #: The number of entries after which a worker checks its other queues, and lets other workers run.
 TURN: Final = 64
@@ -293,13 +296,13 @@ class Worker(ThreadDriver):
     def __init__(self, name: str, pool: Pool = POOL) -> None:
         super().__init__(name)
         self._pool = pool
-        self.queues: tuple[DrainedQueue, ...] = ()
+        self.queues: tuple[Buffered, ...] = ()
         self.scheduled = self.again = False
         self.thread: PoolThread | None = None
         self._started = self._yields = False
-        self._full: list[DrainedQueue] = []
+        self._full: list[Buffered] = []
 
-    def serve(self, queues: tuple[DrainedQueue, ...]) -> None:
+    def serve(self, queues: tuple[Buffered, ...]) -> None:
         """Set the queues to drain, downstream first. Called while the worker is parked or not started yet."""
         self.queues = queues
         for queue in queues:
@@ -361,7 +364,7 @@ class Worker(ThreadDriver):
         self.rest()
         raise Yielded(again=False)
 
-    def defer(self, queue: DrainedQueue) -> bool:
+    def defer(self, queue: Buffered) -> bool:
         """Wait for room in *queue* at the next safe point, without occupying a thread; not twice in one call."""
         if self.thread is None or self.ignores_capacity or queue in self._full:
             return False
@@ -404,7 +407,7 @@ class Worker(ThreadDriver):
             taken += moved
         return True
 
-    def _drain(self, queue: DrainedQueue) -> int:
+    def _drain(self, queue: Buffered) -> int:
         """Deliver up to TURN entries of a queue, and more while the queue exceeds its capacity."""
         moved = 0
         while True:

@@ -28,9 +28,8 @@ from exop.logs import logger
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.log.segment import DISK, replace_file
 
-#: The version of the tables, and that of the previous release, which is migrated; other versions are refused.
+#: The version of the tables; other versions are refused.
 VERSION: Final = 3
-FORMER: Final = 2
 FILE: Final = "platform.sqlite"
 GENERATION: Final = "generation"
 _MAGIC: Final = b"SQLite format 3\0"
@@ -38,14 +37,12 @@ _MAGIC: Final = b"SQLite format 3\0"
 _PAGE: Final = 65536
 #: The pages of the write-ahead log, 16 MiB, from which a transaction moves them into the database.
 _LOGGED: Final = 256
-_APPLICATIONS: Final = """
+_TABLES: Final = """
 CREATE TABLE applications (
-    name TEXT PRIMARY KEY, revision INTEGER NOT NULL, active INTEGER NOT NULL, sum INTEGER NOT NULL);"""
-_SECTIONS: Final = """
+    name TEXT PRIMARY KEY, revision INTEGER NOT NULL, active INTEGER NOT NULL, sum INTEGER NOT NULL);
 CREATE TABLE sections (
     place INTEGER PRIMARY KEY, application TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, content TEXT NOT NULL,
-    UNIQUE (application, kind, name));"""
-_OTHERS: Final = """
+    UNIQUE (application, kind, name));
 CREATE TABLE platform (version INTEGER NOT NULL, generation INTEGER NOT NULL, digest TEXT NOT NULL);
 CREATE TABLE digests (application TEXT PRIMARY KEY, digest TEXT NOT NULL);
 CREATE TABLE plugins (name TEXT PRIMARY KEY, folder TEXT NOT NULL);
@@ -54,10 +51,8 @@ CREATE TABLE checkpoints (
     revision INTEGER NOT NULL, topology TEXT NOT NULL, reasons TEXT NOT NULL);
 CREATE TABLE parts (
     application TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, sum INTEGER NOT NULL, content BLOB NOT NULL,
-    PRIMARY KEY (application, kind, name));"""
-#: Created if missing; earlier releases ignore it.
-_HISTORY: Final = """
-CREATE TABLE IF NOT EXISTS history (
+    PRIMARY KEY (application, kind, name));
+CREATE TABLE history (
     application TEXT NOT NULL, number INTEGER NOT NULL, content TEXT NOT NULL, PRIMARY KEY (application, number));"""
 #: The rows that the digest of one application covers; the sum in the first row represents the sections.
 _ROWS_OF_APPLICATION: Final = (
@@ -154,18 +149,13 @@ class Database:
         found = inspect(directory)
         try:
             if found is None:
-                found = Inspected(build(directory), {}, VERSION)
+                found = Inspected(build(directory), {})
             self.connection, self.damaged = _connect(self.path), found.damaged
             try:
                 modes = ("locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = FULL")
                 for pragma in (*modes, f"wal_autocheckpoint = {_LOGGED}"):
                     self.connection.execute(f"PRAGMA {pragma}")
-                self.connection.execute(_HISTORY)
                 self._noted.write(found.generation._replace(committed=True))
-                if found.version == FORMER:
-                    names = [name for (name,) in self.rows("SELECT name FROM applications") if name not in self.damaged]
-                    with self.transaction(*names) as database:
-                        upgrade(database)
             except BaseException:
                 self.close()
                 raise
@@ -234,11 +224,10 @@ class Database:
 
 
 class Inspected(NamedTuple):
-    """A database that may be used: its last transaction, the errors of damaged applications, its version."""
+    """A database that may be used: its last transaction, and the errors of damaged applications."""
 
     generation: Generation
     damaged: dict[str, str]
-    version: int
 
 
 def inspect(directory: Path) -> Inspected | None:
@@ -284,7 +273,7 @@ def contents_of(path: Path) -> Inspected | None:
             if "platform" not in tables:
                 raise sqlite3.DatabaseError(f"it holds the tables {', '.join(sorted(tables))}")
             (version,) = database.execute("SELECT version FROM platform").fetchone() or (0,)
-            if version not in (FORMER, VERSION):
+            if version != VERSION:
                 raise StateError(
                     f"{path} is of version {version}, this release reads version {VERSION}; nothing was changed; "
                     f"use the release that wrote it, or give another directory, --state DIR"
@@ -292,8 +281,7 @@ def contents_of(path: Path) -> Inspected | None:
             number, digest = database.execute("SELECT generation, digest FROM platform").fetchone()
             if _digest_of(database, _ROWS_OF_ALL) != digest:
                 raise sqlite3.DatabaseError("its rows do not fit to their digest")
-            damaged = dict(_damaged(database, path, version))
-            return Inspected(Generation(number, digest, committed=True), damaged, version)
+            return Inspected(Generation(number, digest, committed=True), dict(_damaged(database, path)))
     except (sqlite3.Error, OSError, TypeError, ValueError) as problem:
         raise _unusable(path, problem) from problem
 
@@ -333,28 +321,13 @@ def build(directory: Path) -> Generation:
         # From the beginning: a process that is killed while a mode changes leaves what no reader can roll back.
         database.execute("PRAGMA journal_mode = WAL")
         rows = f"INSERT INTO platform VALUES ({VERSION}, 0, '');"
-        database.executescript(f"BEGIN; {_OTHERS}{_APPLICATIONS}{_SECTIONS} {rows}")
+        database.executescript(f"BEGIN; {_TABLES} {rows}")
         with closing(GenerationFile(directory)) as noted:
             generation = seal(database, noted)
         database.execute("COMMIT")
     unfinished.replace(directory / FILE)
     DISK.sync(directory)
     return generation
-
-
-def upgrade(database: sqlite3.Connection) -> None:
-    """Migrate the tables of version 2, where each topology was one string, in the running transaction."""
-    run = database.execute
-    run("ALTER TABLE applications RENAME TO second")
-    run(_APPLICATIONS)
-    run(_SECTIONS)
-    run("INSERT INTO applications SELECT name, revision, active, 0 FROM second")
-    columns = "(application, kind, name, content)"
-    run(f"INSERT INTO sections {columns} SELECT name, 'application', '', topology FROM second")
-    for (name,) in run("SELECT name FROM applications").fetchall():
-        run("UPDATE applications SET sum = ? WHERE name = ?", (_sum_of(database, name), name))
-    run("DROP TABLE second")
-    run("UPDATE platform SET version = ?", (VERSION,))
 
 
 def seal(database: sqlite3.Connection, noted: GenerationFile, *applications: str) -> Generation:
@@ -379,24 +352,19 @@ def checksum(kind: str, name: str, content: str) -> int:
     return int.from_bytes(blake2b(data, digest_size=5).digest())
 
 
-def _sum_of(database: sqlite3.Connection, application: str) -> int:
-    """Return the sum of the checksums of all rows of a stored mesh."""
-    query = "SELECT kind, name, content FROM sections WHERE application = ?"
-    return sum(checksum(*row) for row in database.execute(query, (application,)))
-
-
 def _digest_of(database: sqlite3.Connection, queries: tuple[str, ...], *values: str) -> str:
     """Return the digest over all rows that the queries return; empty if there are none."""
     found = [database.execute(query, values).fetchall() for query in queries]
     return blake2b(repr(found).encode("ascii", "backslashreplace"), digest_size=16).hexdigest() if any(found) else ""
 
 
-def _damaged(database: sqlite3.Connection, path: Path, version: int) -> Iterator[tuple[str, str]]:
+def _damaged(database: sqlite3.Connection, path: Path) -> Iterator[tuple[str, str]]:
     """Yield the applications whose rows do not match their digest, or whose sections do not match their sum."""
-    sums = dict(database.execute("SELECT name, sum FROM applications").fetchall()) if version == VERSION else {}
+    sums = dict(database.execute("SELECT name, sum FROM applications").fetchall())
     digests = dict(database.execute("SELECT * FROM digests").fetchall())
     for (name,) in database.execute(_NAMES).fetchall():
-        whole = version != VERSION or _sum_of(database, name) == sums.get(name, 0)
+        rows = database.execute("SELECT kind, name, content FROM sections WHERE application = ?", (name,))
+        whole = sum(checksum(*row) for row in rows) == sums.get(name, 0)
         if not whole or _digest_of(database, _ROWS_OF_APPLICATION, name) != digests.get(name, ""):
             cure = f"restore the whole state directory from one copy, or give it up by `exop remove {name}`"
             yield name, f"{path}: the application {name!r} is damaged; nothing was changed; {cure}"

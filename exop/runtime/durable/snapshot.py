@@ -195,11 +195,7 @@ def restore_contents(deployment: Deployment, snapshot: Snapshot) -> None:
     for (kind, name), held in parts.items():
         for port, taken in held["pulled"].items() if kind == "node" else ():
             deployment.components[name].pulled[port].restore(taken)
-    for (kind, _), held in parts.items():
-        if kind == "inlets":
-            deployment.inlets.post(_restored_work(deployment, held))
-        elif kind in ("node", "worker"):  # an older form: stored with the worker, or the slet
-            deployment.inlets.post(_restored_work(deployment, held.get("work", ())))
+    deployment.inlets.post(_restored_work(deployment, parts.get(("inlets", ""), ())))
     for name, held in gone:  # behind what was in flight at the port, before what waits in its queue
         deployment.inlets.post(_left_in(deployment, name, held))
 
@@ -224,7 +220,7 @@ def restore_node(component: Component, held: Mapping[str, Any]) -> None:
     component.ended.update(held["ended"])
     if "dead" in held:
         component.trouble.dead.restore(held["dead"])
-    component.metrics.restore(held.get("figures", {}))
+    component.metrics.restore(held["figures"])
     for name, pending in held["pending"].items():
         output = component.outputs.get(name)
         if isinstance(output, BufferedOutput):

@@ -360,15 +360,13 @@ def check_private(directory: Path) -> None:
 def read_history(directory: Path, application: str) -> dict[int, dict[str, Any]]:
     """Return the history of an application in a directory that no platform uses; `UnknownName` if it has none."""
     path = directory / FILE
-    known = list[str]()
     try:
         check(path)
         with opened(path) as database:
-            if database.execute("SELECT 1 FROM sqlite_master WHERE name = 'history'").fetchone():
-                rows = database.execute(_ENTRIES, (application,)).fetchall()
-                if rows or not application:
-                    return {number: json.loads(content) for number, content in rows}
-                known = [name for (name,) in database.execute("SELECT DISTINCT application FROM history") if name]
+            rows = database.execute(_ENTRIES, (application,)).fetchall()
+            if rows or not application:
+                return {number: json.loads(content) for number, content in rows}
+            known = [name for (name,) in database.execute("SELECT DISTINCT application FROM history") if name]
     except (OSError, sqlite3.Error, ValueError) as problem:
         raise StateError(f"{path} could not be read: {problem}; see `exop state check {directory}`") from problem
     raise UnknownName(place=f"the history in {directory}", kind="application", name=application, known=known)

@@ -13,7 +13,7 @@ from exop import Application
 from exop.errors import StateError, StoredStateError
 from exop.runtime.durable import database as module
 from exop.runtime.durable import store as stores
-from exop.runtime.durable.database import GenerationFile, accept, build, seal
+from exop.runtime.durable.database import accept, build
 from exop.runtime.durable.snapshot import Snapshot
 from exop.runtime.durable.store import Store
 from exop.stock.slets import count_up, show
@@ -191,47 +191,6 @@ def test_plugins_are_under_the_digest_of_all(store):
         database.execute("UPDATE plugins SET folder = '/b'")
     with pytest.raises(StateError, match="its rows do not fit to their digest"):
         Store(store.directory)
-
-
-def second(directory: Path) -> None:
-    """Turn a directory into what the release with version 2 has left: each topology was one text."""
-    with closing(sqlite3.connect(directory / "platform.sqlite", isolation_level=None)) as database:
-        database.executescript(
-            """
-            DROP TABLE sections;
-            DROP TABLE applications;
-            CREATE TABLE applications (
-                name TEXT PRIMARY KEY, revision INTEGER NOT NULL, topology TEXT NOT NULL, active INTEGER NOT NULL);
-            INSERT INTO applications VALUES ('app', 7, 'topology', 1), ('hurt', 2, 'other', 0);
-            UPDATE platform SET version = 2;
-            """
-        )
-        with closing(GenerationFile(directory)) as noted:
-            noted.write(seal(database, noted, "app", "hurt")._replace(committed=True))
-        database.execute("UPDATE applications SET topology = 'otter' WHERE name = 'hurt'")
-
-
-@pytest.mark.parametrize("killed", [False, True])
-def test_topologies_in_one_text_are_migrated(store, monkeypatch, killed):
-    """They are read as they were, the checkpoint too; damage stays damage; killed within, it begins again."""
-    store.checkpoints.write(snapshot())
-    store.close()
-    second(store.directory)
-    if killed:
-        with monkeypatch.context() as patched:
-            patched.setattr(module, "upgrade", lambda *_: (_ for _ in ()).throw(Killed))
-            with pytest.raises(Killed):
-                Store(store.directory)
-    for _ in range(2):
-        with closing(Store(store.directory)) as again:
-            found = {one.name: (one.revision, one.topology, one.active) for one in again.applications()}
-            assert found == {"app": (7, "topology", True), "hurt": (0, "", True)}
-            assert part(again) == b"content"
-            assert "'hurt' is damaged" in again.database.damaged["hurt"]
-    with closing(Store(store.directory)) as again:
-        save(again)
-    with closing(Store(store.directory)) as again:
-        assert "[nodes.console]" in again.applications()[0].topology
 
 
 def test_a_section_that_was_altered_keeps_its_application_down(store):

@@ -28,11 +28,7 @@ from exop import (
 )
 from exop.errors import CheckpointError, ExopError, MeshError, NotStorable, StateError, UnknownName
 from exop.hooks import Plugins
-from exop.model.values.depth import AROUND, DEPTH
-from exop.model.values.encoding import decode, encode
-from exop.runtime.durable import checkpointer
 from exop.runtime.durable.checkpointer import Checkpointer
-from exop.runtime.durable.snapshot import capture
 from exop.runtime.durable.store import Store
 from exop.stock.slets import WriteLines, show
 from tests.rig import eventually
@@ -420,33 +416,6 @@ def test_a_suspended_node_stays_suspended(tmp_path, world):
     with platform(tmp_path) as running:
         assert running.status("line")["nodes"]["fragile"]["state"] == "suspended"
         assert len(seen(running)) == 10
-        running.apply(running.mesh("line").resume("fragile"))
-        eventually(lambda: len(seen(running)) == 20)
-        assert seen(running) == list(range(1, 21))
-
-
-@pytest.mark.parametrize("part", [("node", "upto"), ("worker", "line q")])
-def test_a_checkpoint_of_the_form_before_inlets_is_read(tmp_path, world, monkeypatch, part):
-    """Work was stored with the driver that had it, under the same names of places."""
-
-    def old_form(deployment, topology, owner, **given):
-        found = capture(deployment, topology)
-        work = found.parts.pop(("inlets", ""), None)
-        if work is not None:
-            held = decode(found.parts[part], levels=DEPTH + AROUND) if part in found.parts else {"queues": ["q"]}
-            found.parts[part] = encode({**held, "work": decode(work, levels=DEPTH + AROUND)}, levels=DEPTH + AROUND)
-        return found
-
-    monkeypatch.setattr(checkpointer, "capture", old_form)
-    with platform(tmp_path) as running:
-        mesh = running.apply(line(fragile).build())
-        eventually(lambda: len(seen(running)) == 10)
-        running.apply(mesh.suspend("fragile"))
-        world.limit = 20
-        eventually(lambda: running.deployment("line").components["upto"].driver.filled)
-    monkeypatch.undo()
-    with platform(tmp_path) as running:
-        assert running.deployment("line").components["upto"].driver.filled
         running.apply(running.mesh("line").resume("fragile"))
         eventually(lambda: len(seen(running)) == 20)
         assert seen(running) == list(range(1, 21))
