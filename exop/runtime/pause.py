@@ -42,7 +42,6 @@ class Pause:
         refused: Makes the error from a problem and a cure when a driver is late.
 
     Attributes:
-        deployment, timeout, drivers, outside: As given.
         seconds: The number of seconds for which drivers stood still: from when the first of them were parked, which
             may have been to let what is behind them finish, until all were opened again.
     """
@@ -173,11 +172,6 @@ class Pause:
                 raise self._too_late()
         if self._error is not None:
             raise self._error
-
-    def hold(self, action: Callable[[], None]) -> None:
-        """Run *action* in the calling thread when all closed drivers are parked; they remain parked until `end`."""
-        self.wait_parked()
-        action()
 
     def _over(self) -> bool:
         return not (self._actions or self._running) or interrupted()

@@ -45,7 +45,7 @@ def test_a_slet_cannot_park_its_own_application(rig):
     assert "do it from another thread" in refused[0]
 
 
-@pytest.mark.parametrize("way", ["stop", "run", "hold"])
+@pytest.mark.parametrize("way", ["stop", "run", "wait_parked"])
 def test_a_late_driver_is_named_with_its_place(rig, way):
     """The others are opened again, and the application goes on."""
     gate, seen = Gate(), []
@@ -61,7 +61,7 @@ def test_a_late_driver_is_named_with_its_place(rig, way):
     late = r"(?s)stuck\.numbers did not come to a safe point within 0\.01 s; everything.*slow is at.*in pass_through"
     with Pause(deployment, 0.01) as pause:
         pause.close()
-        park = {"stop": pause.stop, "run": partial(pause.run, seen.clear), "hold": partial(pause.hold, seen.clear)}
+        park = {"stop": pause.stop, "run": partial(pause.run, seen.clear), "wait_parked": pause.wait_parked}
         with pytest.raises(PlanError, match=late):
             park[way]()
     gate.open()

@@ -36,12 +36,7 @@ def to_items(batch: Any, item: Any = None) -> list[Any]:
             return batch
         batch = opened(batch)
     item = dict if item is None else item
-    shared = _SHARED.get(id(batch))
-    if shared is None:
-        return _rows(batch, item)
-    if item not in shared.found:
-        shared.found[item] = _rows(batch, item)
-    return [*shared.found[item]]  # each consumer gets its own list of the shared items
+    return [*_shared(batch, item, lambda: _rows(batch, item))]  # each consumer gets its own list of the shared items
 
 
 def to_columns(items: Any, port: PortType) -> Any:
@@ -57,13 +52,10 @@ def to_columns(items: Any, port: PortType) -> Any:
     items = opened(items)
     if not isinstance(items, list):
         return items if port.schema is None or items.schema.equals(port.schema) else _converted(items, port.schema)
-    shared = _SHARED.get(id(items))
-    if shared is None:
+    if id(items) not in _SHARED:
         return _batch(items, port)
-    wanted = None if port.schema is None else port.schema.serialize().to_pybytes()
-    if wanted not in shared.found:
-        shared.found[wanted] = _batch(items, port)
-    return shared.found[wanted]
+    columns = None if port.schema is None else port.schema.serialize().to_pybytes()
+    return _shared(items, columns, lambda: _batch(items, port))
 
 
 def are_references(batch: Any) -> bool:
@@ -77,14 +69,7 @@ def opened(batch: Any) -> Any:
     Raises:
         WiringError: they cannot be read.
     """
-    if not are_references(batch):
-        return batch
-    shared = _SHARED.get(id(batch))
-    if shared is None:
-        return _read(batch)
-    if Reference not in shared.found:
-        shared.found[Reference] = _read(batch)
-    return shared.found[Reference]
+    return _shared(batch, Reference, lambda: _read(batch)) if are_references(batch) else batch
 
 
 def _read(references: list[Reference]) -> Any:
@@ -131,6 +116,16 @@ class Shared:
 _MISMATCH: Final = "the items do not match the columns of the port"
 #: The batches with several consumers, by `id`.
 _SHARED: dict[int, Shared] = {}
+
+
+def _shared(batch: Any, form: Any, convert: Callable[[], Any]) -> Any:
+    """Return the batch in another form, which is made once for all consumers of a shared batch."""
+    shared = _SHARED.get(id(batch))
+    if shared is None:
+        return convert()
+    if form not in shared.found:
+        shared.found[form] = convert()
+    return shared.found[form]
 
 
 def _rows(batch: Any, item: Any) -> list[Any]:

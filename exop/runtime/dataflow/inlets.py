@@ -170,17 +170,11 @@ class Inlets:
             if inlet.runner in drivers and isinstance(endpoint, str) and concerned(endpoint):
                 inlet.items = deque(replace(one, payload=change(one.payload)) for one in inlet.items)
 
-    def drop(self, leaves: Callable[[str], bool]) -> None:
-        """Drop what waits before the endpoints that leave, since it goes elsewhere; their drivers are parked."""
+    def drop(self, concerned: Callable[[str], bool], *, marks_only: bool = False) -> None:
+        """Drop the items, or only the control items, before the endpoints *concerned*, whose drivers are parked."""
         for endpoint, inlet in list(self._inlets.items()):
-            if isinstance(endpoint, str) and leaves(endpoint):
-                inlet.items.clear()
-
-    def drop_marks(self, endpoints: Collection[str]) -> None:
-        """Drop the control items that wait before these endpoints, since they belong to another stream."""
-        for endpoint in endpoints:
-            if (inlet := self._inlets.get(endpoint)) is not None:
-                inlet.items = deque(one for one in inlet.items if not isinstance(one.payload, CONTROL))
+            if isinstance(endpoint, str) and concerned(endpoint):
+                inlet.items = deque(one for one in inlet.items if marks_only and not isinstance(one.payload, CONTROL))
 
     def _run_by(self, driver: Driver) -> list[Inlet]:
         return list(self._by_runner.get(driver, {}).values())

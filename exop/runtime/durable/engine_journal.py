@@ -199,20 +199,16 @@ class DiskJournal(EngineJournal):
         """Begin at the position of a checkpoint; called before `open`."""
         self.place = self._folder(held["place"])
         self._arrived, self._base = dict(held["arrived"]), held["passed"]
-        self.committed = Committed(held["batch"], held["inputs"], held["note"], held.get("positions", {}))
+        self.committed = Committed(**held["committed"])
         self.native = {port: one for port, one in self.native.items() if port in self.committed.positions}
 
     def capture(self) -> dict[str, Any]:
         """Return the position of the journal as plain data; only the engine may change it meanwhile."""
-        known = self.committed
         return {
             "place": self.place.name if self.place is not None else "",
             "arrived": dict(self._arrived),
             "passed": self._base + self._driver.count + self._skipped,
-            "batch": known.batch,
-            "inputs": dict(known.inputs),
-            "note": known.note,
-            **({"positions": dict(known.positions)} if self.native else {}),
+            "committed": vars(self.committed),
         }
 
     def open(self) -> None:

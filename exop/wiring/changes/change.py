@@ -210,7 +210,8 @@ class Change:
     def cut(self) -> None:
         """Park the drivers, hand over and bind; the drivers stay parked when this returns."""
         self._close_drivers()
-        self.pause.hold(self._cut)
+        self.pause.wait_parked()
+        self._cut()
 
     @_leads(Phase.HELD, Phase.COMMITTED)
     def commit(self) -> None:

@@ -394,7 +394,7 @@ class CatchUp:
 def open_anew(deployment: Deployment, graph: WiringGraph) -> None:
     """Forget the progress of the old streams of ports that are connected elsewhere now."""
     moved = [edge for name, edge in graph.fed if deployment.joined.get(edge.name, name) != name]
-    deployment.inlets.drop_marks([edge.name for edge in moved])
+    deployment.inlets.drop({edge.name for edge in moved}.__contains__, marks_only=True)
     for edge in moved:
         component, port = edge.component, edge.port.name
         if component.status is not State.ENDED:
