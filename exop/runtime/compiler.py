@@ -13,19 +13,7 @@ from exop.model.slets.ports import OUT, PortSpec
 from exop.model.slets.relay import RELAY
 from exop.runtime.component import Component
 from exop.runtime.dataflow.batches import are_references, to_columns, to_items, weight
-from exop.runtime.dataflow.entry import (
-    NOWHERE,
-    Entry,
-    InFlight,
-    Late,
-    LateEntry,
-    Link,
-    Method,
-    Push,
-    Unwind,
-    in_order,
-    in_turn,
-)
+from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Late, LateEntry, Link, Method, Push, Unwind, in_turn
 from exop.runtime.dataflow.fusion import fused, fused_batch, sender
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.lifecycle import Event
@@ -191,7 +179,7 @@ def _call_and_send(component: Component, port: PortSpec, call: Callable[[Any], A
 
     def send_all(payload: Any) -> None:
         try:
-            in_order(component.unsent())
+            component.flush_outputs()
         except Unwind as unwound:
             leave(unwound, payload)
             raise

@@ -334,6 +334,10 @@ class Component(Lifecycle):
         outputs = self.buffered if self.aside is None else (*self.buffered, self.aside)
         return [step for output in outputs for step in output.unsent()]
 
+    def flush_outputs(self) -> None:
+        """Send the items that the slet has pushed by its further ports."""
+        in_order(self.unsent())
+
     def bind(self, to: Mapping[str, Entry]) -> None:
         """Bind the output ports to the entries downstream. Called while no item is in flight in the component."""
         self.to = dict(to)
