@@ -48,9 +48,7 @@ class ComponentManager:
     `exop services` shows their properties. The WiringController follows the `connected-to` properties of the ports.
 
     Attributes:
-        kinds: The channel kinds by name.
         opening: The applications that are being opened, or wait for their turn, by name.
-        user: The current calls of the slets' own code.
         home: The folder in the state directory for files of channels; `None` without one.
         call_peer: Calls an operation of another platform.
         wires: The connections to other platforms; channels get them before they are opened.
@@ -128,8 +126,8 @@ class ComponentManager:
             names.ITEM_TYPE: str(port.type),
         }
         interface, live = INPUT_PORT if port.direction == "in" else OUTPUT_PORT, LivePort(component, port)
-        registration = self._register(interface, live, component.application, component.id, properties)
-        self._services[component.id][port.name] = registration
+        services = self._services[component.id]
+        services[port.name] = self._register(interface, live, component.application, component.id, properties)
 
     def _register(
         self, interface: str | tuple[str, ...], service: object, application: str, owner: str, facts: Mapping[str, Any]

@@ -109,10 +109,8 @@ class Inlets:
     def assign(self, depth: Callable[[str], float], leaving: Collection[Driver] = (), drivers: Parked = None) -> None:
         """Assign the items of *drivers*, which are parked, to the drivers that run the endpoints after binding.
 
-        Args:
-            depth: How far downstream an endpoint is, in direct calls.
-            leaving: Drivers that end.
-            drivers: All drivers of which another driver took over an endpoint; `None` for all of the application.
+        *drivers* are all those of which another driver took over an endpoint. Those of *leaving* end; *depth* returns
+        how far downstream an endpoint is, in direct calls.
         """
         with self._lock:
             given: dict[Driver, list[tuple[Driver, InFlight]]] = {}

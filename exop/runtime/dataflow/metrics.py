@@ -118,12 +118,7 @@ class Tally(Flow):
 
 
 class ComponentMetrics:
-    """The metrics of one component.
-
-    Args:
-        spec: Its slet.
-        pulled, outputs: The ports that count by themselves.
-        source: The driver of a slet that is iterated.
+    """The metrics of one component; its *pulled* ports, *outputs* and *source* count by themselves.
 
     Attributes:
         before: Items counted by replaced slets, or before a recovery, without those of a follower or a replay.

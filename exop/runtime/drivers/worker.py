@@ -290,7 +290,7 @@ class Worker(ThreadDriver):
     Attributes:
         scheduled, again: Whether the worker waits for a turn or is in one, and whether it is to have another turn after
             that one; set by the pool.
-        seat: The thread that runs the worker.
+        thread: The thread that runs the worker.
     """
 
     def __init__(self, name: str, pool: Pool = POOL) -> None:

@@ -67,11 +67,7 @@ class Figures:
 
 @dataclasses.dataclass(frozen=True)
 class Unwritten:
-    """A checkpoint that is not written yet.
-
-    Attributes:
-        retired: The folders of engines to which only the checkpoint before refers.
-    """
+    """A checkpoint that is not written yet; only the one before refers to the folders of *retired* engines."""
 
     number: int
     snapshot: Snapshot
@@ -133,9 +129,7 @@ class Checkpointer:
     def prepare(self, mesh: Mesh, work: Iterable[tuple[str, Method, Any]]) -> Unwritten:
         """Capture the application as it will be when a change is committed, which has parked all drivers.
 
-        Args:
-            mesh: The mesh after the change.
-            work: The in-flight items after the change, as `capture` stores them.
+        *mesh* and *work* are the mesh and the in-flight items after the change, as `capture` stores them.
         """
         with self._noted():
             self._check_drivers(self._deployment.drivers())

@@ -65,14 +65,9 @@ def capture(
 ) -> Snapshot:
     """Take a snapshot while every driver is parked; *topology* is that of the deployment's mesh.
 
-    The call in progress is attributed to each slet, and to the owner of each channel, in turn.
-
-    Args:
-        deployment: The application.
-        topology: Its mesh, as a topology file.
-        owners: The owners of the channels.
-        revision: The revision of the mesh, if a change is not committed yet.
-        work: The items in flight after that change, each with its endpoint and method.
+    The call in progress is attributed to each slet, and to the owner of each channel, in turn. If a change is not
+    committed yet, *revision* is that of its mesh, and *work* has the items in flight after it, each with its endpoint
+    and method.
     """
     failpoint("memento-before")
     components, application = deployment.components, deployment.name
