@@ -14,16 +14,7 @@ from exop.cli.options import Json
 from exop.cli.report import DONE, FAILED
 from exop.cli.text import answer, columns
 from exop.errors import StateError, StoredStateError
-from exop.runtime.durable.database import (
-    FILE,
-    GENERATION,
-    VERSION,
-    GenerationFile,
-    accept,
-    contents_of,
-    inspect,
-    opened,
-)
+from exop.runtime.durable.database import FILE, GENERATION, GenerationFile, accept, contents_of, inspect, opened
 from exop.runtime.log.segment import DISK, Segment, check_start, segment_names, settled
 
 #: A state directory contains at least one of these files, even if it is damaged.
@@ -161,7 +152,7 @@ def _applications(directory: Path, found: dict[str, Any], damage: list[str]) -> 
         return []
     if contents is None:
         return []
-    found["version"] = VERSION
+    found["version"] = contents.version
     found["generation"] = contents.generation.number
     damage.extend(contents.damaged.values())
     listed = []

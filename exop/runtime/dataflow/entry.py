@@ -285,19 +285,17 @@ def count_items(method: Method, payload: Any) -> int:
     return 1 if method == "push" else weight(payload) if method == "push_batch" else 0
 
 
+@dataclass(eq=False, slots=True)
 class Packet:
     """One entry of a buffer that is not a plain item: a batch, a control item, or a measured item.
 
     `origin` is the time at which a measured item left its source, `stored` the time at which it entered the buffer.
     """
 
-    __slots__ = ("method", "origin", "payload", "stored")
-
-    def __init__(self, method: Method, payload: Any, origin: float = 0.0, stored: float = 0.0) -> None:
-        self.method = method
-        self.payload = payload
-        self.origin = origin
-        self.stored = stored
+    method: Method
+    payload: Any
+    origin: float = 0.0
+    stored: float = 0.0
 
 
 def unpacked(entry: Any) -> tuple[Method, Any]:

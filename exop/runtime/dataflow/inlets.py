@@ -11,7 +11,7 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from exop.model.items import CONTROL
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Parked: TypeAlias = "Collection[Driver] | None"
 
 
+@dataclass(eq=False, slots=True)
 class Inlet:
     """The in-flight items that wait before one endpoint, in order.
 
@@ -32,11 +33,8 @@ class Inlet:
         items: The items, with increasing stamps.
     """
 
-    __slots__ = ("items", "runner")
-
-    def __init__(self, runner: Driver) -> None:
-        self.runner = runner
-        self.items: deque[InFlight] = deque()
+    runner: Driver
+    items: deque[InFlight] = field(default_factory=deque)
 
 
 class Inlets:

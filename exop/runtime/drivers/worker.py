@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,22 +44,20 @@ class Yielded(BaseException):
         self.again = again
 
 
+@dataclass(eq=False, slots=True)
 class PoolThread:
     """A thread of the pool, with the worker that it runs and `since` when.
 
     Attributes:
-        count: The number of items that the worker had taken when the monitor checked last.
         counts: Whether the thread counts among those that run workers.
+        count: The number of items that the worker had taken when the monitor checked last.
     """
 
-    __slots__ = ("count", "counts", "signal", "since", "worker")
-
-    def __init__(self, *, counts: bool) -> None:
-        self.signal = Signal()
-        self.worker: Worker | None = None
-        self.since = 0.0
-        self.count = -1
-        self.counts = counts
+    counts: bool
+    signal: Signal = field(default_factory=Signal)
+    worker: Worker | None = None
+    since: float = 0.0
+    count: int = -1
 
 
 class Pool:

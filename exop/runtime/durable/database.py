@@ -224,10 +224,11 @@ class Database:
 
 
 class Inspected(NamedTuple):
-    """A database that may be used: its last transaction, and the errors of damaged applications."""
+    """A database that may be used: its last transaction, the errors of damaged applications, its version."""
 
     generation: Generation
     damaged: dict[str, str]
+    version: int = VERSION
 
 
 def inspect(directory: Path) -> Inspected | None:
