@@ -93,9 +93,8 @@ def _slet_entry(component: Component, port: PortSpec, call: Callable[[Any], Any]
     The methods of the entry are compiled when they are first read, and so is the probe, which *late* makes.
     """
     if not _is_plain(component, port):
-        found = _with_control(
-            component, port, _entry_by_form(component, port, _call_and_send(component, port, call, to), late)
-        )
+        push = _call_and_send(component, port, call, to)
+        found = _with_control(component, port, _entry_by_form(component, port, push, late))
         if port.type.form != "item":
             found.gathers = getattr(component.spec.factory, "gathers", 0)
             found.max_wait = getattr(component.instance, "max_wait", 0.0)
@@ -296,14 +295,16 @@ def _waiting_entry(component: Component, port: PortSpec) -> Entry:
     """Compile the entry into a component that accepts no items: drivers unwind to their safe points and wait."""
     placeholder = port_placeholder(component, port)
 
+    def ready() -> bool:
+        return component.left or not (component.shut or component.unfilled)
+
     def held(method: Method) -> Push:
         opened: Push | None = None
 
         def wait(payload: Any) -> None:
             nonlocal opened
-            if opened is None and not _refuses_items(
-                component
-            ):  # the component was resumed, and no entry was compiled since
+            # The component may have been resumed, with no entry compiled since.
+            if opened is None and not _refuses_items(component):
                 opened = getattr(compile_entry(component, port), method)
             if opened is not None:
                 opened(payload)
@@ -312,14 +313,9 @@ def _waiting_entry(component: Component, port: PortSpec) -> Entry:
             if driver is None:  # a test or an embedding program pushes, and has no safe point at which to wait
                 waits = f"{component.wait_reason}; push the items that fill it first"
                 problem = waits if component.unfilled else f"it is {component.status}; resume it first"
-                raise ComponentFailed(
-                    node=component.node.name, phase=f"taking an item at {port.name!r}", problem=problem
-                )
-            raise Unwind(
-                component.wait_reason,
-                lambda: component.left or not (component.shut or component.unfilled),
-                InFlight(placeholder, method, payload),
-            )
+                phase = f"taking an item at {port.name!r}"
+                raise ComponentFailed(node=component.node.name, phase=phase, problem=problem)
+            raise Unwind(component.wait_reason, ready, InFlight(placeholder, method, payload))
 
         return wait
 

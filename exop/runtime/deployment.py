@@ -259,10 +259,8 @@ class Deployment:
 
     def _at_work(self) -> bool:
         """Whether a component has not ended, or a worker still moves items into a channel without consumers."""
-        return bool(self._attended.open) or any(
-            queue.unread and queue.worker is not None and (queue.entries or queue.worker.busy)
-            for queue in list(self.inserted.values())
-        )
+        unread = [(one, one.worker) for one in list(self.inserted.values()) if one.unread]
+        return bool(self._attended.open) or any(worker and (one.entries or worker.busy) for one, worker in unread)
 
     def notify_waiting(self) -> None:
         """Wake the threads that wait for the application."""
@@ -324,9 +322,8 @@ class Deployment:
             *_, last = driver.waiting()
             if last.held_by is None:  # the usual case: the queue is full for a moment
                 continue
-            for reader in [
-                one for one in self.components.values() if last in (one.driver, one.pusher) and one.unfilled
-            ]:
+            readers = [one for one in self.components.values() if last in (one.driver, one.pusher)]
+            for reader in readers:
                 names = ", ".join(repr(one.name) for one in reader.unfilled if driver in self._fillers(one))
                 if names:
                     found[queue] = (

@@ -206,9 +206,8 @@ class PulledInput(InputPort[Any]):
             return getattr(self.channel, name)
         except AttributeError:
             found = f"the {self.channel.kind} channel {self.channel.name!r}, which has no {name!r}"
-            raise AttributeError(
-                f"{self.name} reads {found}; connect it to a table, a latch or another kind that has it"
-            ) from None
+            cure = "connect it to a table, a latch or another kind that has it"
+            raise AttributeError(f"{self.name} reads {found}; {cure}") from None
 
     def _await_content(self) -> None:
         """Make an engine wait until the channel is filled; other slets are not called before that."""
@@ -268,9 +267,7 @@ class PulledInput(InputPort[Any]):
 
     def take_in_flight(self) -> list[tuple[Method, Any]]:
         """Take out, in order, the items that the slet has not taken, also from queues that no other driver drains."""
-        found: list[tuple[Method, Any]] = [
-            ("control" if isinstance(one, CONTROL) else "push", one) for one in self.taken
-        ]
+        found: list[tuple[Method, Any]] = [(method_for(one, whole=False), one) for one in self.taken]
         own = [self.queue] if self.queue is not None and self.queue is not self.channel else []
         for queue in (*self.earlier, *(one for one in own if one.worker is self.driver)):
             while queue.entries:

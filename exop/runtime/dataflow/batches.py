@@ -79,14 +79,11 @@ def _read(references: list[Reference]) -> Any:
         table = pa.concat_tables([one.read() for one in references])
     except (OSError, pa.ArrowException) as problem:
         paths = ", ".join(one.path for one in references)
-        raise WiringError(
-            f"the rows in {paths} cannot be read: {problem}; bring the files back and resume the slet, or skip the item"
-        ) from problem
-    return (
-        table.combine_chunks().to_batches()[0]
-        if table.num_rows
-        else pa.RecordBatch.from_pylist([], schema=table.schema)
-    )
+        cure = "bring the files back and resume the slet, or skip the item"
+        raise WiringError(f"the rows in {paths} cannot be read: {problem}; {cure}") from problem
+    if not table.num_rows:
+        return pa.RecordBatch.from_pylist([], schema=table.schema)
+    return table.combine_chunks().to_batches()[0]
 
 
 class Shared:

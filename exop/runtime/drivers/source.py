@@ -250,8 +250,11 @@ class SourceDriver(ThreadDriver):
                 self._unwound_with(item, error)
                 push = self.entry.uncounted
             self.busy = between
-            if self.attention and self._leaves_iteration():
-                return
+            if self.attention:
+                if not between:
+                    self.rest()
+                if self.ending or self.retired or self.restarting:
+                    return
 
     def _send_at_safe_point(self, item: Any) -> bool:
         """Pass the safe point with an item; then send the item, unless the slet was replaced."""
@@ -265,16 +268,10 @@ class SourceDriver(ThreadDriver):
 
     def _unwound_with(self, item: Any, error: BaseException) -> None:
         """Handle the error of a push: the item that the slet has yielded is still in flight."""
-        unwound = self.unwinding(
-            error, InFlight(self.entry, method_for(item, whole=self._batches), item) if item is not None else None
-        )
+        pushed = None if item is None else InFlight(self.entry, method_for(item, whole=self._batches), item)
+        unwound = self.unwinding(error, pushed)
         self.yielded = None
         self.unwound(unwound)
-
-    def _leaves_iteration(self) -> bool:
-        if not self._pulls:
-            self.rest()
-        return self.ending or self.retired or self.restarting
 
     def _send(self, item: Any, *, probe: bool = False) -> None:
         """Send an item after those that the slet has pushed to further ports."""

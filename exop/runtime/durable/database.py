@@ -69,6 +69,10 @@ _NAMES: Final = (
     "SELECT name FROM applications UNION SELECT application FROM digests "
     "UNION SELECT application FROM checkpoints UNION SELECT application FROM parts"
 )
+#: Parts of the errors: what was done, and cures.
+_RESTORE: Final = "nothing was changed; restore the whole state directory from one copy"
+_ACCEPT: Final = "accept the database as it is by `exop state accept"
+_ANOTHER: Final = "give another directory, --state DIR"
 
 
 class Generation(NamedTuple):
@@ -128,11 +132,8 @@ class GenerationFile:
             self._number = None
 
     def _damaged(self, problem: str) -> StateError:
-        return StateError(
-            f"{self.path} is damaged ({problem}): it records the newest state of the database beside it; nothing was "
-            f"changed; restore the whole state directory from one copy, or accept the database as it is by "
-            f"`exop state accept {self.path.parent}`"
-        )
+        what = f"{self.path} is damaged ({problem}): it records the newest state of the database beside it"
+        return StateError(f"{what}; {_RESTORE}, or {_ACCEPT} {self.path.parent}`")
 
 
 class Database:
@@ -168,10 +169,7 @@ class Database:
             with self._turn:
                 return self.connection.execute(query, values).fetchall()
         except sqlite3.Error as problem:
-            raise StateError(
-                f"{self.path} could not be read: {problem}; nothing was changed; restore the whole state directory "
-                f"from one copy, or give another one, --state DIR"
-            ) from problem
+            raise StateError(f"{self.path} could not be read: {problem}; {_RESTORE}, or {_ANOTHER}") from problem
 
     @contextmanager
     def transaction(
@@ -197,7 +195,8 @@ class Database:
                 if self.connection.in_transaction:
                     self.connection.execute("ROLLBACK")
                 if isinstance(problem, sqlite3.Error) and problem.sqlite_errorcode == sqlite3.SQLITE_FULL:
-                    self._make_room()
+                    with suppress(sqlite3.Error):  # gives the room of the log back; the error itself is raised below
+                        self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 if isinstance(problem, (sqlite3.Error, OSError)):
                     raise StateError(f"{self.path} could not be written: {problem}") from problem
                 raise
@@ -210,11 +209,6 @@ class Database:
                     logger("exop.runtime").error("the generation file was not written", path=path, error=str(error))
             for application in applications:
                 self.damaged.pop(application, None)
-
-    def _make_room(self) -> None:
-        """Give back the room of the write-ahead log, for the next transaction."""
-        with suppress(sqlite3.Error):  # the caller raises the error of its transaction
-            self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
         """Close the connection."""
@@ -275,10 +269,8 @@ def contents_of(path: Path) -> Inspected | None:
                 raise sqlite3.DatabaseError(f"it holds the tables {', '.join(sorted(tables))}")
             (version,) = database.execute("SELECT version FROM platform").fetchone() or (0,)
             if version != VERSION:
-                raise StateError(
-                    f"{path} is of version {version}, this release reads version {VERSION}; nothing was changed; "
-                    f"use the release that wrote it, or give another directory, --state DIR"
-                )
+                problem = f"is of version {version}, this release reads version {VERSION}"
+                raise StateError(f"{path} {problem}; nothing was changed; use the release that wrote it, or {_ANOTHER}")
             number, digest = database.execute("SELECT generation, digest FROM platform").fetchone()
             if _digest_of(database, _ROWS_OF_ALL) != digest:
                 raise sqlite3.DatabaseError("its rows do not fit to their digest")
@@ -367,8 +359,10 @@ def _damaged(database: sqlite3.Connection, path: Path) -> Iterator[tuple[str, st
         rows = database.execute("SELECT kind, name, content FROM sections WHERE application = ?", (name,))
         whole = sum(checksum(*row) for row in rows) == sums.get(name, 0)
         if not whole or _digest_of(database, _ROWS_OF_APPLICATION, name) != digests.get(name, ""):
-            cure = f"restore the whole state directory from one copy, or give it up by `exop remove {name}`"
-            yield name, f"{path}: the application {name!r} is damaged; nothing was changed; {cure}"
+            yield (
+                name,
+                f"{path}: the application {name!r} is damaged; {_RESTORE}, or give it up by `exop remove {name}`",
+            )
 
 
 def _connect(path: Path, mode: str = "rw") -> sqlite3.Connection:
@@ -387,20 +381,14 @@ def _has_content(path: Path) -> bool:
 def _unusable(path: Path, problem: Exception) -> StateError:
     """Return the error for a database that cannot be opened, because of its content or its location."""
     if isinstance(problem, (OSError, sqlite3.OperationalError)) and not str(problem).startswith("no such"):
-        return StateError(
-            f"{path} cannot be used ({problem}); nothing was changed; make room there, or make it writable, or give "
-            f"another directory, --state DIR"
-        )
-    return StateError(
-        f"{path} is no state of ExoP, or it is damaged ({problem}); nothing was changed; restore the whole state "
-        f"directory from one copy, or move it away to start afresh, or give another directory, --state DIR"
-    )
+        cure = "make room there, or make it writable"
+        return StateError(f"{path} cannot be used ({problem}); nothing was changed; {cure}, or {_ANOTHER}")
+    what = f"{path} is no state of ExoP, or it is damaged ({problem})"
+    return StateError(f"{what}; {_RESTORE}, or move it away to start afresh, or {_ANOTHER}")
 
 
 def _lost(path: Path, problem: str, *, accept: bool = False) -> StateError:
     """Return the error for a database that may not be the newest."""
-    cure = f", or accept the database as it is by `exop state accept {path.parent}`" if accept else ""
-    return StateError(
-        f"{path} may not be the newest state: {problem}; a start could lose or double items; nothing was changed; "
-        f"restore the whole state directory from one copy, or move it away to start afresh{cure}"
-    )
+    cure = f", or {_ACCEPT} {path.parent}`" if accept else ""
+    what = f"{path} may not be the newest state: {problem}; a start could lose or double items"
+    return StateError(f"{what}; {_RESTORE}, or move it away to start afresh{cure}")

@@ -245,8 +245,5 @@ def _found(deployment: Deployment, payload: Any) -> Any:
 
 
 def _strange(deployment: Deployment, what: str) -> StoredStateError:
-    return StoredStateError(
-        what=f"the checkpoint of {deployment.name}",
-        problem=f"{what} is no longer in the mesh",
-        cure="use the release and the code that wrote it",
-    )
+    problem, cure = f"{what} is no longer in the mesh", "use the release and the code that wrote it"
+    return StoredStateError(what=f"the checkpoint of {deployment.name}", problem=problem, cure=cure)

@@ -87,10 +87,8 @@ class Checkpoints:
                 database.execute(f"INSERT OR REPLACE INTO checkpoints VALUES (?, ({_NUMBER}) + 1, ?, ?, ?, ?)", row)
                 failpoint("checkpoint-writing")
         except StateError as problem:
-            raise StateError(
-                f"the checkpoint of {name} could not be written ({problem}); the one before it stands; make room "
-                f"there, or make it writable"
-            ) from problem
+            cure = "the one before it stands; make room there, or make it writable"
+            raise StateError(f"the checkpoint of {name} could not be written ({problem}); {cure}") from problem
         self._written[name] = digests
         failpoint("checkpoint-committed")
         return sum(len(row[-1]) for row in changed)
@@ -176,10 +174,8 @@ class Store:
             self._lock = DISK.lock(directory / "lock")
             if self._lock is None:
                 holder = (directory / "lock").read_text().strip() or "unknown"
-                raise StateError(
-                    f"the state directory {directory} is in use by the platform with process id {holder}; "
-                    f"stop that one, or give another one, --state DIR"
-                )
+                what = f"the state directory {directory} is in use by the platform with process id {holder}"
+                raise StateError(f"{what}; stop that one, or give another one, --state DIR")
             os.fchmod(self._lock.number, 0o600)  # no other user can open, and so lock, the file
             self._lock.truncate(0)
             self._lock.write(0, str(os.getpid()).encode())
@@ -272,10 +268,8 @@ class Store:
         """Return all applications by name; one with damaged rows counts as active, so that its damage is reported."""
         found = {}
         for name, revision, active in self.database.rows("SELECT name, revision, active FROM applications"):
-            sections = self.database.rows(
-                "SELECT content FROM sections WHERE application = ? ORDER BY kind, place", name
-            )
-            topology = "\n".join(text for (text,) in sections)
+            query = "SELECT content FROM sections WHERE application = ? ORDER BY kind, place"
+            topology = "\n".join(text for (text,) in self.database.rows(query, name))
             found[name] = StoredApplication(name, revision, topology, bool(active))
         found |= {name: StoredApplication(name, 0, "", active=True) for name in self.database.damaged}
         return [found[name] for name in sorted(found)]
@@ -319,11 +313,8 @@ class Store:
             self.catch_up()
             self._write_entries()
         except StateError as problem:
-            names = [*self._unwritten]
-            entries = len(self._entries)
-            logger("exop.runtime").error(
-                "a change was not stored", applications=names, history_entries=entries, error=str(problem)
-            )
+            facts = {"applications": [*self._unwritten], "history_entries": len(self._entries), "error": str(problem)}
+            logger("exop.runtime").error("a change was not stored", **facts)
         self.database.close()
         if self._lock is not None:
             fcntl.flock(self._lock.number, fcntl.LOCK_UN)  # a forked child also has the file open

@@ -109,11 +109,8 @@ class UserCall(Generic[T]):
             raise
         if self.abandoned or (not done and self.abandon()):
             gone = self._reason or f"it has not returned within {round(self.seconds, 1):g} s and is given up"
-            raise ComponentFailed(
-                node=self.component.title,
-                phase=self.phase,
-                problem=f"{gone}; its thread is shown by `exop ps` until it returns{self.whereabouts()}",
-            )
+            problem = f"{gone}; its thread is shown by `exop ps` until it returns{self.whereabouts()}"
+            raise ComponentFailed(node=self.component.title, phase=self.phase, problem=problem)
         if self._error is not None:
             raise self._error
         return self._found

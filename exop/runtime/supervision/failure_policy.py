@@ -274,9 +274,7 @@ def guarded_entry(channel: Channel, entry: Entry, place: str, producers: Produce
             except _PASSING:
                 raise
             except BaseException as error:  # noqa: BLE001 (any exception of a channel, or of a property of an item)
-                if (
-                    method == "push_batch" and channel.refuses_whole
-                ):  # the channel has taken no item: try each separately
+                if method == "push_batch" and channel.refuses_whole:  # it has taken no item: try each separately
                     in_turn(made, to_items(payload))
                 else:
                     refuse(method, payload, error)
@@ -329,11 +327,10 @@ def _to_owners(deployment: Deployment, component: Component, work: InFlight, por
     members = (node.name for node in deployment.mesh.nodes.values() if node.group == group)
     owners = [name for name, part in ranges(members, partitioning.partitions).items() for _ in part]
     key_of = key_reader(partitioning.by)
-    for item in [work.payload] if work.method == "push" else to_items(work.payload, port.type.item):
+    single = work.method == "push"
+    for item in [work.payload] if single else to_items(work.payload, port.type.item):
         owner = owners[partition_of(key_of(item), partitioning.partitions)]
-        yield replace(
-            work, entry=placeholder(f"{owner}.{port.name}"), payload=item if work.method == "push" else [item]
-        )
+        yield replace(work, entry=placeholder(f"{owner}.{port.name}"), payload=item if single else [item])
 
 
 def retry_dead_letters(deployment: Deployment, node: str) -> int:
@@ -347,10 +344,8 @@ def retry_dead_letters(deployment: Deployment, node: str) -> int:
         component = deployment.component(node)
         runner, dead = component.runner, component.trouble.dead
         if not dead and component.aside is not None:
-            raise PlanError(
-                f"the dead letters of {deployment.name}.{node} go into the channel "
-                f"{component.node.ports[DEAD]!r}: push the items again from its consumer"
-            )
+            where = f"go into the channel {component.node.ports[DEAD]!r}: push the items again from its consumer"
+            raise PlanError(f"the dead letters of {deployment.name}.{node} {where}")
         if not dead:
             return 0
         if runner is None or component.status not in (State.ACTIVE, State.SUSPENDED, State.FAILED):

@@ -61,9 +61,8 @@ class Sampler:
                 try:
                     again = look()
                 except Exception as error:  # noqa: BLE001 (the other applications are still observed)
-                    logger("exop.runtime").error(
-                        "an application is no longer observed: a defect, please report it", exc_info=error
-                    )
+                    problem = "an application is no longer observed: a defect, please report it"
+                    logger("exop.runtime").error(problem, exc_info=error)
                     again = False
                 if not again:
                     with self._lock:
@@ -175,10 +174,8 @@ class Watchdog:
         component, look.hanging = look.hanging, None
         hang, component.trouble.hang = component.trouble.hang, None
         component.notify()
-        name = component.name
-        logger("exop.runtime").info(
-            f"{name} no longer hangs", node=name, seconds=round(hang.seconds, 1) if hang else None
-        )
+        name, seconds = component.name, round(hang.seconds, 1) if hang is not None else None
+        logger("exop.runtime").info(f"{name} no longer hangs", node=name, seconds=seconds)
 
 
 def shows(component: Component) -> bool:
@@ -222,9 +219,8 @@ class Visibility:
             running = component.status in (State.ACTIVE, State.SUSPENDED, State.FAILED)
             if running and self._failing.get(component.id) != problem:
                 self._failing[component.id] = problem
-                logger("exop.runtime").warning(
-                    "buffered output could not be made visible", node=component.id, problem=problem
-                )
+                event = "buffered output could not be made visible"
+                logger("exop.runtime").warning(event, node=component.id, problem=problem)
         else:
             self._failing.pop(component.id, None)
 
