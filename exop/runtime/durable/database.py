@@ -359,10 +359,8 @@ def _damaged(database: sqlite3.Connection, path: Path) -> Iterator[tuple[str, st
         rows = database.execute("SELECT kind, name, content FROM sections WHERE application = ?", (name,))
         whole = sum(checksum(*row) for row in rows) == sums.get(name, 0)
         if not whole or _digest_of(database, _ROWS_OF_APPLICATION, name) != digests.get(name, ""):
-            yield (
-                name,
-                f"{path}: the application {name!r} is damaged; {_RESTORE}, or give it up by `exop remove {name}`",
-            )
+            cure = f"{_RESTORE}, or give it up by `exop remove {name}`"
+            yield name, f"{path}: the application {name!r} is damaged; {cure}"
 
 
 def _connect(path: Path, mode: str = "rw") -> sqlite3.Connection:
