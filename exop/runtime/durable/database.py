@@ -71,7 +71,7 @@ _NAMES: Final = (
 )
 #: Parts of the errors: what was done, and cures.
 _RESTORE: Final = "nothing was changed; restore the whole state directory from one copy"
-_ACCEPT: Final = "accept the database as it is by `exop state accept"
+_ACCEPT: Final = "accept the database as it is by `exop state accept {}`"
 _ANOTHER: Final = "give another directory, --state DIR"
 
 
@@ -133,7 +133,7 @@ class GenerationFile:
 
     def _damaged(self, problem: str) -> StateError:
         what = f"{self.path} is damaged ({problem}): it records the newest state of the database beside it"
-        return StateError(f"{what}; {_RESTORE}, or {_ACCEPT} {self.path.parent}`")
+        return StateError(f"{what}; {_RESTORE}, or {_ACCEPT.format(self.path.parent)}")
 
 
 class Database:
@@ -387,6 +387,6 @@ def _unusable(path: Path, problem: Exception) -> StateError:
 
 def _lost(path: Path, problem: str, *, accept: bool = False) -> StateError:
     """Return the error for a database that may not be the newest."""
-    cure = f", or {_ACCEPT} {path.parent}`" if accept else ""
+    cure = f", or {_ACCEPT.format(path.parent)}" if accept else ""
     what = f"{path} may not be the newest state: {problem}; a start could lose or double items"
     return StateError(f"{what}; {_RESTORE}, or move it away to start afresh{cure}")

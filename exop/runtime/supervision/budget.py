@@ -50,41 +50,38 @@ class Owner:
         self.name = f"{application}.{title}"
 
 
+@dataclass(eq=False)
 class UserCall(Generic[T]):
     """One call of user code. If it is abandoned, its thread calls *late* after it; *news* is called at the end.
 
     Attributes:
+        calls: All calls in progress, of which this one is part until it ends.
         phase: The purpose of the call, as a present participle: `opening`, `committing a checkpoint`.
         abandoned, over: Whether the platform no longer waits for the call; whether the call has returned or raised.
     """
 
-    def __init__(
-        self,
-        calls: set[UserCall[Any]],
-        component: Owner,
-        phase: str,
-        work: Callable[[], T],
-        late: Callable[[], object],
-        news: Callable[[], object],
-    ) -> None:
-        self.component = component
-        self.phase = phase
+    calls: set[UserCall[Any]]
+    component: Owner
+    phase: str
+    work: Callable[[], T]
+    late: Callable[[], object]
+    news: Callable[[], object]
+
+    def __post_init__(self) -> None:
         self.abandoned = self.over = False
-        self._calls = calls
-        self._work, self._late, self._news = work, late, news
         self._found: T
         self._error: BaseException | None = None
         self._reason = ""
         self._changed = threading.Condition()
         self._begin = time.monotonic()
         self._context = contextvars.copy_context()
-        name = f"exop {component.name} {phase}"
+        name = f"exop {self.component.name} {self.phase}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        calls.add(self)
+        self.calls.add(self)
         try:
             self._thread.start()
         except BaseException:
-            calls.discard(self)
+            self.calls.discard(self)
             raise
 
     @property
@@ -148,17 +145,17 @@ class UserCall(Generic[T]):
     def _run(self) -> None:
         _LOCAL.call = self
         try:
-            self._found = self._context.run(self._work)
+            self._found = self._context.run(self.work)
         except BaseException as error:  # noqa: BLE001 (it is raised in the thread that waits)
             self._error = error
         with self._changed:
             self.over = not self.abandoned
         if self.abandoned:
             self._run_late()
-        self._calls.discard(self)
+        self.calls.discard(self)
         self.over = True
         self._wake()
-        self._news()
+        self.news()
 
     def _wake(self) -> None:
         with self._changed:
@@ -168,7 +165,7 @@ class UserCall(Generic[T]):
         name, log = self.component.name, logger("exop.runtime")
         text = f"{name}: {self.phase}, which was given up, has returned"
         try:
-            self._late()
+            self.late()
         except RAISED as error:
             log.warning(f"{text}, and its clean-up failed", node=name, error=error_text(error))
         else:
