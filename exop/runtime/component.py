@@ -176,10 +176,7 @@ class Component(Lifecycle):
         return fields
 
     def read_natively(self, channels: Mapping[str, Channel], before: Component | None = None) -> None:
-        """Let an engine read those of its channels by itself that it can; the successor of a slet only as that did.
-
-        Called before the slet is opened.
-        """
+        """Let an engine that is to be opened itself read the channels that it can; a successor as the old slet did."""
         asked = getattr(self.instance, "native_engine", None)
         if self.tie is None or asked is None or self.node.group is not None:
             return
@@ -231,11 +228,7 @@ class Component(Lifecycle):
             self._let_on()
 
     def configure(self, node: Node) -> None:
-        """Set new settings. Called while no item is in flight in the component.
-
-        Raises:
-            ComponentFailed: code of the slet that sets them did not return in time; the old settings remain.
-        """
+        """Set new settings, while no item is in flight in the component; raises as `adopt`."""
         self._take("node", node, lambda: self.node.private_settings())  # noqa: PLW0108 (of the node at the time of the call)
 
     def _take(self, name: Literal["node", "state"], value: Any, fields: Callable[[], Mapping[str, Any]]) -> None:
@@ -270,10 +263,10 @@ class Component(Lifecycle):
                 port.succeed(before)
 
     def adopt(self, state: Memento | None) -> None:
-        """Continue with this state. Called while no item is in flight in the component.
+        """Continue with this state, while no item is in flight in the component.
 
         Raises:
-            ComponentFailed: code of the slet that sets it did not return in time; the old state remains.
+            ComponentFailed: code of the slet that sets it did not return in time; what was before remains.
         """
         self._take("state", state, lambda: {self.spec.state[0]: self.state} if self.spec.state else {})
 
@@ -423,10 +416,9 @@ def buffers(spec: SletSpec, port: PortSpec) -> bool:
 
 
 def bind_function(spec: SletSpec, state: Memento | None, settings: Mapping[str, Any]) -> Callable[..., Any]:
-    """Return a slet function with its memento and settings as defaults.
+    """Return a slet function with its memento and settings bound.
 
-    A plain function is cloned with other defaults, so that a call with the item alone costs no more than any call.
-    A callable object or a decorated function is wrapped.
+    A plain function is cloned with other defaults, so that a call costs no more than any; other callables are wrapped.
     """
     function = spec.factory
     named = dict(settings) | ({spec.state[0]: state} if spec.state else {})

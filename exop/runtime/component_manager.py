@@ -78,10 +78,8 @@ class ComponentManager:
     ) -> Component:
         """Make an instance of a node's slet, and register it with its ports, neither open nor connected.
 
-        *changed* is called after every change of its state. *durable* says whether the application is durable.
-
-        Raises:
-            ComponentFailed: the slet's own code raises, or does not return within *timeout* seconds.
+        *changed* is called after every change of its state. Raise `ComponentFailed` if the slet's own code raises, or
+        does not return within *timeout* seconds.
         """
 
         def on_change(one: Component) -> None:
@@ -140,10 +138,9 @@ class ComponentManager:
     def create_channel(
         self, application: str, spec: ChannelSpec, *, durable: bool = False, timeout: float | None = None
     ) -> Channel:
-        """Make a channel, open it, and register it; *durable* says whether the application is durable.
+        """Make a channel, open it, and register it.
 
-        Raises:
-            ComponentFailed: a kind that is not built in has not opened within *timeout* seconds.
+        Raise `ComponentFailed` if a kind that is not built in has not opened within *timeout* seconds.
         """
         found: list[Channel] = []
 

@@ -235,10 +235,7 @@ class PendingUpdates:
         return owners.get(self.place.name) is self._owner
 
     def trigger(self, key: str, carried: PortType, compiled: Callable[[], Entry]) -> Entry:
-        """Insert a trigger before the entry to which conditions refer as *key*.
-
-        *compiled* compiles this entry; it is called now, and again after each update.
-        """
+        """Insert a trigger before the entry that conditions call *key*; it is *compiled* now, and after each update."""
         self._compile[key] = compiled
         trigger = self._triggers[key] = Trigger(self, compiled(), carried)
         self._arm()

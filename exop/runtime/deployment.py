@@ -188,11 +188,7 @@ class Deployment:
             return self.progress.wait_for(self._ended, timeout)
 
     def all_ended(self) -> bool:
-        """Return whether every component has ended, and peers have acknowledged all that was sent to them.
-
-        Raises:
-            ComponentFailed: an error prevents that.
-        """
+        """Return whether all components have ended, and peers have acknowledged all sent to them; raises as `wait`."""
         return self._ended() or not (self._at_work() or any(one.unacknowledged for one in self.channels.values()))
 
     def _ended(self) -> bool:

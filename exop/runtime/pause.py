@@ -79,11 +79,7 @@ class Pause:
         self.end()
 
     def begin(self) -> Self:
-        """Wait until the application has no other pause.
-
-        Raises:
-            PlanError: a slet of the application itself calls this method, and would wait for itself.
-        """
+        """Wait until the application has no other pause; `PlanError` if one of its slets, which would wait, calls."""
         driver = current_driver()
         if driver is not None and driver in self.deployment.drivers():
             problem = f"a slet of {self.deployment.name!r} cannot change its own application"
@@ -146,8 +142,7 @@ class Pause:
     def wait(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
         """Wait until *ready()* is true, which is checked whenever a driver rests; return whether it is.
 
-        Raises:
-            KeyboardInterrupt: an interrupt requests that the change be abandoned.
+        Raise `KeyboardInterrupt` if an interrupt requests that the change be abandoned.
         """
         found = ready() or self._waited(ready, timeout)
         check_interrupt()

@@ -242,10 +242,7 @@ class PulledInput(InputPort[Any]):
             queue.exchange(replace)
 
     def put_back(self) -> tuple[list[Any], Before | None]:
-        """Take the last items a second time, unless the slet has yielded results for them before it raised.
-
-        Returns these items, and the memento from before they were taken.
-        """
+        """Put back the last items, unless the slet has yielded results for them; return them and the memento before."""
         (items, sent, before), self._last = self._last, ([], 0, None)
         if sent != self._sent():
             return [], None

@@ -64,11 +64,7 @@ def are_references(batch: Any) -> bool:
 
 
 def opened(batch: Any) -> Any:
-    """Return the rows of references as one record batch; any other batch unchanged.
-
-    Raises:
-        WiringError: they cannot be read.
-    """
+    """Return the rows of references as one record batch, or raise `WiringError`; return any other batch unchanged."""
     return _shared(batch, Reference, lambda: _read(batch)) if are_references(batch) else batch
 
 

@@ -328,8 +328,7 @@ class EngineDriver(Driver):
     def drive(self, send: Send, pending: Pending | None = None) -> None:
         """Carry out one push of the slet after a safe point, at which *pending* may pass the push to a replacement.
 
-        Raises:
-            ChannelClosed: the stream was ended by the platform.
+        Raise `ChannelClosed` if the platform has ended the stream.
         """
         with self._turn, acting_as(self):
             if self._over:

@@ -89,11 +89,8 @@ class Pool:
     def enlist(self, *, back: bool = False) -> None:
         """Count a worker that starts, or starts again (*back*); with at least one, the monitor and a thread run.
 
-        A worker that starts again is always counted. If the system has no more threads, the monitor starts one later,
-        or else the next worker that is scheduled.
-
-        Raises:
-            RuntimeError: the system has no more threads; the worker is not counted.
+        If the system has no more threads, a worker that starts is not counted, and a `RuntimeError` is raised; for one
+        that starts again, the monitor starts a thread later, or else the next worker that is scheduled.
         """
         with self._lock:
             self._users += 1

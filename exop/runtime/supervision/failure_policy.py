@@ -393,10 +393,9 @@ def failed_item(component: Component, dead_letter: int | None = None) -> FailedI
 
 
 def set_aside(component: Component, port: str, item: Any, error: BaseException) -> None:
-    """Send an item, as a dead letter, to the dead-letter channel of the slet. If there is none, store the item with the
-    current memento.
+    """Send an item, as a dead letter, to the dead-letter channel of the slet.
 
-    A dead letter that the channel has refused is stored as well.
+    If there is none, or the channel has refused the letter, store the item with the current memento.
     """
     if component.aside is not None and component.status is not State.ENDED and port != DEAD:
         place, trace = (component.application, component.node.name, port), traceback_of(error, without=Unwind)
