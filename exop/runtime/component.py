@@ -320,7 +320,7 @@ class Component(Lifecycle):
     def forget_outputs(self) -> None:
         """Drop the items that the slet pushed before it raised."""
         for output in self.buffered:
-            output.forget()
+            output.pushed.clear()
 
     def unsent(self) -> list[Step]:
         """Take out the items that the slet has pushed by its further ports."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -35,22 +35,22 @@ Last: TypeAlias = tuple[list[Any], int, Before | None]
 
 
 class BufferedOutput(OutputPort[Any]):
-    """A further output port of a slet that the platform drives: items are sent after the method has returned."""
+    """A further output port of a slet that the platform drives: items are *pushed* until the method has returned."""
 
     def __init__(self, spec: PortSpec, fail: Callable[[BaseException], None]) -> None:
         self.spec = spec
         self.entry: Entry = NOWHERE
         self.rows = 0
         self._fail = fail
-        self._pending: list[tuple[Method, Any]] = []
+        self.pushed: list[tuple[Method, Any]] = []
 
     def push(self, item: Any) -> None:
         """Store one item until the method has returned."""
-        self._pending.append((method_for(item, whole=self.spec.type.form != "item"), item))
+        self.pushed.append((method_for(item, whole=self.spec.type.form != "item"), item))
 
     def push_batch(self, batch: Any) -> None:
         """Store a batch until the method has returned."""
-        self._pending.append(("push_batch", batch))
+        self.pushed.append(("push_batch", batch))
 
     def end(self) -> None:
         """Do nothing: the platform ends the ports of the slets that it drives."""
@@ -61,27 +61,15 @@ class BufferedOutput(OutputPort[Any]):
 
     def unsent(self) -> list[Step]:
         """Take out and count the stored items."""
-        pending, self._pending = self._pending, []
-        for method, payload in pending:
+        pushed, self.pushed = self.pushed, []
+        for method, payload in pushed:
             self.rows += count_items(method, payload)
-        return [(self.entry, method, payload) for method, payload in pending]
+        return [(self.entry, method, payload) for method, payload in pushed]
 
     def given(self, item: Any) -> InFlight:
         """Count an item that another driver will send, and return it as an in-flight item."""
         self.rows += 1
         return InFlight(self.entry, "push", item)
-
-    def capture(self) -> list[tuple[Method, Any]]:
-        """Return the content as plain data, for `restore`."""
-        return list(self._pending)
-
-    def restore(self, held: Iterable[tuple[Method, Any]]) -> None:
-        """Restore the content that `capture` returned."""
-        self._pending = list(held)
-
-    def forget(self) -> None:
-        """Drop the stored items, since the slet raised."""
-        self._pending.clear()
 
 
 class DrivenOutput(OutputPort[Any]):

@@ -190,10 +190,10 @@ class Twin(Standby):
     def take_over(self, undo: list[Undo]) -> Memento | None:
         """Become the node, with the unsent output and the figures of the leader, which have arrived."""
         component = self.component
-        outputs = [(one, one.capture()) for one in component.outputs.values() if isinstance(one, BufferedOutput)]
+        outputs = [(one, list(one.pushed)) for one in component.outputs.values() if isinstance(one, BufferedOutput)]
         arrived, state = component.metrics, super().take_over(undo)
         for output, pending in outputs:
-            output.restore(pending)
+            output.pushed = pending
         component.metrics.resume(arrived)
         return state
 

@@ -115,7 +115,7 @@ def capture_node(component: Component) -> dict[str, Any]:
         "over": component.status is State.ENDED,
         "ended": sorted(component.ended),
         "pulled": {name: port.capture() for name, port in component.pulled.items()},
-        "pending": {name: output.capture() for name, output in outputs.items()},
+        "pending": {name: list(output.pushed) for name, output in outputs.items()},
     }
     if component.trouble.dead or component.trouble.dead.dropped:
         held["dead"] = component.trouble.dead.capture()
@@ -219,7 +219,7 @@ def restore_node(component: Component, held: Mapping[str, Any]) -> None:
     for name, pending in held["pending"].items():
         output = component.outputs.get(name)
         if isinstance(output, BufferedOutput):
-            output.restore(pending)
+            output.pushed = list(pending)
     if isinstance(component.driver, SourceDriver):
         component.driver.over = component.over
         component.driver.restore(held["hand"])

@@ -312,7 +312,7 @@ def peek_unsent(component: Component, successor: Component | None) -> list[InFli
             f"moves nothing between hosts"
         )
     outputs = component.buffered if component.aside is None else (*component.buffered, component.aside)
-    found = [InFlight(one.entry, method, payload) for one in outputs for method, payload in one.capture()]
+    found = [InFlight(one.entry, method, payload) for one in outputs for method, payload in one.pushed]
     if isinstance(component.driver, SourceDriver):
         found += component.driver.in_flight()
     return [sent_for(component, successor, work) for work in found]

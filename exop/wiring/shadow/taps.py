@@ -98,7 +98,7 @@ class LeaderTap(Tap):
                 raise
             took = clock() - begin
             self._stuck = False
-            captured = ((name, *one) for name, output in buffers for one in output.capture())
+            captured = ((name, *one) for name, output in buffers for one in output.pushed)
             outputs: list[Output] = [(name, one, method == "push_batch") for name, method, one in captured]
             if not leader.spec.own_driver:
                 outputs += [(OUT, one, whole) for one in (found if lazy else (found,))]
