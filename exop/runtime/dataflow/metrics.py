@@ -92,15 +92,10 @@ class Tally(Flow):
     @property
     def passed(self) -> int:
         """The number of items that have passed on through the chain, each as one result."""
-        return self.entered - self.stopped
-
-    @property
-    def entered(self) -> int:
-        """The number of items that have entered, including those that were given back."""
-        return self.read_entered({})
+        return self.read_entered({}) - self.stopped
 
     def read_entered(self, known: dict[Tally, int]) -> int:
-        """Return `entered`, and store it in *known*, so that each tally from which others derive is read once."""
+        """Return the items that have entered, also those given back; *known* has the counts read in the same pass."""
         found = self.received + self.earlier
         for source in self.sources:  # not a generator: its frames would halve the length of chains
             if isinstance(source, Tally):

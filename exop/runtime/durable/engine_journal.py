@@ -44,7 +44,7 @@ class EngineJournal(Tie):
     """
 
     place: Path | None = None
-    replaying: bool = False
+    replaying = held = False
 
     def __init__(self, forms: Mapping[str, str]) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class EngineJournal(Tie):
         self._arrived: dict[str, int] = {}
         self._unsent: deque[tuple[OutputPort[Any] | None, Any]] = deque()
         self._changed = threading.Condition()
-        self._retired = self._held = False
+        self._retired = False
         self._emitting = 0
 
     def take(self, port: str, payload: Any) -> Any | None:
@@ -124,18 +124,13 @@ class EngineJournal(Tie):
     def hold(self, timeout: float | None = None) -> bool:
         """Make later batches wait until `release`; return `False` if one is still emitted after *timeout* seconds."""
         with self._changed:
-            self._held = True
+            self.held = True
             return self._changed.wait_for(lambda: not self._emitting, timeout)
-
-    @property
-    def held(self) -> bool:
-        """Whether results are held back."""
-        return self._held
 
     def release(self) -> None:
         """Emit the batches that wait, and later ones."""
         with self._changed:
-            self._held = False
+            self.held = False
             self._changed.notify_all()
 
     def retire(self) -> None:
@@ -158,7 +153,7 @@ class EngineJournal(Tie):
     def _emission(self, batch: int) -> Iterator[bool]:
         """Wait while the journal is held; yield whether the batch is wanted, and count it during the block."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._held or self._retired)
+            self._changed.wait_for(lambda: not self.held or self._retired)
             wanted = not (self._retired or 0 <= batch <= self.committed.batch)
             self._emitting += wanted
         try:
