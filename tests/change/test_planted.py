@@ -11,7 +11,7 @@ import pytest
 from exop import Platform
 from exop.model.slets.handover import HandOver
 from exop.runtime.dataflow import batches as convert
-from exop.runtime.dataflow.entry import Entry, InFlight
+from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight
 from exop.runtime.dataflow.inlets import Inlets
 from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.worker import POOL, Pool, Worker
@@ -110,7 +110,8 @@ def stale_memento(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def hand_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a slet that leaves has put out, and its driver has not sent, is forgotten."""
-    monkeypatch.setattr(changing, "_send_for", lambda inlets, component, successor, work: None)
+    dropped = partial(dataclasses.replace, entry=NOWHERE)
+    monkeypatch.setattr(changing, "sent_for", lambda component, successor, work: dropped(work))
 
 
 def moved_before_the_decision(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +127,7 @@ def moved_before_the_decision(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def by_the_old_channel(monkeypatch: pytest.MonkeyPatch) -> None:
     """An item that a source has yielded goes where its predecessor was connected."""
-    monkeypatch.setattr(changing, "_send_for", lambda inlets, component, successor, work: inlets.post([work]))
+    monkeypatch.setattr(changing, "sent_for", lambda component, successor, work: work)
 
 
 def windows_without_names(monkeypatch: pytest.MonkeyPatch) -> None:
