@@ -120,12 +120,6 @@ class Checkpointer:
         """Take the first checkpoint, before any item moves."""
         self._carry_out(self._prepared, PATIENCE, COMMITTING)
 
-    @contextmanager
-    def reserved(self) -> Iterator[None]:
-        """Let only the caller take checkpoints during the block, by `prepare` and `write`."""
-        with self._alone(PATIENCE):
-            yield
-
     def prepare(self, mesh: Mesh, work: Iterable[tuple[str, Method, Any]]) -> Unwritten:
         """Capture the application as it will be when a change is committed, which has parked all drivers.
 
@@ -152,7 +146,7 @@ class Checkpointer:
 
     def _carry_out(self, captured: Callable[[int], Snapshot], patience: float, committing: float) -> None:
         """Capture, write, commit; wait up to *patience* s for the previous checkpoint, *committing* s for the slets."""
-        with self._alone(patience):
+        with self.reserved(patience):
             if self._ended:
                 raise self._refused("the outcome of a change is not known", "a restart asks for it")
             with self._deployment.changing:
@@ -194,8 +188,11 @@ class Checkpointer:
             return self._commit(taken.number)
 
     @contextmanager
-    def _alone(self, patience: float) -> Iterator[None]:
-        """Wait up to *patience* seconds for another checkpoint, but not while that checkpoint is being committed."""
+    def reserved(self, patience: float = PATIENCE) -> Iterator[None]:
+        """Let only the caller take checkpoints during the block, by `prepare` and `write`.
+
+        Wait up to *patience* seconds for another checkpoint, but not while that checkpoint is being committed.
+        """
         end = time.monotonic() + patience
         while not self._turn.acquire(timeout=BRIEF):
             calls = [(one.node.name, one.committing) for one in self._deployment.components.values()]
