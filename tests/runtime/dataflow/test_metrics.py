@@ -246,7 +246,7 @@ def test_what_a_flow_has_led_to_a_place_stays_there():
     for target, more in ((first, 3), (second, 4), (first, 5), (None, 6)):
         flow.lead_into(target)
         passed[0] += more
-    assert (first.entered, second.entered, first.sources) == (8, 4, ())
+    assert (first.passed, second.passed, first.sources) == (8, 4, ())
 
 
 def test_what_is_dropped_in_front_of_a_slet_that_has_ended_is_counted():
