@@ -44,6 +44,7 @@ class Link:
     def __init__(self, slet: str, topic: str, brokers: str) -> None:
         self.waiting = ""
         self._refusal: Failure | None = None
+        self._missing = False
         self._facts = {"slet": slet, "topic": topic, "brokers": brokers}
         self.topic = topic
 
@@ -92,11 +93,19 @@ class Link:
         return sorted(found.partitions)
 
     def grown(self, client: Any, known: list[int]) -> list[int]:
-        """Return the *known* partitions of the topic, and those that were added, if a broker answers."""
+        """Return the *known* partitions of the topic, and those that were added, if a broker answers.
+
+        Raises:
+            TopicMissing: the topic was missing at the last call already; a broker that has just started knows none.
+        """
         try:
             there = None if self.waiting else self.partitions(client, ANSWER)
-        except KafkaError:  # if it does not pass, reading fails
-            there = None
+        except TopicMissing:
+            if self._missing:
+                raise
+            self._missing = True
+            return known
+        self._missing = False
         return sorted({*known, *(there or ())})
 
     def ends(self, client: Any, partition: int, timeout: float) -> tuple[int, int] | None:

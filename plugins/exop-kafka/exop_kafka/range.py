@@ -55,8 +55,8 @@ class TopicRange:
                 self._partitions = self._link.partitions(self._consumer, ANSWER)
                 self._look_at = time.monotonic() + REFRESH
             elif time.monotonic() >= self._look_at:
-                self._partitions = self._link.grown(self._consumer, self._partitions)
                 self._look_at = time.monotonic() + REFRESH
+                self._partitions = self._link.grown(self._consumer, self._partitions)
             found = {}
             for one in self._partitions or ():
                 ends = self._link.ends(self._consumer, one, ANSWER)

@@ -108,10 +108,15 @@ class Reader:
         return set(self._owned)
 
     def has_grown(self) -> bool:
-        """Return whether the topic has partitions that are not read yet; a look every `REFRESH` seconds."""
-        if self._slet.follow and not self._slet.partitions and time.monotonic() >= self._refresh_at:
-            self._owned = self.link.grown(self._consumer, self._assigned)
+        """Return whether the topic has partitions that are not read yet; a look every `REFRESH` seconds.
+
+        Raises:
+            TopicMissing: the topic was deleted, of which the client says nothing while it reads.
+        """
+        if self._slet.follow and time.monotonic() >= self._refresh_at:
             self._refresh_at = time.monotonic() + REFRESH
+            there = self.link.grown(self._consumer, self._assigned)
+            self._owned = self._slet.partitions or there
         return self._owned != self._assigned
 
     def taken(self, left: set[int]) -> tuple[Batch[Record], dict[int, int], KafkaError | None]:

@@ -7,6 +7,7 @@ import json
 import pytest
 from exop_kafka import Offsets, ReadKafka, Record, reader
 from exop_kafka import range as range_
+from exop_kafka.errors import TopicMissing
 from exop_kafka.link import Link
 
 from exop import Application, Platform, slet
@@ -120,6 +121,26 @@ def test_partitions_that_are_added_are_read_from_their_beginning(cluster, growin
         grow()
         with opened(ReadKafka, **given, offsets=Offsets(next=known)) as source:
             assert [one.value for one in next(batch for batch in source if batch)] == [b"early"]
+
+
+@pytest.mark.parametrize("partitions", [[], [0]])
+def test_a_topic_that_is_deleted_is_told(cluster, growing, monkeypatch, partitions):
+    """At the second look: a broker that has just started may not know the topic yet."""
+
+    def missing(link, *_):
+        raise link.error(TopicMissing, "the topic does not exist", "create it")
+
+    with opened(ReadKafka, topic="numbers", brokers=cluster.brokers, client=SOON, partitions=partitions) as source:
+        records = iter(source)
+        assert next(records) is None
+        with monkeypatch.context() as patch:
+            patch.setattr(Link, "partitions", missing)
+            assert next(records) is None
+        assert next(records) is None
+        monkeypatch.setattr(Link, "partitions", missing)
+        assert next(records) is None
+        with pytest.raises(TopicMissing):
+            next(records)
 
 
 def test_an_engine_that_reads_the_topic_gets_the_partitions_that_are_added(cluster, growing):
