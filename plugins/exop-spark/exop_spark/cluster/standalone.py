@@ -127,7 +127,8 @@ class Cluster:
         with self._changed(), self._undone_on_failure():
             former = {one.role: urlsplit(one.url).port or 0 for one in self._daemons}
             alive = self._alive("master")
-            returns = not alive and "master" in former and _is_freed(former["master"])
+            place = former.get("master", 0)
+            returns = not alive and place > 0 and wait_for(lambda: free_port(place) == place, _CLOSING)
             if not alive and not returns:
                 self._down()
             self._forget_lost()
@@ -137,7 +138,7 @@ class Cluster:
                 problem = "its workers have cores and memory for one application, and a Connect server is one"
                 raise ClusterError(name=self.name, problem=problem, cure="end it, and start it with --connect")
             if returns:
-                self._start_master(former["master"])
+                self._start_master(place)
             elif not alive:
                 self._prepared()
                 self._start_master(port)
@@ -347,11 +348,8 @@ class Cluster:
         except FileNotFoundError:
             self._daemons = []
         except (ValueError, KeyError, TypeError):
-            problem, cure = (
-                f"{path} is damaged",
-                f"end the processes that `ps -ef` shows with {self.directory}; remove it",
-            )
-            raise ClusterError(name=self.name, problem=problem, cure=cure) from None
+            cure = f"end the processes that `ps -ef` shows with {self.directory}; remove it"
+            raise ClusterError(name=self.name, problem=f"{path} is damaged", cure=cure) from None
 
     def _write(self) -> None:
         facts = {"secret": self._secret, "web": self._web, "offer": asdict(self._offer)}
@@ -383,10 +381,6 @@ def _without_spark(environment: Mapping[str, str]) -> dict[str, str]:
 
 def _is_worker(one: Daemon) -> bool:
     return one.role.startswith("worker-")
-
-
-def _is_freed(port: int) -> bool:
-    return wait_for(lambda: free_port(port) == port, _CLOSING)
 
 
 def _listens(port: int) -> bool:
