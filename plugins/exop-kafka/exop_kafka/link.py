@@ -84,7 +84,8 @@ class Link:
         try:
             found = client.list_topics(self.topic, timeout=timeout).topics[self.topic]
         except KafkaException as problem:
-            client.poll(0)  # the reason for the refusal of a client comes only so
+            if not getattr(client, "assignment", list)():  # otherwise it might take a record
+                client.poll(0)  # the reason for the refusal of a client comes only so
             self.check(self._refusal or problem.args[0])
             return None
         if found.error is not None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from exop_kafka import Offsets, ReadKafka, Record, reader
 from exop_kafka import range as range_
 from exop_kafka.errors import TopicMissing
@@ -121,6 +123,24 @@ def test_partitions_that_are_added_are_read_from_their_beginning(cluster, growin
         grow()
         with opened(ReadKafka, **given, offsets=Offsets(next=known)) as source:
             assert [one.value for one in next(batch for batch in source if batch)] == [b"early"]
+
+
+def test_a_look_for_partitions_that_fails_takes_no_record(cluster):
+    """Otherwise the record would be lost: it is neither emitted nor read again."""
+    cluster.fill("single", 0, [b"%d" % n for n in range(20)])
+    with opened(ReadKafka, topic="single", brokers=cluster.brokers, lot=1) as source:
+        records, seen = iter(source), []
+        eventually(lambda: seen.extend(next(records) or ()) or seen)  # the others are in the client
+        client = source._reader._consumer
+        asked = SimpleNamespace(assignment=client.assignment, poll=client.poll, list_topics=refused)
+        assert source._reader.link.partitions(asked, 0) is None
+        eventually(lambda: seen.extend(next(records) or ()) or len(seen) == 20)
+    assert [int(one.value) for one in seen] == [*range(20)]
+
+
+def refused(*_, **__):
+    """Answer as a client that has lost its brokers."""
+    raise KafkaException(KafkaError(KafkaError._TRANSPORT))
 
 
 @pytest.mark.parametrize("partitions", [[], [0]])
