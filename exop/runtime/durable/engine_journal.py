@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 #: The number of unsent payloads at which the engine waits.
 MOST: Final = 64
-#: The producer under which batches are appended; the key of their log, next to the names of input ports.
-_BATCHES: Final = "batches"
+#: The name of the log of the output, beside those of the input ports.
 _OUTPUT: Final = ""
 #: Seconds between two checks for the end of the application while the engine waits for room.
 _GLANCE: Final = 0.05
@@ -279,7 +278,7 @@ class DiskJournal(EngineJournal):
             header = (after.batch, after.inputs, after.note, after.positions)
             named = [(names[id(port)], payload) for port, payload in rows] or [("", None)]
             entries = [(*row, header if place == 0 else None) for place, row in enumerate(named)]
-            self._disks[_OUTPUT].append(entries, key=None if batch.batch < 0 else (_BATCHES, batch.batch))
+            self._disks[_OUTPUT].append(entries)
             failpoint("engine-commit-before")
             self.committed = after
             with self._changed:

@@ -22,7 +22,6 @@ from exop.runtime.log.segment import (
     DISK,
     LARGEST,
     LEVELS,
-    LONGEST_KEY,
     MARK,
     UNFINISHED,
     Files,
@@ -36,9 +35,6 @@ from exop.runtime.log.segment import (
     settled,
     written,
 )
-
-#: A producer and its number for a batch. Numbers increase; a batch with a known number is not appended again.
-Key = tuple[str, int]
 
 
 class DiskLog(EventLog):
@@ -68,7 +64,6 @@ class DiskLog(EventLog):
         self._syncing = threading.RLock()
         self._broken: str | None = None
         self._segments: list[Segment] = []
-        self._last: dict[str, int] = {}
         with self._doing("opened"):
             names = files.names(folder)
             self._lock = files.lock(folder / "lock")
@@ -107,18 +102,17 @@ class DiskLog(EventLog):
         """The position that `settle` has stored last, possibly in another process."""
         return settled(self.folder, self._files)
 
-    def append(self, payload: Any, *, key: Key | None = None) -> int:
-        """Add a list, a record batch, or a control item, once for each key; return the offset of the next row."""
+    def append(self, payload: Any) -> int:
+        """Add a list, a record batch, or a control item; return the offset of the next row."""
         mark = isinstance(payload, CONTROL)
         rows = 0 if mark else weight(payload)
         body = b"" if mark else encode(payload, levels=LEVELS)
-        tag = encode(list(key)) if key is not None else b""
-        if len(body) > LARGEST or len(tag) > LONGEST_KEY:
+        if len(body) > LARGEST:
             raise MeshError(f"a batch of {rows} rows and {len(body)} bytes is too large for a log; append it in parts")
         with self._turn:
             newest = self._segments[-1]
             end, marks = newest.end, newest.marks
-            if (key is None and not (rows or mark)) or (key is not None and key[1] <= self._last.get(key[0], -1)):
+            if not (rows or mark):
                 return end
             self._check_whole()
             with self._doing("written"):
@@ -127,9 +121,7 @@ class DiskLog(EventLog):
                     told = (payload.time, payload.idle) if isinstance(payload, Punctuation) else ()
                     self._write(written(end, now, 0, encode([marks, *told]), kind=MARK), end, marks + 1, now)
                 else:
-                    self._write(written(end, now, rows, body, key=tag), end + rows, 0 if rows else marks, now)
-            if key is not None:
-                self._last[key[0]] = key[1]
+                    self._write(written(end, now, rows, body), end + rows, 0, now)
             return end + rows
 
     def events(self, start: int | Position, end: int | Position) -> list[Any]:
@@ -155,7 +147,7 @@ class DiskLog(EventLog):
                 self._drop_oldest()
 
     def cut(self, place: int | Position) -> None:
-        """Remove the events from *place* on, and the keys; after an error, the log may end after *place*."""
+        """Remove the events from *place* on; after an error, the log may end after *place*."""
         place = Position.at(place)
         offset = place.offset
         with self._turn:
@@ -169,8 +161,6 @@ class DiskLog(EventLog):
                 if frame.place < place if frame.kind == MARK else frame.after <= offset:
                     continue
                 if frame.first < offset:
-                    if frame.key:
-                        raise MeshError(f"the log {self.folder} cannot be cut at {offset}, in a batch with a key")
                     (kept,) = contents([frame], frame.first, offset)
                     rest = written(frame.first, frame.time, weight(kept), encode(kept, levels=LEVELS))
                 position = frame.position
@@ -249,11 +239,11 @@ class DiskLog(EventLog):
             self._segments.append(Segment(self._files, self.folder / name))
             self._segments[-1].close()  # the number of open files of a process is limited
         if not self._segments:
-            self._segments.append(Segment.create(self._files, self.folder, Position(0), self._clock(), {}))
+            self._segments.append(Segment.create(self._files, self.folder, Position(0), self._clock()))
         for one, after in pairwise(self._segments):
             one.sealed(after.base)
         check_start(self.folder, self._files, self.start)
-        self._last = self._segments[-1].find_end(self.settled)
+        self._segments[-1].find_end(self.settled)
         self.retain()
 
     def _write(self, data: bytes, end: int, marks: int, now: float) -> None:
@@ -275,7 +265,7 @@ class DiskLog(EventLog):
     def _roll(self, full: Segment, now: float) -> Segment:
         """Force the full segment to disk, and begin another one."""
         full.sync()
-        newest = Segment.create(self._files, self.folder, full.position, now, self._last)
+        newest = Segment.create(self._files, self.folder, full.position, now)
         with self._syncing:
             full.close()
         self._segments.append(newest)
@@ -298,7 +288,7 @@ class DiskLog(EventLog):
         else:
             holder.take_back(position, place)
         self._segments[-1].sync()
-        self._last = self._segments[-1].find_end(None)
+        self._segments[-1].find_end(None)
 
     def _drop_oldest(self) -> None:
         with self._doing("made shorter"):

@@ -1,9 +1,9 @@
 """A segment is one file of a log: named by the offset of the first row, and made of frames. Also the file operations.
 
-One append writes one frame, whole or not at all: a header with two checksums, the key, and the rows or a control item.
+One append writes one frame, whole or not at all: a header with two checksums, and the rows or a control item.
 The body of a control item is its number among those since the last row, and time and allowance of a punctuation.
 
-    magic, first offset, time, rows, length of the body, length of the key, kind, sum of key and body, sum of the header
+    magic, first offset, time, rows, length of the body, kind, sum of the body, sum of the header
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ COMMITTED: Final = "committed"
 STRIDE: Final = 2**16
 
 MAGIC: Final = b"ExL1"
-_HEAD: Final = struct.Struct("<4sQdIIHHI")
+_HEAD: Final = struct.Struct("<4sQdIIHI")
 _SUM: Final = struct.Struct("<I")
-_SUMMED: Final = struct.Struct("<4sQdIIHHII")
+_SUMMED: Final = struct.Struct("<4sQdIIHII")
 #: The bytes of a header.
 HEADER: Final = _SUMMED.size
-#: The longest body, and the longest key.
-LARGEST, LONGEST_KEY = 2**31 - 1, 2**16 - 1
+#: The longest body.
+LARGEST: Final = 2**31 - 1
 #: The kinds of frames: rows, the opening of each segment (its `rows` are the control items before it since the last
 #: row), and control items.
 ROWS, OPENING, MARK = 0, 1, 2
@@ -145,7 +145,6 @@ class Frame(NamedTuple):
     time: float
     rows: int
     kind: int
-    key: bytes
     body: bytes
 
     @property
@@ -166,10 +165,10 @@ def contents(frames: Sequence[Frame], start: int, end: int) -> list[Any]:
     return found
 
 
-def written(first: int, time: float, rows: int, body: bytes, *, key: bytes = b"", kind: int = ROWS) -> bytes:
+def written(first: int, time: float, rows: int, body: bytes, *, kind: int = ROWS) -> bytes:
     """Return a frame as bytes."""
-    head = _HEAD.pack(MAGIC, first, time, rows, len(body), len(key), kind, zlib.crc32(body, zlib.crc32(key)))
-    return b"".join((head, _SUM.pack(zlib.crc32(head)), key, body))
+    head = _HEAD.pack(MAGIC, first, time, rows, len(body), kind, zlib.crc32(body))
+    return b"".join((head, _SUM.pack(zlib.crc32(head)), body))
 
 
 def _frame_at(data: bytes, at: int, position: int) -> Frame | int:
@@ -177,14 +176,13 @@ def _frame_at(data: bytes, at: int, position: int) -> Frame | int:
     begin = at + HEADER
     if len(data) < begin:
         return 0
-    magic, first, time, rows, length, key_length, kind, known, head = _SUMMED.unpack_from(data, at)
+    magic, first, time, rows, length, kind, known, head = _SUMMED.unpack_from(data, at)
     if magic != MAGIC or zlib.crc32(data[at : at + _HEAD.size]) != head:
         return 0
-    body = begin + key_length
-    end = body + length
+    end = begin + length
     if len(data) < end or zlib.crc32(data[begin:end]) != known:
         return int(end - at)
-    held = (position, position + end - at, first, first + rows, time, rows, kind, data[begin:body], data[body:end])
+    held = (position, position + end - at, first, first + rows, time, rows, kind, data[begin:end])
     return tuple.__new__(Frame, held)  # in half the time of `Frame(...)`
 
 
@@ -209,7 +207,6 @@ class Segment:
         base, end: The offsets of the first row, and of the row after the last one.
         marks: The number of control items since the last row, which may be in the previous segment.
         born: The time at which the segment was begun.
-        keys: The last number of each producer in the log, at `base`.
         size: The number of bytes of whole frames.
     """
 
@@ -226,8 +223,7 @@ class Segment:
             opening = _frame_at(file.read(0, opening if isinstance(opening, int) else opening.end), 0, 0)
         if isinstance(opening, int) or opening.kind != OPENING:
             raise self.damaged("its header is not that of a segment")
-        form, self.keys = decode(opening.body)
-        if form != FORMAT:
+        if (form := decode(opening.body)) != FORMAT:
             problem = f"it is written in the form {form}, this release reads {FORMAT}"
             raise self.damaged(problem, cure="use the release that wrote it")
         self.born = opening.time
@@ -235,10 +231,10 @@ class Segment:
         self.end, self.marks = self.base, opening.rows
 
     @classmethod
-    def create(cls, files: Files, folder: Path, begin: Position, time: float, keys: dict[str, int]) -> Segment:
+    def create(cls, files: Files, folder: Path, begin: Position, time: float) -> Segment:
         """Create a segment atomically."""
         path = folder / f"{begin.offset:020d}{SUFFIX}"
-        opening = written(begin.offset, time, begin.marks, encode([FORMAT, keys]), kind=OPENING)
+        opening = written(begin.offset, time, begin.marks, encode(FORMAT), kind=OPENING)
         replace_file(files, path, opening)
         return cls(files, path)
 
@@ -316,7 +312,7 @@ class Segment:
                     return wanted
                 if place >= start:
                     wanted.append(frame)
-            elif reached > low and frame.first < high and frame.rows:
+            elif reached > low and frame.first < high:
                 wanted.append(frame)
             if reached > high or (reached == high and not behind):
                 return wanted
@@ -324,29 +320,26 @@ class Segment:
             raise self.damaged(f"damaged at row {reached}")
         return wanted
 
-    def scan(self) -> dict[str, int]:
-        """Find the end of the last whole frame, and return the last number of each producer."""
-        last, mark = dict(self.keys), None
+    def scan(self) -> None:
+        """Find the end of the last whole frame."""
+        mark = None
         for frame in self.frames():
             self.size, self.end = frame.end, frame.after
-            mark = frame if frame.kind == MARK else None if frame.rows else mark
-            self.marks = 0 if frame.rows else self.marks
-            if frame.key:
-                producer, number = decode(frame.key)
-                last[producer] = number
+            if frame.kind == MARK:
+                mark = frame
+            else:
+                mark, self.marks = None, 0
         if mark is not None:
             self.marks = mark.place.marks + 1
-        return last
 
-    def find_end(self, counted: Position | None) -> dict[str, int]:
-        """Find the end, truncate a torn tail (see `check_tail`), and return the last number of each producer."""
-        last = self.scan()
+    def find_end(self, counted: Position | None) -> None:
+        """Find the end, and truncate a torn tail (see `check_tail`)."""
+        self.scan()
         rest = self.check_tail(counted)
         if rest:
             self.take_back()
             facts = {"log": str(self.path.parent), "bytes": len(rest), "at": self.size, "offset": self.end}
             logger("exop.log").warning("a torn write at the end of a log was removed", **facts)
-        return last
 
     def check_tail(self, counted: Position | None) -> bytes:
         """Return the bytes after the end, which a crash may have left.
@@ -450,7 +443,7 @@ def _noted(folder: Path, files: Files) -> tuple[Position | None, int | None]:
         return None, None
     try:
         end, start, marks = file.read(0, 20), file.read(20, 20).strip(), file.read(40, 20)
-        return Position(int(end), int(marks or b"0")), int(start) if start else None
+        return Position(int(end), int(marks)), int(start) if start else None
     except ValueError as problem:
         cure = f"restore it from a copy, or remove it: then every row of the log counts: {folder / COMMITTED}"
         raise StoredStateError(what=f"the log {folder}", problem=f"{COMMITTED} is damaged", cure=cure) from problem

@@ -2,7 +2,6 @@
 
 import resource
 import threading
-from base64 import b64decode
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -23,12 +22,6 @@ from tests.runtime.log.breaking import BreakingFile, BreakingFiles, Crash
 FOLDER = Path("/logs/a")
 #: So small that a few batches fill a segment.
 SMALL = Retention(segment=300)
-#: The rows 1 and "a", the row 2 with the key ("p", 3), and no row with ("p", 4), by an earlier release.
-EARLIER = """
-RXhMMQAAAAAAAAAAAAAAAAAA8D8AAAAAAwAAAAAAAQDtB3X13xG67JIBgEV4TDEAAAAAAAAAAAAAAAAAAPA/AgAAAAQAAAAAAAAAYkBmui0uvZOSAaFh
-RXhMMQIAAAAAAAAAAAAAAAAA8D8BAAAAAgAAAAQAAAB/ZAZDsXxs1ZKhcAORAkV4TDEDAAAAAAAAAAAAAAAAAPA/AAAAAAEAAAAEAAAAHcOhWNWte9uS
-oXAEkA==
-"""
 
 
 def opened(files, retention=SMALL, clock=lambda: 0.0):
@@ -69,17 +62,6 @@ def test_rows_keep_their_offsets(log):
         log.read(2, 5)
 
 
-def test_what_has_the_same_key_is_appended_once(tmp_path):
-    """A producer's numbers rise; a number that has been there, and a lower one, adds nothing. No rows count, too."""
-    with closing(DiskLog(tmp_path / "log")) as log:
-        assert log.append(["a"], key=("spark", 4)) == 1
-        assert log.append(["a"], key=("spark", 4)) == 1
-        assert log.append([], key=("spark", 5)) == 1
-        assert log.append(["b"], key=("spark", 5)) == 1
-        assert log.append(["c"], key=("other", 5)) == 2
-        assert rows(log) == ["a", "c"]
-
-
 def test_control_items_stand_between_the_rows(log):
     """They take no offset, and are read in their places, from any position; rows are read without them."""
     mark, end = Punctuation(1.5, idle=2.0), EndOfStream()
@@ -110,7 +92,7 @@ def test_columns_stay_columns(log):
 @given(st.data())
 def test_on_disk_it_is_what_it_is_in_memory(data):
     """For any order of appending, trimming, taking back and opening again, with control items in any place."""
-    files, kept, keys = BreakingFiles(), [], 0  # kept: the position of each event, and the event
+    files, kept = BreakingFiles(), []  # kept: the position of each event, and the event
     log, end = opened(files), Position(0)
 
     def note(event):
@@ -120,7 +102,7 @@ def test_on_disk_it_is_what_it_is_in_memory(data):
         end = Position(end.offset, end.marks + 1) if mark else Position(end.offset + 1)
 
     for _ in range(data.draw(st.integers(0, 25))):
-        step = data.draw(st.sampled_from(["append", "append", "append", "mark", "keyed", "trim", "cut", "open"]))
+        step = data.draw(st.sampled_from(["append", "append", "append", "mark", "trim", "cut", "open"]))
         if step == "append":
             batch = list(range(end.offset, end.offset + data.draw(st.integers(0, 40))))
             log.append(batch)
@@ -129,11 +111,6 @@ def test_on_disk_it_is_what_it_is_in_memory(data):
         elif step == "mark":
             log.append(Punctuation(len(kept)))
             note(Punctuation(len(kept)))
-        elif step == "keyed":
-            keys += 1
-            for _ in range(2):
-                log.append([f"key {keys}"], key=("p", keys))
-            note(f"key {keys}")
         elif step == "trim":
             log.trim(data.draw(st.integers(0, end.offset)))
         elif step == "cut":
@@ -141,8 +118,6 @@ def test_on_disk_it_is_what_it_is_in_memory(data):
             end = data.draw(st.sampled_from(places))
             kept = [one for one in kept if one[0] < end]
             log.cut(end)
-            left = [int(event[4:]) for _, event in kept if isinstance(event, str)]
-            assert log._last.get("p") == (left[-1] if left else None) or log.start > 0
         else:
             log.close()
             log = opened(files)
@@ -159,12 +134,12 @@ def test_on_disk_it_is_what_it_is_in_memory(data):
 
 
 def life(files, told, retention=SMALL):
-    """Append batches of several sizes, with and without keys, and control items; tell what was acknowledged."""
+    """Append batches of several sizes, and control items; tell what was acknowledged."""
     log = opened(files, retention)
     for number in range(8):
         batch = [f"{number}.{row}" for row in range(number % 3 + 1)]
         told.append(batch)
-        log.append(batch, key=("p", number) if number % 2 else None)
+        log.append(batch)
         told.append(None)
         if number % 3:
             told.append([Punctuation(number)])
@@ -189,10 +164,6 @@ def test_killed_at_every_byte():
         acknowledged = [row for batch, done in zip(told[::2], told[1::2], strict=False) for row in batch]
         under_way = told[-1] if told and told[-1] is not None else []
         assert everything(log) in (acknowledged, acknowledged + under_way)
-        number = int(under_way[0][0]) if under_way and isinstance(under_way[0], str) else -1
-        if number % 2 and number > 0:
-            log.append(under_way, key=("p", number))
-            assert everything(log) == acknowledged + under_way
         assert log.append(["more"]) == log.end
         log.close()
         assert rows(opened(files))[-1] == "more"
@@ -436,19 +407,6 @@ def test_a_bound_that_keeps_nothing_is_refused():
     """A mistake is told where it is made."""
     with pytest.raises(MeshError, match="items=0 keeps nothing"):
         Retention(items=0)
-
-
-def test_a_log_of_an_earlier_release_is_read_and_goes_on():
-    """It has rows and keys, no control items, and a note of what a checkpoint counts without any."""
-    files = BreakingFiles()
-    files.open(FOLDER / "00000000000000000000.log").write(0, b64decode(EARLIER))
-    files.open(FOLDER / "committed").write(0, b"%020d%020d" % (2, 0))
-    log = opened(files)
-    assert (log.settled, log.position, log._last) == ((2, 0), (3, 0), {"p": 4})
-    log.append(Punctuation(1))
-    log.append(["b"], key=("p", 4))
-    log.close()
-    assert everything(opened(files)) == [1, "a", 2, Punctuation(1)]
 
 
 def test_a_log_of_a_newer_release_is_refused(monkeypatch):
