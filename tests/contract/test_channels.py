@@ -364,7 +364,7 @@ def test_what_waits_in_a_queue_can_be_exchanged_while_more_comes():
         return 0
 
     channel.exchange(replaced)
-    assert channel.capture()["entries"] == [("item", 0), ("batch", 0), ("item", 9), ("item", 9)]
+    assert channel.capture()["entries"] == [("push", 0), ("push_batch", 0), ("push", 9), ("push", 9)]
 
 
 # What the wiring asks of a boundary between drivers.
@@ -412,7 +412,7 @@ def test_what_is_put_first_comes_before_what_waits(boundary):
     channel.clear()
     entry.push(item(1))
     channel.put_first(held)
-    assert channel.capture()["entries"] == [*held, ("item", item(1))]
+    assert channel.capture()["entries"] == [*held, ("push", item(1))]
 
 
 def test_a_driver_waits_at_a_full_boundary_until_something_is_taken(boundary):

@@ -311,7 +311,7 @@ def test_a_queue_of_before_is_kept_while_it_holds_something_and_is_not_connected
     port.connect(channel, new)
     assert port.earlier == []
     port.connect(channel, old)
-    old.put_first([("item", 1)])
+    old.put_first([("push", 1)])
     port.connect(channel, new)
     assert port.earlier == [old]
     port.connect(channel, old)

@@ -20,7 +20,7 @@ from exop.runtime.channels.frame_body import BodyReader, body_of, event_of
 from exop.runtime.channels.inbox import Inbox
 from exop.runtime.channels.outbox import Outbox
 from exop.runtime.channels.partitioned import shared_out
-from exop.runtime.channels.queue import KINDS, METHODS, Buffered
+from exop.runtime.channels.queue import Buffered
 from exop.runtime.channels.wire import Event, Frame
 from exop.runtime.dataflow.batches import cut
 from exop.runtime.dataflow.entry import InFlight, Method, count_items, placeholder, unpacked
@@ -134,11 +134,11 @@ class Handing:
                 data = encode(self._halves[kind, name])
                 found[kind][name] = {host: self.ahead.send(host, data) for host in hosts}
         posted = [*landing(change.deployment.entries, self._waiting)]
-        taken: list[tuple[Buffered, list[tuple[str, Any]]]] = []
+        taken: list[tuple[Buffered, list[Work]]] = []
         for rest in transfer.rests:
             for name, work in self._delivered(rest, self._rest(rest, handed)).items():
                 if (queue := self._queue(name)) is not None:
-                    taken.append((queue, [(KINDS[method], payload) for method, payload in work]))
+                    taken.append((queue, work))
                 else:
                     posted += (InFlight(placeholder(name), method, payload) for method, payload in work)
         change.land(posted, taken)
@@ -198,7 +198,7 @@ class Handing:
             return [first, [*map(_travelling, events)]]
         if isinstance(channel, Inbox):
             taken, following, entries = channel.waiting()
-            return [taken, following, [_travelling(event_of(METHODS[kind], payload)) for kind, payload in entries]]
+            return [taken, following, [_travelling(event_of(*entry)) for entry in entries]]
         raise PlanError(f"{name} is no half of a connector")
 
     def _rest(self, rest: Rest, handed: Mapping[str, Any]) -> list[Work]:

@@ -13,7 +13,7 @@ from exop.model.items import EndOfStream
 from exop.model.meshes.partitions import PARTITIONS
 from exop.model.slets.ports import PortType
 from exop.runtime.channels.outbox import CONNECTED, DISCONNECTED, WAITING, Acknowledgement, Mode
-from exop.runtime.channels.queue import QueueChannel
+from exop.runtime.channels.queue import QueueChannel, Waiting
 from exop.runtime.channels.renewal import attach, renew
 from exop.runtime.channels.wire import Frame, Progress, Wire
 from exop.runtime.dataflow.batches import cut
@@ -234,7 +234,7 @@ class Inbox(QueueChannel):
         """Return the end of the stream if it was delivered: no other producer sends it again."""
         return [EndOfStream()] if self._over else []
 
-    def waiting(self) -> tuple[int, int, list[tuple[str, Any]]]:
+    def waiting(self) -> tuple[int, int, list[Waiting]]:
         """Return the numbers of the first event that was not taken and of the next one, and what waits if it was
         acknowledged, as received or by a checkpoint; the driver of the inbox is parked.
         """

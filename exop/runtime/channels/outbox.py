@@ -13,7 +13,7 @@ from exop.logs import logger
 from exop.model.items import EndOfStream, Punctuation
 from exop.runtime.channels.base import Outlet
 from exop.runtime.channels.log import wait_for_disk
-from exop.runtime.channels.queue import METHODS, Buffered
+from exop.runtime.channels.queue import Buffered, Waiting
 from exop.runtime.channels.renewal import attach, renew
 from exop.runtime.channels.wire import ITEMS, Buffer, Event, Frame, Progress, Wire
 from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Method, count_items
@@ -390,9 +390,9 @@ class Outbox(Buffered):
         """Return nothing: an outbox has no consumers on its platform."""
         return []
 
-    def put_first(self, entries: list[tuple[str, Any]]) -> None:
+    def put_first(self, entries: list[Waiting]) -> None:
         """Insert entries before those that were never sent."""
-        events = [_event(METHODS[kind], payload) for kind, payload in entries]
+        events = [_event(method, payload) for method, payload in entries]
         self._grow(sum(event.events - 1 for event in events))
         self._unnumbered.extendleft(reversed(events))
         self._covered = min(self._covered, self._next)

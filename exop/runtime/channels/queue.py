@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, TypeAlias
 
 from exop.errors import MeshError
 from exop.model.items import EndOfStream, Punctuation
@@ -17,15 +17,25 @@ from exop.model.meshes.partitions import PARTITIONS
 from exop.runtime.channels.base import Channel, Outlet
 from exop.runtime.channels.partitioned import Partitioning
 from exop.runtime.dataflow.batches import cut, weight
-from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Method, Packet, Unwind, count_items, fan_out, unpacked
+from exop.runtime.dataflow.entry import (
+    NOWHERE,
+    Entry,
+    InFlight,
+    Method,
+    Packet,
+    Push,
+    Unwind,
+    count_items,
+    fan_out,
+    unpacked,
+)
 from exop.runtime.dataflow.metrics import Flow
 from exop.runtime.drivers.base import Driver, Signal, current_driver
 
 #: The number of entries beyond its capacity that a channel accepts if a driver would otherwise wait for itself.
 SPILL = 1_000_000
-#: The kinds of entries in the form of `capture`.
-KINDS: Final[Mapping[Method, str]] = {"push": "item", "push_batch": "batch", "control": "control"}
-METHODS: Final[Mapping[str, Method]] = {kind: method for method, kind in KINDS.items()}
+#: An entry in the form of `capture`: `push`, `push_batch` or `control`, and the payload.
+Waiting: TypeAlias = tuple[Method, Any]
 #: A lock that is held while a driver checks for a deadlock, and records that it waits for room.
 _WAITING = threading.Lock()
 
@@ -90,7 +100,7 @@ class Buffered(Channel):
         """Remove and return entries with up to *most* items, for a pulled port; a control item is returned alone."""
 
     @abstractmethod
-    def put_first(self, entries: list[tuple[str, Any]]) -> None:
+    def put_first(self, entries: list[Waiting]) -> None:
         """Insert entries, in the form of `capture`, before those that wait. Called while no item is in flight."""
 
     @abstractmethod
@@ -231,7 +241,7 @@ class QueueChannel(Buffered):
         return leading(push, push_batch, probe=leading(push_probe, lambda batch: push_batch(batch, _moments())))
 
     def _store(self, method: Method, payload: Any) -> None:
-        self._put(self.entries.extend, [(KINDS.get(method, "control"), payload)])
+        self._put(self.entries.extend, [(method if method in ("push", "push_batch") else "control", payload)])
 
     @property
     def depth(self) -> int:
@@ -247,9 +257,7 @@ class QueueChannel(Buffered):
         """Deliver up to *most* entries, each after a safe point."""
         if not self._is_drained_by(driver):
             return 0
-        if self.deliver.gathers:
-            return self._drain_batches(driver, most)
-        popleft, push = self.entries.popleft, self.deliver.uncounted
+        next_entry, push = self._source()
         for moved in range(most):
             probe = False
             driver.busy = True
@@ -258,9 +266,9 @@ class QueueChannel(Buffered):
                 if not self._is_drained_by(driver):
                     driver.rest()
                     return moved
-                popleft, push = self.entries.popleft, self.deliver.uncounted
+                next_entry, push = self._source()
             try:
-                item = popleft()
+                item = next_entry()
             except IndexError:
                 driver.rest()
                 return moved
@@ -285,32 +293,22 @@ class QueueChannel(Buffered):
         driver.rest()
         return most
 
-    def _drain_batches(self, driver: Driver, most: int) -> int:
-        """Deliver up to *most* batches of waiting items, and other entries, each after a safe point."""
-        for moved in range(most):
-            driver.busy = True
-            probe = driver.attend() if driver.attention else False
-            if not self.entries:
-                self._held_since = 0.0
-            if not self._is_drained_by(driver) or not self.entries or self.holds():
-                driver.rest()
-                return moved
-            packet = self._gathered(self.deliver.gathers)
-            try:
-                self._deliver_packet(driver, packet, probe=probe)
-            except Unwind:
-                raise
-            except BaseException as error:
-                raise self._back(driver, packet, error) from error
-            driver.busy = False
-        driver.rest()
-        return most
+    def _source(self) -> tuple[Callable[[], Any], Push]:
+        """Return the function that removes the next entry, or raises `IndexError`, and the one that takes an item."""
+        return self._gathered if self.deliver.gathers else self.entries.popleft, self.deliver.uncounted
 
-    def _gathered(self, most: int) -> Packet:
-        """Remove up to *most* single items as one batch, or, if it is none, the first entry."""
-        entries, self._held_since = self.entries, 0.0
+    def _gathered(self) -> Packet:
+        """Remove waiting single items as one batch, or, if the first entry is none, this entry.
+
+        Raises:
+            IndexError: no entry waits, or the items wait for further ones.
+        """
+        entries = self.entries
+        if entries and self.holds():
+            raise IndexError
+        self._held_since = 0.0
         batch, moments = list[Any](), (0.0, 0.0)
-        while len(batch) < most and entries:
+        while len(batch) < self.deliver.gathers and entries:
             item = entries[0]
             if type(item) is Packet:
                 if item.method != "push":
@@ -420,9 +418,13 @@ class QueueChannel(Buffered):
         return {"depth": self.depth, "capacity": self.capacity, "items": items, "dropped": self.dropped}
 
     def capture(self) -> Mapping[str, Any]:
-        """Return the entries, each with its kind (`item`, `batch`, `control`), the counts, and `left`."""
-        entries = [(KINDS[method], payload) for method, payload in map(unpacked, list(self.entries))]
-        return {"entries": entries, "left": self.left, "taken": self.taken, "dropped": self.dropped}
+        """Return the entries, each with the method that takes it, the counts, and `left`."""
+        return {
+            "entries": [*map(unpacked, list(self.entries))],
+            "left": self.left,
+            "taken": self.taken,
+            "dropped": self.dropped,
+        }
 
     def restore(self, held: Mapping[str, Any]) -> None:
         """Append captured entries, and add the counts."""
@@ -432,7 +434,7 @@ class QueueChannel(Buffered):
         self.dropped += held.get("dropped", 0)
         self._put(self.entries.extend, held["entries"])
 
-    def put_first(self, entries: list[tuple[str, Any]]) -> None:
+    def put_first(self, entries: list[Waiting]) -> None:
         """Insert captured entries before those that wait."""
         self._put(self.entries.extendleft, reversed(entries))
 
@@ -454,16 +456,16 @@ class QueueChannel(Buffered):
                 cleared += size
         return cleared
 
-    def _put(self, add: Callable[[Iterable[Any]], None], entries: Iterable[tuple[str, Any]]) -> None:
+    def _put(self, add: Callable[[Iterable[Any]], None], entries: Iterable[Waiting]) -> None:
         add(map(self._packed, entries))
         if self.worker is not None:
             self.worker.wake()
 
-    def _packed(self, entry: tuple[str, Any]) -> Any:
-        kind, payload = entry
-        if kind == "batch":
+    def _packed(self, entry: Waiting) -> Any:
+        method, payload = entry
+        if method == "push_batch":
             self._lighten(1 - weight(payload))
-        return payload if kind == "item" else Packet(METHODS[kind], payload)
+        return payload if method == "push" else Packet(method, payload)
 
     def _lighten(self, items: int) -> None:
         with self._lock:

@@ -17,7 +17,6 @@ from exop.model.slets.stored_memento import dump_memento, load_memento
 from exop.model.values.depth import AROUND, DEPTH
 from exop.model.values.encoding import decode, encode
 from exop.runtime.channels.base import Channel, ControlMerge, capture_merges
-from exop.runtime.channels.queue import METHODS
 from exop.runtime.channels.window import WindowChannel
 from exop.runtime.component import Component
 from exop.runtime.dataflow.entry import NOWHERE, Call, InFlight, Method
@@ -200,8 +199,7 @@ def _left_in(deployment: Deployment, name: str, held: Mapping[str, Any]) -> list
     entry = deployment.entries.get(name.rpartition(" -> ")[2])
     if entry is None:
         raise _strange(deployment, f"the queue {name!r}, which holds {len(held['entries'])} entries,")
-    work = ((METHODS[kind], payload) for kind, payload in held["entries"] if kind != "control")
-    return [InFlight(entry, method, payload) for method, payload in work]
+    return [InFlight(entry, method, payload) for method, payload in held["entries"] if method != "control"]
 
 
 def _read(stored: bytes) -> Any:

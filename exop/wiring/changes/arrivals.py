@@ -22,7 +22,7 @@ from exop.model.slets.stored_memento import declared_by, dump_memento, load_meme
 from exop.model.values.depth import AROUND, DEPTH
 from exop.model.values.encoding import Part, decode, encode, fields_of
 from exop.model.values.pieces import LARGE, dicts_of, is_immutable, large_parts
-from exop.runtime.channels.queue import METHODS
+from exop.runtime.channels.queue import Waiting
 from exop.runtime.component import Component
 from exop.runtime.dataflow.entry import Call, InFlight, Method, method_for, placeholder
 from exop.runtime.dataflow.inlets import Inlets
@@ -35,7 +35,7 @@ from exop.wiring.changes.successors import between_items
 from exop.wiring.graph import ids
 
 #: What waits in queues in front of the ports of a component, as `Buffered.capture` returns it.
-Queued: TypeAlias = Mapping[str, list[tuple[str, Any]]]
+Queued: TypeAlias = Mapping[str, list[Waiting]]
 
 #: Seconds of the cut of a move without state, and for each key of a dict that is compared there and put together.
 _CUT, _PER_KEY = 0.02, 0.4e-6
@@ -85,7 +85,7 @@ def departed(
         if port in component.pulled:
             held["pulled"][port]["earlier"] += entries
         else:
-            held["waiting"] += [(port, METHODS[kind], payload) for kind, payload in entries]
+            held["waiting"] += [(port, method, payload) for method, payload in entries]
     return component.state, encode(held, levels=DEPTH + AROUND)
 
 

@@ -22,7 +22,7 @@ from exop.errors import PlanError
 from exop.logs import logger
 from exop.model.values.classes import new_version
 from exop.runtime.channels.base import Channel
-from exop.runtime.channels.queue import Buffered
+from exop.runtime.channels.queue import Buffered, Waiting
 from exop.runtime.component import Component
 from exop.runtime.dataflow.entry import NOWHERE, Call, Entry, InFlight, Method
 from exop.runtime.deployment import HOLDING, Deployment
@@ -193,7 +193,7 @@ class Change:
             self._successors.enter_late(node)
             self._arrivals[node] = arrival
 
-    def land(self, posted: Iterable[InFlight], taken: Iterable[tuple[Buffered, list[tuple[str, Any]]]]) -> None:
+    def land(self, posted: Iterable[InFlight], taken: Iterable[tuple[Buffered, list[Waiting]]]) -> None:
         """Deliver once, after the cut, what comes from other hosts: items posted at the commit, entries in queues."""
         with self._turn:
             self._landed += posted

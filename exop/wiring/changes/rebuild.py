@@ -22,7 +22,7 @@ from exop.model.meshes.mesh import Node
 from exop.model.slets.memento import Memento
 from exop.runtime.channels.base import Outlet, channel_settings
 from exop.runtime.channels.log import LogChannel
-from exop.runtime.channels.queue import Buffered
+from exop.runtime.channels.queue import Buffered, Waiting
 from exop.runtime.channels.window import WindowChannel, timed_by
 from exop.runtime.compiler import compile_entry
 from exop.runtime.component import Component
@@ -179,13 +179,13 @@ class ReplayBuffer:
 
     def waiting(self) -> int:
         """Return the number of events that wait at this place in the running application."""
-        found: list[tuple[str, Any]] = []
+        found: list[Waiting] = []
         for name in self._queues:
             queue = self._deployment.inserted.get(name, self._deployment.channels.get(name))
             found += queue.capture()["entries"] if isinstance(queue, Buffered) else ()
         for place in self._places:
             found += ((work.method, work.payload) for work in self._deployment.inlets.at(place))
-        waiting = sum(weight(payload) if method in ("push_batch", "batch") else 1 for method, payload in found)
+        waiting = sum(weight(payload) if method == "push_batch" else 1 for method, payload in found)
         return waiting + self._inside()
 
     def _put(self, method: Method, payload: Any) -> None:

@@ -10,19 +10,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from exop.errors import PlanError
-from exop.model.items import CONTROL, EndOfStream, Punctuation
+from exop.model.items import EndOfStream, Punctuation
 from exop.model.meshes.conditional_updates import ITEM, item_names
 from exop.model.slets.ports import PortType
 from exop.model.slets.relay import RELAY
 from exop.runtime.channels.base import ControlMerge, Outlet
 from exop.runtime.channels.partitioned import route
-from exop.runtime.channels.queue import Buffered, QueueChannel
+from exop.runtime.channels.queue import Buffered, QueueChannel, Waiting
 from exop.runtime.channels.window import WindowChannel, followed
 from exop.runtime.compiler import compile_entry
 from exop.runtime.component import Component
 from exop.runtime.conditional_updates import PendingUpdates
 from exop.runtime.dataflow.batches import opened
-from exop.runtime.dataflow.entry import NOWHERE, Control, Entry, Late, LateEntry, Unwind
+from exop.runtime.dataflow.entry import NOWHERE, Control, Entry, Late, LateEntry, Unwind, method_for
 from exop.runtime.deployment import Deployment
 from exop.runtime.lifecycle import State
 from exop.runtime.supervision.failure_policy import Producer, Producers, guarded_entry, refusal_handler
@@ -341,7 +341,7 @@ class CatchUp:
         moved: The queues whose edges are gone, each with the id of the queue to which its contents go.
     """
 
-    entries: dict[str, list[tuple[str, Any]]] = field(default_factory=dict)
+    entries: dict[str, list[Waiting]] = field(default_factory=dict)
     merges: dict[str, ControlMerge] = field(default_factory=dict)
     ended: dict[str, list[str]] = field(default_factory=dict)
     moved: list[tuple[QueueChannel, str]] = field(default_factory=list)
@@ -382,7 +382,7 @@ class CatchUp:
             deployment.merges[name].note_ended(self.ended[name])
         for source, name in self.moved:
             entries, dropped = source.capture()["entries"], source.dropped
-            queue_of(deployment, name).put_first([(kind, payload) for kind, payload in entries if kind != "control"])
+            queue_of(deployment, name).put_first([entry for entry in entries if entry[0] != "control"])
             source.clear()
             source.dropped = dropped  # they wait elsewhere now
         for name, entries in self.entries.items():
@@ -404,13 +404,13 @@ def open_anew(deployment: Deployment, graph: WiringGraph) -> None:
                 component.pulled[port].ended = False
 
 
-def _first_entries(deployment: Deployment, graph: WiringGraph, name: str, edge: Edge) -> list[tuple[str, Any]]:
-    """The entries (`item`, `batch` or `control`, and the payload) for a port that is newly connected."""
+def _first_entries(deployment: Deployment, graph: WiringGraph, name: str, edge: Edge) -> list[Waiting]:
+    """The entries for a port that is newly connected."""
     channel, producers = graph.channels[name], graph.producers[name]
     if edge.port.pulled and channel.pull_mode == "read":
         return []
     kept = () if edge.port.pulled else channel.kept_for(edge.name)
-    entries = [("control" if isinstance(one, CONTROL) else "item", one) for one in kept]
+    entries = [(method_for(one, whole=False), one) for one in kept]
     if not producers or any(producer.component.status is not State.ENDED for producer in producers):
         return entries
     # The end of the stream may still be in front of the channel: in a queue, or in flight at a driver.

@@ -168,7 +168,7 @@ def test_what_waits_is_captured_as_plain_data_and_restored_in_order(workers):
     entry.control(EndOfStream())
     queue.entries.append(Packet("push", 3, 1.0, 1.0))
     held = queue.capture()
-    assert held["entries"] == [("batch", [1, 2]), ("control", EndOfStream()), ("item", 3)]
+    assert held["entries"] == [("push_batch", [1, 2]), ("control", EndOfStream()), ("push", 3)]
     assert not held["left"]
     other, log = QueueChannel("q", capacity=2), Log()
     joined(other, log)
