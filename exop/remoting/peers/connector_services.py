@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from exop.model import properties as names
 from exop.registry import Registration, ServiceReference, ServiceRegistry
-from exop.runtime.channels.outbox import LOST
+from exop.runtime.channels.connector import LOST
 
 CONNECTOR: Final = "Connector"
 #: The direction of the items, by the channel kind of the half of a connector on this platform.

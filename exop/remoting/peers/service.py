@@ -25,7 +25,7 @@ from exop.remoting.transport.limits import DEFAULT_LIMITS, Limits
 from exop.remoting.transport.operation import Operation
 from exop.remoting.transport.server import ControlServer
 from exop.remoting.transport.sockets import Peer
-from exop.runtime.channels.outbox import LOST
+from exop.runtime.channels.connector import LOST
 from exop.runtime.channels.wire import Wires
 
 #: Seconds between two pings of a control connection with exchanged roles.

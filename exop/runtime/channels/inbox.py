@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final
@@ -12,9 +11,8 @@ from exop.logs import logger
 from exop.model.items import EndOfStream
 from exop.model.meshes.partitions import PARTITIONS
 from exop.model.slets.ports import PortType
-from exop.runtime.channels.outbox import CONNECTED, DISCONNECTED, WAITING, Acknowledgement, Mode
+from exop.runtime.channels.connector import CONNECTED, Acknowledgement, Connector, Mode
 from exop.runtime.channels.queue import QueueChannel, Waiting
-from exop.runtime.channels.renewal import attach, renew
 from exop.runtime.channels.wire import Frame, Progress, Wire
 from exop.runtime.dataflow.batches import cut
 from exop.runtime.dataflow.entry import Method, Packet, count_items, unpacked
@@ -29,7 +27,7 @@ _EVENTS: Final = (
 )
 
 
-class Inbox(QueueChannel):
+class Inbox(Connector, QueueChannel):
     """Receives items from the outbox of the same `key` at `peer`, each once and in order.
 
     The inbox gives credit for `capacity` items, which the outbox may send at once. It acknowledges an event when the
@@ -38,11 +36,9 @@ class Inbox(QueueChannel):
 
     Attributes:
         incarnation: Identifies the content; an inbox that begins without the content of its predecessor has another.
-        state: `waiting` (for the first event), `connected` or `disconnected`.
     """
 
     kind: ClassVar[str] = "inbox"
-    reconfigurable: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -58,13 +54,8 @@ class Inbox(QueueChannel):
         partitions: int = PARTITIONS,
     ) -> None:
         super().__init__(name, capacity=capacity, by=by, partitions=partitions)
-        self.peer, self.key, self.epoch, self.ack, self.mode = peer, key, epoch, ack, mode
+        self._name_other_half(peer, key, epoch, ack, mode)
         self.incarnation = uuid.uuid4().hex
-        self.state = WAITING
-        self._reason = ""
-        self._wire: Wire | None = None
-        self._detach: Callable[[], None] = lambda: None
-        self._turn = threading.Lock()
         self._read: Callable[[Frame], list[tuple[Method, Any]]] = lambda frame: []
         self._next = self._done = self._captured = self._stable = 0
         self._granted = self._bytes = 0
@@ -72,16 +63,12 @@ class Inbox(QueueChannel):
         self._durable = True
         self._over = self._refused = False
 
-    def open(self) -> None:
-        """Find the wire to the peer; raise `UnknownName` if there is none."""
-        self._wire = self.wires[self.peer]
-
     def reconfigure(self, settings: Mapping[str, Any], *, close: bool) -> Callable[[], None]:
         """Take other limits; with another epoch, begin anew without events: these are delivered in another way."""
         if settings["epoch"] == self.epoch:
-            return renew(self, Inbox(self.name, **settings), ())
+            return self._become(Inbox(self.name, **settings), ())
         waiting = [*self.entries]  # the worker keeps the object
-        back = renew(self, Inbox(self.name, **settings), _EVENTS)
+        back = self._become(Inbox(self.name, **settings), _EVENTS)
         self.entries.clear()
 
         def undo() -> None:
@@ -90,19 +77,8 @@ class Inbox(QueueChannel):
 
         return undo
 
-    def attach(self) -> None:
-        """Begin to receive."""
-        if self._wire is not None:
-            self._detach = attach(self, self._wire.receive_into)
-
-    def detach(self) -> None:
-        """Stop receiving."""
-        self._detach()
-        self._detach = lambda: None
-
-    def close(self) -> None:
-        """Stop receiving."""
-        self.detach()
+    def _attached_to(self, wire: Wire) -> Callable[[], None]:
+        return self._guarded(wire.receive_into, ("received", "disconnected"), others=("progress",))
 
     def typed(self, types: Sequence[PortType]) -> None:
         """Permit the classes that the ports, and the channel that the connector serves, declare."""
@@ -173,11 +149,6 @@ class Inbox(QueueChannel):
             self._granted = max(self._granted, credit)
             self._reported = Progress(self.incarnation, self._next, self._acknowledged, credit)
             return self._reported
-
-    def disconnected(self, reason: str) -> None:
-        """Record that the peer cannot be reached, or refuses the connector."""
-        with self._turn:
-            self.state, self._reason = DISCONNECTED, reason
 
     @property
     def _acknowledged(self) -> int:
@@ -271,12 +242,8 @@ class Inbox(QueueChannel):
             self._report()
 
     def metrics(self) -> dict[str, int | float | str]:
-        """Return the metrics of a queue, the state, and the numbers of events received and acknowledged."""
+        """Return, also, the metrics of a queue, and the numbers of events received and acknowledged."""
         return {
-            "peer": self.peer,
-            "state": f"{self.state} ({self._reason})" if self._reason and self.state != CONNECTED else self.state,
-            "mode": self.mode,
-            "ack": self.ack,
             **super().metrics(),
             "received": self._next,
             "acknowledged": self._acknowledged,

@@ -6,15 +6,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from exop.errors import ConnectorLost, NotStorable, PlanError, StateError
 from exop.logs import logger
-from exop.model.items import EndOfStream, Punctuation
+from exop.model.items import EndOfStream
 from exop.runtime.channels.base import Outlet
+from exop.runtime.channels.connector import CONNECTED, DISCONNECTED, LOST, Acknowledgement, Connector, Mode
 from exop.runtime.channels.log import wait_for_disk
-from exop.runtime.channels.queue import Buffered, Waiting
-from exop.runtime.channels.renewal import attach, renew
+from exop.runtime.channels.queue import Waiting
 from exop.runtime.channels.wire import ITEMS, Buffer, Event, Frame, Progress, Wire
 from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Method, count_items
 from exop.runtime.drivers.base import Driver
@@ -22,20 +22,16 @@ from exop.runtime.drivers.base import Driver
 if TYPE_CHECKING:
     from exop.runtime.channels.spill import Spill
 
-Acknowledgement: TypeAlias = Literal["received", "done", "stable"]
-Mode: TypeAlias = Literal["sync", "async", "offline"]
-#: The states of a connector.
-WAITING, CONNECTED, DISCONNECTED, LOST = "waiting", "connected", "disconnected", "state lost"
 #: The least number of seconds between two items that their pushers send; the sender thread sends others, in batches.
 SEPARATE: Final = 0.0001
 #: The attributes of an outbox that belong to its epoch.
 _EVENTS: Final = (
-    *("epoch", "state", "_reason", "_unnumbered", "_kept", "_again", "_first", "_next", "_done", "_credit", "_skip"),
+    *("epoch", "state", "_reason", "_unnumbered", "_kept", "_first", "_next", "_done", "_credit", "_skip"),
     *("_extra", "_idle", "_inbox", "_restored", "_captured", "_covered"),
 )
 
 
-class Outbox(Buffered):
+class Outbox(Connector):
     """Sends items to the inbox of the same `key` at `peer`, and stores them until they are acknowledged.
 
     Items are encoded when they are pushed. They are numbered when they are first sent; after a lost connection, those
@@ -48,11 +44,9 @@ class Outbox(Buffered):
 
     Attributes:
         refuses_whole: An item that has no form as bytes is the failure of its producer.
-        state: `waiting` (for the first connection), `connected`, `disconnected` or `state lost`.
     """
 
     kind: ClassVar[str] = "outbox"
-    reconfigurable: ClassVar[bool] = True
     refuses_whole: ClassVar[bool] = True
     #: Nothing waits for a driver of this platform.
     entries = ()
@@ -70,18 +64,12 @@ class Outbox(Buffered):
         after_checkpoint: bool = False,
     ) -> None:
         super().__init__(name, capacity=capacity)
-        self.peer, self.key, self.epoch, self.ack, self.mode = peer, key, epoch, ack, mode
+        self._name_other_half(peer, key, epoch, ack, mode)
         self.after_checkpoint = after_checkpoint
-        self.state = WAITING
-        self._reason = ""
-        self._wire: Wire | None = None
         self._body_of: Callable[[Sequence[Event]], Sequence[Buffer]] = lambda group: ()
-        self._detach: Callable[[], None] = lambda: None
-        self._turn = threading.Lock()
         self._entry = NOWHERE
         self._unnumbered: deque[Event] = deque()
         self._kept: deque[Event] = deque()  # numbered from `_first` on
-        self._again: deque[Event] = deque()  # the end of `_kept`, to be sent again
         self._first = self._next = self._done = self._credit = self._skip = 0
         self._captured = self._covered = 0  # the events before it are in a checkpoint
         self._extra = 0  # items of lists beyond the first of each
@@ -102,7 +90,7 @@ class Outbox(Buffered):
             from exop.runtime.channels.spill import Spill
 
             self._disk = Spill(self.home)
-        self._wire = self.wires[self.peer]
+        super().open()
 
     def reconfigure(self, settings: Mapping[str, Any], *, close: bool) -> Callable[[], None]:
         """Take other limits; with another epoch, begin anew without events: these are delivered in another way."""
@@ -112,23 +100,16 @@ class Outbox(Buffered):
                 f"{self.name!r} has {self._disk.events} items on disk for {self.peer}, and the change delivers them in "
                 f"another way; make it when {self.peer} has received them"
             )
-        return renew(self, Outbox(self.name, **settings), ("after_checkpoint", *(_EVENTS if anew else ())))
-
-    def attach(self) -> None:
-        """Begin to send."""
-        if self._wire is not None:
-            self._detach = attach(self, self._wire.send_from)
-
-    def detach(self) -> None:
-        """Stop sending."""
-        self._detach()
-        self._detach = lambda: None
+        return self._become(Outbox(self.name, **settings), ("after_checkpoint", *(_EVENTS if anew else ())))
 
     def close(self) -> None:
-        """Stop sending, and release the disk."""
-        self.detach()
+        """End the exchange, and release the disk."""
+        super().close()
         if self._disk is not None:
             self._disk.close()
+
+    def _attached_to(self, wire: Wire) -> Callable[[], None]:
+        return self._guarded(wire.send_from, ("frames", "resumed", "acknowledged", "disconnected"))
 
     # Pushing: called by the drivers of the producers.
 
@@ -139,28 +120,27 @@ class Outbox(Buffered):
 
         add, clock = self._add, time.monotonic
 
-        def push(item: Any) -> None:
-            add(item_event(item, clock()), "push", item)
+        def taking(method: Method, encode: Callable[[Any, float], Event]) -> Callable[[Any], None]:
+            def take(payload: Any) -> None:
+                add(encode(payload, clock()), method, payload)
 
-        def push_batch(batch: Any) -> None:
-            event = batch_event(batch, clock())
-            if event.events:
-                add(event, "push_batch", batch)
+            return take
 
-        def control(mark: Punctuation | EndOfStream) -> None:
-            add(control_event(mark, clock()), "control", mark, waits=isinstance(mark, Punctuation))
-
-        entry = self._entry = Entry(push, push_batch, control, store=self.store)
+        push, push_batch = taking("push", item_event), taking("push_batch", batch_event)
+        entry = self._entry = Entry(push, push_batch, taking("control", control_event), store=self.store)
         return entry
 
-    def _add(self, event: Event, method: Method, payload: Any, *, waits: bool = True) -> None:
+    def _add(self, event: Event, method: Method, payload: Any) -> None:
+        if not event.events:
+            return
         if self._disk is not None:
             try:
                 self._add_or_spill(self._disk, event)
             except StateError as problem:
                 wait_for_disk(self, problem, InFlight(self._entry, method, payload))
             return
-        if waits and (depth := self._in_memory) and depth + event.events > self.capacity:
+        full = (depth := self._in_memory) and depth + event.events > self.capacity
+        if full and not isinstance(payload, EndOfStream):
             self._wait_for_room(event.events)
         self._append(event, here=event.form == ITEMS and event.at - self._sent_at > SEPARATE)
         if self.mode == "sync":
@@ -262,8 +242,6 @@ class Outbox(Buffered):
 
     def _peek(self) -> Event | None:
         """Return the next event to send; without one, the next push wakes the wire."""
-        if self._again:
-            return self._again[0]
         if not self._unnumbered and self._disk is not None:
             self._refill(self._disk)
         if not self._unnumbered:
@@ -287,12 +265,9 @@ class Outbox(Buffered):
 
     def _number(self) -> Event:
         """Take the next event to send, which keeps its number from now on."""
-        if self._again:
-            event = self._again.popleft()
-        else:
-            event = self._unnumbered[0]
-            self._kept.append(event)  # before it is removed there, so that `depth` is never too small
-            self._unnumbered.popleft()
+        event = self._unnumbered[0]
+        self._kept.append(event)  # before it is removed there, so that `depth` is never too small
+        self._unnumbered.popleft()
         self._next += event.events
         return event
 
@@ -310,10 +285,10 @@ class Outbox(Buffered):
             self._skip = progress.next
             self._credit = progress.credit
             self._drop(progress.done)
-            self._again = deque(self._kept)
-            self._next = self._first
-            while self._again and self._next + self._again[0].events <= progress.next:
-                self._next += self._again.popleft().events
+            self._next = self._first + sum(event.events for event in self._kept)
+            while self._kept and self._next > progress.next:
+                self._unnumbered.appendleft(self._kept[-1])
+                self._next -= self._kept.pop().events
         self._go_on()
 
     def acknowledged(self, progress: Progress) -> None:
@@ -341,17 +316,11 @@ class Outbox(Buffered):
         self.resumed(self._reported)
         self._wake()  # the wire has not asked since the loss, so a push would not wake it
 
-    def disconnected(self, reason: str) -> None:
-        """Send nothing until `resumed`."""
-        with self._turn:
-            if self.state != LOST:
-                self.state, self._reason = DISCONNECTED, reason
-
     def _go_on(self) -> None:
         self._let_in()
         if not self.depth:
             self.alarm()
-        waiting = self._again or self._unnumbered or (self._disk is not None and self._disk.events)
+        waiting = self._unnumbered or (self._disk is not None and self._disk.events)
         if waiting and self._next < self._limit and self._wire is not None:
             self._wire.wake(self.key)
 
@@ -359,8 +328,6 @@ class Outbox(Buffered):
         """Forget the events before a number, as far as they were sent."""
         self._done = max(self._done, done)
         while self._kept and self._first + self._kept[0].events <= self._done:
-            if len(self._again) == len(self._kept):
-                self._next += self._again.popleft().events
             gone = self._kept.popleft()
             self._first += gone.events
             if gone.events != 1:
@@ -402,8 +369,8 @@ class Outbox(Buffered):
         """Drop all events; return the number of their items and control items."""
         with self._turn:
             found = self.depth
-            for events in (self._unnumbered, self._kept, self._again):
-                events.clear()
+            self._unnumbered.clear()
+            self._kept.clear()
             self._first = self._next
             self._extra, self._covered = 0, min(self._covered, self._next)
         return found
@@ -427,7 +394,6 @@ class Outbox(Buffered):
                     method, payload = _payload(event)
                     if method != "control":
                         events[place] = _event(method, replace(payload), event.at)
-            self._again = deque(list(self._kept)[len(self._kept) - len(self._again) :])
 
     def capture(self) -> Mapping[str, Any]:
         """Return the stored events, as they were encoded, and their numbers."""
@@ -469,14 +435,14 @@ class Outbox(Buffered):
             self._go_on()
 
     def metrics(self) -> dict[str, int | float | str]:
-        """Return the state, the numbers sent and acknowledged, the credit, and the lag in items and seconds."""
+        """Return, also, the numbers sent and acknowledged, the credit, and the lag in items and seconds."""
         with self._turn:
             oldest = next((event.at for events in (self._kept, self._unnumbered) for event in list(events)[:1]), None)
             sent, done, credit = self._next, self._first, max(0, self._credit - self._next)
         return {
-            "peer": self.peer,
-            "state": f"{self.state} ({self._reason})" if self._reason else self.state,
-            **{name: getattr(self, name) for name in ("mode", "ack", "depth", "capacity")},
+            **super().metrics(),
+            "depth": self.depth,
+            "capacity": self.capacity,
             "sent": sent,
             "acknowledged": done,
             "credit": credit,

@@ -118,16 +118,6 @@ class Wire(Protocol):
     can be called from any thread. Both attaching methods return the function that detaches.
     """
 
-    @property
-    def peer(self) -> str:
-        """The name of the peer."""
-        ...
-
-    @property
-    def connected(self) -> bool:
-        """Whether the peer can be reached at the moment."""
-        ...
-
     def send_from(self, key: str, epoch: int, sender: Sender) -> Callable[[], None]:
         """Attach an outbox; it is resumed as soon as the inbox of the same key and epoch is attached at the peer."""
         ...

@@ -10,8 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from exop import Punctuation
 from exop.model.slets.ports import PortType
+from exop.runtime.channels.connector import LOST
 from exop.runtime.channels.inbox import Inbox
-from exop.runtime.channels.outbox import LOST, Outbox
+from exop.runtime.channels.outbox import Outbox
 from exop.runtime.channels.wire import Frame, Progress
 from exop.runtime.drivers.worker import Worker
 from tests.runtime.rig import Log, joined

@@ -6,7 +6,8 @@ import pytest
 from exop import Batch, EndOfStream, Punctuation
 from exop.errors import NotStorable, PlanError, UnknownName
 from exop.model.slets.ports import PortType
-from exop.runtime.channels.outbox import CONNECTED, LOST, SEPARATE, Outbox
+from exop.runtime.channels.connector import CONNECTED, LOST
+from exop.runtime.channels.outbox import SEPARATE, Outbox
 from exop.runtime.channels.wire import Progress
 from tests.rig import eventually
 from tests.runtime.channels.wires import PairedWires, inbox, outbox, payloads
