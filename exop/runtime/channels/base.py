@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, NoReturn
 from weakref import WeakKeyDictionary
 
-from exop.errors import PeerUnreachable, StateError
+from exop.errors import PeerUnreachable
 from exop.model.items import EndOfStream, Punctuation
 from exop.model.meshes.mesh import ChannelSpec
 from exop.model.meshes.partitions import PARTITIONS
@@ -21,7 +21,7 @@ from exop.model.slets.signature import read_settings
 from exop.model.slets.spec import Setting, configured
 from exop.runtime.channels.partitioned import Partitioning
 from exop.runtime.channels.wire import Wires
-from exop.runtime.dataflow.entry import Entry, InFlight, fan_out
+from exop.runtime.dataflow.entry import Entry, fan_out
 
 #: The clock for the allowances of punctuations.
 clock: Callable[[], float] = time.monotonic
@@ -221,29 +221,18 @@ class KeepingChannel(Channel):
     def _keep(self, batch: Any) -> None:
         """Store a batch; if this raises, store no part of it."""
 
-    def _wait(self, problem: StateError, work: InFlight) -> None:
-        """Wait until the items of *work* can be written to disk."""
-        raise problem
-
     def _passing(self, deliver: Entry) -> Entry:
         keep = self._keep
 
         def push(item: Any) -> None:
-            try:
-                keep([item])
-            except StateError as problem:
-                self._wait(problem, InFlight(entry, "push", item))
+            keep([item])
             deliver.push(item)
 
         def push_batch(batch: Any) -> None:
-            try:
-                keep(batch)
-            except StateError as problem:
-                self._wait(problem, InFlight(entry, "push_batch", batch))
+            keep(batch)
             deliver.push_batch(batch)
 
-        entry = Entry(push, push_batch, deliver.control)
-        return entry
+        return Entry(push, push_batch, deliver.control)
 
 
 class ControlMerge:
@@ -380,8 +369,7 @@ class ControlMerge:
             self._times, self._ended = dict(held["times"]), set(held["ended"])
             self._sent, self._done = held["sent"], held["done"]
             self._outbox = list(held["outbox"])
-            if (idle := held.get("idle")) is not None:
-                self._quiet = {name: (clock(), allowed) for name, allowed in idle.items()}
+            self._quiet = held["idle"] and {name: (clock(), allowed) for name, allowed in held["idle"].items()}
 
     def _note(self, producer: str, mark: Punctuation) -> None:
         """Record the allowance of a producer, and whether its time has increased."""

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
 from exop.errors import MeshError, StateError, StoredStateError
 from exop.logs import logger
-from exop.model.items import CONTROL, EndOfStream, Punctuation
+from exop.model.items import CONTROL, EndOfStream
 from exop.runtime.channels.base import Channel, KeepingChannel, Outlet
-from exop.runtime.dataflow.entry import Entry, InFlight, Unwind
+from exop.runtime.dataflow.entry import Entry, InFlight, Method, Unwind
 from exop.runtime.drivers.base import current_driver
 from exop.runtime.log.memory import EventLog, Fsync, MemoryLog, Position, Retention, flat
 
@@ -28,21 +28,22 @@ class LoggingChannel(KeepingChannel):
     """The base of kinds that store control items, too, and wait where the disk is full."""
 
     def _passing(self, deliver: Entry) -> Entry:
-        entry, keep = super()._passing(deliver), self._keep
+        keep = self._keep
 
-        def control(mark: Punctuation | EndOfStream) -> None:
-            try:
-                keep(mark)
-            except StateError as problem:
-                self._wait(problem, InFlight(entry, "control", mark))
-            deliver.control(mark)
+        def keeping(method: Method) -> Callable[[Any], None]:
+            single = method == "push"
 
-        entry.control = control
+            def take(payload: Any) -> None:
+                try:
+                    keep([payload] if single else payload)
+                except StateError as problem:
+                    wait_for_disk(self, problem, InFlight(entry, method, payload))
+                getattr(deliver, method)(payload)
+
+            return take
+
+        entry = Entry(keeping("push"), keeping("push_batch"), keeping("control"))
         return entry
-
-    def _wait(self, problem: StateError, work: InFlight) -> None:
-        """Make the pusher wait at its safe point, and retry; without a driver, raise *problem*."""
-        wait_for_disk(self, problem, work)
 
 
 class LogChannel(LoggingChannel):
@@ -182,8 +183,7 @@ class LogChannel(LoggingChannel):
         found: dict[str, Any] = {"began": self.began, "end": end.offset}
         if self._disk is None:
             return {**found, "items": flat(self.events(self.start, end))}
-        marks = {"marks": [self.origin.marks, end.marks]} if self.origin.marks or end.marks else {}
-        return {**found, **marks, "start": max(self.start, self._trimmed)}
+        return {**found, "marks": [self.origin.marks, end.marks], "start": max(self.start, self._trimmed)}
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
         """Apply *replace* to every row in memory; rows on disk, which name their classes, remain unchanged."""

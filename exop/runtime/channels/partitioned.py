@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from keyword import iskeyword
 from operator import attrgetter, itemgetter
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from exop.errors import MeshError
 from exop.model.meshes.partitions import MOST, partition_of, ranges, rows_by_owner
@@ -28,6 +28,7 @@ def push(item):
         return
     push(item)
 """
+Owner = TypeVar("Owner")
 #: The members of one group: the entry of one port of each, by node.
 Members: TypeAlias = Mapping[str, Entry]
 
@@ -116,8 +117,8 @@ def _getter(kind: type, name: str) -> Callable[[Any], Any]:
     return itemgetter(int(name)) if name.isdigit() else attrgetter(name)
 
 
-class _Owners(dict[Any, Any]):
-    """The entries of the table by key; looked up when a key first arrives, and then stored."""
+class Owners(dict[Any, Any]):
+    """The owners of the partitions in a table, by key; looked up when a key first arrives, and then stored."""
 
     __slots__ = ("_table",)
 
@@ -139,7 +140,7 @@ def route(partitioning: Partitioning, groups: Sequence[Members], refuse: Refuse,
     again when the driver continues.
     """
     table, key_of = _table(partitioning, groups), key_reader(partitioning.by)
-    owners, fast = _Owners(table), eval(f"lambda item: {partitioning.key}")
+    owners, fast = Owners(table), eval(f"lambda item: {partitioning.key}")
 
     def push_other(item: Any, error: BaseException) -> None:
         """Push an item of a less common type, such as a mapping; refuse an item without a partition."""
@@ -156,7 +157,7 @@ def route(partitioning: Partitioning, groups: Sequence[Members], refuse: Refuse,
 
     def push_batch(batch: Any) -> None:
         try:
-            parts = _split(batch, owners, fast) if isinstance(batch, list) else _split_columns(batch, by, table)
+            parts = split(batch, owners, fast) if isinstance(batch, list) else split_columns(batch, by, table)
         except BaseException as error:  # noqa: BLE001 (each item is tried separately)
             if isinstance(batch, list):
                 in_turn(made, batch)
@@ -196,16 +197,16 @@ def shared_out(partitioning: Partitioning, members: Members, method: Method, pay
     if method == "push":
         yield table[partition_of(key_reader(partitioning.by)(payload), len(table))], method, payload
     elif isinstance(payload, list):
-        parts = _split(payload, _Owners(table), key_reader(partitioning.by))
+        parts = split(payload, Owners(table), key_reader(partitioning.by))
         yield from ((entry, method, part) for entry, part in parts)
     else:
-        yield from ((entry, method, part) for entry, part in _split_columns(payload, partitioning.by, table))
+        yield from ((entry, method, part) for entry, part in split_columns(payload, partitioning.by, table))
 
 
 def _push(key: str, table: Sequence[Entry], other: Callable[[Any, BaseException], None]) -> Push:
     """Compile the function that pushes one item."""
     pushes = {entry: entry.push for entry in dict.fromkeys(table)}
-    names: dict[str, Any] = {"owners": _Owners([pushes[entry] for entry in table]), "other": other}
+    names: dict[str, Any] = {"owners": Owners([pushes[entry] for entry in table]), "other": other}
     exec(_PUSH.format(key=key), names)
     made: Push = names["push"]
     return made
@@ -221,15 +222,15 @@ def _table(partitioning: Partitioning, groups: Sequence[Members]) -> list[Entry]
     return [made[one] for one in zip(*names, strict=True)]
 
 
-def _split(batch: list[Any], owners: Mapping[Any, Entry], key_of: Callable[[Any], Any]) -> Iterator[tuple[Entry, Any]]:
+def split(batch: list[Any], owners: Owners, key_of: Callable[[Any], Any]) -> Iterator[tuple[Any, Any]]:
     """Split a list: one part for each owner of any of its items."""
-    parts: dict[Entry, list[Any]] = {}
+    parts: dict[Any, list[Any]] = {}
     for item in batch:
         parts.setdefault(owners[key_of(item)], []).append(item)
     return iter(parts.items())
 
 
-def _split_columns(batch: Any, by: str, table: Sequence[Entry]) -> Iterator[tuple[Entry, Any]]:
+def split_columns(batch: Any, by: str, table: Sequence[Owner]) -> Iterator[tuple[Owner, Any]]:
     """Split a record batch: one part for each owner of any of its rows."""
     if by not in batch.schema.names:
         raise LookupError(f"the batch has no column {by!r}; it has {', '.join(batch.schema.names)}")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from exop.errors import MeshError
 from exop.model.items import CONTROL
-from exop.model.meshes.partitions import partition_of, rows_by_owner
 from exop.runtime.channels.log import LogChannel, LoggingChannel
-from exop.runtime.channels.partitioned import Partitioning, key_reader
+from exop.runtime.channels.partitioned import Owners, Partitioning, key_reader, split, split_columns
 from exop.runtime.log.memory import Fsync, flat
 
 
@@ -44,9 +43,10 @@ class PartitionedLogChannel(LoggingChannel):
     ) -> None:
         super().__init__(name)
         self.partitioning = Partitioning(name, by, partitions)
-        self._path, self._replays, self._key = path, replay, key_reader(by)
+        self._path, self._replays, self._by, self._key = path, replay, by, key_reader(by)
         bounds = {"keep": keep, "seconds": seconds, "size": size, "segment": segment, "fsync": fsync}
         self._parts = [LogChannel(f"{name}.{number}", **bounds) for number in range(partitions)]  # type: ignore[arg-type]
+        self._owners = Owners(self._parts)
         self._begun: tuple[Any, int] = (None, 0)
 
     def open(self) -> None:
@@ -155,25 +155,12 @@ class PartitionedLogChannel(LoggingChannel):
         self._begun, self.trouble = (None, 0), None
 
     def _shared_out(self, payload: Any) -> Iterable[tuple[LogChannel, Any]]:
-        """Return the parts of a payload, in the order of the partitions."""
+        """Return the parts of a payload, each time in the same order."""
         if isinstance(payload, CONTROL):
             return [(part, payload) for part in self._parts]
-        if not isinstance(payload, list):
-            return self._split_columns(payload)
-        found: dict[int, list[Any]] = {}
-        for item in payload:
-            found.setdefault(partition_of(self._key(item), len(self._parts)), []).append(item)
-        return [(self._parts[number], found[number]) for number in sorted(found)]
-
-    def _split_columns(self, batch: Any) -> Iterator[tuple[LogChannel, Any]]:
-        by = self.partitioning.by if self.partitioning is not None else ""
-        if by not in batch.schema.names:
-            raise LookupError(f"the batch has no column {by!r}; it has {', '.join(batch.schema.names)}")
-        rows, begins = rows_by_owner(batch.column(by), range(len(self._parts)))
-        in_order = batch.take(rows)
-        for part, low, high in zip(self._parts, begins, begins[1:], strict=False):
-            if high > low:
-                yield part, in_order.slice(low, high - low)
+        if isinstance(payload, list):
+            return split(payload, self._owners, self._key)
+        return split_columns(payload, self._by, self._parts)
 
 
 #: The prefix of the folders of partitions.

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from math import floor, inf
-from typing import Any
+from typing import Any, Final
 
 from exop.model.items import Window
 
@@ -123,6 +123,10 @@ def _arrival(row: tuple[int, float, Any]) -> int:
     return row[0]
 
 
+#: The attributes of a `PortWindow` that a checkpoint holds as they are.
+_STATE: Final = ("now", "latest", "since", "late", "skip", "left")
+
+
 class PortWindow:
     """The windows of one port: takes items and yields the windows that are due.
 
@@ -141,10 +145,8 @@ class PortWindow:
         closed: The content of windows that were closed, which is due with the next item.
         now: By time: the moment up to which the stream is complete; later windows contain no older item.
         latest: By time: the latest moment that an item or punctuation has named.
-        begin: By time: items before this moment belong only to windows of former sizes.
         skip: By count: the number of further items that belong only to windows of former sizes.
-        until: By time: no window begins there or later, since other sizes apply.
-        left: By count: the number of further items, for the same reason.
+        left: By count: the number of further items that belong to these windows, since other sizes apply after them.
     """
 
     def __init__(self, sizes: Mapping[str, Any], size: float, slide: float, time: Callable[[Any], Any] | None) -> None:
@@ -155,8 +157,6 @@ class PortWindow:
         self.now: float | None = None
         self.latest: float | None = None
         self.since = self.late = self.skip = 0
-        self.begin: float | None = None
-        self.until: float | None = None
         self.left: int | None = None
         self.before: PortWindow | None = None
         self.closed: deque[Window[Any]] = deque()
@@ -233,7 +233,7 @@ class PortWindow:
         if close:
             new.late, new.closed = self.all_late(), deque(self._opened())
         elif not (self.items or self.panes):  # no window of these sizes is open: the new ones take their place
-            new.late, new.begin, new.skip = self.late, self.begin, self.skip
+            new.late, new.skip = self.late, self.skip
             new.before, new.closed = self.before, self.closed
         else:
             new.before = before = copy(self)
@@ -242,39 +242,34 @@ class PortWindow:
                 before.left = new.skip - int(self.slide) + int(self.size)
             elif self.latest is not None:  # where the next window begins
                 before.panes = self.panes.copied()
-                before.panes.last = last = self.panes.last_of(self.latest)
-                new.begin = before.until = (last + 1) * self.panes.slide
+                before.panes.last = self.panes.last_of(self.latest)
         return new
 
     def capture(self) -> dict[str, Any]:
         """Return the content as plain data, with that of former sizes nested, for `restore`."""
-        found: dict[str, Any] = {"items": [*self.items, *self.panes], "now": self.now, "since": self.since}
-        found |= {"late": self.late, "latest": self.latest}
-        if (self.until, self.left) != (None, None):
-            found |= {"until": self.until, "left": self.left}
-        if self.before is not None or self.closed:
-            found["closed"] = [list(one) for one in self.closed]
-        if self.before is not None:
-            found |= {"old": self.before.capture(), "old_sizes": self.before.sizes}
-            found |= {"begin": self.begin, "skip": self.skip}
-        return found
+        return {
+            **{name: getattr(self, name) for name in _STATE},
+            "last": self.panes.last,
+            "items": [*self.items, *self.panes],
+            "closed": [list(one) for one in self.closed],
+            "before": None if self.before is None else [self.before.sizes, self.before.capture()],
+        }
 
     def restore(self, held: Mapping[str, Any], make: Callable[[Mapping[str, Any]], PortWindow]) -> None:
         """Restore the result of `capture`; *make* makes windows of other sizes."""
-        self.closed = deque(map(Window, held.get("closed", ())))
-        self.now, self.since, self.late = held["now"], held["since"], held["late"]
-        self.latest = held.get("latest", self.now)
-        self.until, self.left = held.get("until"), held.get("left")
-        self.panes.last = None if self.until is None else round(self.until / self.slide) - 1
+        for name in _STATE:
+            setattr(self, name, held[name])
+        self.panes.last = held["last"]
+        self.closed = deque(map(Window, held["closed"]))
         if self.time is None:
             self.items = Window(held["items"])
         else:
             for item in held["items"]:
                 self._keep(item, self.time(item))
-        if "old" in held:
-            self.begin, self.skip = held.get("begin"), held.get("skip", 0)
-            self.before = make(held["old_sizes"])
-            self.before.restore(held["old"], make)
+        if held["before"] is not None:
+            sizes, content = held["before"]
+            self.before = make(sizes)
+            self.before.restore(content, make)
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
         """Apply *replace* to every item."""
@@ -301,7 +296,9 @@ class PortWindow:
         if before is not None and self.skip > 0:
             self.skip -= 1
             return False
-        return before is None or before.time is None or self.begin is None or before.time(item) >= self.begin
+        if before is None or before.time is None or before.panes.last is None:
+            return True
+        return bool(before.time(item) >= (before.panes.last + 1) * before.panes.slide)
 
     @property
     def _over(self) -> bool:

@@ -35,11 +35,6 @@ class Spill:
         self._behind: list[Event] = []
         self.events = 0
 
-    @property
-    def bytes(self) -> int:
-        """The bytes on disk."""
-        return self._log.size
-
     def append(self, event: Event, *, waits: bool = True) -> None:
         """Add an event.
 

@@ -139,7 +139,7 @@ class WindowChannel(Channel):
     def restore(self, held: Mapping[str, Any]) -> None:
         """Restore the open windows."""
         for port, state in held.items():
-            self._taken[port] = state.get("taken", len(state["items"]) + state["late"])
+            self._taken[port] = state["taken"]
             self.windows[port] = windows = self._window(port)
             windows.restore(state, partial(self._make, port))
 

@@ -3,7 +3,9 @@
 One append writes one frame, whole or not at all: a header with two checksums, and the rows or a control item.
 The body of a control item is its number among those since the last row, and time and allowance of a punctuation.
 
-    magic, first offset, time, rows, length of the body, kind, sum of the body, sum of the header
+    magic, first offset, time, rows, length of the body, 0, kind, sum of the body, sum of the header
+
+In place of the 0, earlier releases wrote the length of a key in front of the body.
 """
 
 from __future__ import annotations
@@ -40,9 +42,9 @@ COMMITTED: Final = "committed"
 STRIDE: Final = 2**16
 
 MAGIC: Final = b"ExL1"
-_HEAD: Final = struct.Struct("<4sQdIIHI")
+_HEAD: Final = struct.Struct("<4sQdIIHHI")
 _SUM: Final = struct.Struct("<I")
-_SUMMED: Final = struct.Struct("<4sQdIIHII")
+_SUMMED: Final = struct.Struct("<4sQdIIHHII")
 #: The bytes of a header.
 HEADER: Final = _SUMMED.size
 #: The longest body.
@@ -167,7 +169,7 @@ def contents(frames: Sequence[Frame], start: int, end: int) -> list[Any]:
 
 def written(first: int, time: float, rows: int, body: bytes, *, kind: int = ROWS) -> bytes:
     """Return a frame as bytes."""
-    head = _HEAD.pack(MAGIC, first, time, rows, len(body), kind, zlib.crc32(body))
+    head = _HEAD.pack(MAGIC, first, time, rows, len(body), 0, kind, zlib.crc32(body))
     return b"".join((head, _SUM.pack(zlib.crc32(head)), body))
 
 
@@ -176,13 +178,14 @@ def _frame_at(data: bytes, at: int, position: int) -> Frame | int:
     begin = at + HEADER
     if len(data) < begin:
         return 0
-    magic, first, time, rows, length, kind, known, head = _SUMMED.unpack_from(data, at)
+    magic, first, time, rows, length, key_length, kind, known, head = _SUMMED.unpack_from(data, at)
     if magic != MAGIC or zlib.crc32(data[at : at + _HEAD.size]) != head:
         return 0
-    end = begin + length
+    body = begin + key_length
+    end = body + length
     if len(data) < end or zlib.crc32(data[begin:end]) != known:
         return int(end - at)
-    held = (position, position + end - at, first, first + rows, time, rows, kind, data[begin:end])
+    held = (position, position + end - at, first, first + rows, time, rows, kind, data[body:end])
     return tuple.__new__(Frame, held)  # in half the time of `Frame(...)`
 
 
@@ -223,7 +226,8 @@ class Segment:
             opening = _frame_at(file.read(0, opening if isinstance(opening, int) else opening.end), 0, 0)
         if isinstance(opening, int) or opening.kind != OPENING:
             raise self.damaged("its header is not that of a segment")
-        if (form := decode(opening.body)) != FORMAT:
+        form = decode(opening.body)[0]
+        if form != FORMAT:
             problem = f"it is written in the form {form}, this release reads {FORMAT}"
             raise self.damaged(problem, cure="use the release that wrote it")
         self.born = opening.time
@@ -234,7 +238,7 @@ class Segment:
     def create(cls, files: Files, folder: Path, begin: Position, time: float) -> Segment:
         """Create a segment atomically."""
         path = folder / f"{begin.offset:020d}{SUFFIX}"
-        opening = written(begin.offset, time, begin.marks, encode(FORMAT), kind=OPENING)
+        opening = written(begin.offset, time, begin.marks, encode([FORMAT]), kind=OPENING)
         replace_file(files, path, opening)
         return cls(files, path)
 
@@ -443,7 +447,7 @@ def _noted(folder: Path, files: Files) -> tuple[Position | None, int | None]:
         return None, None
     try:
         end, start, marks = file.read(0, 20), file.read(20, 20).strip(), file.read(40, 20)
-        return Position(int(end), int(marks)), int(start) if start else None
+        return Position(int(end), int(marks or b"0")), int(start) if start else None
     except ValueError as problem:
         cure = f"restore it from a copy, or remove it: then every row of the log counts: {folder / COMMITTED}"
         raise StoredStateError(what=f"the log {folder}", problem=f"{COMMITTED} is damaged", cure=cure) from problem

@@ -148,7 +148,7 @@ def test_what_comes_once_more_after_a_crash_is_not_appended_twice(disk, batches)
     entry = joined(channel, Log())
     entry.push_batch([0, 1])
     held = channel.capture()
-    assert held == {"began": 0, "end": 2, "start": 0}
+    assert held == {"began": 0, "end": 2, "marks": [0, 0], "start": 0}
     entry.push_batch([2, 3])
     entry.push(4)
     channel, log = disk(), Log()

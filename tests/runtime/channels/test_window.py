@@ -225,18 +225,6 @@ def test_a_pull_reads_the_window_of_its_port():
     assert channel.read("nobody.item") == []
 
 
-def test_windows_that_an_older_release_has_captured_go_on():
-    """Its items closed windows: what they have closed stays closed, and what was open is."""
-    channel, log = WindowChannel("w", seconds=10, time="t"), Log()
-    entry = joined(channel, log)
-    channel.restore({"log0.item": {"items": [At(25)], "now": 26, "since": 0, "late": 1, "taken": 3}})
-    for time in (6, 21, 33):
-        entry.push(At(time))
-    entry.control(Punctuation(30))
-    assert log.seen == [[At(25), At(21)], Punctuation(30)]
-    assert channel.metrics() == {"items": 1, "late": 2, "taken": 6, "evicted": 3}
-
-
 def test_rows_of_columns_enter_as_dictionaries():
     """A record batch is cut into rows; the type of the consumer says so."""
     log = Log()

@@ -2,6 +2,7 @@
 
 import resource
 import threading
+from base64 import b64decode
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -22,6 +23,12 @@ from tests.runtime.log.breaking import BreakingFile, BreakingFiles, Crash
 FOLDER = Path("/logs/a")
 #: So small that a few batches fill a segment.
 SMALL = Retention(segment=300)
+#: The rows 1 and "a", the row 2 with the key ("p", 3), and no row with ("p", 4), by an earlier release.
+EARLIER = """
+RXhMMQAAAAAAAAAAAAAAAAAA8D8AAAAAAwAAAAAAAQDtB3X13xG67JIBgEV4TDEAAAAAAAAAAAAAAAAAAPA/AgAAAAQAAAAAAAAAYkBmui0uvZOSAaFh
+RXhMMQIAAAAAAAAAAAAAAAAA8D8BAAAAAgAAAAQAAAB/ZAZDsXxs1ZKhcAORAkV4TDEDAAAAAAAAAAAAAAAAAPA/AAAAAAEAAAAEAAAAHcOhWNWte9uS
+oXAEkA==
+"""
 
 
 def opened(files, retention=SMALL, clock=lambda: 0.0):
@@ -407,6 +414,18 @@ def test_a_bound_that_keeps_nothing_is_refused():
     """A mistake is told where it is made."""
     with pytest.raises(MeshError, match="items=0 keeps nothing"):
         Retention(items=0)
+
+
+def test_a_log_of_an_earlier_release_is_read_and_goes_on():
+    """It has rows and keys, no control items, and a note of what a checkpoint counts without any."""
+    files = BreakingFiles()
+    files.open(FOLDER / "00000000000000000000.log").write(0, b64decode(EARLIER))
+    files.open(FOLDER / "committed").write(0, b"%020d%020d" % (2, 0))
+    log = opened(files)
+    assert (log.settled, log.position) == ((2, 0), (3, 0))
+    log.append(Punctuation(1))
+    log.close()
+    assert everything(opened(files)) == [1, "a", 2, Punctuation(1)]
 
 
 def test_a_log_of_a_newer_release_is_refused(monkeypatch):
