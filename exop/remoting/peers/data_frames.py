@@ -27,7 +27,9 @@ import msgspec
 
 from exop.remoting.transport.frames import BoundedChannel
 from exop.remoting.transport.limits import KIB, MIB
-from exop.runtime.channels.wire import Buffer, Progress, Receiver, Sender
+from exop.runtime.channels.inbox import Inbox
+from exop.runtime.channels.outbox import Outbox
+from exop.runtime.channels.wire import Buffer, Progress
 
 MESSAGE, DATA, BYTES = range(3)
 HEADER: Final[Struct] = BoundedChannel.FRAME_HEADER
@@ -246,7 +248,7 @@ class SenderEnd(Outgoing):
     before a resumption never go out under the number after it.
     """
 
-    def __init__(self, parts: Parts, key: str, epoch: int, sender: Sender) -> None:
+    def __init__(self, parts: Parts, key: str, epoch: int, sender: Outbox) -> None:
         self.sender = sender
         self.traffic = ConnectorTraffic(key, epoch, sends=True)
         self.number = -1
@@ -314,7 +316,7 @@ class SenderEnd(Outgoing):
 class ReceiverEnd(Outgoing):
     """An attached inbox."""
 
-    def __init__(self, key: str, epoch: int, receiver: Receiver) -> None:
+    def __init__(self, key: str, epoch: int, receiver: Inbox) -> None:
         self.receiver = receiver
         self.traffic = ConnectorTraffic(key, epoch, sends=False)
         self.number: int | None = None

@@ -17,7 +17,9 @@ from exop.remoting.peers.data_frames import BYTES, DATA
 from exop.remoting.transport.client import ControlClient
 from exop.remoting.transport.frames import FrameRefused
 from exop.remoting.transport.limits import check_length
-from exop.runtime.channels.wire import Buffer, Frame, Progress, Receiver, Sender
+from exop.runtime.channels.inbox import Inbox
+from exop.runtime.channels.outbox import Outbox
+from exop.runtime.channels.wire import Buffer, Frame, Progress
 from exop.safe_repr import RAISED
 
 #: `read`: a connector sends to the peer; `write`: a connector receives from the peer.
@@ -168,7 +170,7 @@ class PeerLink:
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
 
-    def send_from(self, key: str, epoch: int, sender: Sender) -> Callable[[], None]:
+    def send_from(self, key: str, epoch: int, sender: Outbox) -> Callable[[], None]:
         """Attach an outbox; it is resumed as soon as the inbox of the same key and epoch is attached at the peer."""
         end = frames.SenderEnd(self._parts, key, epoch, sender)
         with self._changed:
@@ -184,7 +186,7 @@ class PeerLink:
 
         return detach
 
-    def receive_into(self, key: str, epoch: int, receiver: Receiver) -> Callable[[], None]:
+    def receive_into(self, key: str, epoch: int, receiver: Inbox) -> Callable[[], None]:
         """Attach an inbox."""
         end = frames.ReceiverEnd(key, epoch, receiver)
         with self._changed:

@@ -406,11 +406,6 @@ class ControlMerge:
         return [Punctuation(lowest, idle if idle < math.inf else None)]
 
 
-def capture_merges(merges: Mapping[str, ControlMerge]) -> dict[str, dict[str, Any]]:
-    """Return the state of each merge as plain data."""
-    return {name: merge.capture() for name, merge in merges.items()}
-
-
 #: The settings of the channel kinds.
 _SETTINGS: Final[WeakKeyDictionary[type[Channel], dict[str, Setting]]] = WeakKeyDictionary()
 

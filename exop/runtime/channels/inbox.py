@@ -92,10 +92,11 @@ class Inbox(Connector, QueueChannel):
     # Receiving: called by the threads of the wire.
 
     def received(self, frame: Frame) -> None:
-        """Store the events of a frame that are new.
+        """Store the events of a frame that are new. The body is valid during the call only, except that of `COLUMNS`.
 
         Raises:
-            ValueError: the frame is malformed, leaves out events, or is beyond the credit.
+            ValueError: the frame is malformed, leaves out events, or is beyond the credit. The wire refuses the
+                connector from then on, and serves the others.
         """
         end = frame.first + frame.events
         with self._turn:

@@ -192,26 +192,26 @@ class LogChannel(LoggingChannel):
 
     def restore(self, held: Mapping[str, Any]) -> None:
         """Continue at the captured offset, if the log on disk contains it; later rows will arrive again."""
-        marks = held.get("marks", (0, 0))
-        self.origin, end, start = Position(held["began"], marks[0]), Position(held["end"], marks[1]), held.get("start")
         if self._disk is None:
             rows = sum(not isinstance(one, CONTROL) for one in held["items"])
-            self._log = MemoryLog(end.offset - rows, self._kept)
+            self.origin = Position(held["began"])
+            self._log = MemoryLog(held["end"] - rows, self._kept)
             for one in held["items"]:
                 self._log.append(one if isinstance(one, CONTROL) else [one])
             return
-        problem = None
+        # Imported lazily: only logs on disk need the encoding.
+        from exop.runtime.log.disk import Replay
+        from exop.runtime.log.segment import check_given_up
+
+        self.origin, end = map(Position, (held["began"], held["end"]), held["marks"])
         if not (self._disk.start <= end.offset and end <= self._disk.position):
             problem = f"it holds the rows {self._disk.start} to {self._disk.end}, and the checkpoint counts "
             problem += f"{end.offset}" + (f" and {end.marks} control items behind" if end.marks else "")
-        elif start is not None and self._retention.endless and self._disk.start > start:
-            problem = f"its first row is {self._disk.start}, and nothing from {start} on has been given up"
-        if problem is not None:
             raise StoredStateError(what=f"the log {self._disk.folder}", problem=problem, cure="put its files back")
+        if self._retention.endless:
+            check_given_up(self._disk.folder, self._disk.start, held["start"])
         self._disk.hold = end.offset
         if end < self._disk.position:
-            from exop.runtime.log.disk import Replay
-
             self._recovery = Replay(self._disk, end)
 
     def take_part(self, *, on: bool) -> None:

@@ -17,7 +17,6 @@ from exop.runtime.channels.log import wait_for_disk
 from exop.runtime.channels.queue import Waiting
 from exop.runtime.channels.wire import ITEMS, Buffer, Event, Frame, Progress, Wire
 from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Method, count_items
-from exop.runtime.drivers.base import Driver
 
 if TYPE_CHECKING:
     from exop.runtime.channels.spill import Spill
@@ -204,7 +203,7 @@ class Outbox(Connector):
     # Sending: called by the threads of the wire.
 
     def frames(self, size: int) -> Sequence[Frame]:
-        """Return the next frames, of about *size* bytes, as far as there is credit."""
+        """Return the next frames, of about *size* bytes, as far as there is credit; fewer if no more are due."""
         found: list[Frame] = []
         with self._turn:
             self._idle = False
@@ -272,7 +271,7 @@ class Outbox(Connector):
         return event
 
     def resumed(self, progress: Progress) -> None:
-        """Send again from `progress.next`, unless one half of the connector has lost its content."""
+        """Send again from `progress.next` after a connection, unless one half of the connector has lost its content."""
         with self._turn:
             ours = self._inbox is None and not self._restored and progress.next > 0
             self._reported = progress
@@ -292,7 +291,7 @@ class Outbox(Connector):
         self._go_on()
 
     def acknowledged(self, progress: Progress) -> None:
-        """Drop the events before `progress.done`."""
+        """Drop the events before `progress.done`, and wake the wire if the credit permits further ones."""
         with self._turn:
             self._reported = progress
             if self.state == LOST:
@@ -348,14 +347,6 @@ class Outbox(Connector):
     def cursor(self) -> int:
         """The number of items and control items that were sent."""
         return self._next
-
-    def drain(self, driver: Driver, most: int) -> int:
-        """Deliver nothing: the wire sends the events."""
-        return 0
-
-    def take(self, most: int) -> list[Any]:
-        """Return nothing: an outbox has no consumers on its platform."""
-        return []
 
     def put_first(self, entries: list[Waiting]) -> None:
         """Insert entries before those that were never sent."""

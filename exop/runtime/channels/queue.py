@@ -87,17 +87,17 @@ class Buffered(Channel):
     def cursor(self) -> int:
         """The number of items and control items taken or delivered so far."""
 
-    @abstractmethod
     def drain(self, driver: Driver, most: int) -> int:
         """Deliver up to *most* entries, each after a safe point, while *driver* drains the channel; return how many."""
+        return 0
 
     def holds(self) -> float:
         """For how many seconds the waiting entries still wait for further ones; 0: they are to be delivered."""
         return 0.0
 
-    @abstractmethod
     def take(self, most: int) -> list[Any]:
         """Remove and return entries with up to *most* items, for a pulled port; a control item is returned alone."""
+        return []
 
     @abstractmethod
     def put_first(self, entries: list[Waiting]) -> None:

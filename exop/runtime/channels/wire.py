@@ -8,7 +8,11 @@ inbox reports the number of the next event that it needs, and the outbox sends a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from exop.runtime.channels.inbox import Inbox
+    from exop.runtime.channels.outbox import Outbox
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 #: The forms of the body of a frame.
@@ -65,64 +69,21 @@ class Progress(NamedTuple):
     credit: int
 
 
-class Sender(Protocol):
-    """An outbox, as a wire calls it: `frames` in the sender thread, or in the thread that calls `Wire.send_now`; the
-    others in the receiver thread of the peer.
-    """
-
-    def frames(self, size: int) -> Sequence[Frame]:
-        """Return the next frames to send, of about *size* bytes; fewer if no more are due, or without credit."""
-        ...
-
-    def resumed(self, progress: Progress) -> None:
-        """Send again from `progress.next`: the first report after a connection."""
-        ...
-
-    def acknowledged(self, progress: Progress) -> None:
-        """Drop the events before `progress.done`, and wake the wire if the credit permits further ones."""
-        ...
-
-    def disconnected(self, reason: str) -> None:
-        """Send nothing until `resumed`. Also called when the peer refuses the connector, with its reason."""
-        ...
-
-
-class Receiver(Protocol):
-    """An inbox, as a wire calls it: `progress` in the sender thread, the others in the receiver thread of the peer.
-
-    None of the methods waits, or calls a slet.
-    """
-
-    def progress(self) -> Progress:
-        """Return the report to send."""
-        ...
-
-    def received(self, frame: Frame) -> None:
-        """Store the events of a frame that are new. The body is valid during the call only, except that of `COLUMNS`.
-
-        Raises:
-            ValueError: the frame cannot be decoded, or is beyond the credit; the connector is refused from then on, and
-                the connection serves the others.
-        """
-        ...
-
-    def disconnected(self, reason: str) -> None:
-        """Record that the peer cannot be reached, or refuses the connector."""
-        ...
-
-
 class Wire(Protocol):
     """The data connection to one peer. It remains when the connection is lost, and reconnects by itself.
 
     Each attached outbox and inbox has a key, and an epoch: a frame or report of another epoch is refused. The methods
     can be called from any thread. Both attaching methods return the function that detaches.
+
+    The wire calls `Outbox.frames` and `Inbox.progress` in its sender thread (`frames` also in the thread that calls
+    `send_now`), and their other methods in the receiver thread of the peer.
     """
 
-    def send_from(self, key: str, epoch: int, sender: Sender) -> Callable[[], None]:
+    def send_from(self, key: str, epoch: int, sender: Outbox) -> Callable[[], None]:
         """Attach an outbox; it is resumed as soon as the inbox of the same key and epoch is attached at the peer."""
         ...
 
-    def receive_into(self, key: str, epoch: int, receiver: Receiver) -> Callable[[], None]:
+    def receive_into(self, key: str, epoch: int, receiver: Inbox) -> Callable[[], None]:
         """Attach an inbox."""
         ...
 

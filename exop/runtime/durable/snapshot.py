@@ -16,7 +16,7 @@ from exop.model.items import Window
 from exop.model.slets.stored_memento import dump_memento, load_memento
 from exop.model.values.depth import AROUND, DEPTH
 from exop.model.values.encoding import decode, encode
-from exop.runtime.channels.base import Channel, ControlMerge, capture_merges
+from exop.runtime.channels.base import Channel, ControlMerge
 from exop.runtime.channels.window import WindowChannel
 from exop.runtime.component import Component
 from exop.runtime.dataflow.entry import NOWHERE, Call, InFlight, Method
@@ -81,7 +81,7 @@ def capture(
                 call.component, call.phase = component, CAPTURING
             parts["memento", name] = dump_memento(component.state, f"{application}.{name}")
     failpoint("memento-after")
-    merges = capture_merges({name: component.merge for name, component in components.items()})
+    merges = {name: component.merge.capture() for name, component in components.items()}
     figures = capture_metrics({name: component.metrics for name, component in components.items()})
     held: dict[Key, Any] = {
         ("node", name): {"merge": merges[name], "figures": figures[name], **capture_node(component)}
@@ -97,7 +97,7 @@ def capture(
         if id(queue) not in captured_with_ports:
             held["queue", place] = dict(queue.capture())
     if deployment.merges:
-        held |= {("merge", name): state for name, state in capture_merges(deployment.merges).items()}
+        held |= {("merge", name): merge.capture() for name, merge in deployment.merges.items()}
     if in_flight := _work(deployment, work):
         held["inlets", ""] = in_flight
     # Encoding takes a tenth of the time of a deep copy; later calls of the slets do not alter the bytes.

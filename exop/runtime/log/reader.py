@@ -14,7 +14,6 @@ from exop.runtime.log.memory import Position, flat
 from exop.runtime.log.segment import (
     MARK,
     SUFFIX,
-    File,
     Files,
     Frame,
     Segment,
@@ -25,24 +24,12 @@ from exop.runtime.log.segment import (
 )
 
 
-class _ReadOnly(Files):
-    """The file system, for reading only."""
-
-    def names(self, folder: Path) -> list[str]:
-        """List the files of a folder."""
-        return os.listdir(folder)
-
-    def open(self, path: Path) -> File:
-        """Open a file for reading."""
-        return File(path, os.O_RDONLY)
-
-
 class LogReader:
     """Reads rows from any offset, up to the last checkpoint of the writer, or the last whole frame."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._files = _ReadOnly()
+        self._files = Files(os.O_RDONLY)
         self._segment: Segment | None = None
         self._next: tuple[Position, Position | None] | None = None  # the start and limit of `_ahead`
         self._ahead: Iterator[Frame] = iter(())
@@ -118,7 +105,7 @@ class LogReader:
             self._segment.check_end(stopped, reached, bound)
 
     def _bases(self) -> list[int]:
-        return [int(name.removesuffix(SUFFIX)) for name in segment_names(os.listdir(self._folder))]
+        return [int(name.removesuffix(SUFFIX)) for name in segment_names(self._files.names(self._folder))]
 
     def _leave(self) -> None:
         if self._segment is not None:

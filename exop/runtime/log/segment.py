@@ -57,7 +57,7 @@ ROWS, OPENING, MARK = 0, 1, 2
 class File:
     """One open file, read and written at given positions."""
 
-    def __init__(self, path: Path, how: int = os.O_RDWR | os.O_CREAT) -> None:
+    def __init__(self, path: Path, how: int) -> None:
         self.number = os.open(path, how | os.O_CLOEXEC, 0o600)
 
     def size(self) -> int:
@@ -91,16 +91,24 @@ class File:
 
 
 class Files:
-    """The file operations of a log. Tests replace them by a file system that fails or is full."""
+    """The file operations of a log. Tests replace them by a file system that fails or is full.
+
+    Args:
+        how: The flags by which files are opened: for reading and writing, and created if needed; or `os.O_RDONLY`.
+    """
+
+    def __init__(self, how: int = os.O_RDWR | os.O_CREAT) -> None:
+        self._how = how
 
     def names(self, folder: Path) -> list[str]:
-        """List a folder; create it if needed."""
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        """List a folder; create it if needed, unless files are only read."""
+        if self._how != os.O_RDONLY:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return os.listdir(folder)
 
     def open(self, path: Path) -> File:
-        """Open a file for reading and writing; create it if needed."""
-        return File(path)
+        """Open a file."""
+        return File(path, self._how)
 
     def rename(self, path: Path, to: Path) -> None:
         """Replace the file *to* atomically."""
@@ -120,7 +128,7 @@ class Files:
 
     def lock(self, path: Path) -> File | None:
         """Lock a file until it is closed or the process ends; `None` if another holder has it locked."""
-        file = File(path)
+        file = self.open(path)
         try:
             fcntl.flock(file.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -421,7 +429,11 @@ def settled(folder: Path, files: Files) -> Position | None:
 
 def check_start(folder: Path, files: Files, start: int) -> None:
     """Refuse a log that begins at *start* if older rows are missing that were not trimmed."""
-    given_up = _noted(folder, files)[1]
+    check_given_up(folder, start, _noted(folder, files)[1])
+
+
+def check_given_up(folder: Path, start: int, given_up: int | None) -> None:
+    """Refuse a log that begins at *start* if only the rows before *given_up* were trimmed; `None`: it is not known."""
     if given_up is not None and start > given_up:
         problem = f"its first row is {start}, and nothing from {given_up} on has been given up"
         raise StoredStateError(what=f"the log {folder}", problem=problem, cure="put its files back")

@@ -259,7 +259,7 @@ def test_a_stream_that_ends_earlier_ends_the_log(disk):
 def test_a_log_that_lost_what_the_checkpoint_counts_is_refused(disk):
     """It is said which rows there are; nothing begins in the middle."""
     with pytest.raises(StoredStateError, match="holds the rows 0 to 0, and the checkpoint counts 5"):
-        disk().restore({"began": 0, "end": 5})
+        disk().restore({"began": 0, "end": 5, "marks": [0, 0], "start": 0})
 
 
 def test_what_a_recovery_needs_is_kept_whatever_the_retention_says(disk):

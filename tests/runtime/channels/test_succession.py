@@ -222,14 +222,3 @@ def test_every_window_that_has_begun_is_whole_however_often_the_sizes_change(cha
     rig.push(*range(number, number + 60))
     expected += [[first] for first in range(begin, number + 60)]
     assert sorted(rig.seen) == sorted(expected)
-
-
-def test_windows_stored_by_an_earlier_release_are_read():
-    """It kept the closed windows of all sizes beside the newest ones, and none beside the older ones."""
-    rig = Rig(count=2)
-    old = {"items": [0, 1], "now": None, "since": 2, "late": 0, "until": None, "left": 2}
-    new = {"items": [], "now": None, "since": 0, "late": 0, "begin": None, "skip": 2, "taken": 3}
-    sizes = {name: {**COMPLETE, "count": 4}[name] for name in ("count", "seconds", "slide", "time", "evict")}
-    rig.channel.restore({"a.x": {**new, "closed": [[7]], "old": old, "old_sizes": sizes}})
-    rig.push(2, 3, 4, 5)
-    assert rig.seen == [[7], [0, 1, 2, 3], [4, 5]]

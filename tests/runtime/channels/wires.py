@@ -6,7 +6,7 @@ from collections.abc import Callable
 from exop.runtime.channels.frame_body import BodyReader, body_of
 from exop.runtime.channels.inbox import Inbox
 from exop.runtime.channels.outbox import Outbox
-from exop.runtime.channels.wire import Frame, Receiver, Sender
+from exop.runtime.channels.wire import Frame
 from exop.runtime.dataflow.batches import cut
 
 
@@ -15,8 +15,8 @@ class End:
 
     def __init__(self, pair: "PairedWires", peer: str) -> None:
         self._pair, self.peer = pair, peer
-        self.senders: dict[str, tuple[int, Sender]] = {}
-        self.receivers: dict[str, tuple[int, Receiver]] = {}
+        self.senders: dict[str, tuple[int, Outbox]] = {}
+        self.receivers: dict[str, tuple[int, Inbox]] = {}
         self.resumed: set[str] = set()
 
     @property
@@ -24,14 +24,14 @@ class End:
         """Whether the connection holds."""
         return self._pair.connected
 
-    def send_from(self, key: str, epoch: int, sender: Sender) -> Callable[[], None]:
+    def send_from(self, key: str, epoch: int, sender: Outbox) -> Callable[[], None]:
         """Attach an outbox."""
         self.senders[key] = epoch, sender
         self.resumed.discard(key)
         self._pair.moved.set()
         return lambda: self._detach(self.senders, key)
 
-    def receive_into(self, key: str, epoch: int, receiver: Receiver) -> Callable[[], None]:
+    def receive_into(self, key: str, epoch: int, receiver: Inbox) -> Callable[[], None]:
         """Attach an inbox."""
         self.receivers[key] = epoch, receiver
         self._pair.other(self).resumed.discard(key)

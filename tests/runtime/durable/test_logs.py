@@ -104,7 +104,7 @@ def test_a_checkpoint_holds_offsets_and_what_comes_again_is_not_appended_twice(t
         feed.append(list(range(100)))
         eventually(lambda: kept(running).end == 100)
         running.checkpoint("logs")
-        assert stored(running) == {"began": 0, "end": 100, "start": 0}
+        assert stored(running) == {"began": 0, "end": 100, "marks": [0, 0], "start": 0}
         feed.append(list(range(100, 200)))
         eventually(lambda: kept(running).end == 200)
         crash(running)
