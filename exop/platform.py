@@ -129,7 +129,9 @@ class Platform(Management["Plan"]):
             if self.state is not None and (self.state / "bundles").is_dir():
                 self.bundles.restore()
             store = self._applications.store
-            stored = self._to_restart(store) if store is not None else []
+            if store is not None:
+                self._load_plugins(store)
+            stored = [one for one in store.applications() if one.active] if store is not None else []
             self._hosts.open()
             stored = [one for one in stored if one.name not in self._hosts.exchange.held]
             self.components.opening.update({one.name: Deployment(Mesh(one.name)) for one in stored})
@@ -343,11 +345,6 @@ class Platform(Management["Plan"]):
         """Register the platform's own services."""
         for interface, service in (("ComponentManager", self.components), ("WiringController", self.wiring)):
             self.registry.register(interface, service, {KIND: "platform", HOST: self.name, NAME: interface})
-
-    def _to_restart(self, store: Store) -> list[StoredApplication]:
-        """Return the applications that ran when the state directory was closed."""
-        self._load_plugins(store)
-        return [one for one in store.applications() if one.active]
 
     def _load_plugins(self, store: Store) -> None:
         for name, folder in store.plugins().items():

@@ -114,16 +114,16 @@ class Federation:
 
     def mesh(self, application: str) -> Mesh:
         """Return the mesh of an application: the whole one at its home, elsewhere the fragment."""
-        found = self.homes.get(application)
-        return found.mesh if found is not None and found.hosts else self._local.get(application).mesh
+        found = self._home.spanning(application)
+        return found.mesh if found is not None else self._local.get(application).mesh
 
     def status(self, application: str, here: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
         """Return the status of an application: at its home with that of all `hosts`, elsewhere with its `home`.
 
         *here* returns the status of what runs on this platform.
         """
-        found = self.homes.get(application)
-        if found is None or not found.hosts:
+        found = self._home.spanning(application)
+        if found is None:
             known, doubt = self.here.known.get(application), self.in_doubt(application)
             more = {} if known is None else {"home": known.home}
             if doubt is not None:
@@ -136,8 +136,8 @@ class Federation:
 
     def metrics(self, application: str, here: Callable[[str], dict[str, Any]], *, quantiles: bool) -> dict[str, Any]:
         """Return the metrics of the nodes and channels of an application, on all its hosts."""
-        found = self.homes.get(application)
-        if found is None or not found.hosts:
+        found = self._home.spanning(application)
+        if found is None:
             return here(application)
         hosts = self._home.answers(found, application, here, "metrics", quantiles=quantiles)
         return found.metrics(hosts)
@@ -174,8 +174,8 @@ class Federation:
 
     def wait(self, application: str, timeout: float | None = None) -> bool:
         """Wait until an application has finished, as `Applications.wait`."""
-        found = self.homes.get(application)
-        if found is None or not found.hosts:
+        found = self._home.spanning(application)
+        if found is None:
             return self._local.wait(application, timeout)
 
         def over() -> bool:
@@ -188,9 +188,7 @@ class Federation:
 
     def end(self, application: str) -> None:
         """End the sources of an application, on all hosts."""
-        self._elsewhere("end", application)
-        if self._is_here(application):
-            self._local.get(application).end_sources()
+        self._at_each_host("end", application, lambda: self._local.get(application).end_sources())
 
     def elsewhere(self, application: str, node: str) -> RemotePlatform | None:
         """Return the platform that runs a node of an application of which this is the home; `None` if it is this one.
@@ -198,16 +196,16 @@ class Federation:
         Raises:
             PeerUnreachable: that platform is not connected.
         """
-        found = self.homes.get(application)
-        there = found.mesh.nodes.get(node) if found is not None and found.hosts else None
+        found = self._home.spanning(application)
+        there = found.mesh.nodes.get(node) if found is not None else None
         if there is None or there.host in (None, HERE, self.name):
             return None
         return platform_of(there.host, self._links)
 
     def resume(self, application: str, node: str) -> None:
         """Resume a suspended or failed node, on any host."""
-        found = self.homes.get(application)
-        if found is not None and found.hosts and found.mesh.node(node).suspended:
+        found = self._home.spanning(application)
+        if found is not None and found.mesh.node(node).suspended:
             self.apply(found.mesh.resume(node))
         elif (there := self.elsewhere(application, node)) is not None:
             there.resume(application, node)
@@ -223,25 +221,19 @@ class Federation:
         """Cancel the trials of a change, on all hosts; return `False` if no trial is running."""
         abandon = self._local.changes.shadows.abandon
         self.mesh(application)  # raises `UnknownName`
-        there = self._elsewhere("abandon_proof", application)
-        return any([*there, self._is_here(application) and abandon(application, "it was given up")])
+        given_up = self._at_each_host("abandon_proof", application, lambda: abandon(application, "it was given up"))
+        return any(given_up)
 
     def checkpoint(self, application: str) -> None:
         """Take a checkpoint of each fragment of a durable application."""
-        self._elsewhere("checkpoint", application)
-        if self._is_here(application):
-            self._local.checkpointer(application).take()
+        self._at_each_host("checkpoint", application, lambda: self._local.checkpointer(application).take())
 
-    def _elsewhere(self, operation: str, application: str) -> list[Any]:
-        """Call an operation at all other hosts of an application of which this is the home."""
-        found = self.homes.get(application)
-        hosts = found.hosts.keys() - {self.name} if found is not None else ()
-        return [self._links()[host].call(operation, application=application) for host in hosts]
-
-    def _is_here(self, application: str) -> bool:
-        """Whether an application runs here as a whole, or as a fragment."""
-        found = self.homes.get(application)
-        return found is None or not found.hosts or self.name in found.hosts
+    def _at_each_host(self, operation: str, application: str, here: Callable[[], Any]) -> list[Any]:
+        """Call an operation at the other hosts of an application that is led from here, and carry it out *here*."""
+        found = self._home.spanning(application)
+        hosts = found.hosts.keys() if found is not None else {self.name}
+        answers = [self._links()[host].call(operation, application=application) for host in hosts - {self.name}]
+        return [*answers, here()] if self.name in hosts else answers
 
     def resolve(self, application: str, *, commit: bool) -> None:
         """Settle a plan in doubt as an operator decides, if its home is gone for good.
@@ -302,8 +294,8 @@ class Federation:
         A host that cannot be reached removes its fragment when it is reached again.
         """
         self._check_home(application)
-        found = self.homes.get(application)
-        if found is None or not found.hosts:
+        found = self._home.spanning(application)
+        if found is None:
             return self._local.remove(application, timeout)
         until = time.monotonic() + timeout
         with held(found.turn):

@@ -65,8 +65,6 @@ class FragmentChange(Participant):
         super().give(do)
         if do.step == "abort":
             self._over.set()
-            if self._pairs is not None:
-                self._pairs.over.set()
             abandon = partial(self._here.running.changes.shadows.abandon, self.application, "the change is aborted")
             threading.Thread(target=abandon, name=f"exop {self.name} ends", daemon=True).start()
 
@@ -180,7 +178,7 @@ class FragmentChange(Participant):
 
         seconds = plan.patience + (work.shadow.limit if work.shadow is not None else 0.0)
         ahead = Ahead(self.plan, self._here.links, seconds, self._over)
-        self._pairs = pairs = Pairs(self.plan, plan, self._here, work)
+        self._pairs = pairs = Pairs(self.plan, plan, self._here, work, self._over)
         pairs.open()
         self._change(plan, turn, pairs)
         if self.change is not None:

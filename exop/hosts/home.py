@@ -54,6 +54,11 @@ class Home:
         self._exchange = exchange
         self._supply = Supply(here.name, here.links, archives)
 
+    def spanning(self, application: str) -> Spanning | None:
+        """Return an application of which this is the home, and which runs on hosts."""
+        found = self.homes.get(application)
+        return found if found is not None and found.hosts else None
+
     def planned(self, before: Mesh, mesh: Mesh) -> Plan:
         """Check a change of a whole mesh, and plan it."""
         kinds = self._catalog.kinds
@@ -150,8 +155,8 @@ class Home:
                 raise UnknownName(place=f"{application} on {self.name}", kind="outbox", name=outbox, known=known)
             lost_one.accept_loss()
             return [outbox]
-        found = self.homes.get(application)
-        if found is None or not found.hosts:
+        found = self.spanning(application)
+        if found is None:
             raise PlanError(
                 f"{self.name!r} is not the home of an application {application!r} that spans hosts; `exop ps` shows "
                 f"the home; a connector has a name of its own, {application}.OUTBOX"
@@ -212,8 +217,8 @@ class Home:
 
     def roll_back(self, application: str, node: str) -> Mesh:
         """Let the predecessor of a node, which was kept, take over again."""
-        found = self.homes.get(application)
-        if found is None or not found.hosts:
+        found = self.spanning(application)
+        if found is None:
             return self._applications.changes.rollback(application, node, self._applications.plan)
         with held(found.turn):
             now = found.mesh.node(node)
@@ -295,7 +300,8 @@ class Home:
         finally:
             del self.pending[number]
         if not ended.commit:
-            raise _refused(self.name, ended.reasons)
+            told = "; ".join(why if host == self.name else f"{host}: {why}" for host, why in ended.reasons.items())
+            raise PlanError(f"{told}; nothing was changed on any host, and everything runs on as before")
         with self.news:
             self.news.wait_for(lambda: not found.changing, patience)
 
@@ -317,9 +323,3 @@ class Home:
 def differing(old: Mapping[str, Mesh], new: Mapping[str, Mesh]) -> list[str]:
     """Return the hosts whose fragments differ."""
     return [host for host in {**old, **new} if difference(old.get(host), new.get(host))]
-
-
-def _refused(home: str, reasons: Mapping[str, str]) -> PlanError:
-    """Return the error of a plan that was aborted."""
-    told = "; ".join(why if host == home else f"{host}: {why}" for host, why in reasons.items())
-    return PlanError(f"{told}; nothing was changed on any host, and everything runs on as before")

@@ -92,9 +92,9 @@ class Sent:
 class Ahead:
     """The byte strings of one plan between this host and others.
 
-    Until the event *over*, a host waits for what another one sends ahead.
-
     Attributes:
+        seconds: The time for which this host waits for a byte string.
+        over: Set when the plan is aborted: this host waits for nothing more that is sent ahead.
         sent: What other hosts have of the states that move to them, by node.
         parts: The parts of states that came here, by node and number.
     """
@@ -102,9 +102,9 @@ class Ahead:
     def __init__(self, plan: str, links: Links, seconds: float, over: threading.Event | None = None) -> None:
         self._first = int(plan[:8], 16) * _PER_PLAN
         self._sent, self._taken = (defaultdict[str, Iterator[int]](lambda: count(self._first)) for _ in range(2))
-        self._links = links
-        self._seconds = seconds
-        self._over = over or threading.Event()
+        self.links = links
+        self.seconds = seconds
+        self.over = over or threading.Event()
         self.sent: dict[str, Sent] = {}
         self.parts: defaultdict[str, dict[int, Any]] = defaultdict(dict)
 
@@ -151,7 +151,7 @@ class Ahead:
 
     def _flush(self, host: str, sent: Sent) -> None:
         if sent.waiting:
-            self._links()[host].send_bytes(next(self._sent[host]), encode(sent.waiting))
+            self.links()[host].send_bytes(next(self._sent[host]), encode(sent.waiting))
             sent.waiting.clear()
 
     def rest(self, node: str, state: Memento | None) -> tuple[bytes, dict[int, Part]]:
@@ -171,17 +171,17 @@ class Ahead:
             while (data := self._take(link, next(self._taken[host]))) != _END:
                 self.add(node, kind, data)
         except ExopError as problem:
-            if not self._over.is_set():
+            if not self.over.is_set():
                 logger("exop.hosts").warning("a state has not come ahead", host=host, node=node, problem=str(problem))
 
     def _take(self, link: PeerLink, number: int) -> bytes:
         """Wait for a byte string as long as the plan is in progress: a host that refuses it sends nothing."""
-        until = time.monotonic() + self._seconds
+        until = time.monotonic() + self.seconds
         while True:
             try:
                 return bytes(link.take_bytes(number, max(0.0, min(_LOOK, until - time.monotonic()))))
             except CallTimeout:
-                if self._over.is_set() or time.monotonic() >= until:
+                if self.over.is_set() or time.monotonic() >= until:
                     raise
 
     def add(self, node: str, kind: type[Memento] | None, data: bytes) -> None:
@@ -205,7 +205,7 @@ class Ahead:
 
     def receive(self, host: str, found: Any) -> bytes:
         """Return the bytes that `send` of a host represents by *found*."""
-        return bytes(self._links()[host].take_bytes(found, self._seconds)) if isinstance(found, int) else found
+        return bytes(self.links()[host].take_bytes(found, self.seconds)) if isinstance(found, int) else found
 
     def close(self, hosts: Iterable[str]) -> None:
         """Drop what has come from these hosts and was not taken, since the plan is over."""
@@ -214,7 +214,7 @@ class Ahead:
                 link.drop_bytes(self._first, self._first + _PER_PLAN)
 
     def _link(self, host: str) -> PeerLink | None:
-        return self._links().get(host)
+        return self.links().get(host)
 
 
 def _steps(sent: Sent, state: Memento, between: Between) -> Iterator[None]:

@@ -40,9 +40,9 @@ class Pairs:
     plan: Plan
     here: Fragments
     work: Work
+    over: threading.Event
     away: dict[str, MakeTrial] = field(default_factory=dict)
     behind: set[str] = field(default_factory=set)
-    over: threading.Event = field(default_factory=threading.Event)
     _feeders: list[Feeder] = field(default_factory=list)
     _made: dict[str, Twin] = field(default_factory=dict)
     _ready: dict[str, Follower] = field(default_factory=dict)
@@ -128,8 +128,8 @@ class Pairs:
 
     def _place(self, node: str, host: str) -> Place:
         name, seconds = self.plan.after.name, self.plan.patience
-        ahead = Ahead(f"{crc32(f'{self.number} {node}'.encode()):08x}", self.here.links, seconds)
-        return Place(name, node, host, self.number, ahead, self.here.links, seconds, self.over)
+        ahead = Ahead(f"{crc32(f'{self.number} {node}'.encode()):08x}", self.here.links, seconds, self.over)
+        return Place(name, node, host, self.number, ahead)
 
     def _trial(self, place: Place, step: Step, old: Component) -> Trial:
         """Copy large parts of the state ahead, between items, and make the trial."""

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
-from exop.errors import ExopError, PeerUnreachable, PlanError
-from exop.hosts.moves.ahead import Ahead, Links
+from exop.errors import ExopError, PlanError
+from exop.hosts.moves.ahead import Ahead
 from exop.model.meshes.nodes import Node
 from exop.model.meshes.shadow import Shadow
 from exop.model.slets.memento import Memento
@@ -62,19 +62,13 @@ What: TypeAlias = Literal["begin", "feed", "state", "end"]
 
 @dataclass(frozen=True)
 class Place:
-    """A twin, as the host of its leader knows it; *plan* is the one that has made it.
-
-    While it is being made, the host of the leader waits for it, until the change is *over*.
-    """
+    """A twin, as the host of its leader knows it; *plan* is the one that has made it."""
 
     application: str
     node: str
     host: str
     plan: str
     ahead: Ahead
-    links: Links
-    seconds: float
-    over: threading.Event
 
     def ask(
         self, what: What, content: Any = None, declared: Declared | None = None, seconds: float | None = None
@@ -82,20 +76,15 @@ class Place:
         """Ask the host of the twin, and return its answer; *declared* are the classes that may be in there.
 
         Raises:
-            ExopError: the host cannot be reached, or has no such twin within *seconds* (`seconds` by default).
+            ExopError: the host cannot be reached, or has no such twin within *seconds* (those of `ahead` by default).
         """
         data = packed(self.ahead, self.host, content)
-        until = time.monotonic() + (self.seconds if seconds is None else seconds)
+        until = time.monotonic() + (self.ahead.seconds if seconds is None else seconds)
         named = {"application": self.application, "node": self.node, "plan": self.plan}
-        while not (found := self._link().call("follow", ANSWER, **named, what=what, content=data)):
-            if what == "end" or time.monotonic() > until or self.over.wait(GLANCE):
+        while not (found := self.ahead.links()[self.host].call("follow", ANSWER, **named, what=what, content=data)):
+            if what == "end" or time.monotonic() > until or self.ahead.over.wait(GLANCE):
                 raise PlanError(f"{self.host} has no follower of {self.application}.{self.node}")
         return unpacked(self.ahead, self.host, bytes(found), declared)
-
-    def _link(self) -> Any:
-        if (link := self.links().get(self.host)) is None:
-            raise PeerUnreachable(address=self.host, problem="it is no peer")
-        return link
 
 
 class Twin(Standby):
@@ -230,7 +219,7 @@ class Feeder(Follower):
     def feed(self, place: Place, compared: Comparison | None = None) -> None:
         """Set the twin that gets the calls; its outputs are *compared*, if given."""
         self.place, self._compared = place, compared
-        self.seconds, self.capacity, self._still = place.seconds, CAPACITY, STILL
+        self.seconds, self.capacity, self._still = place.ahead.seconds, CAPACITY, STILL
         self._declared = Declared(*(port.type.items for port in self.leader.spec.outputs))
         self._open: deque[SletCall] = deque()  # sent and not answered
         self._given = self._answered = 0
