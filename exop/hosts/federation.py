@@ -236,11 +236,7 @@ class Federation:
         return [*answers, here()] if self.name in hosts else answers
 
     def resolve(self, application: str, *, commit: bool) -> None:
-        """Settle a plan in doubt as an operator decides, if its home is gone for good.
-
-        Raises:
-            PlanError: no plan of the application is in doubt here.
-        """
+        """Settle a plan in doubt as an operator decides, as `Platform.resolve`."""
         plan = self.in_doubt(application)
         if plan is None:
             raise PlanError(f"no plan of {application!r} is in doubt on the platform {self.name!r}")
@@ -261,13 +257,7 @@ class Federation:
         return Survivor(known.home, known.whole, self.exchange.of(application).member.epochs[application], found)
 
     def adopt(self, application: str) -> int:
-        """Become the home of an application whose home is gone for good; return the revision of the whole mesh.
-
-        Raises:
-            UnknownName: no fragment of the application runs here.
-            PlanError: this platform is the home, or the home answers; a plan is in doubt; or another host cannot be
-                reached.
-        """
+        """Become the home of an application whose home is gone for good, as `Platform.adopt`."""
         found = self.fragment(application)
         if found.home == self.name:
             raise PlanError(f"this platform ({self.name!r}) is the home of {application}")

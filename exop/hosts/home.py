@@ -139,15 +139,7 @@ class Home:
             return self._make(found, plan)
 
     def accept_loss(self, application: str, outbox: str = "") -> list[str]:
-        """Let fragments that hosts have lost begin anew, and connectors that have lost their state go on.
-
-        Returns the names of these hosts, and of the outboxes of these connectors; with *outbox*, only this one, which
-        is on this platform, goes on.
-
-        Raises:
-            UnknownName: there is no such outbox here.
-            PlanError: this platform is not the home of the application, nothing is lost, or a host is away.
-        """
+        """Let what hosts have lost begin anew, and connectors without their state go on, as `Platform.accept_loss`."""
         if outbox:
             channels = self._applications.get(application).channels
             if not isinstance(lost_one := channels.get(outbox), Outbox):

@@ -17,6 +17,8 @@ from exop.registry.index import ServiceReference, keys_of
 _number, _order = attrgetter("number"), attrgetter("order")
 #: A callback of a tracker, called with a service.
 Callback: TypeAlias = Callable[[ServiceReference], object]
+#: Queues an event for a subscription.
+Queue: TypeAlias = "Callable[[Subscription, ServiceEvent], None]"
 
 
 class Change(Enum):
@@ -77,12 +79,7 @@ class Subscription:
         if self.open:
             self._callback(event)
 
-    def announce(
-        self,
-        old: ServiceReference | None,
-        new: ServiceReference | None,
-        queue: Callable[[Subscription, ServiceEvent], None],
-    ) -> None:
+    def announce(self, old: ServiceReference | None, new: ServiceReference | None, queue: Queue) -> None:
         """Record a change from *old* to *new* and queue its event, if this filter matches either of them."""
         test = self.filter.test
         was = old is not None and test(old.properties)
@@ -208,12 +205,7 @@ class SubscriptionIndex:
                 del self._by_value[name]
         subscription.place = ()
 
-    def announce(
-        self,
-        old: ServiceReference | None,
-        new: ServiceReference | None,
-        queue: Callable[[Subscription, ServiceEvent], None],
-    ) -> None:
+    def announce(self, old: ServiceReference | None, new: ServiceReference | None, queue: Queue) -> None:
         """Queue the events of a change for the subscriptions whose filters match, the oldest first."""
         for subscription in self._touched_by(old, new):
             subscription.announce(old, new, queue)

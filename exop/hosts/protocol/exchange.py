@@ -26,7 +26,6 @@ from exop.hosts.protocol.messages import (
     Did,
     Do,
     Ended,
-    Finish,
     Fragment,
     JournalEntry,
     Message,
@@ -37,8 +36,6 @@ from exop.hosts.protocol.messages import (
     Ready,
     Record,
     Refuse,
-    Remove,
-    Report,
     Send,
     Settled,
 )
@@ -239,7 +236,7 @@ class Exchange:
 
     def _receive(self, application: str, message: Message | Notice) -> None:
         """Pass a message to its machine. A question for the outcome of a plan goes to the home that made the plan."""
-        if isinstance(message, (Report, Finish, Remove)):
+        if isinstance(message, Notice):
             self._owner.notice(application, message)
             return
         machines = self.of(application)
