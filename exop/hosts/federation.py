@@ -18,20 +18,8 @@ from exop.hosts.adoption import Survivor, adoption
 from exop.hosts.fragment import Fragments, Known
 from exop.hosts.fragment_change import FragmentChange, RestoredChange
 from exop.hosts.home import Home
+from exop.hosts.protocol import messages
 from exop.hosts.protocol.exchange import Exchange
-from exop.hosts.protocol.messages import (
-    Committed,
-    Did,
-    Do,
-    Finish,
-    JournalEntry,
-    Message,
-    Notice,
-    Proceed,
-    Propose,
-    Remove,
-    Report,
-)
 from exop.hosts.protocol.participant import Participant
 from exop.hosts.spanning import Spanning, no_status
 from exop.hosts.supply import Archives, platform_of
@@ -67,7 +55,7 @@ class Federation:
         self._home = Home(here, self.exchange, archives)
         self.homes, self.accept_loss = self._home.homes, self._home.accept_loss
         self._news = self._home.news
-        self._sent: dict[str, tuple[Report, float]] = {}
+        self._sent: dict[str, tuple[messages.Report, float]] = {}
         self._sent_removal: dict[str, float] = {}
         self._journal: Journal | None = None
 
@@ -321,36 +309,36 @@ class Federation:
         from exop.hosts.journal import decode_message
 
         name, known = type(message := decode_message(data)).__name__, self.here.known.get(application)
-        if not leads and isinstance(message, (Propose, Proceed, Finish, Remove)):
+        if not leads and isinstance(message, (messages.Propose, messages.Proceed, messages.Finish, messages.Remove)):
             raise PeerRefused(address=self.name, problem=f"{name} on {application} needs the role operate")
         if not leads and known is None and application not in self.homes:
             raise PeerRefused(address=self.name, problem=f"{name} on {application}, which does not run here")
         names = {getattr(message, "sender", "")}
-        if isinstance(message, (Propose, Proceed)):
+        if isinstance(message, (messages.Propose, messages.Proceed)):
             names.add(message.plan.rpartition("@")[2])
-        elif isinstance(message, (Finish, Remove)) and known is not None:
+        elif isinstance(message, (messages.Finish, messages.Remove)) and known is not None:
             names.add(known.home)
         if peer and (others := names - {peer}):
             problem = f"{name} on {application} is a message of {others.pop()!r}, not of {peer!r}"
             raise PeerRefused(address=self.name, problem=problem)
         self.exchange.receive(application, message)
 
-    def call(self, peer: str, application: str, message: Message | Notice) -> None:
+    def call(self, peer: str, application: str, message: messages.Message | messages.Notice) -> None:
         """Send a message to a peer."""
         from exop.hosts.journal import encode
 
         self._links()[peer].call("protocol", application=application, message=encode(message))
 
-    def participant(self, application: str, do: Do, report: Callable[[Did], None]) -> Participant:
+    def participant(self, application: str, do: messages.Do, report: Callable[[messages.Did], None]) -> Participant:
         """Return the participant of a plan."""
         kind = RestoredChange if do.step == "restore" else FragmentChange
         return kind(do, application, self.here, report, self._settled)
 
-    def record(self, application: str, entry: JournalEntry) -> None:
+    def record(self, application: str, entry: messages.JournalEntry) -> None:
         """Write an entry durably; the plan is committed by that of its home."""
         kind = type(entry).__name__.lower()
         failpoint(f"plan-{kind}-before")
-        found, target = self._home.pending[entry.plan] if isinstance(entry, Committed) else (None, None)
+        found, target = self._home.pending[entry.plan] if isinstance(entry, messages.Committed) else (None, None)
         if self._journal is not None:
             self._journal.record(application, entry, target.stored() if target is not None else None)
         failpoint(f"plan-{kind}-after")
@@ -370,29 +358,29 @@ class Federation:
                 self._journal.keep(application, known.stored(), home=False)
         else:
             self._forget(application)
-        self.exchange.send(known.home, application, Report(self.name, known.plan, paused=paused))
+        self.exchange.send(known.home, application, messages.Report(self.name, known.plan, paused=paused))
 
     def _forget(self, application: str) -> None:
         """Drop what is known of the fragment of this platform."""
         if self.here.known.pop(application, None) is not None and self._journal is not None:
             self._journal.forget(application, home=False)
 
-    def notice(self, application: str, notice: Notice) -> None:
+    def notice(self, application: str, notice: messages.Notice) -> None:
         """Process a message beside the plans."""
         match notice:
-            case Remove():
+            case messages.Remove():
                 work = partial(self._remove_for, application, notice)
                 threading.Thread(target=work, name=f"exop remove {application}", daemon=True).start()
-            case Finish():
+            case messages.Finish():
                 deployment = self._local.deployed.get(application)
                 if deployment is not None:
                     deployment.is_fragment = False
                     deployment.check_finished()
                     deployment.notify_waiting()
-            case Report():
+            case messages.Report():
                 self._heard(application, notice)
 
-    def _heard(self, application: str, report: Report) -> None:
+    def _heard(self, application: str, report: messages.Report) -> None:
         """Process the report of a host; the application has finished when all fragments have ended."""
         found = self.homes.get(application)
         if found is None:
@@ -409,7 +397,7 @@ class Federation:
                 found.finished = found.finished or found.all_ended()
             self._news.notify_all()
         if found.finished and report.sender in found.hosts and not report.finished:
-            self.exchange.send(report.sender, application, Finish(self.name))
+            self.exchange.send(report.sender, application, messages.Finish(self.name))
 
     def _keep(self, application: str, found: Spanning) -> None:
         """Store an application that is removed, as long as hosts have not confirmed that."""
@@ -420,7 +408,7 @@ class Federation:
         else:
             self._journal.forget(application, home=True)
 
-    def _remove_for(self, application: str, notice: Remove) -> None:
+    def _remove_for(self, application: str, notice: messages.Remove) -> None:
         """Remove a fragment for its home, which asks again: now, unless a plan in progress may begin it again."""
         known, machines = self.here.known.get(application), self.exchange.of(application)
         if (known is not None and known.home != notice.sender) or machines.member.plan is not None:
@@ -431,7 +419,7 @@ class Federation:
             with suppress(StateError):  # else it is not reported as removed, and the home asks again
                 if known is not None:
                     self._removed(application, notice.timeout)
-                self.exchange.send(notice.sender, application, Report(self.name, gone=True))
+                self.exchange.send(notice.sender, application, messages.Report(self.name, gone=True))
         finally:
             machines.removal.release()
 
@@ -460,4 +448,4 @@ class Federation:
     def _send_removals(self, application: str, found: Spanning, timeout: float) -> None:
         self._sent_removal[application] = time.monotonic()
         for host in [*found.leaving]:  # confirmations come meanwhile
-            self.exchange.send(host, application, Remove(self.name, timeout))
+            self.exchange.send(host, application, messages.Remove(self.name, timeout))

@@ -88,11 +88,10 @@ class Moves:
 
     before: Placement
     after: Placement
-    hosts: dict[str, Transfer] = field(init=False)
+    hosts: defaultdict[str, Transfer] = field(init=False, default_factory=lambda: defaultdict(Transfer))
     renewed: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._found: defaultdict[str, Transfer] = defaultdict(Transfer)
         self._edges: set[tuple[str, str]] = set()  # the second host takes over from the first one
         self._nodes()
         self._channels()
@@ -101,9 +100,8 @@ class Moves:
             if connector.channel in self.after.channels:
                 self._connector(key, connector)
         for host, wave in _waves(self._edges).items():
-            self._found[host].wave = wave
+            self.hosts[host].wave = wave
         self._continued()
-        self.hosts = dict(self._found)
 
     def _nodes(self) -> None:
         """Find the nodes that move."""
@@ -111,8 +109,8 @@ class Moves:
             now = self.after.mesh.nodes.get(name)
             if now is not None and (source := self.before.of(node)) != (target := self.after.of(now)):
                 check_movable(node, now)
-                self._found[source].departing[name] = target
-                self._found[target].arriving[name] = source
+                self.hosts[source].departing[name] = target
+                self.hosts[target].arriving[name] = source
                 self._edges.add((source, target))
 
     def _channels(self) -> None:
@@ -120,8 +118,8 @@ class Moves:
         for name, source in self.before.channels.items():
             target = self.after.channels.get(name, source)
             if target != source and self.before.mesh.channels[name].kind != DIRECT:
-                self._found[source].contents[name] = target
-                self._found[target].restored[name] = source
+                self.hosts[source].contents[name] = target
+                self.hosts[target].restored[name] = source
                 self._edges.add((source, target))
 
     def _windows(self) -> None:
@@ -167,10 +165,10 @@ class Moves:
             for node, port in self.after.mesh.consumers(name):
                 if (node.name, port) in ends:
                     host, there = self.after.of(node), self.after.channels[name]
-                    if host in self._found:
-                        self._found[host].continued.append(f"{node.name}.{port}")
-                    if there in self._found and (name, host) in relays:
-                        self._found[there].continued.append(f"{relays[name, host]}.item")
+                    if host in self.hosts:
+                        self.hosts[host].continued.append(f"{node.name}.{port}")
+                    if there in self.hosts and (name, host) in relays:
+                        self.hosts[there].continued.append(f"{relays[name, host]}.item")
 
     def _stays(self, end: str, connector: Connector) -> bool:
         """Whether a port is connected to the channel of a connector before and after, on any host."""
@@ -194,11 +192,11 @@ class Moves:
     def _deliver(self, connector: Connector, host: str, ports: Iterable[str] = (), channel: str | None = None) -> None:
         source, target = connector.source, connector.target
         rest = Rest(source, target, connector.outbox, connector.inbox, tuple(ports), channel)
-        self._found[host].rests.append(rest)
+        self.hosts[host].rests.append(rest)
         if host != source:
-            self._found[source].sent.setdefault(connector.outbox, []).append(host)
+            self.hosts[source].sent.setdefault(connector.outbox, []).append(host)
         if host != target:
-            self._found[target].received.setdefault(connector.inbox, []).append(host)
+            self.hosts[target].received.setdefault(connector.inbox, []).append(host)
         self._edges |= {(giver, host) for giver in (source, target) if giver != host}
 
 

@@ -17,28 +17,9 @@ from queue import Empty, Full, Queue, SimpleQueue
 from typing import Final, Protocol
 
 from exop.errors import ExopError, PeerUnreachable, PlatformBusy, UnknownName
+from exop.hosts.protocol import messages
 from exop.hosts.protocol.coordinator import Coordinator
 from exop.hosts.protocol.member import Member
-from exop.hosts.protocol.messages import (
-    Action,
-    Ask,
-    Conflict,
-    Did,
-    Do,
-    Ended,
-    Fragment,
-    JournalEntry,
-    Message,
-    Notice,
-    NotRecorded,
-    Prepared,
-    Propose,
-    Ready,
-    Record,
-    Refuse,
-    Send,
-    Settled,
-)
 from exop.hosts.protocol.participant import Participant
 from exop.logs import logger
 from exop.safe_repr import error_text
@@ -54,10 +35,10 @@ WAITING: Final = 200
 class _Owner(Protocol):
     """Methods of `exop.hosts.federation.Federation`; all but `call` are called in the thread of the exchange."""
 
-    def call(self, peer: str, application: str, message: Message | Notice) -> None: ...
-    def participant(self, application: str, do: Do, report: Callable[[Did], None]) -> Participant: ...
-    def record(self, application: str, entry: JournalEntry) -> None: ...
-    def notice(self, application: str, notice: Notice) -> None: ...
+    def call(self, peer: str, application: str, message: messages.Message | messages.Notice) -> None: ...
+    def participant(self, application: str, do: messages.Do, report: Callable[[messages.Did], None]) -> Participant: ...
+    def record(self, application: str, entry: messages.JournalEntry) -> None: ...
+    def notice(self, application: str, notice: messages.Notice) -> None: ...
     def tick(self) -> None: ...
 
 
@@ -73,7 +54,7 @@ class Machines:
     home: Coordinator
     member: Member
     participant: Participant | None = None
-    outcomes: dict[str, Future[Ended]] = field(default_factory=dict)
+    outcomes: dict[str, Future[messages.Ended]] = field(default_factory=dict)
     removal: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -93,7 +74,7 @@ class Exchange:
         self._owner = owner
         self._mail: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._peers: dict[str, Queue[tuple[str, Message | Notice] | None]] = {}
+        self._peers: dict[str, Queue[tuple[str, messages.Message | messages.Notice] | None]] = {}
         self._starting = threading.Lock()
         self._closed = True
 
@@ -130,15 +111,15 @@ class Exchange:
         self.start()
         self._mail.put(work)
 
-    def receive(self, application: str, message: Message | Notice) -> None:
+    def receive(self, application: str, message: messages.Message | messages.Notice) -> None:
         """Process a message."""
         self.do(partial(self._receive, application, message))
 
     def begin(
-        self, application: str, plan: str, fragments: Mapping[str, Fragment], *, prepare: float, hold: float
-    ) -> Future[Ended]:
+        self, application: str, plan: str, fragments: Mapping[str, messages.Fragment], *, prepare: float, hold: float
+    ) -> Future[messages.Ended]:
         """Begin a plan as its home; return its outcome."""
-        outcome: Future[Ended] = Future()
+        outcome: Future[messages.Ended] = Future()
 
         def begin() -> None:
             machines = self.of(application)
@@ -149,7 +130,7 @@ class Exchange:
         self.do(begin)
         return outcome
 
-    def recover(self, application: str, entries: Sequence[JournalEntry], *, home: bool, made: str) -> None:
+    def recover(self, application: str, entries: Sequence[messages.JournalEntry], *, home: bool, made: str) -> None:
         """Continue after a restart with the records of an application, before any message.
 
         A commit that was recorded and not *made* is made. The actions are carried out from `start` on, when both
@@ -162,10 +143,11 @@ class Exchange:
             return
         if machines.member.in_doubt is not None:
             self.held.add(application)
-        settled, prepared = entries[-1], next((one for one in reversed(entries) if isinstance(one, Prepared)), None)
-        if isinstance(settled, Settled) and settled.commit and settled.plan != made and prepared is not None:
+        settled = entries[-1]
+        prepared = next((one for one in reversed(entries) if isinstance(one, messages.Prepared)), None)
+        if isinstance(settled, messages.Settled) and settled.commit and settled.plan != made and prepared is not None:
             proposal = prepared.proposal
-            restore = Do(proposal.plan, "restore", proposal.change, prepared.handed, prepared.restart)
+            restore = messages.Do(proposal.plan, "restore", proposal.change, prepared.handed, prepared.restart)
             self.held.add(application)
             self._mail.put(partial(self._act, application, machine, [restore, replace(restore, step="commit")]))
 
@@ -186,7 +168,7 @@ class Exchange:
             )
         return self.machines[application]
 
-    def send(self, peer: str, application: str, message: Message | Notice) -> None:
+    def send(self, peer: str, application: str, message: messages.Message | messages.Notice) -> None:
         """Send a message, which may be lost."""
         if peer == self.name:
             self.receive(application, message)
@@ -199,7 +181,7 @@ class Exchange:
         except Full:
             logger("exop.hosts").warning("a message is dropped: the peer does not answer", peer=peer)
 
-    def _send_all(self, peer: str, queue: Queue[tuple[str, Message | Notice] | None]) -> None:
+    def _send_all(self, peer: str, queue: Queue[tuple[str, messages.Message | messages.Notice] | None]) -> None:
         """Send the messages of a queue to a peer; one that cannot be sent is lost."""
         while (found := queue.get()) is not None:
             application, message = found
@@ -209,8 +191,8 @@ class Exchange:
                 logger("exop.hosts").debug("a message is lost", peer=peer, problem=str(problem))
             except ExopError as problem:  # sending it again does not help
                 logger("exop.hosts").warning("a message is refused", peer=peer, problem=str(problem))
-                if isinstance(message, Propose):
-                    self.receive(application, Refuse(message.plan, peer, str(problem)))
+                if isinstance(message, messages.Propose):
+                    self.receive(application, messages.Refuse(message.plan, peer, str(problem)))
 
     def _run(self) -> None:
         next_tick = time.monotonic()
@@ -234,51 +216,48 @@ class Exchange:
                 next_tick = time.monotonic() + TICK
                 self._owner.tick()
 
-    def _receive(self, application: str, message: Message | Notice) -> None:
+    def _receive(self, application: str, message: messages.Message | messages.Notice) -> None:
         """Pass a message to its machine. A question for the outcome of a plan goes to the home that made the plan."""
-        if isinstance(message, Notice):
+        if isinstance(message, messages.Notice):
             self._owner.notice(application, message)
             return
         machines = self.of(application)
-        to_home = isinstance(message, (Ready, Refuse))
-        if isinstance(message, Ask):
+        to_home = isinstance(message, (messages.Ready, messages.Refuse))
+        if isinstance(message, messages.Ask):
             to_home = message.plan.rpartition("@")[2] == self.name
         machine = machines.home if to_home else machines.member
         self._act(application, machine, machine.receive(message, time.monotonic()))
 
-    def _act(self, application: str, machine: Coordinator | Member, actions: list[Action]) -> None:
+    def _act(self, application: str, machine: Coordinator | Member, actions: list[messages.Action]) -> None:
         """Carry out the actions of a machine, in their order."""
         machines = self.machines[application]
         for action in actions:
             match action:
-                case Send():
+                case messages.Send():
                     self.send(action.to, application, action.message)
-                case Do():
+                case messages.Do():
                     self._step(application, machines, action)
-                case Record():
+                case messages.Record():
                     try:
                         self._owner.record(application, action.entry)
                     except ExopError as error:
                         entry = action.entry
                         plan = entry.plan if not hasattr(entry, "proposal") else entry.proposal.plan
-                        problem = NotRecorded(plan, error_text(error))
+                        problem = messages.NotRecorded(plan, error_text(error))
                         self._act(application, machine, machine.receive(problem, time.monotonic()))
                         return
-                case Ended():
+                case messages.Ended():
                     if (outcome := machines.outcomes.pop(action.plan, None)) is not None:
                         outcome.set_result(action)
-                case Conflict():
+                case messages.Conflict():
                     facts = {"application": application, "plan": action.plan, "resolved": action.resolved}
                     logger("exop.hosts").error("the home has decided otherwise than the operator here", **facts)
 
-    def _step(self, application: str, machines: Machines, do: Do) -> None:
+    def _step(self, application: str, machines: Machines, do: messages.Do) -> None:
         """Give a step to the participant of its plan."""
         participant = machines.participant
         if participant is None or participant.plan != do.plan:
-            report = partial(self._reported, application)
-            participant = machines.participant = self._owner.participant(application, do, report)
+            participant = self._owner.participant(application, do, partial(self.receive, application))
+            machines.participant = participant
             participant.start()
         participant.give(do)
-
-    def _reported(self, application: str, did: Did) -> None:
-        self.do(partial(self._receive, application, did))
