@@ -7,7 +7,6 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from exop.errors import ComponentFailed, ExopError, PlanError, PluginError, StateError, UnknownName
@@ -105,9 +104,7 @@ class Platform(Management["Plan"]):
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def start(self) -> Self:
@@ -125,7 +122,8 @@ class Platform(Management["Plan"]):
         shorten_switch_interval()
         self._running, self._starter, self._pid = True, threading.get_ident(), os.getpid()
         try:
-            self._register_services()
+            for interface, service in (("ComponentManager", self.components), ("WiringController", self.wiring)):
+                self.registry.register(interface, service, {KIND: "platform", HOST: self.name, NAME: interface})
             if self.state is not None and (self.state / "bundles").is_dir():
                 self.bundles.restore()
             store = self._applications.store
@@ -340,11 +338,6 @@ class Platform(Management["Plan"]):
                 f"the platform {self.name!r} is starting the applications of {self.state} again; try again when it "
                 f"runs, `exop ps` shows the progress"
             )
-
-    def _register_services(self) -> None:
-        """Register the platform's own services."""
-        for interface, service in (("ComponentManager", self.components), ("WiringController", self.wiring)):
-            self.registry.register(interface, service, {KIND: "platform", HOST: self.name, NAME: interface})
 
     def _load_plugins(self, store: Store) -> None:
         for name, folder in store.plugins().items():

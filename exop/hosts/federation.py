@@ -354,16 +354,15 @@ class Federation:
         """Note a plan that this host has committed. A fragment that has become empty is known no more."""
         if not is_empty:
             self.here.known[application] = known
-            if self._journal is not None:
-                self._journal.keep(application, known.stored(), home=False)
+            self._write(application, known.stored(), home=False)
         else:
             self._forget(application)
         self.exchange.send(known.home, application, messages.Report(self.name, known.plan, paused=paused))
 
     def _forget(self, application: str) -> None:
         """Drop what is known of the fragment of this platform."""
-        if self.here.known.pop(application, None) is not None and self._journal is not None:
-            self._journal.forget(application, home=False)
+        if self.here.known.pop(application, None) is not None:
+            self._write(application, None, home=False)
 
     def notice(self, application: str, notice: messages.Notice) -> None:
         """Process a message beside the plans."""
@@ -401,12 +400,11 @@ class Federation:
 
     def _keep(self, application: str, found: Spanning) -> None:
         """Store an application that is removed, as long as hosts have not confirmed that."""
-        if self._journal is None:
-            return
-        if found.leaving or found.hosts:
-            self._journal.keep(application, found.stored(), home=True)
-        else:
-            self._journal.forget(application, home=True)
+        self._write(application, found.stored() if found.leaving or found.hosts else None, home=True)
+
+    def _write(self, application: str, content: dict[str, Any] | None, *, home: bool) -> None:
+        if self._journal is not None:
+            self._journal.keep(application, content, home=home)
 
     def _remove_for(self, application: str, notice: messages.Remove) -> None:
         """Remove a fragment for its home, which asks again: now, unless a plan in progress may begin it again."""

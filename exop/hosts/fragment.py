@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from exop.errors import ComponentFailed
@@ -66,7 +66,7 @@ class Work:
         from exop.remoting.api.wire_types import Topology, as_proof
 
         topology, proof = Topology.sent(self.mesh, bytes), as_proof(self.shadow, self.keep)
-        parts = (topology, self.limits, self.whole, asdict(self.transfer), self.former, self.begins, proof, self.back)
+        parts = (topology, self.limits, self.whole, self.transfer, self.former, self.begins, proof, self.back)
         return msgspec.msgpack.encode(parts)
 
     @classmethod

@@ -74,20 +74,19 @@ class FragmentChange(Participant):
                 CALLER.set(f"platform {home}")  # in the thread of this plan
             self._prepare(do.change, turn)
         with changing(self.application):
-            if do.step == "prepare" and self._handing is not None:
-                super()._do(do, turn)
-                self._handing.copy_ahead()
-                return None
+            if do.step == "cut":
+                with uncollected():
+                    return self._cut(do, turn)
             if do.step == "hold":
                 self._reserve_checkpoint(turn)
-            if do.step != "cut":
-                return super()._do(do, turn)
-            with uncollected():
-                return self._cut(do, self._handing, turn)
+            super()._do(do, turn)
+            if do.step == "prepare" and self._handing is not None:
+                self._handing.copy_ahead()
+            return None
 
-    def _cut(self, do: Do, handing: Handing | None, turn: ExitStack) -> Any:
+    def _cut(self, do: Do, turn: ExitStack) -> Any:
         """Cut, and get ready what the host needs if it is started again after the vote."""
-        handed = None
+        handing, handed = self._handing, None
         if handing is not None:
             handing.take_over(do.handed or {})
         super()._do(do, turn)

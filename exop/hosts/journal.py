@@ -32,11 +32,7 @@ def encode(one: Message | Notice | JournalEntry) -> bytes:
 
 
 def decode_message(data: bytes) -> Message | Notice:
-    """Decode a message of a peer.
-
-    Raises:
-        RequestInvalid: the bytes are no message.
-    """
+    """Decode a message of a peer; raises `RequestInvalid` if the bytes are none."""
     try:
         found: Message | Notice = _decoded(data, _MESSAGES)
     except (msgspec.MsgspecError, KeyError) as problem:
@@ -77,14 +73,12 @@ class Journal:
             if content is not None:
                 database.execute(_KEEP, (application, home, msgspec.msgpack.encode(content)))
 
-    def keep(self, application: str, content: dict[str, Any], *, home: bool) -> None:
-        """Store what is known of an application, as its home or as another host."""
+    def keep(self, application: str, content: dict[str, Any] | None, *, home: bool) -> None:
+        """Store what is known of an application, as its home or as another host; without *content*, delete it all."""
         with self._database.transaction(sealed=False) as database:
-            database.execute(_KEEP, (application, home, msgspec.msgpack.encode(content)))
-
-    def forget(self, application: str, *, home: bool) -> None:
-        """Delete everything of an application, as its home or as another host."""
-        with self._database.transaction(sealed=False) as database:
+            if content is not None:
+                database.execute(_KEEP, (application, home, msgspec.msgpack.encode(content)))
+                return
             for table in ("plans", "hosts"):
                 database.execute(f"DELETE FROM {table} WHERE application = ? AND home = ?", (application, home))
 

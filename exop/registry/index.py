@@ -83,11 +83,7 @@ class ServiceIndex:
         return len(self._references)
 
     def get(self, service_id: int) -> ServiceReference:
-        """Return the newest snapshot of a service.
-
-        Raises:
-            ServiceGone: no such service is registered.
-        """
+        """Return the newest snapshot of a service; raises `ServiceGone` if it is not registered."""
         try:
             return self._references[service_id]
         except KeyError:
@@ -112,10 +108,9 @@ class ServiceIndex:
     def modify(
         self, service_id: int, removed: Collection[str], properties: Mapping[str, Value]
     ) -> tuple[ServiceReference, ServiceReference]:
-        """Change properties of a service; return the old and the new snapshot. Only changed values are indexed again.
+        """Change properties of a service; return the old and the new snapshot. Raises as `get`.
 
-        Raises:
-            ServiceGone: no such service is registered.
+        Only changed values are indexed again.
         """
         old = self.get(service_id)
         kept = {name: value for name, value in old.properties.items() if name not in removed}

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
 from threading import Lock
-from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 from exop.model.filter import Filter, Term
@@ -63,7 +62,7 @@ class Subscription:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def update(self, event: ServiceEvent) -> bool:

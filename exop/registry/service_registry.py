@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from threading import Lock
-from types import TracebackType
 from typing import Any, Self
 
 from exop.errors import RegistryError
@@ -189,7 +188,7 @@ class Registration:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.unregister()
 
 

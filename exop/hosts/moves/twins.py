@@ -13,13 +13,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
 from exop.errors import ExopError, PlanError
 from exop.hosts.moves.ahead import Ahead
-from exop.model.meshes.nodes import Node
 from exop.model.meshes.shadow import Shadow
 from exop.model.slets.memento import Memento
 from exop.model.slets.spec import Role
@@ -92,11 +91,9 @@ class Twin(Standby):
 
     Attributes:
         plan: The plan that has made it.
-        after: The node that it becomes.
     """
 
     is_remote = True
-    after: Node | None = None
 
     def __init__(
         self,
@@ -116,13 +113,6 @@ class Twin(Standby):
         self._given = self._done = 0
         self._news, self._begun = threading.Condition(), threading.Event()
         there[place.application, place.node] = self
-
-    @property
-    def node(self) -> Node:
-        """The node with which it takes over: its own settings, connected and suspended as the leader is."""
-        own = self.component.node
-        now = self.after or own
-        return replace(own, ports=now.ports, suspended=now.suspended)
 
     def check(self) -> None:
         """Refuse if it has not followed to the last item."""
@@ -214,7 +204,6 @@ class Feeder(Follower):
     near = NEAR
     patience = ANSWER
     place: Place
-    _compared: Comparison | None = None
 
     def feed(self, place: Place, compared: Comparison | None = None) -> None:
         """Set the twin that gets the calls; its outputs are *compared*, if given."""

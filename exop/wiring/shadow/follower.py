@@ -306,6 +306,8 @@ class Standby(Follower):
 
     #: Whether another host has the leader, and reports this one.
     is_remote = False
+    #: The node that it becomes, if that is known before it takes over.
+    after: Node | None = None
 
     def __init__(self, predecessor: Component, successor: Component, over: Callable[[Standby], None]) -> None:
         super().__init__(successor, predecessor)
@@ -351,7 +353,7 @@ class Standby(Follower):
     @property
     def node(self) -> Node:
         """The node with which it takes over: its own settings, connected and suspended as the successor is."""
-        now = self.leader.node
+        now = self.after or self.leader.node
         return replace(self.component.node, ports=now.ports, suspended=now.suspended)
 
     def run_on(self, seconds: float) -> None:
