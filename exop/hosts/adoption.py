@@ -15,7 +15,7 @@ from exop.hosts.fragment import Fragments, Limits, Work
 from exop.hosts.moves.transfer import Transfer
 from exop.hosts.protocol.messages import Fragment
 from exop.hosts.spanning import Spanning
-from exop.model.meshes.fragments import Placement, fragments
+from exop.model.meshes.fragments import Placement, epochs, fragments
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.nodes import HERE
 
@@ -66,12 +66,9 @@ def adoption(
         {name: replace(one, host=None) for name, one in before.channels.items() if one.host in places},
     )
     known = {key: epoch for one in survivors.values() for key, epoch in one.connectors.items()}
-    epochs = {
-        key: known[key] if key in known and old.connectors.get(key) == one else revision + 1
-        for key, one in Placement(after, here.name, kinds).connectors.items()
-    }
-    parts = fragments(after, here.name, epochs, kinds)
-    target = Spanning(after.at(revision + 1), epochs, dict.fromkeys(parts, number))
+    connectors = epochs(old, Placement(after, here.name, kinds), known)
+    parts = fragments(after, here.name, connectors, kinds)
+    target = Spanning(after.at(revision + 1), connectors, dict.fromkeys(parts, number))
     target.changing = dict.fromkeys({**parts, **survivors}, number)
     whole = after.to_toml(), revision + 1
     empty = Mesh(before.name, durable=before.durable)

@@ -228,8 +228,8 @@ class Home:
         before = plan.before if plan.before.nodes else None
         old = self._split(before, found.connectors) if before is not None else {}
         old = {host: one for host, one in old.items() if host not in lost}
-        known = epochs(before, plan.after, self.name, found.connectors, self._catalog.kinds)
         moves = self._moves(plan)
+        known = epochs(moves.before, moves.after, found.connectors)
         check_trying(plan, moves, self.name)
         known |= dict.fromkeys(moves.renewed, plan.after.revision + 1)
         new = self._split(plan.after, known)

@@ -295,21 +295,13 @@ def _readers(placement: Placement) -> Iterator[tuple[str, ChannelSpec]]:
             yield host, ChannelSpec(f"{name}.at.{there}", READER, settings, type=carried)
 
 
-def epochs(
-    before: Mesh | None,
-    after: Mesh,
-    home: str,
-    known: Mapping[str, int] = NOTHING,
-    kinds: Mapping[str, type[KindLike]] = NOTHING,
-) -> dict[str, int]:
-    """Return the epochs of the connectors of the mesh *after*, which replaces the mesh *before*.
+def epochs(before: Placement, after: Placement, known: Mapping[str, int]) -> dict[str, int]:
+    """Return the epochs of the connectors of *after*, which replaces *before*.
 
     A connector keeps its *known* epoch, unless its channel moves from one of its ends to the other.
     """
-    old = {} if before is None else Placement(before, home, kinds).connectors
-    found = Placement(after, home, kinds).connectors
-    kept = {key for key, connector in found.items() if key in known and old.get(key) == connector}
-    return {key: known[key] if key in kept else after.revision + 1 for key in found}
+    old, new = before.connectors, after.mesh.revision + 1
+    return {key: known[key] if key in known and old.get(key) == one else new for key, one in after.connectors.items()}
 
 
 def check_placement(placement: Placement) -> None:

@@ -22,6 +22,11 @@ from exop.stock.slets import count_up, pass_on, show
 from tests.model.sample_meshes import CATALOG, SLETS, line, meshes, names, node
 
 
+def at_home(mesh: Mesh) -> Placement:
+    """Return the placement of a mesh whose home is called so."""
+    return Placement(mesh, "home")
+
+
 def connectors(mesh: Mesh, home: str) -> dict[str, Connector]:
     """Return the connectors of a mesh, by key."""
     return Placement(mesh, home).connectors
@@ -179,7 +184,7 @@ def test_a_move_there_and_back_changes_no_fragment(mesh, data):
     before = mesh.nodes[name].host
     moved = mesh.move(name, "d" if before != "d" else None)
     found = fragments(mesh, "home", dict.fromkeys(connectors(mesh, "home"), 1))
-    known = epochs(moved, moved.move(name, before), "home", dict.fromkeys(connectors(moved, "home"), 1))
+    known = epochs(at_home(moved), at_home(moved.move(name, before)), dict.fromkeys(connectors(moved, "home"), 1))
     back = fragments(moved.move(name, before), "home", dict.fromkeys(known, 1))
     assert back == found
 
@@ -192,7 +197,8 @@ def test_a_move_touches_only_its_neighbours(host, moved):
     mesh = mesh.add(first, ChannelSpec("x")).add(node("end", "console", item="x")).move("far", "e").move("end", "f")
     before = fragments(mesh, "home", dict.fromkeys(connectors(mesh, "home"), 1))
     after_mesh = mesh.move(moved, "g")
-    after = fragments(after_mesh, "home", epochs(mesh, after_mesh, "home", dict.fromkeys(connectors(mesh, "home"), 1)))
+    known = epochs(at_home(mesh), at_home(after_mesh), dict.fromkeys(connectors(mesh, "home"), 1))
+    after = fragments(after_mesh, "home", known)
     assert (after["e"], after["f"]) == (before["e"], before["f"])
 
 
@@ -201,7 +207,7 @@ def test_a_channel_that_changes_sides_begins_a_new_connector():
     mesh = line().move("middle", "b").at(3)
     moved = mesh.move("a", "b")
     known = {"line/a/home>b": 1, "line/b/b>home": 1}
-    assert epochs(mesh, moved, "home", known) == {"line/a/home>b": 4, "line/b/b>home": 1}
+    assert epochs(at_home(mesh), at_home(moved), known) == {"line/a/home>b": 4, "line/b/b>home": 1}
     assert connectors(moved, "home")["line/a/home>b"].inward
 
 
