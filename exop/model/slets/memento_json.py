@@ -62,12 +62,6 @@ _KINDS: Final[Mapping[str, Callable[[Any], bool]]] = {
 }
 
 
-def to_json(memento: Memento) -> tuple[dict[str, Any], list[str]]:
-    """Convert the fields of a memento; also returns the places of values that are only displayed."""
-    writer = _Writer()
-    return writer.fields(memento, ""), writer.opaque
-
-
 def from_json(fields: Mapping[str, Any], kind: type[Memento], place: str) -> Memento:
     """Create a memento from its fields as JSON; missing ones have their defaults."""
     reader = _Reader(place, kind)
@@ -82,13 +76,14 @@ def from_json(fields: Mapping[str, Any], kind: type[Memento], place: str) -> Mem
     return made
 
 
-class _Writer:
+class Writer:
     """Writes one memento; `opaque` are the places of values that are only displayed."""
 
     def __init__(self) -> None:
         self.opaque: list[str] = []
 
-    def fields(self, value: Any, path: str) -> dict[str, Any]:
+    def fields(self, value: Any, path: str = "") -> dict[str, Any]:
+        """Write the fields of a memento, dataclass or named tuple."""
         fields = type_of(type(value)).fields
         return {
             name: self.write(getattr(value, name), one.type, f"{path}.{name}".lstrip("."))

@@ -107,15 +107,14 @@ class Slet:
     __slet_options__: ClassVar[Mapping[str, Any]] = {}
 
     def __init_subclass__(cls, *, name: str | None = None, own_driver: bool | None = None, **more: Any) -> None:
-        care = {key: more.pop(key) for key in _CARE if key in more}
+        given = {key: more.pop(key, None) for key in _CARE} | {"own_driver": own_driver}
         super().__init_subclass__(**more)
-        given = {**care, "own_driver": own_driver}
-        options = {**cls.__slet_options__, **{key: value for key, value in given.items() if value is not None}}
-        cls.__slet_options__ = options
-        care = {key: options[key] for key in _CARE if key in options}
+        care = {**cls.__slet_options__, **{key: value for key, value in given.items() if value is not None}}
+        cls.__slet_options__ = {**care}
+        drives = bool(care.pop("own_driver", False))
         _check_care(cls.__qualname__, care)
         as_dataclass(cls, "slet", eq=False, repr=False)
-        spec = read_class(cls, own_driver=options.get("own_driver", False))
+        spec = read_class(cls, own_driver=drives)
         if spec is not None:
             spec = replace(spec, name=name or spec.name, **care)
         cls.__slet__ = spec

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from exop.errors import NotStorable, StoredStateError
 from exop.model.slets.memento import Memento, check_fields, check_parts, refused, upgraded
-from exop.model.slets.memento_json import from_json, to_json
+from exop.model.slets.memento_json import Writer, from_json
 from exop.model.types.description import type_of
 from exop.model.values.classes import Declared, class_named, filled, name_of
 from exop.model.values.depth import DEPTH, deep_place, read_json
@@ -163,12 +163,13 @@ def export_memento(memento: Memento, place: str, form: Form | None = None) -> tu
         problem = f"it is nested more than {DEPTH} levels deep, or refers to itself"
         cure = "remove the reference to itself, and keep a chain as a list"
         raise NotStorable(value=f"the value at {deep}", problem=problem, cure=cure, place=place)
-    fields, opaque = to_json(memento)
-    if opaque and form is None:
+    writer = Writer()
+    fields = writer.fields(memento)
+    if writer.opaque and form is None:
         return "msgpack", dump_memento(memento, place)
-    if opaque and form == "json":
+    if writer.opaque and form == "json":
         problem, cure = "JSON has no form for it", "export it as msgpack"
-        raise NotStorable(value=opaque[0], problem=problem, cure=cure, place=f"{place} as JSON")
+        raise NotStorable(value=writer.opaque[0], problem=problem, cure=cure, place=f"{place} as JSON")
     document = {
         "kind": KIND,
         "format": FORMAT,
