@@ -33,8 +33,6 @@ from exop.model.values.classes import find_unstorable
 REMOTE: Final = (OUTBOX, INBOX, READER)
 #: The settings of partitioned channels.
 _PARTITIONED: Final = ("by", "partitions")
-#: The built-in kinds whose content is read, for callers without the classes of the kinds.
-_READ: Final = ("latch", "table", WINDOW)
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ class Placement:
 
     Attributes:
         home: The host of nodes and channels that name no other one.
-        kinds: The classes of the channel kinds; without them, only the built-in kinds can be read from other hosts.
+        kinds: The classes of the channel kinds.
     """
 
     mesh: Mesh
@@ -127,9 +125,8 @@ class Placement:
 
     def reads(self, node: Node, port: str) -> bool:
         """Whether a port reads the content of its channel, which it does on another host by calls."""
-        kind = self.mesh.channels[node.ports[port]].kind
-        mode = self.kinds[kind].pull_mode if kind in self.kinds else "read" if kind in _READ else "take"
-        return node.slet.ports[port].pulled and mode == "read"
+        kind = self.kinds.get(self.mesh.channels[node.ports[port]].kind)
+        return node.slet.ports[port].pulled and kind is not None and kind.pull_mode == "read"
 
     def sent(self, connector: Connector) -> PortType | None:
         """Return the type of the items that a connector carries; `None` if it is unknown."""
@@ -139,9 +136,8 @@ class Placement:
             types = [node.slet.ports[port].type for node, port in ends.values()]
             return replace(types[0], origin=", ".join(ends)) if all(one == types[0] for one in types) else None
         pushed = self.mesh.pushed(channel.name)
-        if pushed is not None and channel.kind in self.kinds:
-            return self.kinds[channel.kind].carries(pushed)
-        return pushed.windowed if pushed is not None and channel.kind == WINDOW else pushed
+        kind = self.kinds.get(channel.kind)
+        return pushed if pushed is None or kind is None else kind.carries(pushed)
 
     def merges(self, connector: Connector) -> bool:
         """Whether streams meet on the sending host before a connector, so that their order may differ after a restart.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 from exop import Application, InputPort, Mesh, Slet, slet
 from exop.errors import MeshError, WiringError
 from exop.model.meshes.checks import check_group, check_join
-from exop.model.meshes.fragments import Connector, Placement, epochs, fragments
+from exop.model.meshes.fragments import Connector, Placement, epochs
+from exop.model.meshes.fragments import fragments as split
 from exop.model.meshes.mesh import ChannelSpec
 from exop.model.slets.relay import RELAY
 from exop.runtime.channels import BUILT_IN
@@ -21,15 +23,18 @@ from exop.runtime.channels.base import DirectChannel
 from exop.stock.slets import count_up, pass_on, show
 from tests.model.sample_meshes import CATALOG, SLETS, line, meshes, names, node
 
+KINDS = {kind.kind: kind for kind in BUILT_IN}
+fragments = partial(split, kinds=KINDS)
+
 
 def at_home(mesh: Mesh) -> Placement:
     """Return the placement of a mesh whose home is called so."""
-    return Placement(mesh, "home")
+    return Placement(mesh, "home", KINDS)
 
 
 def connectors(mesh: Mesh, home: str) -> dict[str, Connector]:
     """Return the connectors of a mesh, by key."""
-    return Placement(mesh, home).connectors
+    return Placement(mesh, home, KINDS).connectors
 
 
 def original(channel: ChannelSpec) -> str:
@@ -225,7 +230,7 @@ def timed(watermark: bool) -> Mesh:
 @pytest.mark.parametrize("watermark", [True, False])
 def test_a_window_on_another_host_knows_whether_punctuations_come(watermark):
     """They pass slets and connectors; a window by time sends its own in any case."""
-    found = fragments(timed(watermark), "home", kinds={kind.kind: kind for kind in BUILT_IN})
+    found = fragments(timed(watermark), "home")
     into_b, into_home, out = (
         next(one for name, one in found[host].channels.items() if name.startswith(begin))
         for host, begin in (
