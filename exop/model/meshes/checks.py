@@ -5,7 +5,6 @@ A resolved mesh is independent of the process that built it.
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import re
 import shlex
@@ -53,7 +52,7 @@ def resolved(
         node = mesh.nodes[name]
         known = None if node.slet.plugin else by_factory.get(node.slet.factory)
         if known is not None:
-            node = nodes[name] = dataclasses.replace(node, slet=known)
+            node = nodes[name] = replace(node, slet=known)
         if node.slet.plugin is None and (durable or travels):
             raise MeshError(_refusal(node, travels=travels))
     mesh = mesh.edited(nodes)
@@ -79,10 +78,10 @@ def _each(folder: Path, before: Mapping[str, T], after: Mapping[str, T]) -> dict
         given = there.set_settings() if isinstance(there, Node) else there.settings
         full = {name: _full(value, folder) for name, value in given.items() if name not in keep or keep[name] != value}
         pending = tuple(
-            line if line in lines else dataclasses.replace(line, settings=_full(dict(line.settings), folder))
+            line if line in lines else replace(line, settings=_full(dict(line.settings), folder))
             for line in there.pending
         )
-        found[name] = dataclasses.replace(there, settings={**there.settings, **full}, pending=pending)
+        found[name] = replace(there, settings={**there.settings, **full}, pending=pending)
     return found
 
 

@@ -8,7 +8,7 @@ ones, and only then it is compiled, with the settings as its only globals. The i
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final, NoReturn, TypeVar
@@ -116,20 +116,20 @@ class _Reader:
         self.names = names
 
     def read(self) -> Condition:
-        tree = self._parsed()
-        if _depth(tree) > DEEPEST:
+        nodes = _in_order(self._parsed())
+        if max(depth for node, depth in nodes.items() if isinstance(node, ast.expr)) > DEEPEST:
             self._fail(0, f"it is nested more than {DEEPEST} deep")
-        for node in _in_order(tree):
+        for node in nodes:
             self._check(node)
-        subject = self._subject(tree)
+        subject = self._subject(nodes)
         carried = self.names.subjects.get(subject)
         known = ANY if carried is None else carried.items
-        for node in _in_order(tree) if known.kind != "union" else ():
+        for node in nodes if known.kind != "union" else ():
             if (name := _field_name(node, subject)) is None or (problem := missing_field(known, name)) is None:
                 continue
             at = self._end(node) - len(name) if isinstance(node, ast.Attribute) else self._at(node.slice)  # type: ignore[attr-defined]
             self._fail(at, f"{problem}{self.names.subjects[subject].sent_by}")
-        return Condition(self.text, subject, _needed(tree, subject), known)
+        return Condition(self.text, subject, _needed(nodes, subject), known)
 
     def _parsed(self) -> ast.expr:
         if len(self.text) > LONGEST:
@@ -153,13 +153,11 @@ class _Reader:
         if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
             self._fail(self._end(node) - len(node.attr), f"{node.attr!r} is private: a condition reads public fields")
 
-    def _subject(self, tree: ast.expr) -> str:
+    def _subject(self, nodes: Collection[ast.AST]) -> str:
         """Return the one port that the condition names."""
         possible, found = self.names.possible, ""
         known = [*possible, *self.names.settings]
-        for node in _in_order(tree):
-            if not isinstance(node, ast.Name):
-                continue
+        for node in (one for one in nodes if isinstance(one, ast.Name)):
             if node.id not in known:
                 self._fail(self._at(node), f"no port or setting is called {node.id!r}; {suggest(node.id, known)}")
             if node.id in possible:
@@ -183,13 +181,15 @@ class _Reader:
         )
 
 
-def _in_order(tree: ast.expr) -> Iterator[ast.AST]:
-    """Yield the nodes of a tree from left to right, so that the first mistake is the one that is reported."""
-    stack: list[ast.AST] = [tree]
+def _in_order(tree: ast.expr) -> dict[ast.AST, int]:
+    """Return the nodes of a tree, each with its depth, from left to right: the first mistake is the one reported."""
+    found: dict[ast.AST, int] = {}
+    stack: list[tuple[ast.AST, int]] = [(tree, 1)]
     while stack:
-        node = stack.pop()
-        yield node
-        stack.extend(reversed(list(ast.iter_child_nodes(node))))
+        node, depth = stack.pop()
+        found[node] = depth
+        stack += [(child, depth + 1) for child in reversed([*ast.iter_child_nodes(node)])]
+    return found
 
 
 def _field_name(node: ast.AST, subject: str) -> str | None:
@@ -206,20 +206,11 @@ def _is_name(node: ast.AST, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
 
 
-def _needed(tree: ast.expr, subject: str) -> tuple[str, ...] | None:
+def _needed(nodes: Collection[ast.AST], subject: str) -> tuple[str, ...] | None:
     """Return the fields that are read, if the item is used for nothing else."""
-    found = [name for node in _in_order(tree) if (name := _field_name(node, subject)) is not None]
-    uses = sum(_is_name(node, subject) for node in _in_order(tree))
+    found = [name for node in nodes if (name := _field_name(node, subject)) is not None]
+    uses = sum(_is_name(node, subject) for node in nodes)
     return tuple(dict.fromkeys(found)) if uses == len(found) else None
-
-
-def _depth(tree: ast.expr) -> int:
-    deepest, stack = 0, [(tree, 1)]
-    while stack:
-        node, depth = stack.pop()
-        deepest = max(deepest, depth)
-        stack.extend((child, depth + 1) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr))
-    return deepest
 
 
 class _Reading(ast.NodeTransformer):

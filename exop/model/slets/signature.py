@@ -190,15 +190,15 @@ def _read_fields(cls: Any) -> _Found:
     for entry in dataclasses.fields(cls):
         annotation = _annotation_of(name, entry.name, hints)
         kind = _kind_of(annotation)
-        if kind is OutputPort:
-            found.outputs[entry.name] = _read_port(name, _argument(annotation))
-        elif kind is InputPort:
-            found.inputs.append(_read_input(name, entry.name, annotation))
-        elif kind is OutputPorts:
-            found.families.append(PortSpec(f"{entry.name}.*", "out", _read_port(name, _argument(annotation))))
-        elif kind is InputPorts:
+        if kind in _PORTS:
             carried = _read_port(name, _argument(annotation))
-            found.inputs.append(PortSpec(f"{entry.name}.*", "in", carried, pulled=True))
+            port = f"{entry.name}.*" if kind in (InputPorts, OutputPorts) else entry.name
+            if kind in (InputPort, InputPorts):
+                found.inputs.append(PortSpec(port, "in", carried, pulled=True))
+            elif kind is OutputPorts:
+                found.families.append(PortSpec(port, "out", carried))
+            else:
+                found.outputs[port] = carried
         elif kind is Tie:
             found.tie = entry.name
         elif not found.keeps(entry.name, annotation) and entry.init:
