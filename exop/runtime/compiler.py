@@ -282,8 +282,9 @@ def _instrumented(component: Component, timed: Entry) -> Entry:
 
         return push
 
-    uncounted = measured("uncounted")
-    return Entry(measured("push"), measured("push_batch"), timed.control, endpoint=timed.endpoint, uncounted=uncounted)
+    found = Entry(measured("push"), measured("push_batch"), timed.control, endpoint=timed.endpoint)
+    found.uncounted = measured("uncounted")
+    return found
 
 
 def _refuses_items(component: Component) -> bool:

@@ -138,12 +138,11 @@ class Trigger:
         self.fields: tuple[str, ...] | None = None
         self._updates = updates
         self._carried = carried
-        probe = self._made(lambda: self.inner.probe)
-        self.entry = self._made(lambda: self.inner, probe)
+        self.entry, self.entry.probe = self._made(lambda: self.inner), self._made(lambda: self.inner.probe)
         self.entry.show = lambda mark: self.inner.show(mark)  # noqa: PLW0108 (of the entry at that time)
         self.entry.pass_on = lambda mark: self.inner.pass_on(mark)  # noqa: PLW0108 (the same)
 
-    def _made(self, inner: Callable[[], Entry], probe: Entry | None = None) -> Entry:
+    def _made(self, inner: Callable[[], Entry]) -> Entry:
         def push(item: Any) -> None:
             if self.test is not None:
                 self._look(item)
@@ -152,7 +151,7 @@ class Trigger:
         def push_batch(batch: Any) -> None:
             self._push_batch(batch, lambda part: inner().push_batch(part))
 
-        return Entry(push, push_batch, self._control, endpoint=self.inner.endpoint, probe=probe)
+        return Entry(push, push_batch, self._control, endpoint=self.inner.endpoint)
 
     def _look(self, item: Any) -> None:
         while self.test is not None and self._updates.holds(self.test, item):

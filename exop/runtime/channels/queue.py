@@ -238,7 +238,9 @@ class QueueChannel(Buffered):
             append_now(Packet("control", mark))
 
         leading = partial(Entry, control=control, store=self._store, behind=self._behind)
-        return leading(push, push_batch, probe=leading(push_probe, lambda batch: push_batch(batch, _moments())))
+        entry = leading(push, push_batch)
+        entry.probe = leading(push_probe, lambda batch: push_batch(batch, _moments()))
+        return entry
 
     def _store(self, method: Method, payload: Any) -> None:
         self._put(self.entries.extend, [(method if method in ("push", "push_batch") else "control", payload)])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
 from exop.model.items import CONTROL, EndOfStream, Punctuation
@@ -33,6 +33,7 @@ Shape = Result | Literal["some"]
 NOTHING: Final = object()
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Entry:
     """The compiled entry into a port or a channel: methods for one item, a batch, and control items.
 
@@ -49,50 +50,26 @@ class Entry:
         max_wait: The maximum number of seconds for which a queue waits for so many items, before it passes fewer.
     """
 
-    __slots__ = (
-        "behind",
-        "control",
-        "endpoint",
-        "gathers",
-        "link",
-        "max_wait",
-        "pass_on",
-        "probe",
-        "push",
-        "push_batch",
-        "show",
-        "store",
-        "tally",
-        "targets",
-        "uncounted",
-    )
+    push: Push
+    push_batch: Push
+    control: Control
+    _: KW_ONLY
+    endpoint: str = ""
+    store: Callable[[Method, Any], None] | None = None
+    behind: Sequence[Entry] = ()
+    show: Control = field(init=False)
+    pass_on: Control = field(init=False)
+    probe: Entry = field(init=False)
+    uncounted: Push = field(init=False)
+    link: Link | None = field(default=None, init=False)
+    tally: Tally | None = field(default=None, init=False)
+    targets: Sequence[Entry] = field(default=(), init=False)
+    gathers: int = field(default=0, init=False)
+    max_wait: float = field(default=0.0, init=False)
 
-    def __init__(
-        self,
-        push: Push,
-        push_batch: Push,
-        control: Control,
-        *,
-        endpoint: str = "",
-        probe: Entry | None = None,
-        uncounted: Push | None = None,
-        store: Callable[[Method, Any], None] | None = None,
-        behind: Sequence[Entry] = (),
-    ) -> None:
-        self.push = push
-        self.uncounted: Push = uncounted or push
-        self.push_batch = push_batch
-        self.control = control
-        self.show = control
-        self.pass_on = control
-        self.endpoint = endpoint
-        self.probe: Entry = probe or self
-        self.link: Link | None = None
-        self.tally: Tally | None = None
-        self.store = store
-        self.targets: Sequence[Entry] = ()
-        self.behind = behind
-        self.gathers, self.max_wait = 0, 0.0
+    def __post_init__(self) -> None:
+        self.show = self.pass_on = self.control
+        self.probe, self.uncounted = self, self.push
 
     def name_endpoint(self, endpoint: str) -> None:
         """Set the endpoint to which the entry and its probe lead."""

@@ -41,7 +41,8 @@ def test_items_of_an_output_without_readers_are_dropped():
 def test_a_measured_item_takes_the_measured_way_of_every_target():
     """The probe of a fan-out fans out to the probes."""
     plain, measured = Log(), Log()
-    target = Entry(plain.push, plain.push_batch, plain.control, probe=measured.entry)
+    target = Entry(plain.push, plain.push_batch, plain.control)
+    target.probe = measured.entry
     entry = fan_out([target, target, target])
     entry.probe.push(1)
     entry.probe.push_batch([2])
