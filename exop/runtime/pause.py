@@ -72,9 +72,6 @@ class Pause:
         self._still_since: float | None = None
         self._error: BaseException | None = None
 
-    def __enter__(self) -> Self:
-        return self.begin()
-
     def __exit__(self, *error: object) -> None:
         self.end()
 
@@ -89,6 +86,8 @@ class Pause:
         if self._of_all:
             self.drivers = self.deployment.drivers()
         return self
+
+    __enter__ = begin
 
     def end(self) -> None:
         """Open all drivers; may be called several times."""
@@ -159,7 +158,7 @@ class Pause:
         self._look()
         with woken(self.wake), self._news:
             try:
-                self._news.wait_for(self._over, self.timeout)
+                self._news.wait_for(lambda: not (self._actions or self._running) or interrupted(), self.timeout)
             finally:
                 cancelled, self._actions = bool(self._actions), ()
             if cancelled:
@@ -167,9 +166,6 @@ class Pause:
                 raise self._too_late()
         if self._error is not None:
             raise self._error
-
-    def _over(self) -> bool:
-        return not (self._actions or self._running) or interrupted()
 
     def wake(self) -> None:
         """Check the awaited condition again."""

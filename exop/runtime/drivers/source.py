@@ -196,7 +196,7 @@ class SourceDriver(ThreadDriver):
         return [] if item is None else [InFlight(self.entry, method_for(item, whole=self._batches), item)]
 
     def restore(self, yielded: tuple[Any] | None) -> None:
-        """Restore the item that was yielded and not pushed; a release without batches has stored a single item."""
+        """Restore the item that was yielded and not pushed, also if the slet yields batches only since then."""
         if self._batches and yielded is not None:
             (item,) = yielded
             if not isinstance(item, (list, *CONTROL, type(None))) and not hasattr(item, "num_rows"):
