@@ -110,30 +110,14 @@ def uninterrupted(work: Callable[P, T]) -> Callable[P, T]:
 
 def call_uninterrupted(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Do *work* whole or not at all, also when the main thread is interrupted."""
-    call = functools.partial(work, *args, **kwargs)
-    return _done_in_thread(call) if threading.current_thread() is threading.main_thread() else call()
-
-
-def delegated(work: Callable[[], T], request: _Request | None = None) -> Callable[[], T]:
-    """Return *work* for another thread, with the interrupts, driver and context of this one."""
-    request = request or _LOCAL.request
-    context, driver = contextvars.copy_context(), current_driver()
-
-    def done() -> T:
-        _LOCAL.request = request
-        with acting_as(driver):
-            return context.run(work)
-
-    return done
-
-
-def _done_in_thread(work: Callable[[], T]) -> T:
+    if threading.current_thread() is not threading.main_thread():
+        return work(*args, **kwargs)
     # An interrupt that is raised at once may hit the wait for the end. A plain lock survives that; an `Event`, or the
     # start of a `Thread`, would be left with a lock that its other side can neither take nor release.
     request, running = _Request(), _thread.allocate_lock()
     results: list[T] = []
     errors: list[BaseException] = []
-    done = delegated(work, request)
+    done = delegated(functools.partial(work, *args, **kwargs), request)
 
     def carry_out() -> None:
         try:
@@ -153,6 +137,19 @@ def _done_in_thread(work: Callable[[], T]) -> T:
     for error in errors:
         raise error
     return results[0]
+
+
+def delegated(work: Callable[[], T], request: _Request | None = None) -> Callable[[], T]:
+    """Return *work* for another thread, with the interrupts, driver and context of this one."""
+    request = request or _LOCAL.request
+    context, driver = contextvars.copy_context(), current_driver()
+
+    def done() -> T:
+        _LOCAL.request = request
+        with acting_as(driver):
+            return context.run(work)
+
+    return done
 
 
 @contextmanager
