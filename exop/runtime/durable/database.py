@@ -70,9 +70,9 @@ _NAMES: Final = (
     "UNION SELECT application FROM checkpoints UNION SELECT application FROM parts"
 )
 #: Parts of the errors: what was done, and cures.
+ANOTHER: Final = "give another directory, --state DIR"
 _RESTORE: Final = "nothing was changed; restore the whole state directory from one copy"
 _ACCEPT: Final = "accept the database as it is by `exop state accept {}`"
-_ANOTHER: Final = "give another directory, --state DIR"
 
 
 class Generation(NamedTuple):
@@ -169,7 +169,7 @@ class Database:
             with self._turn:
                 return self.connection.execute(query, values).fetchall()
         except sqlite3.Error as problem:
-            raise StateError(f"{self.path} could not be read: {problem}; {_RESTORE}, or {_ANOTHER}") from problem
+            raise StateError(f"{self.path} could not be read: {problem}; {_RESTORE}, or {ANOTHER}") from problem
 
     @contextmanager
     def transaction(
@@ -270,7 +270,7 @@ def contents_of(path: Path) -> Inspected | None:
             (version,) = database.execute("SELECT version FROM platform").fetchone() or (0,)
             if version != VERSION:
                 problem = f"is of version {version}, this release reads version {VERSION}"
-                raise StateError(f"{path} {problem}; nothing was changed; use the release that wrote it, or {_ANOTHER}")
+                raise StateError(f"{path} {problem}; nothing was changed; use the release that wrote it, or {ANOTHER}")
             number, digest = database.execute("SELECT generation, digest FROM platform").fetchone()
             if _digest_of(database, _ROWS_OF_ALL) != digest:
                 raise sqlite3.DatabaseError("its rows do not fit to their digest")
@@ -380,9 +380,9 @@ def _unusable(path: Path, problem: Exception) -> StateError:
     """Return the error for a database that cannot be opened, because of its content or its location."""
     if isinstance(problem, (OSError, sqlite3.OperationalError)) and not str(problem).startswith("no such"):
         cure = "make room there, or make it writable"
-        return StateError(f"{path} cannot be used ({problem}); nothing was changed; {cure}, or {_ANOTHER}")
+        return StateError(f"{path} cannot be used ({problem}); nothing was changed; {cure}, or {ANOTHER}")
     what = f"{path} is no state of ExoP, or it is damaged ({problem})"
-    return StateError(f"{what}; {_RESTORE}, or move it away to start afresh, or {_ANOTHER}")
+    return StateError(f"{what}; {_RESTORE}, or move it away to start afresh, or {ANOTHER}")
 
 
 def _lost(path: Path, problem: str, *, accept: bool = False) -> StateError:

@@ -22,7 +22,7 @@ from exop.logs import logger
 from exop.model.meshes.entries import keeps_order, missing, touched
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.topology import section_text, sections
-from exop.runtime.durable.database import FILE, GENERATION, Database, check, checksum, opened
+from exop.runtime.durable.database import ANOTHER, FILE, GENERATION, Database, check, checksum, opened
 from exop.runtime.durable.engine_journal import EngineFolders
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.durable.snapshot import Key, Snapshot, engine_positions
@@ -331,16 +331,12 @@ def check_private(directory: Path) -> None:
         except FileNotFoundError:
             continue
         if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
-            raise StateError(
-                f"{path} is neither a file nor a folder, and reading it may wait for ever; nothing was changed; "
-                f"move it away, or give another directory, --state DIR"
-            )
+            what = f"{path} is neither a file nor a folder, and reading it may wait for ever"
+            raise StateError(f"{what}; nothing was changed; move it away, or {ANOTHER}")
         if found.st_uid != os.geteuid():
-            raise StateError(
-                f"{path} belongs to the user with the id {found.st_uid}, and this platform would run what it says as "
-                f"the user {os.geteuid()}; nothing was changed; run the platform as its owner, or give another "
-                f"directory, --state DIR"
-            )
+            what = f"{path} belongs to the user with the id {found.st_uid}, and this platform would run what it says as"
+            cure = f"run the platform as its owner, or {ANOTHER}"
+            raise StateError(f"{what} the user {os.geteuid()}; nothing was changed; {cure}")
         if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and (path == directory or entered):
             raise StateError(
                 f"other users than its owner may write to {path}, and decide which code runs; nothing was changed; "
