@@ -47,7 +47,6 @@ class Deployment:
         leaving: The channels that a change removes, between its cut and its commit: other hosts may read them.
         inserted: The queues that the wiring has inserted between drivers, by id; `reasons` has the reason for each.
         entries: The compiled entry at each endpoint.
-        inlets: The in-flight items in front of each endpoint.
         merges: Merges the control items of several producers of a channel.
         joined: The channel to which each port is connected, by `node.port`.
         windows: The window channels whose punctuations arrive through each channel.
@@ -55,7 +54,6 @@ class Deployment:
         retired: Folders of replaced engines, to which the last checkpoint may still refer.
         finished: Set when every component has ended.
         over: Called before `finished` is set, if all components have ended by themselves.
-        update_log: The pending and the applied conditional updates.
         changing: A lock that is held while the mesh is being changed, so that no checkpoint is taken meanwhile.
         parking: A lock that one thread at a time holds while drivers park; any thread may release it.
         replaced: The errors of components that were replaced or removed, by the component's id.
