@@ -119,7 +119,7 @@ class Buffered(Channel):
         if self._has_room(size) or driver.ignores_capacity:
             return False
         with _WAITING:
-            circle = self.worker is not None and self.worker.waits_for(driver)
+            circle = self.worker is not None and driver in self.worker.waiting()
             driver.waits_at = None if circle else self
         if driver.waits_at is None:
             self._spill(driver)

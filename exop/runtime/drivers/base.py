@@ -266,12 +266,8 @@ class Driver:
             if left() == 0 or not self._signal.wait(left()):
                 return
 
-    def waits_for(self, driver: Driver) -> bool:
-        """Whether this driver is *driver*, or waits for room that in the end only *driver* can make."""
-        return driver in self.waiting()
-
     def waiting(self) -> Iterator[Driver]:
-        """Yield this driver or its partner, then the worker of the queue for which that driver waits, and so on."""
+        """Yield this driver or its partner, then the worker of the full queue at which that one waits, and so on."""
         seen: set[Driver] = set()
         owner: Driver | None = self
         while owner is not None and owner not in seen:
