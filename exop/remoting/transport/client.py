@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar, cast, overload
+from typing import Any, TypeAlias, TypeVar, cast, overload
 
 import msgspec
 
@@ -31,6 +31,8 @@ from exop.remoting.transport.limits import DEFAULT_LIMITS, ENVELOPE, Limits, che
 from exop.remoting.transport.rundir import find_entries, socket_path
 
 T = TypeVar("T")
+#: A request, or its fields by name.
+AnyRequest: TypeAlias = Request | Mapping[str, Any] | None
 #: Seconds for an answer: on a computer whose cores are all busy, the handshake alone needs more than one.
 _PATIENCE = 5.0
 
@@ -113,29 +115,17 @@ class ControlClient:
         return client
 
     @overload
-    def call(
-        self, operation: str, request: Request | Mapping[str, Any] | None = None, *, timeout: float | None = None
-    ) -> Any: ...
+    def call(self, operation: str, request: AnyRequest = None, *, timeout: float | None = None) -> Any: ...
 
     @overload
-    def call(
-        self,
-        operation: str,
-        request: Request | Mapping[str, Any] | None,
-        reply: type[T],
-        *,
-        timeout: float | None = None,
-    ) -> T: ...
+    def call(self, operation: str, request: AnyRequest, reply: type[T], *, timeout: float | None = None) -> T: ...
 
     def call(
-        self,
-        operation: str,
-        request: Request | Mapping[str, Any] | None = None,
-        reply: Any = Any,
-        *,
-        timeout: float | None = None,
+        self, operation: str, request: AnyRequest = None, reply: Any = Any, *, timeout: float | None = None
     ) -> Any:
         """Call *operation* and return its reply as an instance of *reply*, or by default as plain values, up to 1 MiB.
+
+        *request* is the request, or its fields by name.
 
         Raises:
             PeerUnreachable: no platform listens at the address, or (`ConnectionLost`, `CallTimeout`) the answer did not
