@@ -149,11 +149,12 @@ def _applications() -> dict[str, list[str]]:
 def each_platform(ask: Callable[[RemotePlatform], T]) -> Iterator[tuple[RunningPlatform, T | None, str]]:
     """Call *ask* with every running platform; yield one that does not answer or ends meanwhile with the problem."""
     from exop.remoting import find_platforms
-    from exop.remoting.api.remote_platform import RemotePlatform
 
     for one in find_platforms():
         found, problem = None, one.problem
         if not problem:
+            from exop.remoting.api.remote_platform import RemotePlatform
+
             try:
                 with RemotePlatform(one.address) as platform:
                     found = ask(platform)

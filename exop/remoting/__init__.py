@@ -8,11 +8,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from exop.remoting.transport.client import ControlClient, RunningPlatform, find_platforms
+    from exop.remoting.transport.client import ControlClient
     from exop.remoting.transport.codec import NoRequest, Page, PageRequest, Request, page
     from exop.remoting.transport.limits import Limits
     from exop.remoting.transport.operation import Operation, operation, operations
-    from exop.remoting.transport.rundir import control_address
+    from exop.remoting.transport.rundir import RunningPlatform, control_address, find_platforms
     from exop.remoting.transport.server import ControlServer
 
 __all__ = ["ControlClient", "ControlServer", "Limits", "NoRequest", "Operation", "Page", "PageRequest", "Request"]

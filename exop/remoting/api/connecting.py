@@ -35,8 +35,7 @@ def connect(
     """
     from exop.remoting.api.remote_platform import RemotePlatform
     from exop.remoting.identity import Identity
-    from exop.remoting.transport.client import find_platforms
-    from exop.remoting.transport.rundir import socket_path
+    from exop.remoting.transport.rundir import find_platforms, socket_path
     from exop.runtime.catalog import known_slets
 
     text = str(target)

@@ -1,4 +1,4 @@
-"""The client: find the running platforms of this user, call their operations, and get typed replies or errors."""
+"""The client: call the operations of a platform, and get typed replies or errors."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast, overload
 
 import msgspec
 
-from exop.errors import CallTimeout, ConnectionLost, PeerRefused, PeerUnreachable, RemotingError, RequestInvalid
+from exop.errors import CallTimeout, ConnectionLost, PeerRefused, PeerUnreachable, RequestInvalid
 from exop.remoting.identity import Identity
 from exop.remoting.transport.codec import (
     BadMessage,
@@ -28,41 +28,11 @@ from exop.remoting.transport.endpoints import Endpoint
 from exop.remoting.transport.frames import FAULT, REQUEST, BoundedChannel, Message
 from exop.remoting.transport.handshake import CONTROL, DATA, Contact, Hello, Welcome, meet
 from exop.remoting.transport.limits import DEFAULT_LIMITS, ENVELOPE, Limits, check_length
-from exop.remoting.transport.rundir import find_entries, socket_path
+from exop.remoting.transport.rundir import socket_path
 
 T = TypeVar("T")
 #: A request, or its fields by name.
 AnyRequest: TypeAlias = Request | Mapping[str, Any] | None
-#: Seconds for an answer: on a computer whose cores are all busy, the handshake alone needs more than one.
-_PATIENCE = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class RunningPlatform:
-    """A platform of this user that listens."""
-
-    pid: int
-    address: Path
-    name: str = ""
-    exop: str = ""
-    problem: str = ""  #: Why it does not answer; empty when it does.
-
-
-def find_platforms(timeout: float = _PATIENCE) -> list[RunningPlatform]:
-    """Return the running platforms of this user, including those that do not answer within *timeout* seconds.
-
-    Entries of processes that have ended are removed from the run directory.
-    """
-    found = []
-    for address, pid in find_entries().items():
-        try:
-            with ControlClient(address, timeout=timeout) as client:
-                welcome = client.platform()
-        except RemotingError as error:
-            found.append(RunningPlatform(pid, address, problem=str(error)))
-        else:
-            found.append(RunningPlatform(welcome.pid, address, welcome.name, welcome.exop))
-    return found
 
 
 class ControlClient:

@@ -12,15 +12,49 @@ import os
 import stat
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from exop.errors import AddressInUse, AddressUnusable
+from exop.errors import AddressInUse, AddressUnusable, RemotingError
 from exop.remoting.transport.sockets import UnixListener, holder, listen, locked, unusable
 
 SOCKET_NAME = "control.sock"
 
 T = TypeVar("T")
+#: Seconds for an answer: on a computer whose cores are all busy, the handshake alone needs more than one.
+_PATIENCE = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunningPlatform:
+    """A platform of this user that listens."""
+
+    pid: int
+    address: Path
+    name: str = ""
+    exop: str = ""
+    problem: str = ""  #: Why it does not answer; empty when it does.
+
+
+def find_platforms(timeout: float = _PATIENCE) -> list[RunningPlatform]:
+    """Return the running platforms of this user, including those that do not answer within *timeout* seconds.
+
+    Entries of processes that have ended are removed from the run directory.
+    """
+    found = []
+    for address, pid in find_entries().items():
+        # Imported lazily: where no platform runs, neither rpyc nor msgspec is needed.
+        from exop.remoting.transport.client import ControlClient
+
+        try:
+            with ControlClient(address, timeout=timeout) as client:
+                welcome = client.platform()
+        except RemotingError as error:
+            found.append(RunningPlatform(pid, address, problem=str(error)))
+        else:
+            found.append(RunningPlatform(welcome.pid, address, welcome.name, welcome.exop))
+    return found
 
 
 def control_address(state: Path) -> Path:
