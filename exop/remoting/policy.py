@@ -32,6 +32,8 @@ from exop.runtime.history import CALLER
 Access: TypeAlias = Literal["read", "write"]
 #: Records what was refused: the application, what was asked for, the reason of the last refusal, and their number.
 Record: TypeAlias = Callable[[str, str, str, int], None]
+#: A kind of refusal: the application, the operation, and the name of the platform, empty for all other callers.
+_Refusal: TypeAlias = tuple[str, str, str]
 #: Seconds between two records of refusals of one kind; those between are counted.
 _RECORD_INTERVAL: Final = 1.0
 #: Seconds after which the connections of revoked, expired and unknown peers are looked for again.
@@ -57,9 +59,6 @@ class Rights(NamedTuple):
             if all(re.fullmatch(".*".join(map(re.escape, part.split("*"))), name, re.DOTALL) for part, name in parts):
                 return True
         return False
-
-
-_NONE: Final = Rights()
 
 
 class Policy:
@@ -90,7 +89,7 @@ class Policy:
 
     def rights(self, peer: str) -> Rights:
         """Return the rights of a peer; none for one that the file does not name."""
-        return self.peers.get(peer, _NONE)
+        return self.peers.get(peer, Rights())
 
     def _read_again(self) -> None:
         try:
@@ -99,14 +98,6 @@ class Policy:
         except PolicyError as error:
             self.problem = str(error)
             logger("exop.remoting").error("the new policy is invalid; the previous one applies", error=str(error))
-
-
-class _Refusal(NamedTuple):
-    """A kind of refusal; *name* is that of a platform, or empty for all other callers."""
-
-    application: str
-    operation: str
-    name: str
 
 
 class AccessControl:
@@ -181,7 +172,7 @@ class AccessControl:
     def refused(self, application: str, operation: str, problem: str, caller: str) -> None:
         """Record something that a caller may not do: at once, or with others of its kind within a second."""
         name = caller.partition(" (")[0] if caller.startswith("platform ") else ""
-        kind, now = _Refusal(application, operation, name), self._clock()
+        kind, now = (application, operation, name), self._clock()
         with self._lock:
             self._pending[kind] = problem, caller, self._pending.get(kind, ("", "", 0))[2] + 1
             due = now - self._recorded.get(kind, -math.inf) >= _RECORD_INTERVAL
@@ -212,16 +203,17 @@ class AccessControl:
 
     def _record_pending(self, kinds: Sequence[_Refusal]) -> None:
         for kind in kinds:
+            application, operation, _ = kind
             with self._lock:
                 problem, caller, times = self._pending.pop(kind, ("", "", 0))
                 self._recorded[kind] = self._clock()
             if times:
-                if kind.operation != "connect":  # the server logs the connections that it refuses
-                    facts = {"caller": caller, "operation": kind.operation, "times": times, "reason": problem}
+                if operation != "connect":  # the server logs the connections that it refuses
+                    facts = {"caller": caller, "operation": operation, "times": times, "reason": problem}
                     logger("exop.remoting").warning("refused", **facts)
                 token = CALLER.set(caller)
                 try:
-                    self._record(kind.application, kind.operation, problem, times)
+                    self._record(application, operation, problem, times)
                 finally:
                     CALLER.reset(token)
 
