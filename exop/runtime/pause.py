@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Self
 
-from exop.errors import ExopError, PlanError
+from exop.errors import ExopError, PlanError, SettingError
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver, current_driver
 from exop.runtime.drivers.source import SourceDriver
@@ -21,6 +21,15 @@ from exop.runtime.supervision.watchdog import whereabouts
 
 #: The default number of seconds in which drivers have to reach their safe points.
 PATIENCE = 10.0
+
+
+def check_seconds(place: str, timeout: object, least: float = 0.0, setting: str = "timeout") -> None:
+    """Raise a `SettingError` unless *timeout* is a number of seconds that a thread can wait for, or `None`."""
+    number = timeout if isinstance(timeout, (int, float)) and not isinstance(timeout, bool) else None
+    if timeout is None or (number is not None and least <= number <= threading.TIMEOUT_MAX):
+        return
+    problem = f"{timeout!r} ({type(timeout).__name__}) is no number of seconds from 0 to {threading.TIMEOUT_MAX:.0f}"
+    raise SettingError(place=place, setting=setting, problem=problem)
 
 
 def _refused(problem: str, cure: str) -> ExopError:

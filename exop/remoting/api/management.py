@@ -22,6 +22,7 @@ from exop.remoting.api.hosting import Hosting, where_it_runs
 from exop.remoting.transport.limits import MIB
 from exop.remoting.transport.operation import LONG, operation
 from exop.runtime.history import recorded
+from exop.runtime.pause import check_seconds
 from exop.runtime.supervision.failure_policy import failed_item, kept_item, retry_dead_letters
 from exop.runtime.supervision.interrupts import call_uninterrupted
 
@@ -230,7 +231,7 @@ class Management(Hosting, Generic[AnyPlan]):
         Raises:
             ComponentFailed: a slet is suspended on an item, or an engine has failed, and has not been repaired.
         """
-        _check_seconds("wait", timeout, -TIMEOUT_MAX)  # the rest of a time-out may be negative
+        check_seconds("wait", timeout, -TIMEOUT_MAX)  # the rest of a time-out may be negative
         return self._hosts.wait(application, timeout)
 
     @operation(role="operate", patience=LONG, max_request=TOPOLOGY)
@@ -313,8 +314,8 @@ class Management(Hosting, Generic[AnyPlan]):
         """
         self._check_running()
         _check_mesh("apply", mesh)
-        _check_seconds("apply", timeout)
-        _check_seconds("apply", pause, setting="pause")
+        check_seconds("apply", timeout)
+        check_seconds("apply", pause, setting="pause")
         return call_uninterrupted(self._hosts.apply, mesh, timeout, pause, stall=stall)
 
     @operation(role="operate", patience=LONG, max_request=TOPOLOGY, long=True)
@@ -412,7 +413,7 @@ class Management(Hosting, Generic[AnyPlan]):
 
         Return whether all threads of the application ended within *timeout* seconds.
         """
-        _check_seconds("remove", timeout, -TIMEOUT_MAX)
+        check_seconds("remove", timeout, -TIMEOUT_MAX)
         return call_uninterrupted(self._hosts.remove, application, timeout)
 
     @property
@@ -464,9 +465,3 @@ def _check_mesh(place: str, given: object) -> None:
     if not isinstance(given, Mesh):
         found = f"{given!r:.80} ({type(given).__name__})"
         raise PlanError(f"{place} takes a mesh, as app.build() or platform.mesh(name) returns it, not {found}")
-
-
-def _check_seconds(place: str, given: object, least: float = 0.0, setting: str = "timeout") -> None:
-    from exop.wiring.changes.plan import check_seconds
-
-    check_seconds(place, given, least, setting)

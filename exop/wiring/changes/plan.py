@@ -6,11 +6,10 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from threading import TIMEOUT_MAX
 from types import FunctionType
 from typing import Final, Literal, TypeAlias
 
-from exop.errors import PlanError, SettingError
+from exop.errors import PlanError
 from exop.model.meshes.diff import Difference, SettingChange, difference, setting_changes
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
 from exop.model.meshes.shadow import Replaced, Shadow, as_shadow, check_keep
@@ -22,7 +21,7 @@ from exop.runtime.channels.base import Channel
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.lifecycle import State, opens
-from exop.runtime.pause import PATIENCE
+from exop.runtime.pause import PATIENCE, check_seconds
 from exop.runtime.supervision.budget import Opened
 from exop.runtime.supervision.interrupts import uninterrupted
 from exop.safe_repr import safe_repr
@@ -243,15 +242,6 @@ class Plan:
         if shadow is not None or keep is not None:
             plan = plan.proven(self.shadow if shadow is None else shadow, self.keep if keep is None else keep)
         return self.carry_out(plan)
-
-
-def check_seconds(place: str, timeout: object, least: float = 0.0, setting: str = "timeout") -> None:
-    """Raise a `SettingError` unless *timeout* is a number of seconds that a thread can wait for, or `None`."""
-    number = timeout if isinstance(timeout, (int, float)) and not isinstance(timeout, bool) else None
-    if timeout is None or (number is not None and least <= number <= TIMEOUT_MAX):
-        return
-    problem = f"{timeout!r} ({type(timeout).__name__}) is no number of seconds from 0 to {TIMEOUT_MAX:.0f}"
-    raise SettingError(place=place, setting=setting, problem=problem)
 
 
 def make_plan(before: Mesh, after: Mesh) -> Plan:
