@@ -116,7 +116,14 @@ class ControlClient:
             answer = self._exchange(operation, payload, deadline, seconds)
         finally:
             self._lock.release()
-        return self._decoded(operation, answer, reply)
+        if reply is Any:
+            cure = "ask for it in pages, or call with the type of the reply"
+            check_length(f"the reply to {operation!r}", len(answer), self._limits.plain_reply, cure)
+        try:
+            return decode_message(answer, reply)
+        except BadMessage as problem:
+            reason = f"its reply to {operation!r} is of another type ({problem})"
+            raise PeerRefused(address=self._address, problem=reason) from None
 
     def items(
         self, operation: str, request: PageRequest, item: type[T], *, timeout: float | None = None
@@ -189,16 +196,6 @@ class ControlClient:
         if answer.kind == FAULT:
             raise decode_error(answer.payload, self._limits.fault)
         return answer.payload
-
-    def _decoded(self, operation: str, answer: bytes, reply: Any) -> Any:
-        if reply is Any:
-            cure = "ask for it in pages, or call with the type of the reply"
-            check_length(f"the reply to {operation!r}", len(answer), self._limits.plain_reply, cure)
-        try:
-            return decode_message(answer, reply)
-        except BadMessage as problem:
-            reason = f"its reply to {operation!r} is of another type ({problem})"
-            raise PeerRefused(address=self._address, problem=reason) from None
 
     def _answer(self, channel: BoundedChannel, operation: str, payload: bytes, deadline: float) -> Message:
         """Send one request, and wait for its answer."""

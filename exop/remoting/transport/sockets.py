@@ -188,9 +188,12 @@ def holder(path: Path) -> Peer | None:
     try:
         with dial(path, _PROBE_TIME) as sock:
             peer = peer_of(sock)
-        # A forked child may hold the socket of a dead platform open; it never answers.
-        return peer if _runs(peer.pid) else None
-    except (ConnectionRefusedError, FileNotFoundError, NotADirectoryError):
+        with suppress(PermissionError):  # a process of another user
+            # A forked child may hold the socket of a dead platform open; it never answers. The pid of a process in
+            # another container is 0, which here means this process.
+            os.kill(peer.pid, 0)
+        return peer
+    except (ConnectionRefusedError, FileNotFoundError, NotADirectoryError, ProcessLookupError):
         return None
     except BlockingIOError:
         # Its queue is full: a process listens, and more is not known.
@@ -232,14 +235,3 @@ def locked(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
-
-
-def _runs(pid: int) -> bool:
-    """Whether the process exists. The pid of a process in another container is 0, which here means this process."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
