@@ -235,11 +235,6 @@ class ConnectorTraffic:
     done: int = 0
     credit: int = 0
 
-    @property
-    def lag(self) -> int:
-        """Events that have been sent and are not acknowledged."""
-        return max(0, self.sent - self.done)
-
 
 class SenderEnd(Outgoing):
     """An attached outbox.

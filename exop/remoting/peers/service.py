@@ -381,7 +381,7 @@ def _traffic(one: ConnectorTraffic, lost: Mapping[str, str]) -> dict[str, Any]:
         "state": LOST if one.key in lost else one.state,
         "events": one.sent,
         "bytes": one.bytes,
-        "lag": one.lag,
+        "lag": max(0, one.sent - one.done),  # sent, and not acknowledged
         "credit": max(0, one.credit - one.sent),
         **({"problem": lost[one.key]} if one.key in lost else {}),
     }

@@ -143,7 +143,8 @@ class Sessions:
     def _objection(self, peer: Peer, hello: handshake.Hello) -> str:
         """The reason for which a peer is not accepted, or an empty string."""
         name, sender = self._welcome.name, _named(peer, hello)
-        if hello.platform != name and (hello.platform or peer.is_on_network):
+        # Over TCP without a certificate, a program may have been sent here by mistake.
+        if hello.platform != name and (hello.platform or not (peer.pid or peer.certificate)):
             given = f"not {clean(hello.platform[:_SHOWN])!r}" if hello.platform else "name it: tcp://NAME@HOST:PORT"
             return f"it is the platform {name!r}, {given}"
         if hello.name not in ("", sender.name):

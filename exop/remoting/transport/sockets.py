@@ -47,11 +47,6 @@ class Peer:
         """Whether it belongs to our own user or to root, on this host."""
         return self.uid in (os.geteuid(), 0)
 
-    @property
-    def is_on_network(self) -> bool:
-        """Whether it uses TCP without a certificate."""
-        return not self.pid and self.certificate is None
-
     def __str__(self) -> str:
         if self.certificate is not None:
             return f"platform {self.name} ({self.address})"
