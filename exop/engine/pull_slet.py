@@ -358,6 +358,7 @@ class PullSlet(Slet):
             self._failure = found = self._error(error)
             found.__cause__ = error.__cause__ if found is error else error
             if not (self._closing or self._halted or self.following):
+                self.tie.failure = found
                 self.out.fail(found)
         for feed in self.feeds.values():
             feed.retire(self._failure)  # later pushes raise the same error, and keep the item

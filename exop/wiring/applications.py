@@ -7,7 +7,7 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from exop.errors import ExopError, StateError
+from exop.errors import ExopError, LifecycleError, StateError
 from exop.logs import logger
 from exop.model.meshes.checks import check, check_durable, resolved
 from exop.model.meshes.mesh import Mesh
@@ -153,6 +153,10 @@ class Applications(Deployments):
             component = deployment.components[node]
             if not component.allows(Event.RESUME):
                 raise refused(component.name, component.status, Event.RESUME)
+            if component.tie is not None and component.tie.failure is not None:
+                cure = "a replacement or a changed setting (`exop configure`), which starts its engine again"
+                facts = {"component": component.name, "state": str(component.status), "event": str(Event.RESUME)}
+                raise LifecycleError(**facts, allowed=cure) from component.tie.failure
             component.resume()
 
     def remove(self, application: str, timeout: float = 5.0) -> bool:

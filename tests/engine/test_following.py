@@ -21,7 +21,7 @@ from exop.engine.feed import ROW
 from exop.engine.progress import QueryProgress
 from exop.engine.pull_slet import PullSlet
 from exop.engine.trigger import BatchTrigger
-from exop.errors import ComponentFailed, EngineError
+from exop.errors import ComponentFailed, EngineError, LifecycleError
 from exop.hooks import Plugins
 from tests.rig import eventually
 
@@ -281,6 +281,23 @@ def test_a_successor_that_fails_beside_its_predecessor_changes_nothing():
             platform.apply(mesh.configure("query", query="fails"))
         assert platform.deployment("a").components["query"].instance is old
         assert old.follower is None
+        flows(platform)
+        ends(platform)
+
+
+def test_a_query_that_has_failed_is_not_resumed_but_begins_again():
+    """Resumed, it would be shown as active, and compute nothing; another setting begins where it was."""
+    WORLD.limit = 10**9
+    with Platform() as platform:
+        mesh = platform.apply(app().build())
+        flows(platform)
+        query = platform.deployment("a").components["query"]
+        engine(platform)._fails = True
+        eventually(lambda: query.error is not None)
+        with pytest.raises(LifecycleError, match="cannot resume; possible now: a replacement or a changed setting"):
+            platform.resume("a", "query")
+        assert "no more" in str(query.error)
+        platform.apply(mesh.configure("query", max_rows=1000))
         flows(platform)
         ends(platform)
 

@@ -74,6 +74,7 @@ class Tie:
         inherits: The old slet whose internal state the slet takes over when `inherit` is called; `b""` if that slet is
             on another host.
         native: The channels that the engine reads by itself, by port: only control items arrive there.
+        failure: The error that has ended the engine; a slet without an engine cannot be resumed.
     """
 
     directory: Path | None = None
@@ -82,6 +83,7 @@ class Tie:
         self.committed = Committed()
         self.inherits: Any = None
         self.native: dict[str, NativeChannel] = {}
+        self.failure: Exception | None = None
 
     def take(self, port: str, payload: Any) -> Any | None:
         """Record a payload that has arrived at *port*; return the part that was not taken before a crash.
