@@ -207,11 +207,8 @@ class Application:
             MeshError: the mesh is incomplete or invalid.
             WiringError: there is a cycle without a queue.
         """
-        kinds = {channel.kind for channel in self._mesh.channels.values()}
-        known = {kind.kind: kind for kind in REMOTE} | self._kinds
-        for kind in kinds - set(known):
-            known |= self._known_kinds(kind)
-        check(self._mesh, known)
+        kinds = (channel.kind for channel in self._mesh.channels.values())
+        check(self._mesh, {kind.kind: kind for kind in REMOTE} | self._known_kinds(*kinds))
         return self._mesh
 
     def run(self, platform: Platform | None = None) -> dict[str, Any]:
@@ -315,9 +312,9 @@ class Application:
             self._draft.catalog = known_slets(self._plugins)
         return self._draft.catalog
 
-    def _known_kinds(self, kind: str) -> dict[str, Any]:
-        """The built-in channel kinds, and those of plugins if *kind* is not built in."""
-        return dict(self._kinds) if kind in self._kinds else {**self._kinds, **self._installed().kinds}
+    def _known_kinds(self, *kinds: str) -> dict[str, Any]:
+        """The built-in channel kinds, and those of plugins if one of *kinds* is not built in."""
+        return self._kinds if self._kinds.keys() >= {*kinds} else self._kinds | self._installed().kinds
 
 
 def _unfolded(node: str, spec: SletSpec, given: Mapping[str, Any]) -> dict[str, Any]:

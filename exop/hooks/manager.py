@@ -85,17 +85,16 @@ class Plugins:
             PluginError: there is no package, or its import failed (see the cause).
         """
         folder = folder.resolve()
+        # An installed plugin is named after its entry point.
         name = next((name for name, plugin in self._manager.list_name_plugin() if _home(plugin) == folder), None)
-        if name is not None:  # an installed plugin is named after its entry point
-            self.folders[name] = folder
-            return name
-        name = folder.name
-        try:
-            self.register(name, import_folder(folder))
-        except PluginError:
-            raise
-        except RAISED as problem:
-            raise PluginError(plugin=name, problem=error_text(problem)) from problem
+        if name is None:
+            name = folder.name
+            try:
+                self.register(name, import_folder(folder))
+            except PluginError:
+                raise
+            except RAISED as problem:
+                raise PluginError(plugin=name, problem=error_text(problem)) from problem
         self.folders[name] = folder
         return name
 

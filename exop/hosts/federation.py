@@ -92,7 +92,7 @@ class Federation:
     def spans(self, mesh: Mesh) -> bool:
         """Whether an application spans hosts, or would do so with this mesh."""
         hosts = {node.host for node in mesh.nodes.values()} | {channel.host for channel in mesh.channels.values()}
-        return mesh.name in self.homes or not hosts <= {None, "local", self.name}
+        return mesh.name in self.homes or not hosts <= {None, HERE, self.name}
 
     def names(self, *, inactive: bool = False) -> list[str]:
         """Return the names of the applications, as `Applications.names`."""

@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 from exop.errors import ExopError, PlanError, RemotingError, StaleMesh, UnknownName
 from exop.hosts.fragment import Fragments, Limits, Work, lost_fragment
 from exop.hosts.moves.transfer import Moves, Transfer, check_trying
-from exop.hosts.plan_notes import cycles_over_hosts, notes_by_host
+from exop.hosts.plan_notes import cycles_over_hosts, notes_by_host, outline
 from exop.hosts.protocol.exchange import Exchange
 from exop.hosts.protocol.messages import Ended, Fragment, Refuse
 from exop.hosts.spanning import Spanning
@@ -68,8 +68,8 @@ class Home:
         check(mesh, kinds, plan.changes if before.nodes else None, home=self.name)
         self._applications.check_hosts((*plan.changes.nodes, *plan.changes.channels), self._links().keys())
         self._lacking(plan)
-        self._moves(plan)
-        old, new = self._fragments(plan)
+        Moves(*self._placed(plan))  # refuses what cannot move
+        old, new = map(outline, self._placed(plan))
         self._reach(hosts := differing(old, new))
         if lost := [host for host in hosts if host in old and self._has_lost(host, mesh.name)]:
             raise PlanError(lost_fragment(mesh.name, lost[0]))
@@ -80,7 +80,7 @@ class Home:
         # Imported lazily: only moves need the encoding.
         from exop.wiring.changes.arrivals import MoveCost, move_cost
 
-        name, kinds = plan.after.name, self._catalog.kinds
+        name = plan.after.name
 
         def cost(host: str, node: str) -> MoveCost | str:
             try:
@@ -90,20 +90,17 @@ class Home:
             except ExopError as problem:
                 return str(problem)
 
-        before, after = (Placement(mesh, self.name, kinds) for mesh in (plan.before, plan.after))
+        before, after = self._placed(plan)
         return *notes_by_host(before, after, cost), *cycles_over_hosts(after), *notes_of(self._lacking(plan))
 
     def _lacking(self, plan: Plan) -> Lacking:
         """Return the bundles that hosts lack; raises as `fragments` and `Supply.lacking`."""
-        return self._supply.lacking(*self._fragments(plan))
+        return self._supply.lacking(*map(outline, self._placed(plan)))
 
-    def _fragments(self, plan: Plan) -> tuple[dict[str, Mesh], dict[str, Mesh]]:
-        """Return the fragments before and after a change; the connectors have the same epochs in both."""
+    def _placed(self, plan: Plan) -> tuple[Placement, Placement]:
+        """Return the hosts of everything before and after a change."""
         kinds = self._catalog.kinds
-        keys = [key for mesh in (plan.before, plan.after) for key in Placement(mesh, self.name, kinds).connectors]
-        known = dict.fromkeys(keys, 0)
-        old, new = (self._split(mesh, known) if mesh.nodes else {} for mesh in (plan.before, plan.after))
-        return old, new
+        return Placement(plan.before, self.name, kinds), Placement(plan.after, self.name, kinds)
 
     def _reach(self, hosts: Iterable[str]) -> None:
         """Wait shortly for the connections to the hosts of a change; raise `PlanError` if one is away."""
@@ -114,11 +111,6 @@ class Home:
                 f"{', '.join(away)} cannot be reached at the moment: {why}; nothing was changed on any host; see "
                 f"`exop peers`"
             )
-
-    def _moves(self, plan: Plan) -> Moves:
-        """Return what moves between hosts; raises as `Moves`."""
-        kinds = self._catalog.kinds
-        return Moves(Placement(plan.before, self.name, kinds), Placement(plan.after, self.name, kinds))
 
     def _split(self, mesh: Mesh, connectors: Mapping[str, int]) -> dict[str, Mesh]:
         return fragments(mesh, self.name, connectors, self._catalog.kinds)
@@ -228,7 +220,7 @@ class Home:
         before = plan.before if plan.before.nodes else None
         old = self._split(before, found.connectors) if before is not None else {}
         old = {host: one for host, one in old.items() if host not in lost}
-        moves = self._moves(plan)
+        moves = Moves(*self._placed(plan))
         known = epochs(moves.before, moves.after, found.connectors)
         check_trying(plan, moves, self.name)
         known |= dict.fromkeys(moves.renewed, plan.after.revision + 1)
@@ -238,7 +230,7 @@ class Home:
             raise PlanError(f"{', '.join(sorted(waiting))} has not removed the former {name} yet, or is not reached")
         self._reach(hosts)
         if before is None:  # a plan shows it
-            for note in cycles_over_hosts(Placement(plan.after, self.name, self._catalog.kinds)):
+            for note in cycles_over_hosts(moves.after):
                 logger("exop.hosts").warning(note, application=name)
         after = without_marks(plan.after).at(plan.before.revision + 1)
         left = {host: one for host, one in found.hosts.items() if host in new} if not found.finished else {}

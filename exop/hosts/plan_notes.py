@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from exop.model.meshes.fragments import Placement, fragments
 from exop.model.meshes.mesh import Mesh
@@ -17,16 +17,17 @@ if TYPE_CHECKING:
 Cost: TypeAlias = "Callable[[str, str], MoveCost | str]"
 #: Seconds from which the reason for a stop is told.
 _LONG: Final = 0.1
-_WHEN: Final[dict[Literal["ahead", "cut"], str]] = {"ahead": "ahead", "cut": "in the cut"}
+
+
+def outline(placement: Placement) -> dict[str, Mesh]:
+    """Return the fragments of a mesh as plans show and compare them: the epochs of all connectors are alike."""
+    mesh, epochs = placement.mesh, dict.fromkeys(placement.connectors, 0)
+    return fragments(mesh, placement.home, epochs, placement.kinds) if mesh.nodes else {}
 
 
 def notes_by_host(before: Placement, after: Placement, cost: Cost) -> Iterator[str]:
     """Describe the steps, connectors and moves at each host, and name the hosts that a change does not touch."""
-    # The epochs of connectors tell nothing to the reader of a plan: they are alike on both sides.
-    old, new = (
-        fragments(one.mesh, one.home, dict.fromkeys(one.connectors, 0), one.kinds) if one.mesh.nodes else {}
-        for one in (before, after)
-    )
+    old, new = outline(before), outline(after)
     nothing = Mesh(after.mesh.name)
     untouched = []
     for host in sorted({*old, *new}):
@@ -91,7 +92,8 @@ def _moves(before: Placement, after: Placement, host: str, cost: Cost) -> Iterat
 def _cost_text(found: MoveCost | str) -> str:
     if isinstance(found, str):
         return f"of unknown size ({found})"
-    sizes = [f"{_bytes_text(found[when])} {text}" for when, text in _WHEN.items() if found[when]]
+    parts = ((found["ahead"], "ahead"), (found["cut"], "in the cut"))
+    sizes = [f"{_bytes_text(size)} {when}" for size, when in parts if size]
     told = f"{' and '.join(sizes)}; its stream stops for about {_seconds_text(found['seconds'])}"
     return f"{told}: the field {found['whole']!r} is one piece" if found["whole"] and found["seconds"] > _LONG else told
 
