@@ -83,19 +83,7 @@ class RemotePlan:
         return {name: value for name, value in msgspec.to_builtins(self.planned).items() if name != "plan"}
 
     def apply(self, *, shadow: Shadow | None = None, keep: float | None = None, **bounds: Any) -> Mesh:
-        """Make the change; return the new mesh.
-
-        Args:
-            shadow: The conditions of a trial, in which the new slets run beside the old slets and take over only if the
-                results are equal.
-            keep: Seconds for which the predecessors are kept running; `rollback` lets one take over again.
-            bounds: `timeout`, `pause` and `stall`, as for `Plan.apply`.
-
-        Raises:
-            StaleMesh: the application was changed after the plan was made.
-            ShadowFailed: a successor was not proven; everything is as before.
-            PlanError: the change could not be made; everything is as before.
-        """
+        """Make the change, with the arguments and errors of `Plan.apply`; return the new mesh."""
         changed = self.carry_out(proof=wire.as_proof(shadow, keep), **bounds)
         if self.mesh is None:
             return self.platform.mesh(changed.application)
