@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -60,16 +61,12 @@ class PartitionedLogChannel(LoggingChannel):
                 f"the channel {self.name!r} has {len(self._parts)} partitions, and the log in {folder} has {there}; "
                 f"give partitions={there}, or another path"
             )
-        opened = list[LogChannel]()
-        try:
+        with ExitStack() as undo:
             for number, part in enumerate(self._parts):
                 part.home = folder / f"{_PART}{number:05d}"
                 part.open()
-                opened.append(part)
-        except BaseException:
-            for part in opened:
-                part.close()
-            raise
+                undo.callback(part.close)
+            undo.pop_all()
 
     def close(self) -> None:
         """Close the files."""
