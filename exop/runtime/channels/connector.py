@@ -75,10 +75,10 @@ class Connector(Buffered):
         """
         turn, attached = threading.RLock(), True
 
-        def guarded(method: Callable[..., Any]) -> Callable[..., Any]:
-            def call(*given: Any) -> Any:
+        def guarded(method: Callable[[Any], Any]) -> Callable[[Any], Any]:
+            def call(given: Any) -> Any:
                 with turn:
-                    return method(*given) if attached else ()
+                    return method(given) if attached else ()
 
             return call
 
