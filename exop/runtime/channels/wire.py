@@ -81,21 +81,17 @@ class Wire(Protocol):
 
     def send_from(self, key: str, epoch: int, sender: Outbox) -> Callable[[], None]:
         """Attach an outbox; it is resumed as soon as the inbox of the same key and epoch is attached at the peer."""
-        ...
 
     def receive_into(self, key: str, epoch: int, receiver: Inbox) -> Callable[[], None]:
         """Attach an inbox."""
-        ...
 
     def wake(self, key: str, *, later: bool = False) -> None:
         """Let the sender thread ask the outbox for frames, or the inbox for its progress; with *later*, in 5 ms."""
-        ...
 
     def send_now(self, key: str) -> None:
         """Send frames of the outbox in the calling thread, which holds no lock of the outbox; if that would make the
         thread wait, the sender thread sends them.
         """
-        ...
 
 
 #: The wires of a platform, by the name of the peer; looking up an unknown peer raises `UnknownName`.
