@@ -380,3 +380,19 @@ def test_a_separate_item_is_sent_by_its_pusher_and_others_by_the_sender_thread(w
         clock[0] += pause
         push(item)
         assert (len(wires.woken), bool(wires.sent_now)) == (1, here)
+
+
+def test_no_call_of_a_wire_reaches_a_detached_half(wires):
+    """A wire that still calls, in another thread, gets and changes nothing."""
+    sender, receiver, entry, _ = pair(wires)
+    ((_, sending),), ((_, receiving),) = wires.a.senders.values(), wires.b.receivers.values()
+    entry.push(1)
+    sending.resumed(receiving.progress())
+    (frame,) = sending.frames(100)
+    sender.detach()
+    receiver.detach()
+    receiving.received(frame)
+    sending.acknowledged(Progress(receiver.incarnation, 1, 1, 10))
+    sending.disconnected("late")
+    assert not sending.frames(100)
+    assert (receiver.depth, sender.depth, sender.state) == (0, 1, CONNECTED)
