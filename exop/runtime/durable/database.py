@@ -28,8 +28,8 @@ from exop.logs import logger
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.log.segment import DISK, replace_file
 
-#: The version of the tables; other versions are refused.
-VERSION: Final = 3
+#: The version of the tables, and of what checkpoints contain; other versions are refused.
+VERSION: Final = 4
 FILE: Final = "platform.sqlite"
 GENERATION: Final = "generation"
 _MAGIC: Final = b"SQLite format 3\0"

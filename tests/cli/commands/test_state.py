@@ -53,7 +53,7 @@ def test_what_is_there_is_shown(state, capsys):
     assert application["checkpoint"]["bytes"] > 0
     assert (log["start"], log["end"]) == (0, 100)
     told = answer_of("state", "check", state)
-    assert f"{state}: version 3, generation {found['generation']} (noted: {found['generation']}, committed)" in told
+    assert f"{state}: version 4, generation {found['generation']} (noted: {found['generation']}, committed)" in told
     assert "nothing is damaged" in told
 
 
