@@ -44,7 +44,7 @@ def checked(state: Path, capsys: pytest.CaptureFixture[str], code: int = 0) -> d
 def test_what_is_there_is_shown(state, capsys):
     """Version, generation, applications with their checkpoint, logs; also in a table."""
     found = checked(state, capsys)
-    assert (found["version"], found["damage"], found["engines"], found["bundles"]) == (3, [], [], [])
+    assert (found["version"], found["damage"], found["engines"], found["bundles"]) == (4, [], [], [])
     assert found["noted"]["number"] == found["generation"] > 2
     assert found["noted"]["committed"]
     ((application,), (log,)) = found["applications"], found["logs"]
