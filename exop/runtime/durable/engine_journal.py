@@ -193,7 +193,7 @@ class DiskJournal(EngineJournal):
         """Begin at the position of a checkpoint; called before `open`."""
         self.place = self._folder(held["place"])
         self._arrived, self._base = dict(held["arrived"]), held["passed"]
-        self.committed = Committed(**held["committed"])
+        self.committed = Committed(held["batch"], held["inputs"], held["note"], held.get("positions", {}))
         self.native = {port: one for port, one in self.native.items() if port in self.committed.positions}
 
     def capture(self) -> dict[str, Any]:
@@ -202,7 +202,7 @@ class DiskJournal(EngineJournal):
             "place": self.place.name if self.place is not None else "",
             "arrived": dict(self._arrived),
             "passed": self._base + self._driver.count + self._skipped,
-            "committed": vars(self.committed),
+            **vars(self.committed),
         }
 
     def open(self) -> None:
