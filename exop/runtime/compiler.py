@@ -114,7 +114,6 @@ def _slet_entry(component: Component, port: PortSpec, call: Callable[[Any], Any]
 
 
 def _link(component: Component, port: PortSpec, call: Callable[[Any], Any], to: Entry) -> Link:
-    """Describe the slet as a part of a chain."""
     result, tally = component.spec.results[port.name], component.metrics.tallies[port.name]
     pauses = any(one.name == OUT and one.type.pauses for one in component.spec.outputs)
 

@@ -127,7 +127,6 @@ class Component(Lifecycle):
                 self.instance.inputs = tuple(port.name for port in spec.inputs)
 
     def _source_driver(self, name: str) -> SourceDriver:
-        """Make the driver of a slet that is iterated."""
         spec = self.spec
         yields = next((port.type for port in spec.outputs if port.name == OUT), None)
         mixed = yields is not None and (yields.punctuation or yields.end)
@@ -363,7 +362,6 @@ class Component(Lifecycle):
                 self.on(Event.END)
 
     def _bind_slet(self) -> None:
-        """Bind the slet to its state and settings."""
         spec, settings = self.spec, self.node.private_settings()
         for port in (one for one in spec.inputs if not one.pulled):
             call = bind_method(self.instance, port) if spec.is_class else bind_function(spec, self.state, settings)
@@ -388,7 +386,6 @@ class Component(Lifecycle):
         return iter(found if found is not None else ())
 
     def _end_outputs(self) -> None:
-        """End every output port."""
         for output in self.outputs.values():
             output.end()
 

@@ -348,7 +348,6 @@ class EngineDriver(Driver):
                 self.rest()
 
     def _attended(self, pending: Pending | None) -> bool:
-        """Pass the safe point with a push in flight."""
         self._pending = pending
         try:
             probe = self.attend()

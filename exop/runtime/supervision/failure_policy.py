@@ -374,7 +374,7 @@ def kept_item(component: Component) -> FailedItem | None:
     kept = component.trouble.kept
     if kept is None:
         return None
-    return _failed_item(component, "kept", kept.port, kept.item, kept.error, _memento(component))
+    return _failed_item(component, "kept", kept, _memento(component))
 
 
 def failed_item(component: Component, dead_letter: int | None = None) -> FailedItem:
@@ -415,16 +415,11 @@ def set_aside(component: Component, port: str, item: Any, error: BaseException) 
         return
     memento = (None, _TOO_LARGE) if dead.heavy else _memento(component, LARGEST)
     dead.heavy = memento[1] == _TOO_LARGE
-    dead.add(_failed_item(component, "dead letter", port, item, error, memento), most)
+    dead.add(_failed_item(component, "dead letter", KeptItem(port, item, error), memento), most)
 
 
 def _failed_item(
-    component: Component,
-    kind: Literal["kept", "dead letter"],
-    port: str,
-    item: Any,
-    error: BaseException,
-    memento: tuple[bytes | None, str],
+    component: Component, kind: Literal["kept", "dead letter"], failed: KeptItem, memento: tuple[bytes | None, str]
 ) -> FailedItem:
     # Names are looked for by the codec, which most platforms never need.
     from exop.model.values.classes import name_of
@@ -434,9 +429,9 @@ def _failed_item(
         code: str | None = name_of(spec.factory)
     except (NotStorable, AttributeError):
         code = None
-    trace, settings = traceback_of(error, without=Unwind), dict(component.node.settings)
-    where = (component.application, component.node.name, spec.identity, code, port)
-    return FailedItem(kind, *where, item, settings, *memento, error_text(error), trace, time.time())
+    where = (component.application, component.node.name, spec.identity, code, failed.port)
+    settings, text = dict(component.node.settings), error_text(failed.error)
+    return FailedItem(kind, *where, failed.item, settings, *memento, text, failed.text, time.time())
 
 
 def _memento(component: Component, most: int | None = None) -> tuple[bytes | None, str]:
