@@ -27,13 +27,12 @@ from exop.logs import logger
 from exop.model.meshes.mesh import Mesh
 from exop.runtime.channels.base import Channel
 from exop.runtime.component import Component
-from exop.runtime.dataflow.entry import Method
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.source import SourceDriver, ThreadDriver
 from exop.runtime.durable.engine_journal import DiskJournal
 from exop.runtime.durable.failpoints import failpoint
-from exop.runtime.durable.snapshot import CAPTURING, Snapshot, capture, engine_positions
+from exop.runtime.durable.snapshot import CAPTURING, Snapshot, Work, capture, engine_positions
 from exop.runtime.durable.store import Checkpoints
 from exop.runtime.pause import Pause
 from exop.runtime.supervision.budget import Owner, UserCall, UserCalls
@@ -120,7 +119,7 @@ class Checkpointer:
         """Take the first checkpoint, before any item moves."""
         self._carry_out(self._prepared, PATIENCE, COMMITTING)
 
-    def prepare(self, mesh: Mesh, work: Iterable[tuple[str, Method, Any]]) -> Unwritten:
+    def prepare(self, mesh: Mesh, work: Work) -> Unwritten:
         """Capture the application as it will be when a change is committed, which has parked all drivers.
 
         *mesh* and *work* are the mesh and the in-flight items after the change, as `capture` stores them.
@@ -272,17 +271,15 @@ class Checkpointer:
             if driver.held_by is not None and not driver.filled and not isinstance(driver, SourceDriver):
                 raise self._refused(driver.held_by, "repair that first")
 
-    def _prepared(
-        self, number: int, mesh: Mesh | None = None, work: Iterable[tuple[str, Method, Any]] | None = None
-    ) -> Snapshot:
+    def _prepared(self, number: int, mesh: Mesh | None = None, work: Work | None = None) -> Snapshot:
         """Prepare and capture, while the stream is paused; *mesh* and *work* as for `prepare`."""
         deployment, known = self._deployment, self._owners
         self._call("prepare_checkpoint", number)
         name = deployment.name
         self._owners = {one: known.get(one) or Owner(name, one, f"{name}/{one}") for one in deployment.channels}
         topology = self._topology() if mesh is None else mesh.to_toml()
-        revision = None if mesh is None else mesh.revision
-        take = partial(capture, deployment, topology, self._owners, revision=revision, work=work)
+        revision = (mesh or deployment.mesh).revision
+        take = partial(capture, deployment, topology, revision, self._owners, work)
         component = next(iter(deployment.components.values()), None)
         return take() if component is None else component.user.run(component, CAPTURING, take, PATIENCE)
 

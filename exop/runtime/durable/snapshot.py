@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from exop.errors import CheckpointError, StoredStateError
@@ -33,6 +32,8 @@ from exop.runtime.supervision.budget import Owner, current_call
 CAPTURING: Final = "taking the memento"
 #: The kind of a part (`memento`, `node`, `channel`, `queue`, `merge`, `inlets`), and its name.
 Key: TypeAlias = tuple[str, str]
+#: In-flight items, each with its endpoint and method.
+Work: TypeAlias = Iterable[tuple[str, Method, Any]]
 
 
 @dataclass(frozen=True)
@@ -55,18 +56,12 @@ class Snapshot:
 
 
 def capture(
-    deployment: Deployment,
-    topology: str,
-    owners: Mapping[str, Owner] = MappingProxyType({}),
-    *,
-    revision: int | None = None,
-    work: Iterable[tuple[str, Method, Any]] | None = None,
+    deployment: Deployment, topology: str, revision: int, owners: Mapping[str, Owner], work: Work | None
 ) -> Snapshot:
-    """Take a snapshot while every driver is parked; *topology* is that of the deployment's mesh.
+    """Take a snapshot while every driver is parked; *topology* and *revision* are those of the mesh.
 
     The call in progress is attributed to each slet, and to the owner of each channel, in turn. If a change is not
-    committed yet, *revision* is that of its mesh, and *work* has the items in flight after it, each with its endpoint
-    and method.
+    committed yet, *work* has the items in flight after it.
     """
     failpoint("memento-before")
     components, application = deployment.components, deployment.name
@@ -103,7 +98,6 @@ def capture(
     # Encoding takes a tenth of the time of a deep copy; later calls of the slets do not alter the bytes.
     for key, state in held.items():
         parts[key] = encode(state, levels=DEPTH + AROUND, place=f"{' '.join(key)}: what waits there")
-    revision = deployment.mesh.revision if revision is None else revision
     return Snapshot(application, revision, topology, dict(deployment.reasons), parts)
 
 
@@ -125,7 +119,7 @@ def capture_node(component: Component) -> dict[str, Any]:
     return held
 
 
-def _work(deployment: Deployment, work: Iterable[tuple[str, Method, Any]] | None = None) -> list[tuple[str, str, Any]]:
+def _work(deployment: Deployment, work: Work | None) -> list[tuple[str, str, Any]]:
     """Return the in-flight items (by default those in the inlets), in order, each with its endpoint."""
     found: list[tuple[str, str, Any]] = []
     if work is None:  # a call is no item; closed windows are also emitted with the next item
@@ -223,7 +217,7 @@ def restore_node(component: Component, held: Mapping[str, Any]) -> None:
         component.driver.restore(held["hand"])
 
 
-def _restored_work(deployment: Deployment, held: Iterable[tuple[str, Method, Any]]) -> list[InFlight]:
+def _restored_work(deployment: Deployment, held: Work) -> list[InFlight]:
     found = []
     for place, method, payload in held:
         if place not in deployment.entries:
