@@ -301,11 +301,7 @@ def sent_for(component: Component, successor: Component | None, work: InFlight) 
 
 
 def peek_unsent(component: Component, successor: Component | None) -> list[InFlight]:
-    """Return the output of an old slet that it has not sent; it stays there.
-
-    Raises:
-        PlanError: the slet drives itself, and what is in it is not known.
-    """
+    """Return the output that an old slet has not sent, and leave it there; raise `PlanError` if it drives itself."""
     if component.tie is not None:
         raise PlanError(
             f"{component.node.name} drives itself: in a durable application, replace or remove it by a change that "

@@ -202,11 +202,7 @@ def capture(deployment: Deployment, node: str, timeout: float = PATIENCE) -> Mem
 
 
 def between_items(deployment: Deployment, component: Component, timeout: float, action: Callable[[], T]) -> T:
-    """Run *action* while the drivers of a component are parked, and return its result.
-
-    Raises:
-        PlanError: they are not parked within *timeout* seconds.
-    """
+    """Run *action* while a component's drivers are parked, which may take *timeout* s, or else raise `PlanError`."""
     outside = [component.driver] if isinstance(component.driver, SourceDriver) else []
     running = (component.driver, component.pusher, *component.pullers)
     drivers = dict.fromkeys(driver for driver in running if driver is not None)

@@ -89,15 +89,10 @@ class Shadows:
         standby.run_on(seconds)
 
     def standby(self, application: str, node: str) -> Standby:
-        """Return the standby of a node.
-
-        Raises:
-            PlanError: it has none.
-        """
-        _, standby = self._kept.get((application, node), (None, None))
-        if standby is None:
+        """Return the standby of a node; raise `PlanError` if it has none."""
+        if (kept := self._kept.get((application, node))) is None:
             raise no_standby(application, node)
-        return standby
+        return kept[1]
 
     def notes(self, plan: Plan) -> Iterator[str]:
         """Describe the standbys that a plan ends."""

@@ -233,12 +233,13 @@ class Trials:
     def prove(self) -> None:
         """Return when all successors have caught up, and those with a shadow are proven."""
         shadow = self.plan.shadow
-        for step in self.plan.replacements:
-            if shadow is not None or step.node in self.slow:
-                self._open(step)
         for step in self.plan.steps:
-            if step.verb == "remove" and step.node in self.away:
-                self.trials.append(self._trial(self.away[step.node](step, self._active(step.node))))
+            if step.verb == "replace" and (shadow is not None or step.node in self.slow):
+                self._open(step)
+            elif step.verb == "remove" and step.node in self.away:
+                self.trials.append(self.away[step.node](step, self._active(step.node)))
+        for trial in self.trials:
+            trial.on_progress = self._progress.set
         engines = [trial.leader for trial in self.trials if trial.leader.spec.own_driver]
         nodes = [trial.leader.node.name for trial in self.trials]
         with self.deployment.changing:
@@ -306,12 +307,8 @@ class Trials:
             node = replace(node, settings=node.slet.configured(step.node, {**node.settings, **diverted}))
         changed, timeout = self.deployment.changed, self.plan.timeout
         new = self.wiring.manager.create(self.deployment.name, node, changed, timeout=timeout)
-        self.trials.append(self._trial(Trial(step, old, new, shadow)))
+        self.trials.append(Trial(step, old, new, shadow))
         new.enter(timeout)
-
-    def _trial(self, trial: Trial) -> Trial:
-        trial.on_progress = self._progress.set
-        return trial
 
     def _active(self, node: str) -> Component:
         """Return the old slet of a node; raise `PlanError` unless it is active."""
@@ -325,15 +322,13 @@ class Trials:
         since = self.plan.before.revision
         for trial in self.trials:
             component, trial.since = trial.component, since
-            if component is trial.leader:  # the successor is on another host
-                trial.begin_following(self.plan.patience)
-                continue
-            node = followed_updates(component, since, self.deployment)
-            if node is not component.node:
-                component.configure(node)
-            if node.pending:
-                trial.updates = PendingUpdates(component, self.deployment.update_log)
-                component.trigger = trial.updates.trigger
+            if component is not trial.leader:  # otherwise the successor is on another host
+                node = followed_updates(component, since, self.deployment)
+                if node is not component.node:
+                    component.configure(node)
+                if node.pending:
+                    trial.updates = PendingUpdates(component, self.deployment.update_log)
+                    component.trigger = trial.updates.trigger
             trial.begin_following(self.plan.patience)
 
     def _catch_up(self, trial: Trial) -> None:
