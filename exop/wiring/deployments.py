@@ -226,11 +226,6 @@ class Deployments:
             f"stored with the next change, or when the platform is closed: make room there"
         )
 
-    def settled(self, deployment: Deployment) -> None:
-        """Take a checkpoint of a change that is committed and stored; other changes may follow."""
-        if self.deployed.get(deployment.name) is deployment:
-            self.checkpoints.changed(deployment)
-
     def _set_inactive(self, application: str) -> None:
         """Keep the next platform from starting an application; an error of the store is only logged."""
         try:

@@ -57,7 +57,7 @@ def test_a_change_that_is_settled_while_its_application_is_removed_begins_no_che
 
         def then_settled(deployment: Deployment, seconds: float, **how: bool) -> None:
             last(deployment, seconds, **how)
-            applications.settled(deployment)
+            applications.checkpoints.changed(deployment)
 
         with mock.patch.object(applications.checkpoints, "last", then_settled):
             platform.remove("numbers")

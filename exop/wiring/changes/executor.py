@@ -230,7 +230,8 @@ class Changes:
     def close(self, change: Change) -> None:
         """Close the components that a committed change has replaced, and take a checkpoint of the application."""
         change.close()
-        self._running.settled(change.deployment)
+        if self._running.deployed.get(change.name) is change.deployment:  # other changes may have followed
+            self._running.checkpoints.changed(change.deployment)
 
     def _make(
         self, name: str, change: Change | None, turn: ExitStack | None = None, runs: Mapping[str, Trials] | None = None

@@ -130,23 +130,18 @@ class PortStreams:
         if isinstance(old, CONTROL) or isinstance(new, CONTROL):
             return bool(old == new)
         if self._given is not None:
-            return self._alike(self._given, mine.item or other.item or self.matched + 1, old, new)
-        if mine.columns is not other.columns:  # rows here, items there
-            return same(as_row(old), as_row(new))
-        return (not mine.columns or same_kind(mine.payload, other.payload)) and same(old, new)
-
-    def _alike(self, compare: Callable[[Any, Any], bool], item: int, old: Any, new: Any) -> bool:
-        """Call the given comparison; after it has raised, all outputs count as equal."""
-        if self.broken is None:
             try:
-                return bool(compare(old, new))
-            except RAISED as error:  # whatever it raises: the stream goes on
+                return self.broken is not None or bool(self._given(old, new))
+            except RAISED as error:  # the stream goes on, and all outputs count as equal from now on
                 self.broken = (
-                    f"`compare` raised for item {item}, {self.port} "
+                    f"`compare` raised for item {mine.item or other.item or self.matched + 1}, {self.port} "
                     f"(old {safe_repr(old, 200)}, new {safe_repr(new, 200)}): {error_text(error)}; "
                     f"it is called as compare(old, new), with single items, and returns a bool"
                 )
-        return True
+                return True
+        if mine.columns is not other.columns:  # rows here, items there
+            return same(as_row(old), as_row(new))
+        return (not mine.columns or same_kind(mine.payload, other.payload)) and same(old, new)
 
     def _differ(self, mine: Unit, other: Unit) -> Deviation:
         """Return the difference of two items, and continue where the outputs agree again, if that is near."""
