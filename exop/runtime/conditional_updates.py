@@ -122,17 +122,17 @@ class UpdateLog:
 
 
 class Trigger:
-    """Tests the payloads on their way into *inner*, the compiled entry of a port or channel, for the next update.
+    """Tests the payloads on their way into `inner`, the *compiled* entry of a port or channel, for the next update.
 
     Attributes:
-        entry: The entry in front of *inner*.
+        entry: The entry in front of `inner`.
         test: The condition of the next update, if it concerns the items of this place.
         time_test: The condition of the next update, if it concerns the time.
         fields: The fields that the condition reads; `None` for the whole item.
     """
 
-    def __init__(self, updates: PendingUpdates, inner: Entry, carried: PortType) -> None:
-        self.inner = inner
+    def __init__(self, updates: PendingUpdates, compiled: Callable[[], Entry], carried: PortType) -> None:
+        self.compiled, self.inner = compiled, compiled()
         self.test: Callable[[Any], Any] | None = None
         self.time_test: Callable[[Any], Any] | None = None
         self.fields: tuple[str, ...] | None = None
@@ -219,7 +219,6 @@ class PendingUpdates:
         self.problem: str | None = None
         self.errors = 0
         self._triggers: dict[str, Trigger] = {}
-        self._compile: dict[str, Callable[[], Entry]] = {}
 
     @property
     def place(self) -> Any:
@@ -235,8 +234,7 @@ class PendingUpdates:
 
     def trigger(self, key: str, carried: PortType, compiled: Callable[[], Entry]) -> Entry:
         """Insert a trigger before the entry that conditions call *key*; it is *compiled* now, and after each update."""
-        self._compile[key] = compiled
-        trigger = self._triggers[key] = Trigger(self, compiled(), carried)
+        trigger = self._triggers[key] = Trigger(self, compiled, carried)
         self._arm()
         return trigger.entry
 
@@ -268,36 +266,29 @@ class PendingUpdates:
 
     def apply_next(self) -> None:
         """Apply and record the first update, compile the entries again, and test for the next update."""
-        before, update, dropped = self.place, self.place.pending[0], False
+        owner, before, update, dropped = self._owner, self.place, self.place.pending[0], False
         try:
-            self._apply(applied(before, update), update)
+            after = applied(before, update)
+            if isinstance(owner, Channel):
+                owner.reconfigure(channel_settings(type(owner), after), close=update.close_windows)
+            else:
+                owner.configure(after)
         except RAISED as error:  # no error of a slet or a channel kind may lose the item
-            dropped = True
+            dropped, after = True, without(before, update)
             event = f"a {'slet' if self.section == 'nodes' else 'channel'} refused its settings"
             self._log.report(event, place=before.name, update=str(update), problem=error_text(error))
-            self._put_back(without(before, update))
+            if isinstance(owner, Component):
+                with suppress(*RAISED):
+                    owner.configure(after)
+        if isinstance(owner, Channel):
+            owner.asked = after
+        else:
+            owner.node = after
         if self.in_mesh:
             self._log.record(AppliedUpdate(self.section, before.name, update, dropped))
         self.problem, self.errors = None, 0
         self._arm()
-        for key, trigger in self._triggers.items():
-            trigger.inner = self._compile[key]()
-        if isinstance(self._owner, Component):
-            self._owner.announce()
-
-    def _apply(self, after: Any, update: ConditionalUpdate) -> None:
-        """Apply an update; *after* has the new settings."""
-        if isinstance(self._owner, Channel):
-            self._owner.reconfigure(channel_settings(type(self._owner), after), close=update.close_windows)
-            self._owner.asked = after
-        else:
-            self._owner.configure(after)
-
-    def _put_back(self, before: Any) -> None:
-        """Continue with the settings of *before*, which lacks the update that could not take effect."""
-        if isinstance(self._owner, Channel):
-            self._owner.asked = before
-        else:
-            with suppress(*RAISED):
-                self._owner.configure(before)
-            self._owner.node = before
+        for trigger in self._triggers.values():
+            trigger.inner = trigger.compiled()
+        if isinstance(owner, Component):
+            owner.announce()
