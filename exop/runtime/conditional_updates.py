@@ -28,7 +28,7 @@ from exop.model.meshes.nodes import ConditionalUpdate
 from exop.model.slets.ports import PortType
 from exop.runtime.channels.base import Channel, channel_settings
 from exop.runtime.component import Component
-from exop.runtime.dataflow.batches import are_references, cut, opened, to_items, weight
+from exop.runtime.dataflow.batches import cut, opened, to_items, weight
 from exop.runtime.dataflow.entry import Entry, Push, Unwind
 from exop.safe_repr import RAISED, error_text
 
@@ -181,13 +181,9 @@ class Trigger:
 
     def _opened(self, batch: Any) -> tuple[Any, list[Any]]:
         """Return the batch to send, and its rows in the form in which the condition reads them."""
-        if are_references(batch):
-            batch = opened(batch) if self._carried.form == "columns" else to_items(batch, self._carried.item)
+        batch = opened(batch) if self._carried.form == "columns" else to_items(batch, self._carried.item)
         if isinstance(batch, list):
             return batch, batch
-        if self._carried.form != "columns":
-            rows = to_items(batch, self._carried.item)
-            return rows, rows
         if self.fields is not None and set(self.fields) <= set(batch.schema.names):
             return batch, batch.select(list(self.fields)).to_pylist() if self.fields else [{}] * weight(batch)
         return batch, batch.to_pylist()
