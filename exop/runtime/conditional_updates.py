@@ -77,13 +77,6 @@ class UpdateLog:
         self.deployment = deployment
         self._turn = threading.Lock()
 
-    def track(self, place: Component | Channel, updates: PendingUpdates | None) -> None:
-        """Set the pending updates of a component or channel; `None` if there are none."""
-        if updates is not None:
-            self.pending[place] = updates
-        else:
-            self.pending.pop(place, None)
-
     def places(self, *, pending: bool) -> tuple[list[str], list[str]]:
         """Return the tracked nodes and channels: those with pending updates, or those without any left."""
         found: dict[str, list[str]] = {"nodes": [], "channels": []}

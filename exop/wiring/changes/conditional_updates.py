@@ -108,7 +108,7 @@ def settle_updates(deployment: Deployment, ready: Iterable[Follower], since: int
     settled: dict[Component, Node] = {}
     for one in ready:
         if one.updates is not None:  # before binding, which goes on with them
-            deployment.update_log.track(one.component, one.updates)
+            deployment.update_log.pending[one.component] = one.updates
         settled[one.component] = node = followed_updates(one.component, one.since, deployment)
         there = replace(mesh.nodes[node.name], settings=node.settings, given=node.given, pending=node.pending)
         mesh = mesh.edited({node.name: there})

@@ -100,11 +100,13 @@ class Compiler:
         for name, edge in vertex.inputs:  # first: a slet that waits for an unfilled channel takes no items
             if edge.port.pulled and self.graph.channels[name].pull_mode == "read":
                 self._pulled(name, edge)
-        if component.node.pending or component.trigger is not None:
-            log = self.deployment.update_log
-            updates = log.pending.get(component) or PendingUpdates(component, log)
-            component.trigger = updates.trigger if component.node.pending else None
-            log.track(component, updates if component.node.pending else None)
+        log = self.deployment.update_log
+        if component.node.pending:
+            updates = log.pending[component] = log.pending.get(component) or PendingUpdates(component, log)
+            component.trigger = updates.trigger
+        elif component.trigger is not None:
+            component.trigger = None
+            log.pending.pop(component, None)
         outputs = ((edge.port.name, name) for name, edge in vertex.outputs)
         to: Mapping[str, Entry] = {port: self._output_entry(component, port, name) for port, name in outputs}
         for tap in component.taps:
@@ -182,12 +184,11 @@ class Compiler:
         """The entry into a channel, behind the trigger of its pending updates if there are any."""
         log, channel = self.deployment.update_log, self.graph.channels[name]
         if not channel.asked.pending:
-            log.track(channel, None)
+            log.pending.pop(channel, None)
             return entry
         carried = [edge.port.type for edge in self.graph.producers[name]]
         subject = carried[0] if len(carried) == 1 else PortType()
-        updates = PendingUpdates(channel, log, item_names(name, subject))
-        log.track(channel, updates)
+        updates = log.pending[channel] = PendingUpdates(channel, log, item_names(name, subject))
         guarded = updates.trigger(ITEM, subject, lambda: entry)
         return self._name(guarded, entry.endpoint) if entry.endpoint else guarded
 
