@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final, NoReturn, TypeVar
@@ -276,14 +277,12 @@ def conditional_update(
 
 def inherited(node: Node, spec: SletSpec) -> tuple[ConditionalUpdate, ...]:
     """Return the pending updates of a node for a successor *spec* that has the ports, fields and settings they name."""
-    kept = []
+    kept: list[ConditionalUpdate] = []
     for update in node.pending:
-        try:
+        with suppress(MeshError, UnknownName, SettingError):
             known = {name: value for name, value in node.set_settings().items() if name in spec.settings}
             successor = replace(node, slet=spec, settings=spec.configured(node.name, known))
             kept.append(conditional_update(successor, update.when, update.settings))
-        except (MeshError, UnknownName, SettingError):
-            continue
     return tuple(kept)
 
 

@@ -28,7 +28,6 @@ from exop.runtime.dataflow.entry import Call, InFlight, Method, method_for, plac
 from exop.runtime.dataflow.inlets import Inlets
 from exop.runtime.dataflow.metrics import capture_metrics
 from exop.runtime.deployment import Deployment
-from exop.runtime.durable.engine_journal import EngineJournal
 from exop.runtime.durable.snapshot import capture_node, restore_node
 from exop.runtime.pause import PATIENCE
 from exop.wiring.changes.successors import between_items
@@ -79,25 +78,19 @@ def departed(
             for work in deployment.inlets.at(f"{name}.{port}")
         ],
     }
-    if component.tie is not None:
-        held["inside"], held["unprocessed"] = _inside(component, component.tie, timeout)
+    if (tie := component.tie) is not None:  # an engine has come to rest; some input is not in it, such as an end
+        held["unprocessed"] = [
+            (port.name, method_for(payload, whole=port.type.form != "item"), payload)
+            for port in component.spec.inputs
+            for _, payload in tie.events(port.name)
+        ]
+        held["inside"] = component.user.run(component, "packing its state", component.instance.pack, timeout)
     for port, entries in waits.items():
         if port in component.pulled:
             held["pulled"][port]["earlier"] += entries
         else:
             held["waiting"] += [(port, method, payload) for method, payload in entries]
     return component.state, encode(held, levels=DEPTH + AROUND)
-
-
-def _inside(component: Component, tie: EngineJournal, timeout: float) -> tuple[bytes, list[tuple[str, Method, Any]]]:
-    """Return the state inside an engine that has come to rest, and the input that is not in it, such as an end."""
-    left = [
-        (port.name, method_for(payload, whole=port.type.form != "item"), payload)
-        for port in component.spec.inputs
-        for _, payload in tie.events(port.name)
-    ]
-    packed: bytes = component.user.run(component, "packing its state", component.instance.pack, timeout)
-    return packed, left
 
 
 def left_at(inlets: Inlets, channels: Collection[str]) -> dict[str, list[tuple[str, Method, Any]]]:
