@@ -380,8 +380,13 @@ class _Contents:
     undo: list[Undo]
 
     def __post_init__(self) -> None:
-        self._bundle = (package_of(self.mover.after) or ("", ""))[1]
-        self._channels = {name for name in self.mesh.channels if self._is_theirs(name)}
+        bundle = (package_of(self.mover.after) or ("", ""))[1]
+        self._channels = set[str]()  # those that have consumers of the bundle, all of which are replaced
+        for name in self.mesh.channels:
+            slets = [(node.name, package_of(node.slet.factory.__module__)) for node, _ in self.mesh.consumers(name)]
+            found = {consumer for consumer, package in slets if package is not None and package[1] == bundle}
+            if found and found <= set(self.nodes):
+                self._channels.add(name)
 
     def move(self, drivers: Collection[Driver]) -> None:
         deployment = self.deployment
@@ -418,12 +423,6 @@ class _Contents:
 
         self.undo.append(lambda: exchange(lambda item: was.get(id(item), (item,))[0]))
         exchange(move)
-
-    def _is_theirs(self, channel: str) -> bool:
-        """Whether a channel has consumers of the bundle, and all of these are replaced."""
-        slets = [(node.name, package_of(node.slet.factory.__module__)) for node, _ in self.mesh.consumers(channel)]
-        found = {name for name, package in slets if package is not None and package[1] == self._bundle}
-        return bool(found) and found <= set(self.nodes)
 
     def _leads_to_them(self, endpoint: str) -> bool:
         target = ids.port_of_endpoint(endpoint)
