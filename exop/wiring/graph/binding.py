@@ -107,23 +107,21 @@ class Compiler:
         elif component.trigger is not None:
             component.trigger = None
             log.pending.pop(component, None)
-        outputs = ((edge.port.name, name) for name, edge in vertex.outputs)
-        to: Mapping[str, Entry] = {port: self._output_entry(component, port, name) for port, name in outputs}
+        to: Mapping[str, Entry] = {edge.port.name: self._output_entry(name, edge) for name, edge in vertex.outputs}
         for tap in component.taps:
             to = tap.outlets(to)
         component.bind(to)
 
-    def _output_entry(self, component: Component, port: str, channel: str) -> Entry:
+    def _output_entry(self, channel: str, edge: Edge) -> Entry:
         """The entry for an output port: that of its channel; the control items of several producers are merged."""
         entry, merge = self._channel(channel), self._merge(channel)
-        me, kind = f"{component.node.name}.{port}", self.graph.channels[channel]
+        me, kind = edge.name, self.graph.channels[channel]
         if merge is not None:
             entry = self._name(self._merged(me, entry, merge), me)
         if isinstance(kind, WindowChannel):
             entry = self._name(followed(kind, me, entry), me)
-        refers = any(one.name == port and one.type.reference is not None for one in component.spec.outputs)
-        passes = kind.passes_references and kind.partitioning is None
-        return self._name(_reading(entry), me) if refers and not passes else entry
+        passes = edge.port.type.reference is None or (kind.passes_references and kind.partitioning is None)
+        return entry if passes else self._name(_reading(entry), me)
 
     def _merged(self, me: str, entry: Entry, merge: ControlMerge) -> Entry:
         """The entry of one of several producers into a channel, which merges their control items."""
@@ -339,7 +337,7 @@ class CatchUp:
         entries: For ports that are newly connected: the items that their channel keeps, and the end if it has passed.
         merges: The merges of channels for which a mark has become due, since a producer has left.
         ended: For each channel, the producers that come to it when their stream has ended already.
-        moved: The queues whose edges are gone, each with the id of the queue to which its contents go.
+        moved: The filled queues whose ports are connected elsewhere, each with the id of the queue for its contents.
     """
 
     entries: dict[str, list[Waiting]] = field(default_factory=dict)
@@ -369,7 +367,13 @@ class CatchUp:
             merge = deployment.merges.get(name)
             if edges and merge is not None and merge.due_with([edge.name for edge in edges], over):
                 found.merges[name if graph.channels[name].buffered else ids.input_queue(name)] = merge
-        found.moved = [*_without_edge(deployment, graph)]
+        there = {*(edge.queue(name) for name, edge in graph.fed), *map(ids.input_queue, graph.channels)}
+        # A port that pulls knows its earlier queues itself.
+        pushed = {edge.name: (name, edge) for name, edge in graph.fed if not edge.port.pulled}
+        for queue_id, queue in deployment.inserted.items():
+            port = queue_id.rpartition(" -> ")[2]
+            if queue_id not in there and port in pushed and isinstance(queue, QueueChannel) and queue.entries:
+                found.moved.append((queue, graph.queue_before(*pushed[port])))
         return found
 
     @property
@@ -422,14 +426,3 @@ def _first_entries(deployment: Deployment, graph: WiringGraph, name: str, edge: 
     if not any(isinstance(one, EndOfStream) for one in waiting):
         entries.append(("control", EndOfStream()))
     return entries
-
-
-def _without_edge(deployment: Deployment, graph: WiringGraph) -> Iterator[tuple[QueueChannel, str]]:
-    """The inserted queues that hold something, and whose port is connected elsewhere now."""
-    there = {*(edge.queue(name) for name, edge in graph.fed), *map(ids.input_queue, graph.channels)}
-    # A port that pulls knows its earlier queues itself.
-    edges = {edge.name: (name, edge) for name, edge in graph.fed if not edge.port.pulled}
-    for queue_id, queue in deployment.inserted.items():
-        found = edges.get(queue_id.rpartition(" -> ")[2]) if queue_id not in there else None
-        if found is not None and isinstance(queue, QueueChannel) and queue.entries:
-            yield queue, graph.queue_before(*found)
