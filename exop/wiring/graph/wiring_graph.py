@@ -264,11 +264,9 @@ def changed_channels(before: WiringGraph, after: WiringGraph, node: str) -> set[
     if old is not None and new is not None:
         was, now = old.component, new.component
         driven = now.spec.iterated or now.spec.own_driver
-        alike = was is now or (not driven and was.spec.shape == now.spec.shape)
-    if old is None or new is None or not alike:
-        return {name for one in (old, new) if one is not None for name in one.ports.values()}
-    ports = (port for port in {**old.ports, **new.ports} if old.ports.get(port) != new.ports.get(port))
-    return {name for port in ports for name in (old.ports.get(port), new.ports.get(port)) if name is not None}
+        if was is now or (not driven and was.spec.shape == now.spec.shape):
+            return {name for _, name in old.ports.items() ^ new.ports.items()}
+    return {name for one in (old, new) if one is not None for name in one.ports.values()}
 
 
 def connected(
