@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Final, NoReturn, NotRequired, TypedDict
+from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, Final, NoReturn
 
 from exop.errors import StoredStateError
 from exop.model.types.assignable import find_mismatch
@@ -43,15 +44,16 @@ def as_data(described: Type) -> list[dict[str, Any]]:
     return data
 
 
-class _Node(TypedDict):
+@dataclass(frozen=True)
+class _Node:
     """One type in this list."""
 
     kind: Kind
     name: str
-    identity: NotRequired[str]
-    arguments: NotRequired[list[int]]
-    choices: NotRequired[list[str]]
-    fields: NotRequired[list[tuple[str, int, bool, str]]]
+    identity: str = ""
+    arguments: list[int] = field(default_factory=list)
+    choices: list[str] = field(default_factory=list)
+    fields: list[tuple[str, int, bool, str]] = field(default_factory=list)
 
 
 def from_data(data: Any) -> Type:
@@ -62,32 +64,25 @@ def from_data(data: Any) -> Type:
         nodes: list[_Node] = convert(data, list[_Node])
     except ValueError as problem:
         _refuse(str(problem)[:300])
-    found = [
-        built(
-            node["kind"],
-            node["name"],
-            _KNOWN.get((node["kind"], node.get("identity", ""))),
-            identity=node.get("identity", ""),
-            choices=tuple(node.get("choices", ())),
-        )
-        for node in nodes
-    ]
+    found = []
+    for node in nodes:
+        known = _KNOWN.get((node.kind, node.identity))
+        found.append(built(node.kind, node.name, known, identity=node.identity, choices=tuple(node.choices)))
     for one, node in zip(found, nodes, strict=True):
-        arguments, fields = node.get("arguments", []), node.get("fields", [])
-        if not all(0 <= place < len(found) for place in (*arguments, *(field[1] for field in fields))):
+        if not all(0 <= place < len(found) for place in (*node.arguments, *(each[1] for each in node.fields))):
             _refuse("it refers to a type that it does not have")
-        vars(one)["arguments"] = tuple(found[place] for place in arguments)
+        vars(one)["arguments"] = tuple(found[place] for place in node.arguments)
         vars(one)["fields"] = {
-            name: Field(name, found[place], required, written=written) for name, place, required, written in fields
+            name: Field(name, found[place], required, written=written) for name, place, required, written in node.fields
         }
     # Names that refer to themselves, or to nothing, are refused.
-    left = {id(one): one for one in found if one.kind in _NAMES}
-    while left:
-        ended = [one for one in left.values() if not any(id(argument) in left for argument in one.arguments)]
-        if not ended or any(one.kind == "new" and len(one.arguments) != 1 for one in ended):
-            _refuse("a type in it is a name for itself")
-        for one in ended:
-            del left[id(one)]
+    names = {place: node.arguments for place, node in enumerate(nodes) if node.kind in _NAMES}
+    try:
+        TopologicalSorter(names).prepare()
+    except CycleError:
+        _refuse("a type in it is a name for itself")
+    if any(node.kind == "new" and len(node.arguments) != 1 for node in nodes):
+        _refuse("a name in it has not one type")
     return found[0]
 
 
@@ -180,12 +175,12 @@ def _changes(before: Type, after: Type, path: str, seen: set[tuple[int, int]]) -
 
 
 def _of_fields(before: Type, after: Type, path: str, seen: set[tuple[int, int]]) -> Iterator[FieldChange]:
-    for name, field in before.fields.items():
+    for name, old in before.fields.items():
         place = f"{path}.{name}".lstrip(".")
         if name in after.fields:
-            yield from _changes(field.type, after.fields[name].type, place, seen)
+            yield from _changes(old.type, after.fields[name].type, place, seen)
         else:
-            yield FieldChange(place, field.type.name, None)
+            yield FieldChange(place, old.type.name, None)
     for name in (name for name in after.fields if name not in before.fields):
         new = after.fields[name]
         yield FieldChange(f"{path}.{name}".lstrip("."), None, new.type.name, not new.required or new.type.nullable)
