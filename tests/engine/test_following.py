@@ -286,7 +286,7 @@ def test_a_successor_that_fails_beside_its_predecessor_changes_nothing():
 
 
 def test_a_query_that_has_failed_is_not_resumed_but_begins_again():
-    """Resumed, it would be shown as active, and compute nothing; another setting begins where it was."""
+    """Resumed, it would compute nothing; another setting begins where it was."""
     WORLD.limit = 10**9
     with Platform() as platform:
         mesh = platform.apply(app().build())

@@ -127,8 +127,8 @@ class Cluster:
         with self._changed(), self._undone_on_failure():
             former = {one.role: urlsplit(one.url).port or 0 for one in self._daemons}
             alive = self._alive("master")
-            place = former.get("master", 0)
-            returns = not alive and place > 0 and wait_for(lambda: free_port(place) == place, _CLOSING)
+            known = former.get("master", 0)
+            returns = not alive and known > 0 and wait_for(lambda: free_port(known) == known, _CLOSING)
             if not alive and not returns:
                 self._down()
             self._forget_lost()
@@ -138,7 +138,7 @@ class Cluster:
                 problem = "its workers have cores and memory for one application, and a Connect server is one"
                 raise ClusterError(name=self.name, problem=problem, cure="end it, and start it with --connect")
             if returns:
-                self._start_master(place)
+                self._start_master(known)
             elif not alive:
                 self._prepared()
                 self._start_master(port)
