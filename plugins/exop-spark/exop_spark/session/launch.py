@@ -107,8 +107,11 @@ def _gateway(options: dict[str, str]) -> Any:
 
 
 def _quieten(context: Any) -> None:
-    """Suppress messages of pyspark that repeat our errors, or follow from the end of the Java process."""
-    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+    """Suppress messages of pyspark that repeat our errors, or follow from the end of the Java process.
+
+    py4j logs the trace of each exception with which a query ends.
+    """
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "py4j"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     server = getattr(context, "_accumulatorServer", None)
     if server is not None:

@@ -1,6 +1,8 @@
 """The start of Spark, where it fails."""
 
+import logging
 import sys
+from types import SimpleNamespace
 
 import pyspark
 import pytest
@@ -59,6 +61,17 @@ def test_a_context_that_does_not_start_is_told_without_the_trace_of_java(monkeyp
         "the Spark master 'local[2]' cannot be used here: Spark did not start: System memory 64 must be at least 471; "
         "correct the master, EXOP_SPARK_MEMORY (the heap) or spark-defaults.conf"
     )
+
+
+def test_the_trace_of_an_error_that_is_told_is_not_logged_as_well(caplog):
+    """A query that fails is one error of ExoP; py4j would add the 40 lines of its trace."""
+    before = logging.getLogger("py4j").level
+    try:
+        launch._quieten(SimpleNamespace())
+        logging.getLogger("py4j.clientserver").error("There was an exception", exc_info=RuntimeError())
+    finally:
+        logging.getLogger("py4j").setLevel(before)
+    assert not caplog.records
 
 
 def test_pyspark_that_is_missing_is_told_with_the_line_that_installs_it(monkeypatch):
