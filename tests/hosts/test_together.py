@@ -242,7 +242,7 @@ def test_one_that_hangs_holds_the_others_until_the_deadline_only(monkeypatch):
         return time.monotonic() + 1000.0 if hanging.is_set() else begin
 
     def prepare_patiently(self: Change) -> None:
-        """The deadline is that of the coordinator alone."""
+        """Only the deadline of all of them ends it."""
         self.pause.timeout = PATIENCE
         prepare(self)
 
