@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, NoReturn, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 
@@ -63,7 +63,8 @@ def item_event(item: Any, at: float = 0.0) -> Event:
     if head is None:
         row = _row(cast(Hashable, kind))
         if row is not None:
-            return Event(1, ITEMS, row.head, encode(row.values(item)), at)
+            head, values = row
+            return Event(1, ITEMS, head, encode(values(item)), at)
         return Event(1, ITEMS, TABLES if kind is dict and _is_flat(item) else GENERAL, encode(item), at)
     try:
         return Event(1, ITEMS, head, _packed(item), at)
@@ -92,7 +93,8 @@ def batch_event(batch: Any, at: float = 0.0) -> Event:
             head = None
     kind = kinds.pop() if len(kinds) == 1 else None
     if kind is not None and (row := _row(cast(Hashable, kind))) is not None:
-        return Event(len(batch), LIST, row.head, encode([*map(row.values, batch)], levels=_LEVELS), at)
+        head, values = row
+        return Event(len(batch), LIST, head, encode([*map(values, batch)], levels=_LEVELS), at)
     flat = kind is dict and all(map(_is_flat, batch))
     return Event(len(batch), LIST, TABLES if flat else GENERAL, encode([*batch], levels=_LEVELS), at)
 
@@ -152,18 +154,21 @@ class BodyReader:
         return found
 
     def _payloads(self, frame: Frame, body: Buffer) -> list[tuple[Method, Any]]:
-        if frame.form == CONTROL:
-            content = _control(body)
-            mark = EndOfStream() if content is None else Punctuation(*content)
-            return [("control", mark)] if frame.events == 1 else _differs(frame, 1)
+        found: list[tuple[Method, Any]]
         head = bytes(body[:1])
-        if frame.form == COLUMNS:
+        if frame.form == CONTROL:
+            content, events = _control(body), 1
+            found = [("control", EndOfStream() if content is None else Punctuation(*content))]
+        elif frame.form == COLUMNS:
             batch = self._columns(head, memoryview(body)[1:])
-            return [("push_batch", batch)] if batch.num_rows == frame.events else _differs(frame, batch.num_rows)
-        items = self._items(head, memoryview(body)[1:], frame.events)
-        if len(items) != frame.events:
-            _differs(frame, len(items))
-        return [("push_batch", Batch(items))] if frame.form == LIST else [("push", item) for item in items]
+            found, events = [("push_batch", batch)], batch.num_rows
+        else:
+            items = self._items(head, memoryview(body)[1:], frame.events)
+            found = [("push_batch", Batch(items))] if frame.form == LIST else [("push", item) for item in items]
+            events = len(items)
+        if events != frame.events:
+            raise ValueError(f"a frame of {frame.events} events has {events}")
+        return found
 
     def _items(self, head: bytes, data: memoryview, events: int) -> list[Any]:
         make = None
@@ -210,16 +215,9 @@ class BodyReader:
         return columns.read_message(data[4 + size :], schema)
 
 
-class _Row(NamedTuple):
-    """How items of one class become rows."""
-
-    head: bytes
-    values: Callable[[Any], list[Any]]
-
-
 @lru_cache(maxsize=1024)
-def _row(kind: Hashable) -> _Row | None:
-    """Return how items of this class become rows; `None` if they are encoded otherwise."""
+def _row(kind: Hashable) -> tuple[bytes, Callable[[Any], list[Any]]] | None:
+    """Return the head of rows of this class, and how an item becomes one; `None` if they are encoded otherwise."""
     found: Any = kind
     if is_named_tuple(found):
         names, values = list(found._fields), list
@@ -232,7 +230,7 @@ def _row(kind: Hashable) -> _Row | None:
     else:
         return None
     head = _packed((name_of(found), names))
-    return _Row(ROWS + _SHORT.pack(len(head)) + head, values) if len(head) < 2**16 else None
+    return (ROWS + _SHORT.pack(len(head)) + head, values) if len(head) < 2**16 else None
 
 
 def _is_flat(table: dict[Any, Any]) -> bool:
@@ -242,7 +240,3 @@ def _is_flat(table: dict[Any, Any]) -> bool:
 
 _TEXT: Final = frozenset({str})
 _PLAIN: Final = frozenset({type(None), bool, int, float, str})
-
-
-def _differs(frame: Frame, found: int) -> NoReturn:
-    raise ValueError(f"a frame of {frame.events} events has {found}")

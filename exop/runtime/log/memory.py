@@ -120,7 +120,7 @@ class MemoryLog(EventLog):
         self._first = 0  # the index of the oldest stored one
         self._times: deque[tuple[float, int]] = deque()
         self._old = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     @property
     def start(self) -> int:
@@ -167,11 +167,6 @@ class MemoryLog(EventLog):
                     found.append(cut(payload, low, high))
             return found
 
-    def trim(self, offset: int) -> None:
-        """Drop the events before *offset*, as far as they fill whole batches."""
-        with self._lock:
-            self._trim(offset)
-
     def exchange(self, replace: Callable[[Any], Any]) -> None:
         """Apply *replace* to every row; record batches remain unchanged."""
         with self._lock:
@@ -180,19 +175,21 @@ class MemoryLog(EventLog):
                 for at, marks, payload in self._events[self._first :]
             ]
 
-    def _trim(self, offset: int) -> None:
-        events = self._events
-        while self._first < len(events):
-            at, _, payload = events[self._first]
-            after = at + (0 if isinstance(payload, CONTROL) else weight(payload))
-            if after > offset or at == offset:
-                break
-            events[self._first] = _GONE
-            self._first += 1
-            self._start = after
-        if self._first > len(events) // 2 + 100:
-            del events[: self._first]
-            self._first = 0
+    def trim(self, offset: int) -> None:
+        """Drop the events before *offset*, as far as they fill whole batches."""
+        with self._lock:
+            events = self._events
+            while self._first < len(events):
+                at, _, payload = events[self._first]
+                after = at + (0 if isinstance(payload, CONTROL) else weight(payload))
+                if after > offset or at == offset:
+                    break
+                events[self._first] = _GONE
+                self._first += 1
+                self._start = after
+            if self._first > len(events) // 2 + 100:
+                del events[: self._first]
+                self._first = 0
 
     def _forget(self) -> None:
         keep = self._retention
@@ -204,7 +201,7 @@ class MemoryLog(EventLog):
                 self._old = self._times.popleft()[1]
             before = min(before, self._old)
         if keep.items is not None or keep.seconds is not None:
-            self._trim(before)
+            self.trim(before)
 
 
 _PLACE = itemgetter(0, 1)
