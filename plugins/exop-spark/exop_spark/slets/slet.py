@@ -70,10 +70,8 @@ class SparkSlet(PullSlet):
 
         A successor that catches up beside its predecessor is warm from that; only if it does not, it is warmed up then.
         """
-        share, behind = (
-            lease(self.master),
-            isinstance(self.tie.inherits, PullSlet),
-        )  # kept from the warm-up to the query
+        share = lease(self.master)  # kept from the warm-up to the query
+        behind = isinstance(self.tie.inherits, PullSlet)
         try:
             if self.warm_up and not behind:
                 self._warm_up()
