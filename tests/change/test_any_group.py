@@ -325,8 +325,8 @@ def other_hash_for_columns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def lists_out_of_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """The items of a list are assigned from its end."""
-    real = partitioned._split
-    monkeypatch.setattr(partitioned, "_split", lambda batch, *more: real(batch[::-1], *more))
+    real = partitioned.split
+    monkeypatch.setattr(partitioned, "split", lambda batch, *more: real(batch[::-1], *more))
 
 
 def without_what_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
