@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SEPARATE: Final = 0.0001
 #: The attributes of an outbox that belong to its epoch.
 _EVENTS: Final = (
-    *("epoch", "state", "_reason", "_unnumbered", "_kept", "_first", "_next", "_done", "_credit", "_skip"),
+    *("epoch", "state", "_reason", "_unnumbered", "_kept", "_again", "_first", "_next", "_done", "_credit", "_skip"),
     *("_extra", "_idle", "_inbox", "_restored", "_captured", "_covered"),
 )
 
@@ -69,6 +69,7 @@ class Outbox(Connector):
         self._entry = NOWHERE
         self._unnumbered: deque[Event] = deque()
         self._kept: deque[Event] = deque()  # numbered from `_first` on
+        self._again = 0  # the number of events at the begin of `_unnumbered` that were sent before
         self._first = self._next = self._done = self._credit = self._skip = 0
         self._captured = self._covered = 0  # the events before it are in a checkpoint
         self._extra = 0  # items of lists beyond the first of each
@@ -267,6 +268,7 @@ class Outbox(Connector):
         event = self._unnumbered[0]
         self._kept.append(event)  # before it is removed there, so that `depth` is never too small
         self._unnumbered.popleft()
+        self._again = max(0, self._again - 1)
         self._next += event.events
         return event
 
@@ -287,6 +289,7 @@ class Outbox(Connector):
             self._next = self._first + sum(event.events for event in self._kept)
             while self._kept and self._next > progress.next:
                 self._unnumbered.appendleft(self._kept[-1])
+                self._again += 1
                 self._next -= self._kept.pop().events
         self._go_on()
 
@@ -352,7 +355,10 @@ class Outbox(Connector):
         """Insert entries before those that were never sent."""
         events = [_event(method, payload) for method, payload in entries]
         self._grow(sum(event.events - 1 for event in events))
-        self._unnumbered.extendleft(reversed(events))
+        with self._turn:
+            self._unnumbered.rotate(-self._again)
+            self._unnumbered.extendleft(reversed(events))
+            self._unnumbered.rotate(self._again)
         self._covered = min(self._covered, self._next)
         self._wake()
 
@@ -362,7 +368,7 @@ class Outbox(Connector):
             found = self.depth
             self._unnumbered.clear()
             self._kept.clear()
-            self._first = self._next
+            self._first, self._again = self._next, 0
             self._extra, self._covered = 0, min(self._covered, self._next)
         return found
 
