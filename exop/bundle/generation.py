@@ -4,7 +4,6 @@ from __future__ import annotations
 import __future__
 
 import ast
-import importlib
 import re
 import symtable
 import sys
@@ -18,13 +17,10 @@ from typing import Any
 from exop.bundle.manifest import MANIFEST, Manifest, name_from
 from exop.bundle.modules import Namespace, Sources, import_module, load, load_offers, unload
 from exop.bundle.store import checked_archive
-from exop.errors import BundleError
+from exop.errors import BundleBroken, BundleError
 from exop.model.values.classes import package_name
 from exop.remoting.api.folder_archive import files_of
-from exop.safe_repr import RAISED
 
-#: The meaning of the name of an import: a module of the same folder, relative to it, or `None` for any other.
-Resolve = Callable[[str], str | None]
 #: Starts the bundles that a manifest requires; returns their packages by the names under which they are imported.
 Wire = Callable[[Manifest], Mapping[str, str]]
 #: The compiler flags of `from __future__ import …`.
@@ -90,17 +86,17 @@ class Fingerprints:
     name (`getattr(module, text)`) do not count.
     """
 
-    sources: Sources
-    resolve: Resolve
+    namespace: Namespace
     _statements: dict[str, list[Statement]] = field(default_factory=dict)
     _known: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def statements(self, module: str) -> list[Statement]:
         """The statements of a module; none if it does not exist or is not valid Python."""
         if module not in self._statements:
-            found = self.sources.find(module)
+            sources = self.namespace.sources
+            found = sources.find(module)
             try:
-                text = self.sources.files[found[0]] if found is not None and found[0] else b""
+                text = sources.files[found[0]] if found is not None and found[0] else b""
                 self._statements[module] = statements_of(ast.parse(text))
             except (SyntaxError, ValueError):
                 self._statements[module] = []
@@ -132,7 +128,7 @@ class Fingerprints:
         """The imports of a statement from modules of the folder: the module, and a name in it (empty: all of it)."""
         for one in ast.walk(node):
             if isinstance(one, ast.Import):
-                targets = [(self.resolve(alias.name), "") for alias in one.names]
+                targets = [(self._resolved(alias.name), "") for alias in one.names]
             elif isinstance(one, ast.ImportFrom):
                 base = self._base(module, one)
                 targets = [(base, "" if alias.name == "*" else alias.name) for alias in one.names]
@@ -142,16 +138,21 @@ class Fingerprints:
 
     def _base(self, module: str, node: ast.ImportFrom) -> str | None:
         if not node.level:
-            return self.resolve(node.module or "")
-        found = self.sources.find(module)
+            return self._resolved(node.module or "")
+        found = self.namespace.sources.find(module)
         package = module if found is not None and found[1] else module.rpartition(".")[0]
         for _ in range(node.level - 1):
             package = package.rpartition(".")[0]
         return ".".join(one for one in (package, node.module) if one)
 
+    def _resolved(self, name: str) -> str | None:
+        """The module of the folder that an absolute import names, relative to the folder; `None` for any other."""
+        own, target = f"{self.namespace.name}.", self.namespace.resolve(name)
+        return target[len(own) :] if target is not None and f"{target}.".startswith(own) else None
+
     def _of_imported(self, target: str, name: str) -> str:
         below = ".".join(one for one in (target, name) if one)
-        if name and self.sources.find(below) is None:
+        if name and self.namespace.sources.find(below) is None:
             return self._of_names(target, [name])
         # A whole module: any definition in it may be used.
         return self._of_names(below, {each for statement in self.statements(below) for each in statement.binds})
@@ -262,7 +263,7 @@ def load_generation(folder: Path, number: int, before: Generation | None, wire: 
     digest = sha256(repr((number, sorted(modules.items()))).encode()).hexdigest()
     own = package_name(package, f"0+dev.{number}")
     aliases = {**dict.fromkeys((*_names(folder), package), own), **wires}
-    namespace = Namespace(own, Sources(folder, modules, digest), aliases, tuple(sorted(wires.values())))
+    namespace = Namespace(own, Sources(folder, modules, digest), aliases)
     if before is not None:
         namespace.execute = Reuse(namespace, before.namespace).execute
     known = before.modules() if before is not None else []
@@ -292,14 +293,11 @@ class Reuse:
     """
 
     def __init__(self, namespace: Namespace, before: Namespace) -> None:
-        self._namespace = namespace
-        self._before = before
-        self._new = _fingerprints(namespace)
-        self._old = _fingerprints(before)
+        self._new, self._old = Fingerprints(namespace), Fingerprints(before)
 
     def execute(self, module: ModuleType, source: bytes, file: str) -> None:
         """Execute the statements of a module that have changed, and those that need them."""
-        name = module.__name__[len(self._namespace.name) + 1 :]
+        name = module.__name__[len(self._new.namespace.name) + 1 :]
         tree = ast.parse(source, file)
         module.__doc__ = ast.get_docstring(tree, clean=False)
         known = self._module_before(name)
@@ -316,21 +314,7 @@ class Reuse:
 
     def _module_before(self, name: str) -> ModuleType | None:
         """The module of this name in the namespace before, imported now if it was not yet."""
-        if self._before.sources.find(name) is None:
-            return None
         try:
-            return importlib.import_module(f"{self._before.name}.{name}" if name else self._before.name)
-        except RAISED:
+            return import_module("", self._old.namespace, name)
+        except BundleBroken:
             return None
-
-
-def _fingerprints(namespace: Namespace) -> Fingerprints:
-    """The fingerprints of the sources of a namespace."""
-
-    def resolve(name: str) -> str | None:
-        target = namespace.resolve(name)
-        if target is None or not f"{target}.".startswith(f"{namespace.name}."):
-            return None
-        return target[len(namespace.name) + 1 :]
-
-    return Fingerprints(namespace.sources, resolve)

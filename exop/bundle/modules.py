@@ -61,14 +61,12 @@ class Namespace:
     Attributes:
         name: The name of the package.
         aliases: The packages by the names in absolute imports: its own, and those of the bundles that it requires.
-        wires: The packages that it imports from.
         execute: Executes the source of a module, instead of the usual execution as a whole.
     """
 
     name: str
     sources: Sources
     aliases: Mapping[str, str]
-    wires: tuple[str, ...] = ()
     users: int = 1
     execute: Callable[[ModuleType, bytes, str], None] | None = None
     builtins: dict[str, Any] = field(default_factory=dict)
@@ -192,7 +190,7 @@ def load(namespace: Namespace, bundle: str) -> Namespace:
     with _lock:
         known = _loaded.get(namespace.name)
         if known is not None:
-            if known.sources.digest != namespace.sources.digest or known.wires != namespace.wires:
+            if known.sources.digest != namespace.sources.digest or known.aliases != namespace.aliases:
                 problem = "is loaded in this process with other sources, by another platform"
                 raise BundleError(bundle=bundle, problem=problem, cure="give this one another version")
             known.users += 1
@@ -252,8 +250,7 @@ class Code:
 def load_code(manifest: Manifest, sources: Sources, wires: Mapping[str, str]) -> Code:
     """Import what a bundle offers; *wires* has the packages of other bundles that it imports, by their names there."""
     name = package_name(manifest.package, str(manifest.version))
-    aliases = {manifest.package: name, **wires}
-    namespace = load(Namespace(name, sources, aliases, tuple(sorted(wires.values()))), manifest.key)
+    namespace = load(Namespace(name, sources, {manifest.package: name, **wires}), manifest.key)
     try:
         return load_offers(manifest, namespace)
     except BaseException:

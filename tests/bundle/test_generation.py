@@ -166,11 +166,7 @@ def prints(changes: dict[str, tuple[str, str]]) -> dict[str, str]:
         assert old in files[file]
         files[file] = files[file].replace(old, new)
     sources = Sources(Path("/folder"), {name: text.encode() for name, text in files.items()}, "")
-
-    def resolve(name: str) -> str | None:
-        return name if sources.find(name.partition(".")[0]) is not None else None
-
-    found = Fingerprints(sources, resolve)
+    found = Fingerprints(Namespace("exop_bundles.a_v1", sources, {}))
     return {name: found.of("main", statement) for statement in found.statements("main") for name in statement.binds}
 
 
@@ -198,7 +194,7 @@ def test_modules_that_import_each_other_have_fingerprints():
     """And what is no Python has none, which says nothing of the others."""
     files = {"a.py": b"from .b import y\nx = 1\n", "b.py": b"from .a import x\ny = 1\n", "c.py": b"x = ("}
     sources = Sources(Path("/folder"), files, "")
-    found = Fingerprints(sources, lambda name: None)
+    found = Fingerprints(Namespace("exop_bundles.a_v1", sources, {}))
     assert [len({found.of("a", statement) for statement in found.statements("a")}), found.statements("c")] == [2, []]
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from keyword import iskeyword
 from operator import attrgetter, itemgetter
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 
 from exop.errors import MeshError
 from exop.model.meshes.partitions import MOST, partition_of, ranges, rows_by_owner
@@ -28,7 +28,6 @@ def push(item):
         return
     push(item)
 """
-Owner = TypeVar("Owner")
 #: The members of one group: the entry of one port of each, by node.
 Members: TypeAlias = Mapping[str, Entry]
 
@@ -120,16 +119,16 @@ def _getter(kind: type, name: str) -> Callable[[Any], Any]:
 class Owners(dict[Any, Any]):
     """The owners of the partitions in a table, by key; looked up when a key first arrives, and then stored."""
 
-    __slots__ = ("_table",)
+    __slots__ = ("table",)
 
     def __init__(self, table: Sequence[Any]) -> None:
         super().__init__()
-        self._table = table
+        self.table = table
 
     def __missing__(self, key: Any) -> Any:
         if len(self) >= REMEMBERED:
             self.clear()
-        found = self[key] = self._table[partition_of(key, len(self._table))]
+        found = self[key] = self.table[partition_of(key, len(self.table))]
         return found
 
 
@@ -157,7 +156,7 @@ def route(partitioning: Partitioning, groups: Sequence[Members], refuse: Refuse,
 
     def push_batch(batch: Any) -> None:
         try:
-            parts = split(batch, owners, fast) if isinstance(batch, list) else split_columns(batch, by, table)
+            parts = split(batch, partitioning.by, owners, fast)
         except BaseException as error:  # noqa: BLE001 (each item is tried separately)
             if isinstance(batch, list):
                 in_turn(made, batch)
@@ -175,7 +174,7 @@ def route(partitioning: Partitioning, groups: Sequence[Members], refuse: Refuse,
         probes = [{name: one.probe for name, one in group.items()} for group in groups]
         return route(partitioning, probes, refuse, probing=False)
 
-    by, members = partitioning.by, [entry for group in groups for entry in group.values()]
+    members = [entry for group in groups for entry in group.values()]
     late = {"push": lambda: _push(partitioning.key, table, push_other), "push_batch": lambda: push_batch}
     every = fan_out(members)
     made = LateEntry(every.control, {**late, "probe": probe} if probing else late)
@@ -193,14 +192,10 @@ def shared_out(partitioning: Partitioning, members: Members, method: Method, pay
     if method not in ("push", "push_batch"):
         yield from ((entry, method, payload) for entry in members.values())
         return
-    table = _table(partitioning, [members])
-    if method == "push":
-        yield table[partition_of(key_reader(partitioning.by)(payload), len(table))], method, payload
-    elif isinstance(payload, list):
-        parts = split(payload, Owners(table), key_reader(partitioning.by))
-        yield from ((entry, method, part) for entry, part in parts)
-    else:
-        yield from ((entry, method, part) for entry, part in split_columns(payload, partitioning.by, table))
+    by, owners = partitioning.by, Owners(_table(partitioning, [members]))
+    key_of = key_reader(by)
+    parts = [(owners[key_of(payload)], payload)] if method == "push" else split(payload, by, owners, key_of)
+    yield from ((entry, method, part) for entry, part in parts)
 
 
 def _push(key: str, table: Sequence[Entry], other: Callable[[Any, BaseException], None]) -> Push:
@@ -222,21 +217,22 @@ def _table(partitioning: Partitioning, groups: Sequence[Members]) -> list[Entry]
     return [made[one] for one in zip(*names, strict=True)]
 
 
-def split(batch: list[Any], owners: Owners, key_of: Callable[[Any], Any]) -> Iterator[tuple[Any, Any]]:
-    """Split a list: one part for each owner of any of its items."""
+def split(batch: Any, by: str, owners: Owners, key_of: Callable[[Any], Any]) -> Iterable[tuple[Any, Any]]:
+    """Split a list, or a record batch by its column *by*: one part for each owner of any of its items."""
+    if not isinstance(batch, list):
+        return _split_columns(batch, by, owners.table)
     parts: dict[Any, list[Any]] = {}
     for item in batch:
         parts.setdefault(owners[key_of(item)], []).append(item)
-    return iter(parts.items())
+    return parts.items()
 
 
-def split_columns(batch: Any, by: str, table: Sequence[Owner]) -> Iterator[tuple[Owner, Any]]:
-    """Split a record batch: one part for each owner of any of its rows."""
+def _split_columns(batch: Any, by: str, table: Sequence[Any]) -> list[tuple[Any, Any]]:
     if by not in batch.schema.names:
         raise LookupError(f"the batch has no column {by!r}; it has {', '.join(batch.schema.names)}")
     column, numbers = batch.column(by), {owner: number for number, owner in enumerate(dict.fromkeys(table))}
     if len(numbers) == 1:
-        return iter([(table[0], batch)])
+        return [(table[0], batch)]
     rows, begins = rows_by_owner(column, [numbers[owner] for owner in table])
     sorted_batch, parts = batch.take(rows), zip(numbers, begins, begins[1:], strict=False)
-    return iter([(owner, sorted_batch.slice(low, high - low)) for owner, low, high in parts if high > low])
+    return [(owner, sorted_batch.slice(low, high - low)) for owner, low, high in parts if high > low]

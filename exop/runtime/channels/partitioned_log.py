@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 from exop.errors import MeshError
 from exop.model.items import CONTROL
 from exop.runtime.channels.log import LogChannel, LoggingChannel
-from exop.runtime.channels.partitioned import Owners, Partitioning, key_reader, split, split_columns
+from exop.runtime.channels.partitioned import Owners, Partitioning, key_reader, split
 from exop.runtime.log.memory import Fsync, flat
 
 
@@ -155,9 +155,7 @@ class PartitionedLogChannel(LoggingChannel):
         """Return the parts of a payload, each time in the same order."""
         if isinstance(payload, CONTROL):
             return [(part, payload) for part in self._parts]
-        if isinstance(payload, list):
-            return split(payload, self._owners, self._key)
-        return split_columns(payload, self._by, self._parts)
+        return split(payload, self._by, self._owners, self._key)
 
 
 #: The prefix of the folders of partitions.

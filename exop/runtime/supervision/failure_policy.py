@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any, Final, Literal, NoReturn, TypeAlias
 
 from exop.errors import ComponentFailed, NoSuchItem, NotStorable, PlanError
 from exop.logs import logger
 from exop.model.items import CONTROL, DeadLetter
-from exop.model.meshes.partitions import partition_of, ranges
 from exop.model.slets.ports import PortSpec, node_at
 from exop.model.slets.spec import DEAD
 from exop.runtime.channels.base import Channel
-from exop.runtime.channels.partitioned import key_reader
+from exop.runtime.channels.partitioned import shared_out
 from exop.runtime.component import Component, put_back
 from exop.runtime.dataflow.batches import to_items, weight
 from exop.runtime.dataflow.entry import NOWHERE, Entry, InFlight, Method, Push, Unwind, in_order, in_turn, placeholder
@@ -324,13 +322,10 @@ def _to_owners(deployment: Deployment, component: Component, work: InFlight, por
     if partitioning is None or group is None or isinstance(work.payload, CONTROL):
         yield work
         return
-    members = (node.name for node in deployment.mesh.nodes.values() if node.group == group)
-    owners = [name for name, part in ranges(members, partitioning.partitions).items() for _ in part]
-    key_of = key_reader(partitioning.by)
-    single = work.method == "push"
-    for item in [work.payload] if single else to_items(work.payload, port.type.item):
-        owner = owners[partition_of(key_of(item), partitioning.partitions)]
-        yield replace(work, entry=placeholder(f"{owner}.{port.name}"), payload=item if single else [item])
+    names = (node.name for node in deployment.mesh.nodes.values() if node.group == group)
+    members = {name: placeholder(f"{name}.{port.name}") for name in names}
+    for step in shared_out(partitioning, members, work.method, work.payload):
+        yield InFlight(*step)
 
 
 def retry_dead_letters(deployment: Deployment, node: str) -> int:
