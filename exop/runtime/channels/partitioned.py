@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from keyword import iskeyword
 from operator import attrgetter, itemgetter
@@ -217,14 +217,14 @@ def _table(partitioning: Partitioning, groups: Sequence[Members]) -> list[Entry]
     return [made[one] for one in zip(*names, strict=True)]
 
 
-def split(batch: Any, by: str, owners: Owners, key_of: Callable[[Any], Any]) -> Iterable[tuple[Any, Any]]:
+def split(batch: Any, by: str, owners: Owners, key_of: Callable[[Any], Any]) -> Iterator[tuple[Any, Any]]:
     """Split a list, or a record batch by its column *by*: one part for each owner of any of its items."""
     if not isinstance(batch, list):
-        return _split_columns(batch, by, owners.table)
+        return iter(_split_columns(batch, by, owners.table))
     parts: dict[Any, list[Any]] = {}
     for item in batch:
         parts.setdefault(owners[key_of(item)], []).append(item)
-    return parts.items()
+    return iter(parts.items())
 
 
 def _split_columns(batch: Any, by: str, table: Sequence[Any]) -> list[tuple[Any, Any]]:
