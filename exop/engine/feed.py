@@ -69,19 +69,14 @@ class Feed:
         schema: The columns of the port, all nullable, and the number of the row.
         rows: The number of appended rows.
         ended: Whether the end of the stream has arrived.
+        retired: The error that later rows raise, since the query has ended; `None` as long as it runs.
+        markers: The number of markers among the rows whose results are sent.
         following: While it is set, the batches and rows are those of a predecessor.
         follower: The successor that computes the same batches.
     """
 
     following: Following | None = None
     follower: Following | None = None
-    _kept: int
-    _planned: int
-    _done: int
-    _committed: int
-    _urgent_until: int
-    _repeated: int
-    _complete: float | None
 
     def __init__(
         self,
@@ -102,14 +97,22 @@ class Feed:
         self.schema = self._columns.append(pa.field(ROW, pa.int64()))
         self._trigger, self._lock = trigger, trigger.lock
         self._markers: deque[int] = deque()
-        self._markers_out = 0
+        self.markers = 0
         self._events: deque[_Event] = deque()
         self._by_input, self._on_commit = by_input, on_commit
         self._delivered: float | None = None
         self._over = self.ended = False
-        self._retired: EngineError | None = None
+        self.retired: EngineError | None = None
         self._begin(begin)
         trigger.feeds.append(self)
+
+    def _begin(self, begin: InputPosition) -> None:
+        """Begin an empty log at a position."""
+        self._log = MemoryLog(begin.offset)
+        self._event = begin.event
+        self._planned = self._done = self._committed = self._urgent_until = self._repeated = begin.offset
+        self._complete: float | None = begin.complete
+        self._reached, self._kept = begin, begin.offset
 
     # For the platform.
 
@@ -120,35 +123,36 @@ class Feed:
             FeedClosed: the query has stopped, or stops during the wait.
             EngineError: the batch has other columns, or a time that no calendar has; or the query has failed.
         """
-        if not isinstance(batch, list) and (
-            batch.schema.names != self._columns.names or batch.schema.types != self._columns.types
-        ):
-            wanted, found = _described(self._columns), _described(batch.schema)
-            raise EngineError(f"port {self.port!r} takes {wanted}; what came has {found}")
-        if (time := self.event_time) is not None and not isinstance(batch, list):
-            check_times(batch, time.column, time.never(), time.unit, self.port)
+        if not isinstance(batch, list):
+            if batch.schema.names != self._columns.names or batch.schema.types != self._columns.types:
+                wanted, found = _described(self._columns), _described(batch.schema)
+                raise EngineError(f"port {self.port!r} takes {wanted}; what came has {found}")
+            if (time := self.event_time) is not None:
+                check_times(batch, time.column, time.never(), time.unit, self.port)
         with self._lock:
-            while self._end - self._committed >= self.capacity and not self._retired and not give_up():
+            while self._log.end - self._committed >= self.capacity and not self.retired and not give_up():
                 self._lock.wait(_POLL)
             self.check_open()
 
     def check_open(self) -> None:
         """Raise the error that has ended the query, if it has ended."""
-        if self._retired:
-            raise self._retired
+        if self.retired:
+            raise self.retired
 
     def push(self, batch: pa.RecordBatch | list[Reference]) -> None:
         """Append a batch; `admit` says whether, and when."""
-        if isinstance(batch, list):
-            self._refer(batch)
-            return
-        if not batch.num_rows:
-            return
         with self._lock:
-            self._note("rows", batch.num_rows, batch.num_rows)
-            numbers = np.arange(self._end, self._end + batch.num_rows, dtype=np.int64)
-            self._append([*batch.columns, pa.array(numbers)])
-            self.rows += batch.num_rows
+            if isinstance(batch, list):
+                for one in batch:
+                    self._note("file", 1, one.rows)
+                    self._log.append(_File(one, one.rows))
+                    self.rows += one.rows
+                self._lock.notify_all()
+            elif batch.num_rows:
+                self._note("rows", batch.num_rows, batch.num_rows)
+                numbers = np.arange(self._log.end, self._log.end + batch.num_rows, dtype=np.int64)
+                self._append([*batch.columns, pa.array(numbers)])
+                self.rows += batch.num_rows
 
     def punctuate(self, complete: float) -> None:
         """Note that the stream is complete up to *complete* at the present offset.
@@ -165,27 +169,27 @@ class Feed:
             self._complete = complete
             self._control("time", 1, following if crossing or self._trigger.boundary is None else None)
             if crossing:
-                self._urgent_until = self._end
+                self._urgent_until = self._log.end
 
     def probe(self) -> None:
         """Append a marker for the present time, so that the engine computes something."""
         with self._lock:
             if self.event_time is not None and self._complete is not None:
                 self._control("time", 0, self._following(self._complete))
-                self._urgent_until = self._end
+                self._urgent_until = self._log.end
 
     def end(self, *, close_windows: bool = True) -> None:
         """Note the end of the stream. With *close_windows*, the watermark moves past every window."""
         with self._lock:
             known = None if self._complete is None else self._following(self._complete)
             self._control("end", 1, self.never if close_windows else known)
-            self._urgent_until = self._end
+            self._urgent_until = self._log.end
             self.ended = True
 
     def retire(self, error: EngineError | None = None) -> None:
         """Offer no more rows, refuse later ones with *error*, and wake all threads; ranges can still be read."""
         with self._lock:
-            self._retired = self._retired or error or FeedClosed(port=self.port)
+            self.retired = self.retired or error or FeedClosed(port=self.port)
             self._lock.notify_all()
 
     def lead(self, follower: Following | None) -> None:
@@ -224,8 +228,8 @@ class Feed:
                 self._planned = start
                 self.put_out()
             self._trigger.wait(self, timeout)
-            end = self._end if limit is None else self._whole(start, min(self._end, start + limit))
-            if self._retired or end <= start:
+            end = self._log.end if limit is None else self._whole(start, min(self._log.end, start + limit))
+            if self.retired or end <= start:
                 end = start
             if self.follower is not None:
                 self.follower.plan(self, end)
@@ -281,7 +285,7 @@ class Feed:
             self._done, self._over = self._planned, over
             while self._markers and self._markers[0] < self._done:
                 self._markers.popleft()
-                self._markers_out += 1
+                self.markers += 1
             self._lock.notify_all()
 
     def resume(self, position: InputPosition) -> None:
@@ -311,22 +315,12 @@ class Feed:
     @property
     def finished(self) -> bool:
         """Whether the stream has ended, and all results are sent."""
-        return self.ended and self._done >= self._end
-
-    @property
-    def retired(self) -> bool:
-        """Whether the feed refuses rows."""
-        return self._retired is not None
+        return self.ended and self._done >= self._log.end
 
     @property
     def undelivered(self) -> bool:
         """Whether the results before a punctuation are sent, but not the punctuation."""
         return self._punctuated() != self._delivered
-
-    @property
-    def markers(self) -> int:
-        """The number of markers among the rows whose results are sent."""
-        return self._markers_out
 
     @property
     def never(self) -> float:
@@ -338,7 +332,7 @@ class Feed:
     @property
     def pending(self) -> int:
         """The number of rows that are in no batch yet."""
-        return self._end - self._planned
+        return self._log.end - self._planned
 
     @property
     def urgent(self) -> bool:
@@ -348,7 +342,7 @@ class Feed:
     @property
     def offset(self) -> int:
         """The offset of the next row."""
-        return self._end
+        return self._log.end
 
     @property
     def planned(self) -> dict[str, int]:
@@ -363,19 +357,7 @@ class Feed:
     @property
     def lag(self) -> int:
         """The number of rows whose results are not sent."""
-        return max(0, self._end - self._done)
-
-    @property
-    def _end(self) -> int:
-        return self._log.end
-
-    def _refer(self, files: list[Reference]) -> None:
-        with self._lock:
-            for one in files:
-                self._note("file", 1, one.rows)
-                self._log.append(_File(one, one.rows))
-                self.rows += one.rows
-            self._lock.notify_all()
+        return max(0, self._log.end - self._done)
 
     def _whole(self, start: int, end: int) -> int:
         """Return the end of a batch that no file crosses: before the file, or after it if the batch begins with it."""
@@ -391,19 +373,12 @@ class Feed:
         if self.following is not None:
             return self.following.leader(self.port)._log_of(start, end)
         with self._lock:
-            if start < self._log.start or end > self._end:
-                held = f"rows {self._log.start} to {self._end}"
+            if start < self._log.start or end > self._log.end:
+                held = f"rows {self._log.start} to {self._log.end}"
                 raise EngineError(f"the feed of port {self.port!r} holds {held}, not {start} to {end}")
             # A batch that was planned before a crash, and not emitted, is read without being planned again.
             self._planned = max(self._planned, end)
             return self._log.read(start, end)
-
-    def _begin(self, begin: InputPosition) -> None:
-        """Begin an empty log at a position."""
-        self._log = MemoryLog(begin.offset)
-        self._event = begin.event
-        self._planned = self._done = self._committed = self._urgent_until = self._repeated = begin.offset
-        self._complete, self._reached, self._kept = begin.complete, begin, begin.offset
 
     def _trim(self) -> None:
         self._log.trim(self._committed if self.follower is None else min(self._committed, self._kept))
@@ -415,7 +390,7 @@ class Feed:
     def _note(self, kind: Literal["rows", "file", "time", "end"], events: int, rows: int) -> None:
         """Note the meaning of the next rows, and the time up to which the stream is complete after them."""
         first, self._event = self._event, self._event + events
-        self._events.append(_Event(kind, first, self._event, self._end, self._end + rows, self._complete))
+        self._events.append(_Event(kind, first, self._event, self._log.end, self._log.end + rows, self._complete))
 
     def _punctuated(self) -> float | None:
         """Return the time of the last punctuation before which all results are sent."""
@@ -440,7 +415,7 @@ class Feed:
         if time is not None and marked:
             named = zip(self._columns.names, self._columns.types, strict=True)
             values = [pa.array([moment if name == time.column else None], kind) for name, kind in named]
-            self._markers.append(self._end)
+            self._markers.append(self._log.end)
             self._append([*values, pa.array([-1], pa.int64())])
         self._lock.notify_all()
 

@@ -122,7 +122,7 @@ class NativeFeed(Feed):
         """Wait until all rows before the end are readable; in a durable application, a checkpoint must come first."""
         with self._lock:
             self._lock.wait_for(
-                lambda: self._held or self._retired is not None or _covers(self._readable, self._stop or {})
+                lambda: self._held or self.retired is not None or _covers(self._readable, self._stop or {})
             )
 
     # For the engine.
@@ -165,7 +165,7 @@ class NativeFeed(Feed):
         with self._lock:
             if self._sent and self._next:
                 self.rows += _count(self._sent["at"], self._next["at"])
-                self._markers_out += self._next["mark"] - self._sent["mark"]
+                self.markers += self._next["mark"] - self._sent["mark"]
             self._sent, self._over = self._next, over
             self._lock.notify_all()
 
@@ -262,7 +262,7 @@ class NativeFeed(Feed):
 
     def _end_behind(self, start: Offset, limit: int | None) -> Offset:
         begin = self._at if self._at is not None else self._beginning()
-        if self._retired or begin is None or not self.pending:
+        if self.retired or begin is None or not self.pending:
             return start
         if not start:  # the first micro-batch reads no rows: it stores the offsets at which the next one begins
             return {"at": dict(begin), "mark": 0, "moment": None}
@@ -295,7 +295,7 @@ class NativeFeed(Feed):
     def _poll_channel(self) -> None:
         """Ask the channel how far its partitions may be read, until the query stops."""
         could = False
-        while self._retired is None:
+        while self.retired is None:
             try:
                 found = dict(self._channel.readable())
             except Exception as error:  # noqa: BLE001 - the next question of the engine raises it, which ends the query
@@ -308,7 +308,7 @@ class NativeFeed(Feed):
                 if (found, self._may_read) != (self._readable, could):
                     self._readable, could = found, self._may_read
                     self._lock.notify_all()
-                if self._retired is None:
+                if self.retired is None:
                     self._lock.wait(POLL_INTERVAL)
 
 
