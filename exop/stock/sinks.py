@@ -149,7 +149,8 @@ class HoldingSink(Slet, ABC):
         """Return the row to write, or raise an error if the row could not be written."""
         return row
 
-    def take(self, item: Any) -> None:
+    @input_port
+    def item(self, item: Any | EndOfStream) -> None:
         """Take one item, or the end of the stream."""
         if isinstance(item, EndOfStream):
             self.flush()
@@ -172,17 +173,6 @@ class HoldingSink(Slet, ABC):
 
     def prepare_checkpoint(self, number: int) -> None:
         """Make the rows so far the lot of this checkpoint."""
-        self._seal()
-
-    def commit_checkpoint(self, number: int) -> None:
-        """Write the lot of the committed checkpoint."""
-        self._write_sealed()
-
-    def _write_all(self) -> None:
-        self._seal()
-        self._write_sealed()
-
-    def _seal(self) -> None:
         held = self.held
         with self._turn:
             if held.sealed and self.is_written(held.run, held.number):
@@ -193,13 +183,19 @@ class HoldingSink(Slet, ABC):
                 held.number += 1
                 held.sealed, held.rows = held.sealed + held.rows, []
 
-    def _write_sealed(self) -> None:
+    def commit_checkpoint(self, number: int) -> None:
+        """Write the lot of the committed checkpoint."""
         held = self.held
         with self._turn:
             if held.sealed:
                 if not self.is_written(held.run, held.number):
                     self.write_lot(held.run, held.number, held.sealed)
                 held.sealed = []
+
+    def _write_all(self) -> None:
+        number = self.held.number + 1
+        self.prepare_checkpoint(number)
+        self.commit_checkpoint(number)
 
 
 class WriteParquet(HoldingSink, name="write_parquet"):
@@ -229,11 +225,6 @@ class WriteParquet(HoldingSink, name="write_parquet"):
         self.path.mkdir(parents=True, exist_ok=True)
         self.check_place(self.path)
         return self
-
-    @input_port
-    def item(self, item: Any | EndOfStream) -> None:
-        """Take one item."""
-        self.take(item)
 
     def write_lot(self, run: str, number: int, rows: list[dict[str, Any]]) -> None:
         """Write the file under a temporary name, and rename the file when it is on disk."""
@@ -285,7 +276,7 @@ class WriteSqlite(HoldingSink, name="write_sqlite"):
         super().__enter__()
         self._database = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None)
         try:
-            self._columns = self._read_columns()
+            self._columns = self._columns_of(self.table)
             self.check_place(f"the table {self.table} of {self.path}")
         except BaseException:
             self._database.close()
@@ -298,18 +289,13 @@ class WriteSqlite(HoldingSink, name="write_sqlite"):
         finally:
             self._database.close()
 
-    @input_port
-    def item(self, item: Any | EndOfStream) -> None:
-        """Take one item."""
-        self.take(item)
-
     def check(self, row: dict[str, Any]) -> dict[str, Any]:
         """Compare the row with the columns of the table, and create the table if needed."""
         if not self._columns:
             with self._turn:
                 columns = ", ".join(map(_quoted, row))
                 self._database.execute(f"CREATE TABLE IF NOT EXISTS {_quoted(self.table)} ({columns})")
-                self._columns = self._read_columns()
+                self._columns = self._columns_of(self.table)
         if strange := [name for name in row if name not in self._columns]:
             raise ValueError(
                 f"the table {self.table} of {self.path} has no column {', '.join(strange)}; "
@@ -336,16 +322,13 @@ class WriteSqlite(HoldingSink, name="write_sqlite"):
 
     def last_lot(self, run: str) -> int:
         """Return the number of the last inserted lot."""
-        if not self._names(NOTES):
+        if not self._columns_of(NOTES):
             return 0
         query = f"SELECT number FROM {NOTES} WHERE sink = ? AND run = ?"
         found = self._database.execute(query, (self.table, run)).fetchone()
         return int(found[0]) if found is not None else 0
 
-    def _read_columns(self) -> list[str]:
-        return self._names(self.table)
-
-    def _names(self, table: str) -> list[str]:
+    def _columns_of(self, table: str) -> list[str]:
         return [row[1] for row in self._database.execute(f"PRAGMA table_info({_quoted(table)})")]
 
 
