@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from exop.errors import SletError
 from exop.model.slets.memento import Memento
 from exop.model.slets.slet import spec_of
 from exop.model.slets.spec import SletSpec
-from exop.runtime.component import bind_function
 from exop.safe_repr import safe_repr
-from exop.testing.feeding import entered
+from exop.testing.feeding import opened
 
 if TYPE_CHECKING:
     from exop.app import Application
@@ -93,7 +91,8 @@ def _run(
     memento = _copy(start) if start is not None else spec.state[1]() if spec.state else None
     cuts = [(0, _copy(memento))]
     items: list[Any] = []
-    with _iterated(spec, memento, given) as (iterator, instance):
+    with opened(spec, memento, dict(given)) as (instance, call):
+        iterator = iter(call(None)())
         while most is None or len(items) < most:
             try:
                 item = next(iterator)
@@ -107,16 +106,6 @@ def _run(
                 )
             cuts.append((len(items), _copy(memento)))
     return cuts, items, False
-
-
-@contextmanager
-def _iterated(spec: SletSpec, memento: Memento | None, given: dict[str, Any]) -> Iterator[tuple[Iterator[Any], Any]]:
-    """Yield an iterator over a source that starts from this memento and, if the source is a class, the instance."""
-    if spec.is_class:
-        with entered(spec, memento, dict(given)) as instance:
-            yield iter(instance), instance
-        return
-    yield iter(bind_function(spec, memento, spec.configured(spec.name, given))()), None
 
 
 def _copy(memento: Memento | None) -> Memento | None:

@@ -133,17 +133,29 @@ def open(slet: type[S], /, **given: Any) -> Iterator[S]:  # noqa: A001 (it opens
     if not spec.is_class:
         raise SletError(slet=spec.name, what="class slet", problem="it is a function", cure="call it, or use feed()")
     memento = given.pop(spec.state[0], None) if spec.state else None
-    with entered(spec, memento, given) as instance:
+    with opened(spec, memento, given) as (instance, _):
         yield instance
 
 
 @contextmanager
-def entered(spec: SletSpec, memento: Memento | None, given: dict[str, Any]) -> Iterator[Any]:
-    """Yield an entered instance of a class slet with this memento, or with a new memento if `None`."""
+def opened(
+    spec: SletSpec, memento: Memento | None, given: dict[str, Any]
+) -> Iterator[tuple[Any, Callable[[PortSpec | None], Callable[..., Any]]]]:
+    """Open a slet with this memento, or with a new memento if `None`, and close it at the end of the block.
+
+    Yield the instance of a class slet, and a function that returns the call for an input port; for `None`, the call
+    that returns the iterator.
+    """
+    memento = memento if memento is not None or spec.state is None else spec.state[1]()
+    if not spec.is_class:
+        inputs = [GivenInput(port.name, given.pop(port.name, ())) for port in spec.inputs if port.pulled]
+        call = partial(bind_function(spec, memento, spec.configured(spec.name, given)), *inputs)
+        yield None, lambda _: call
+        return
     instance = _instance(spec, memento, given)
     instance.__enter__()
     try:
-        yield instance
+        yield instance, lambda port: instance.__iter__ if port is None else bind_method(instance, port)
     finally:
         instance.__exit__(None, None, None)
 
@@ -160,7 +172,7 @@ def _instance(spec: SletSpec, memento: Memento | None, given: dict[str, Any]) ->
         name: CollectingOutputs(one) if type(one) is OutputPorts else one for name, one in members.items()
     }
     if spec.state:
-        fields[spec.state[0]] = memento if memento is not None else spec.state[1]()
+        fields[spec.state[0]] = memento
     if spec.tie:
         fields[spec.tie] = EngineJournal({port.name: port.type.form for port in spec.inputs})
     connected = {*fields, *(one.family for one in spec.families)}
@@ -206,29 +218,23 @@ def feed(slet: Any, items: Iterable[Any] = (), /, **given: Any) -> list[Any]:
         raise SletError(slet=spec.name, what="slet for feed()", problem=f"it has several inputs ({ports})", cure=cure)
     memento = given.pop(spec.state[0], None) if spec.state else None
     pulled = {port.name: items for port in spec.inputs if port.pulled}
-    if spec.is_class:
-        with entered(spec, memento, {**given, **pulled}) as instance:
-            return _fed_class(spec, instance, items)
-    if spec.state and memento is None:
-        memento = spec.state[1]()
-    call = bind_function(spec, memento, spec.configured(spec.name, given))
-    if spec.iterated:
-        return leaving(spec, call(*(GivenInput(name, items) for name in pulled)) or ())
-    return _fed(spec, call, items)
+    with opened(spec, memento, {**given, **pulled}) as (instance, call):
+        return _output(spec, instance, call, items)
 
 
-def _fed_class(spec: SletSpec, instance: Any, items: Iterable[Any]) -> list[Any]:
+def _output(
+    spec: SletSpec, instance: Any, call: Callable[[PortSpec | None], Callable[..., Any]], items: Iterable[Any]
+) -> list[Any]:
+    """Return the output of an open slet for *items*, or of a source."""
     out = getattr(instance, OUT, None)
     pushed = out if isinstance(out, CollectingOutput) else CollectingOutput()
     if spec.iterated:
         found = []
-        for payload in instance:
+        for payload in call(None)() or ():
             found += [*pushed.taken(), *leaving(spec, [payload])]
         return [*found, *pushed.taken()]
     if spec.inputs:
-        port = spec.inputs[0]
-        method = getattr(instance, port.method or port.name)
-        found = _fed(spec, method, items, pushed if not spec.own_driver else None)
+        found = _fed(spec, call(spec.inputs[0]), items, pushed if not spec.own_driver else None)
         if not spec.own_driver or out is None:
             return found
     assert pushed.wait(), f"{spec.name} has not ended its output within {PATIENCE:g} s; an engine calls out.end()"
@@ -238,7 +244,7 @@ def _fed_class(spec: SletSpec, instance: Any, items: Iterable[Any]) -> list[Any]
 
 
 def _fed(
-    spec: SletSpec, call: Callable[[Any], Any], items: Iterable[Any], pushed: CollectingOutput | None = None
+    spec: SletSpec, call: Callable[[Any], Any], items: Iterable[Any], pushed: CollectingOutput | None
 ) -> list[Any]:
     """Call a slet for each item, and return its output; the items *pushed* to `out` precede the returned items."""
     port, left, ended = spec.inputs[0], list[Any](), False
@@ -310,36 +316,24 @@ def replay(
     if spec.own_driver:
         cure = "use exop.testing.open() and call its methods"
         raise SletError(slet=spec.name, what="slet to replay", problem="it has a driver of its own", cure=cure)
-    state = memento if memento is not None else _state(failed, spec)
+    if spec.state is not None and memento is None and failed.memento is not None:
+        declared = declared_by(spec.state[1])
+        memento = load_memento(failed.memento, spec.state[1], f"the memento of {failed.place}", declared=declared)
+    pulled: Mapping[str, Any] = failed.item if not failed.port and isinstance(failed.item, Mapping) else {}
     settings = {name: value for name, value in failed.settings.items() if name in spec.settings}
     spec = spec.asked(spec.name, settings).connected([failed.port])
-    with _opened(failed, spec, state, settings) as (call, pushed):
+    with opened(spec, memento, {**settings, **pulled}) as (instance, call):
         if spec.iterated:
-            results = leaving(spec, call() or ())
+            results = leaving(spec, call(None)() or ())
         else:
             port = _port(failed, spec)
-            found = call(entering(port, failed.item))
+            found = call(port)(entering(port, failed.item))
             results = leaving(spec, found if spec.results[port.name] == "many" else [found])
-        outputs = {port.name: [] for port in spec.outputs} | {name: one.taken() for name, one in pushed().items()}
+        pushed = outputs_of(instance, spec) if spec.is_class else {}
+        outputs = {port.name: [] for port in spec.outputs} | {name: one.taken() for name, one in pushed.items()}
     if OUT in outputs:
         outputs[OUT] += results
     return outputs if outputs.keys() - {OUT} else outputs.get(OUT, [])
-
-
-@contextmanager
-def _opened(
-    failed: FailedItem, spec: SletSpec, state: Memento | None, settings: dict[str, Any]
-) -> Iterator[tuple[Callable[..., Any], Callable[[], Mapping[str, CollectingOutput]]]]:
-    """Open the slet; yield the function to call, and a function that returns the output ports."""
-    pulled: Mapping[str, Any] = failed.item if not failed.port and isinstance(failed.item, Mapping) else {}
-    if not spec.is_class:
-        ports = [GivenInput(port.name, pulled.get(port.name, ())) for port in spec.inputs if port.pulled]
-        function = bind_function(spec, state, spec.configured(spec.name, settings))
-        yield (lambda *item: function(*ports, *item)), dict
-        return
-    with entered(spec, state, {**settings, **pulled}) as instance:
-        call = instance.__iter__ if spec.iterated else bind_method(instance, _port(failed, spec))
-        yield call, partial(outputs_of, instance, spec)
 
 
 def _port(failed: FailedItem, spec: SletSpec) -> PortSpec:
@@ -347,17 +341,6 @@ def _port(failed: FailedItem, spec: SletSpec) -> PortSpec:
     if failed.port not in ports:
         raise UnknownName(place=f"the slet {spec.name}", kind="input port", name=failed.port, known=ports)
     return ports[failed.port]
-
-
-def _state(failed: FailedItem, spec: SletSpec) -> Memento | None:
-    """Return the exported memento as an instance of the memento class of the slet."""
-    if spec.state is None:
-        return None
-    if failed.memento is None:
-        return spec.state[1]()
-    return load_memento(
-        failed.memento, spec.state[1], f"the memento of {failed.place}", declared=declared_by(spec.state[1])
-    )
 
 
 def _original(failed: FailedItem) -> SletSpec:
