@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
 from threading import Lock
-from typing import Any, Self, TypeAlias
+from typing import Self, TypeAlias
 
 from exop.model.filter import Filter, Term
 from exop.model.properties import Scalar
@@ -124,11 +124,6 @@ class ServiceTracker(Subscription):
         return found
 
     @property
-    def services(self) -> tuple[Any, ...]:
-        """The objects of the services that match now, in the same order."""
-        return tuple(reference.service for reference in self.references)
-
-    @property
     def first(self) -> ServiceReference | None:
         """The first of the matching services; `None` while there is none."""
         return next(iter(self.references), None)
@@ -138,9 +133,6 @@ class ServiceTracker(Subscription):
 
     def __iter__(self) -> Iterator[ServiceReference]:
         return iter(self.references)
-
-    def __contains__(self, reference: object) -> bool:
-        return isinstance(reference, ServiceReference) and self._present.get(reference.id) == reference
 
     def update(self, event: ServiceEvent) -> bool:
         """Update the tracked services."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from threading import Lock
-from typing import Any, Self
+from typing import Any
 
 from exop.errors import RegistryError
 from exop.model.filter import ANYTHING, And, Filter, as_filter, where
@@ -151,10 +151,7 @@ class ServiceRegistry:
 
 
 class Registration:
-    """The handle of a registered service: the only way to modify or unregister it.
-
-    Used as a context manager, it unregisters the service at the end of the block.
-    """
+    """The handle of a registered service: the only way to modify or unregister it."""
 
     __slots__ = ("_registry", "id")
 
@@ -184,12 +181,6 @@ class Registration:
     def unregister(self) -> bool:
         """Unregister the service; return whether it was still registered. A second call does nothing."""
         return self._registry._unregister(self.id)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.unregister()
 
 
 def _refuse_reserved(properties: Mapping[str, object]) -> None:

@@ -84,13 +84,6 @@ def test_unregister(registry):
             ask()
 
 
-def test_a_registration_is_a_block(registry):
-    """As a context manager a registration ends with its block."""
-    with registry.register("X", None):
-        assert registry.find("X")
-    assert not registry.find("X")
-
-
 @pytest.mark.parametrize(
     ("interfaces", "properties"),
     [

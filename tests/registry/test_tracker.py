@@ -51,16 +51,16 @@ def test_a_tracker_shows_the_services_in_order(registry):
         assert tracker.first is None
         low = registry.register("X", one)
         high = registry.register("X", two, {"service.ranking": 3})
-        assert tracker.services == (two, one)
+        assert [found.service for found in tracker] == [two, one]
         assert tracker.first == high.reference
-        assert low.reference in tracker
+        assert tracker.references[1] == low.reference
         assert len(tracker) == 2
         high.update({"service.ranking": -3})
-        assert tracker.services == (one, two)
+        assert [found.service for found in tracker] == [one, two]
         assert tracker.references[1].properties["service.ranking"] == -3
         high.unregister()
-        assert tracker.services == (one,)
-    assert tracker.services == ()
+        assert [found.service for found in tracker] == [one]
+    assert not tracker
 
 
 def test_a_listener_hears_how_a_service_comes_to_fit_and_ceases_to(registry):
@@ -98,8 +98,9 @@ def test_every_kind_of_filter_hears(registry, query):
     """However a filter is indexed, its listener hears of a service that fits, once, and not of one that does not."""
     heard = []
     with registry.listen(query, heard.append):
-        with registry.register("X", None, {"name": "x", "host": "h2", "tags": ["a", "b"], "n": 7, "ok": True}):
-            assert len(heard) == 1
+        made = registry.register("X", None, {"name": "x", "host": "h2", "tags": ["a", "b"], "n": 7, "ok": True})
+        assert len(heard) == 1
+        made.unregister()
         assert len(heard) == 2
         registry.register("X", None, {"name": "y", "host": "h3", "n": 6, "ok": False})
         assert len(heard) == (3 if query is None else 2)

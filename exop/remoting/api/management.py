@@ -24,7 +24,7 @@ from exop.remoting.transport.operation import LONG, operation
 from exop.runtime.history import recorded
 from exop.runtime.pause import check_seconds
 from exop.runtime.supervision.failure_policy import failed_item, kept_item, retry_dead_letters
-from exop.runtime.supervision.interrupts import call_uninterrupted
+from exop.runtime.supervision.interrupts import uninterrupted
 
 # The methods import the rest of the implementation lazily, because a client needs only the signatures.
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class Management(Hosting, Generic[AnyPlan]):
         """
         from exop.wiring.changes.successors import capture
 
-        return call_uninterrupted(capture, self.deployment(application), node)
+        return uninterrupted(capture)(self.deployment(application), node)
 
     @operation(role="observe", patience=STOP)
     @where_it_runs
@@ -168,7 +168,7 @@ class Management(Hosting, Generic[AnyPlan]):
         """
         from exop.wiring.changes.arrivals import move_cost
 
-        return dict(call_uninterrupted(move_cost, self.deployment(application), node))
+        return dict(uninterrupted(move_cost)(self.deployment(application), node))
 
     @where_it_runs
     def kept_item(self, application: str, node: str) -> FailedItem | None:
@@ -316,7 +316,7 @@ class Management(Hosting, Generic[AnyPlan]):
         _check_mesh("apply", mesh)
         check_seconds("apply", timeout)
         check_seconds("apply", pause, setting="pause")
-        return call_uninterrupted(self._hosts.apply, mesh, timeout, pause, stall=stall)
+        return uninterrupted(self._hosts.apply)(mesh, timeout, pause, stall=stall)
 
     @operation(role="operate", patience=LONG, max_request=TOPOLOGY, long=True)
     def apply_topology(self, toml: str, revision: int = 0, *, folder: str = "") -> str:
@@ -348,13 +348,13 @@ class Management(Hosting, Generic[AnyPlan]):
         Raises:
             PlanError: no previous slet is running; or the change failed and was undone.
         """
-        return call_uninterrupted(self._hosts.rollback, application, node)
+        return uninterrupted(self._hosts.rollback)(application, node)
 
     @operation(role="operate")
     @recorded
     def abandon_proof(self, application: str) -> bool:
         """Cancel the trial of a change; the old slets keep running. Return `False` if no trial is running."""
-        return call_uninterrupted(self._hosts.abandon_proof, application)
+        return uninterrupted(self._hosts.abandon_proof)(application)
 
     @operation(role="operate")
     @recorded
@@ -364,7 +364,7 @@ class Management(Hosting, Generic[AnyPlan]):
         Raises:
             LifecycleError: the node is not suspended.
         """
-        call_uninterrupted(self._hosts.resume, application, node)
+        uninterrupted(self._hosts.resume)(application, node)
 
     @operation(role="operate")
     def restart(self, application: str) -> None:
@@ -387,7 +387,7 @@ class Management(Hosting, Generic[AnyPlan]):
         Raises:
             PlanError: the stream of the node has ended.
         """
-        return call_uninterrupted(retry_dead_letters, self.deployment(application), node)
+        return uninterrupted(retry_dead_letters)(self.deployment(application), node)
 
     @operation(role="operate", patience=STOP)
     @recorded
@@ -398,7 +398,7 @@ class Management(Hosting, Generic[AnyPlan]):
             CheckpointError: the application is not durable, or a driver did not reach a safe point in time.
             NotStorable, StateError: the checkpoint cannot be stored or written; the previous checkpoint remains valid.
         """
-        call_uninterrupted(self._hosts.checkpoint, application)
+        uninterrupted(self._hosts.checkpoint)(application)
 
     @operation(role="operate")
     @recorded
@@ -414,7 +414,7 @@ class Management(Hosting, Generic[AnyPlan]):
         Return whether all threads of the application ended within *timeout* seconds.
         """
         check_seconds("remove", timeout, -TIMEOUT_MAX)
-        return call_uninterrupted(self._hosts.remove, application, timeout)
+        return uninterrupted(self._hosts.remove)(application, timeout)
 
     @property
     def bundles(self) -> Any:

@@ -99,44 +99,39 @@ def held(lock: threading.RLock) -> Iterator[None]:
 
 
 def uninterrupted(work: Callable[P, T]) -> Callable[P, T]:
-    """Decorate *work* so that it is done as a whole or not at all, even if the main thread is interrupted."""
+    """Return *work* as a function that is done whole or not at all, also when the main thread is interrupted."""
 
     @functools.wraps(work)
-    def done(*args: P.args, **kwargs: P.kwargs) -> T:
-        return call_uninterrupted(work, *args, **kwargs)
+    def whole(*args: P.args, **kwargs: P.kwargs) -> T:
+        if threading.current_thread() is not threading.main_thread():
+            return work(*args, **kwargs)
+        # An interrupt that is raised at once may hit the wait for the end. A plain lock survives that; an `Event`, or
+        # the start of a `Thread`, would be left with a lock that its other side can neither take nor release.
+        request, running = _Request(), _thread.allocate_lock()
+        results: list[T] = []
+        errors: list[BaseException] = []
+        done = delegated(functools.partial(work, *args, **kwargs), request)
 
-    return done
+        def carry_out() -> None:
+            try:
+                results.append(done())
+            except BaseException as error:  # noqa: BLE001 (it is raised in the main thread)
+                errors.append(error)
+            finally:
+                running.release()
 
+        running.acquire()
+        with _deferred(request):
+            _thread.start_new_thread(carry_out, ())
+            while not running.acquire(timeout=GLANCE):  # `_thread.interrupt_main` wakes no thread that waits
+                continue
+        if request.kept:
+            raise request.kept[0] from next((one for one in errors if not isinstance(one, KeyboardInterrupt)), None)
+        for error in errors:
+            raise error
+        return results[0]
 
-def call_uninterrupted(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Do *work* whole or not at all, also when the main thread is interrupted."""
-    if threading.current_thread() is not threading.main_thread():
-        return work(*args, **kwargs)
-    # An interrupt that is raised at once may hit the wait for the end. A plain lock survives that; an `Event`, or the
-    # start of a `Thread`, would be left with a lock that its other side can neither take nor release.
-    request, running = _Request(), _thread.allocate_lock()
-    results: list[T] = []
-    errors: list[BaseException] = []
-    done = delegated(functools.partial(work, *args, **kwargs), request)
-
-    def carry_out() -> None:
-        try:
-            results.append(done())
-        except BaseException as error:  # noqa: BLE001 (it is raised in the main thread)
-            errors.append(error)
-        finally:
-            running.release()
-
-    running.acquire()
-    with _deferred(request):
-        _thread.start_new_thread(carry_out, ())
-        while not running.acquire(timeout=GLANCE):  # `_thread.interrupt_main` wakes no thread that waits
-            continue
-    if request.kept:
-        raise request.kept[0] from next((one for one in errors if not isinstance(one, KeyboardInterrupt)), None)
-    for error in errors:
-        raise error
-    return results[0]
+    return whole
 
 
 def delegated(work: Callable[[], T], request: _Request | None = None) -> Callable[[], T]:
