@@ -17,8 +17,6 @@ from exop.bundle.store import BundleStore, read_archive, stored_bundles
 from exop.errors import BundleError, BundleInUse, ExopError, RequirementMissing
 from exop.hosts.protocol.together import change_together
 from exop.logs import logger
-from exop.model.meshes.mesh import Mesh
-from exop.model.slets.spec import SletSpec
 from exop.remoting.api.folder_archive import archive_of
 from exop.runtime.history import PLATFORM
 
@@ -348,19 +346,15 @@ def _replace_all(
             continue
         nodes = [node for node in deployment.mesh.nodes.values() if node.slet.plugin in old]
         if nodes:
-            mesh = _replaced(deployment.mesh, [node.name for node in nodes], offered, new)
+            mesh = deployment.mesh
+            for node in nodes:
+                if node.slet.name not in offered:
+                    what, there = repr(node.slet.name), f"{application}.{node.name}"
+                    cure = f"offer it again, or replace {there} first"
+                    raise BundleError(bundle=new, problem=f"offers no slet {what}, which {there} runs", cure=cure)
+                mesh = mesh.replace(node.name, offered[node.slet.name])
             plan = context.applications.plan(mesh).bounded(**bounds)
             plans.append(plan)
             replaced |= {f"{application}.{step.node}": [str(one) for one in step.settings] for step in plan.steps}
     change_together(context.applications, plans)
     return replaced
-
-
-def _replaced(mesh: Mesh, nodes: Collection[str], offered: Mapping[str, SletSpec], new: str) -> Mesh:
-    for name in nodes:
-        slet = mesh.node(name).slet.name
-        if slet not in offered:
-            cure = f"offer it again, or replace {mesh.name}.{name} first"
-            raise BundleError(bundle=new, problem=f"offers no slet {slet!r}, which {mesh.name}.{name} runs", cure=cure)
-        mesh = mesh.replace(name, offered[slet])
-    return mesh

@@ -238,11 +238,6 @@ class Generation:
     namespace: Namespace
     plugin: Any
 
-    def modules(self) -> list[str]:
-        """The modules that were imported so far, relative to the folder."""
-        begin = f"{self.namespace.name}."
-        return sorted(one.removeprefix(begin) for one in list(sys.modules) if one.startswith(begin))
-
 
 def load_generation(folder: Path, number: int, before: Generation | None, wire: Wire) -> Generation:
     """Import a folder; definitions that have not changed since *before* are taken over from it."""
@@ -264,9 +259,11 @@ def load_generation(folder: Path, number: int, before: Generation | None, wire: 
     own = package_name(package, f"0+dev.{number}")
     aliases = {**dict.fromkeys((*_names(folder), package), own), **wires}
     namespace = Namespace(own, Sources(folder, modules, digest), aliases)
+    known: list[str] = []
     if before is not None:
         namespace.execute = Reuse(namespace, before.namespace).execute
-    known = before.modules() if before is not None else []
+        begin = f"{before.namespace.name}."
+        known = sorted(one.removeprefix(begin) for one in list(sys.modules) if one.startswith(begin))
     namespace = load(namespace, name)
     try:
         plugin = load_offers(manifest, namespace) if manifest is not None else import_module(name, namespace, "")
@@ -300,10 +297,11 @@ class Reuse:
         name = module.__name__[len(self._new.namespace.name) + 1 :]
         tree = ast.parse(source, file)
         module.__doc__ = ast.get_docstring(tree, clean=False)
-        known = self._module_before(name)
-        old = (
-            {self._old.of(name, statement) for statement in self._old.statements(name)} if known is not None else set()
-        )
+        try:
+            known: ModuleType | None = import_module("", self._old.namespace, name)
+        except BundleBroken:
+            known = None
+        old = {self._old.of(name, statement) for statement in self._old.statements(name)}
         flags = compile(tree, file, "exec", dont_inherit=True).co_flags & _FEATURES
         for statement in self._new.statements(name):
             if known is not None and self._new.of(name, statement) in old and statement.binds <= vars(known).keys():
@@ -311,10 +309,3 @@ class Reuse:
             else:
                 code = compile(ast.Module([statement.node], []), file, "exec", flags=flags, dont_inherit=True)
                 exec(code, vars(module))
-
-    def _module_before(self, name: str) -> ModuleType | None:
-        """The module of this name in the namespace before, imported now if it was not yet."""
-        try:
-            return import_module("", self._old.namespace, name)
-        except BundleBroken:
-            return None

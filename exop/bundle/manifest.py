@@ -22,13 +22,15 @@ T = TypeVar("T")
 MANIFEST: Final = "bundle.toml"
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _OFFER: Final = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)")
+#: The kinds of values, in words.
+_TEXT, _TEXTS, _TABLE = "a text", "a list of texts", "a table"
 #: The keys, each with the kind of its value.
 _KEYS: Final = {
-    **dict.fromkeys(("name", "version", "description"), "text"),
-    **dict.fromkeys(("slets", "channels", "builders", "files"), "texts"),
-    **dict.fromkeys(("requires", "properties"), "a table"),
+    **dict.fromkeys(("name", "version", "description"), _TEXT),
+    **dict.fromkeys(("slets", "channels", "builders", "files"), _TEXTS),
+    **dict.fromkeys(("requires", "properties"), _TABLE),
 }
-_REQUIRES: Final = {"exop": "text", "bundles": "texts", "distributions": "texts"}
+_REQUIRES: Final = {"exop": _TEXT, "bundles": _TEXTS, "distributions": _TEXTS}
 
 
 @dataclass(frozen=True)
@@ -141,14 +143,10 @@ def _check(place: str, what: str, table: Mapping[str, Any], known: Mapping[str, 
     for key, value in table.items():
         if key not in known:
             raise _wrong(place, f"has the unknown {what} {key!r} in its {MANIFEST}", suggest(key, known, "key"))
-        fits = {
-            "text": isinstance(value, str),
-            "texts": isinstance(value, list) and all(isinstance(one, str) for one in value),
-            "a table": isinstance(value, dict),
-        }
-        if not fits[known[key]]:
-            wanted = {"text": "a text", "texts": "a list of texts"}.get(known[key], known[key])
-            raise _wrong(place, f"has {key} = {value!r} in its {MANIFEST}", f"write {wanted}")
+        texts = isinstance(value, list) and all(isinstance(one, str) for one in value)
+        kind = _TEXT if isinstance(value, str) else _TABLE if isinstance(value, dict) else _TEXTS if texts else ""
+        if kind != known[key]:
+            raise _wrong(place, f"has {key} = {value!r} in its {MANIFEST}", f"write {known[key]}")
 
 
 def _parsed(place: str, parse: Callable[[str], T], text: str, what: str, cure: str) -> T:
