@@ -314,7 +314,7 @@ class Rebuild:
                 raise _refused(node, problem, OTHERWISE)
         for port, fresh in self._windows:
             held, now = (one.capture()[port] for one in (self._deployment.channels[fresh.name], fresh))
-            facts = [(one["now"], one["since"], len(one["items"]), "old" in one) for one in (held, now)]
+            facts = [(one["now"], one["since"], len(one["items"]), one["before"] is None) for one in (held, now)]
             if facts[0] != facts[1]:
                 problem = f"the windows of {fresh.name!r} had other sizes before, or began later than the log"
                 raise _refused(node, problem, OTHERWISE)
