@@ -119,7 +119,12 @@ class Applications(Deployments):
         if again or problem is not None:
             self._unmade.add(mesh.name)
         try:
-            self._go_on(mesh.at(revision), snapshot)
+            with self.changes.turn(mesh.name):
+                running = resolved(mesh.at(revision), self._catalog.slets, durable=True)
+                check_durable(running, has_state=True)
+                deployment = self._start(running, snapshot, ready=self.checkpoints.tell)
+                self._note(deployment)  # it is stored already, unless by another release; a change made again stays
+                self.checkpoints.start(deployment)
             if again:
                 self.plan(edited.at(revision)).apply(stall=True)
         except ExopError as error:
@@ -133,15 +138,6 @@ class Applications(Deployments):
         facts = {"application": mesh.name, "revision": stored.revision, "error": str(problem)}
         logger("exop.wiring").error("a stored change could not be made again", **facts)
         return f"; the change to revision {stored.revision} that was made after it could not be made again: {problem}"
-
-    def _go_on(self, mesh: Mesh, snapshot: Snapshot) -> None:
-        """Deploy *mesh* with the contents of a checkpoint; a stored change that will be made again stays."""
-        with self.changes.turn(mesh.name):
-            mesh = resolved(mesh, self._catalog.slets, durable=True)
-            check_durable(mesh, has_state=True)
-            deployment = self._start(mesh, snapshot, ready=self.checkpoints.tell)
-            self._note(deployment)  # it is stored already, unless by another release
-            self.checkpoints.start(deployment)
 
     def resume(self, application: str, node: str) -> None:
         """Let items into a suspended or failed node again, beginning with the one that it is suspended on."""

@@ -385,10 +385,13 @@ class Outbox(Connector):
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
         """Apply *replace* to every item that is stored."""
+        from exop.runtime.channels.frame_body import BodyReader, body_of
+
+        read = BodyReader(None).read
         with self._turn:
             for events in (self._kept, self._unnumbered):
                 for place, event in enumerate(list(events)):
-                    method, payload = _payload(event)
+                    ((method, payload),) = read(Frame(0, event.events, event.form, body_of([event])))
                     if method != "control":
                         events[place] = _event(method, replace(payload), event.at)
 
@@ -453,10 +456,3 @@ def _event(method: Method, payload: Any, at: float | None = None) -> Event:
     from exop.runtime.channels.frame_body import event_of
 
     return event_of(method, payload, time.monotonic() if at is None else at)
-
-
-def _payload(event: Event) -> tuple[Method, Any]:
-    from exop.runtime.channels.frame_body import BodyReader, body_of
-
-    (found,) = BodyReader(None).read(Frame(0, event.events, event.form, body_of([event])))
-    return found

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from math import floor, inf
+from operator import itemgetter
 from typing import Any, Final
 
 from exop.model.items import Window
@@ -38,7 +39,8 @@ class Panes:
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over the items in the order of their arrival."""
-        return (item for _, _, item in sorted((row for pane in self._panes.values() for row in pane), key=_arrival))
+        rows = sorted((row for pane in self._panes.values() for row in pane), key=itemgetter(0))
+        return (item for _, _, item in rows)
 
     def last_of(self, moment: float) -> int:
         """Return the last window that begins at or before *moment*."""
@@ -111,16 +113,12 @@ class Panes:
             if order[at] * self.slide >= end:
                 break
             rows += [row for row in self._panes[order[at]] if row[1] < end]
-        return [item for _, _, item in sorted(rows, key=_arrival)]
+        return [item for _, _, item in sorted(rows, key=itemgetter(0))]
 
 
 def _whole(size: float) -> float:
     """Return a whole number as an integer, so that limits are exact, also for times in nanoseconds."""
     return int(size) if float(size).is_integer() else size
-
-
-def _arrival(row: tuple[int, float, Any]) -> int:
-    return row[0]
 
 
 #: The attributes of a `PortWindow` that a checkpoint holds as they are.

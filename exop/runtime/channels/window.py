@@ -75,10 +75,8 @@ class WindowChannel(Channel):
     @classmethod
     def fields(cls, settings: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         """Return the settings, of the channel and of single ports, that name the field with the time of an item."""
-        given = {
-            "time": settings,
-            **{f"ports[{port!r}].time": own for port, own in (settings.get("ports") or {}).items()},
-        }
+        given = {"time": settings}
+        given |= {f"ports[{port!r}].time": own for port, own in (settings.get("ports") or {}).items()}
         return [(setting, name) for setting, sizes in given.items() if (name := sizes.get("time"))]
 
     def readers(self, ports: Sequence[str]) -> None:

@@ -127,8 +127,8 @@ def move_keys(
             for key, value in content.items():
                 if (owner := owners[_owned(move, name, owned, field, key)]) != name:
                     found.append((name, field, key, value, owner))
-    changed = (content for fields in contents.values() for content in fields.values())
-    undo += [partial(_put_back, content, dict(content)) for content in changed]
+    for content in (content for fields in contents.values() for content in fields.values()):
+        undo += [partial(content.update, dict(content)), content.clear]  # undone in reverse: cleared first
     for name, field, key, value, owner in found:
         if name in contents:
             del contents[name][field][key]
@@ -172,8 +172,3 @@ def _owned(move: Move, name: str, owned: range, field: str, key: Any) -> int:
             else f"{name}: {field} of its memento has the key {safe_repr(key, 80)}, and {name} owns no partition"
         )
     return partition
-
-
-def _put_back(content: dict[Any, Any], before: dict[Any, Any]) -> None:
-    content.clear()
-    content.update(before)

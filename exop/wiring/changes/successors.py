@@ -82,7 +82,7 @@ class Successors:
     def open(self) -> None:
         """Open the components that may open while the old ones work."""
         for step in self.plan.steps:
-            late = _opens_late(step) or (step.node in self.arriving and _drives_itself(step.after))
+            late = _drives_itself(step.after) and (step.verb == "replace" or step.node in self.arriving)
             if step.node in self.made.keys() - self.ready and not late:
                 check_interrupt()
                 self.made[step.node].enter(self.plan.timeout)
@@ -99,7 +99,7 @@ class Successors:
     def open_late(self, pause: Pause, old: Component) -> None:
         """Open a source that drives itself where its predecessor has stopped: it may begin at once; engines inherit."""
         step = next(one for one in self.plan.steps if one.node == old.node.name)
-        if step.state is None or old.driver is None or not (_opens_late(step) or step.state.inside):
+        if step.state is None or old.driver is None or not (_drives_itself(step.after) or step.state.inside):
             return
         pause.close([old.driver])
         pause.wait_parked()
@@ -180,11 +180,6 @@ def taken(
     if way.calls is None and not copy:
         return take()
     return successor.user.run(successor, "taking over the state", take, seconds, interruptible=interruptible)
-
-
-def _opens_late(step: Step) -> bool:
-    """Whether it is a source that drives itself: it begins with its memento, after its predecessor has stopped."""
-    return step.verb == "replace" and _drives_itself(step.after)
 
 
 def _drives_itself(node: Node | None) -> bool:

@@ -71,9 +71,9 @@ class Compiler:
                 self._feed(self._queue(edge.queue(name)), name, edge)
         while self._later:
             self._later.pop()()
-        for component in region.components:
-            if component.pulled:  # the ports of other components stay
-                component.expect()
+        for vertex in filter(None, map(nodes.get, region.nodes)):
+            if vertex.component.pulled:  # the ports of other components stay
+                vertex.component.expect()
         # The entry of a channel with one consumer is that of the port; the channel's endpoint leads there, too.
         found = {**{f"channel {name}": entry for name, entry in self._into.items()}, **self._entries}
         for endpoint in _former_endpoints(region):
@@ -141,9 +141,8 @@ class Compiler:
         if len(edges) < 2 and channel not in self.deployment.merges:
             return None
         if channel not in self._merges:
-            producers = [edge.name for edge in edges]
             merge = self._merges[channel] = self.deployment.merges.setdefault(channel, ControlMerge())
-            merge.expect(producers)
+            merge.expect(edge.name for edge in edges)
         return self._merges[channel]
 
     def _name(self, entry: Entry, endpoint: str) -> Entry:

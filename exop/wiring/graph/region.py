@@ -9,7 +9,6 @@ from functools import cached_property, partial
 
 from exop.model.slets.ports import node_at
 from exop.runtime.channels.queue import Buffered
-from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver
 from exop.runtime.drivers.worker import Worker
@@ -109,12 +108,6 @@ class Region:
         inserted = self.after.inserted.keys()
         used = {*needed, *(queue for queue, one in deployment.inserted.items() if one.entries)} & inserted
         return next((one for one in self.leaner if used <= one.after.inserted.keys()), self)
-
-    @cached_property
-    def components(self) -> list[Component]:
-        """The components in it after the change."""
-        nodes = self.after.graph.nodes
-        return [nodes[name].component for name in self.nodes if name in nodes]
 
     def drivers(self, deployment: Deployment) -> list[Driver]:
         """The drivers to park while it is bound, from upstream to downstream.
