@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from queue import Empty, Full, Queue, SimpleQueue
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from exop.errors import ExopError, PeerUnreachable, PlatformBusy, UnknownName
 from exop.hosts.protocol import messages
@@ -24,22 +24,15 @@ from exop.hosts.protocol.participant import Participant
 from exop.logs import logger
 from exop.safe_repr import error_text
 
+if TYPE_CHECKING:
+    from exop.hosts.federation import Federation
+
 #: Seconds between two looks at the fragments of this platform.
 TICK: Final = 0.1
 #: Seconds that each plan in progress has to be undone when the platform is closed.
 LEAVING: Final = 5.0
 #: The messages that wait for a peer at most; more are dropped, since the machines send them again.
 WAITING: Final = 200
-
-
-class _Owner(Protocol):
-    """Methods of `exop.hosts.federation.Federation`; all but `call` are called in the thread of the exchange."""
-
-    def call(self, peer: str, application: str, message: messages.Message | messages.Notice) -> None: ...
-    def participant(self, application: str, do: messages.Do, report: Callable[[messages.Did], None]) -> Participant: ...
-    def record(self, application: str, entry: messages.JournalEntry) -> None: ...
-    def notice(self, application: str, notice: messages.Notice) -> None: ...
-    def tick(self) -> None: ...
 
 
 @dataclass
@@ -61,12 +54,14 @@ class Machines:
 class Exchange:
     """Drives the machines of all applications of one platform that span hosts.
 
+    The methods of the *owner*, except `call`, are called in the thread of the exchange.
+
     Attributes:
         held: The applications that are started only when a plan that a restart has interrupted is carried out.
         resend: Seconds after which the machines repeat a message that was not answered.
     """
 
-    def __init__(self, name: str, owner: _Owner) -> None:
+    def __init__(self, name: str, owner: Federation) -> None:
         self.name = name
         self.machines: dict[str, Machines] = {}
         self.held: set[str] = set()

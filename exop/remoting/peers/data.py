@@ -21,23 +21,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from exop.model.values.columns import allocate
-from exop.remoting.peers.data_frames import (
-    BYTES,
-    DATA,
-    DEFAULT_LIMITS,
-    FLUSHER,
-    HEAD,
-    HEADER,
-    MESSAGE,
-    START,
-    DataLimits,
-    Outgoing,
-    Ping,
-    Pong,
-    Single,
-    size_of,
-    unpack_message,
-)
+from exop.remoting.peers import data_frames as frames
+from exop.remoting.peers.data_frames import BYTES, DATA, FLUSHER, HEAD, HEADER, MESSAGE, START, size_of
 from exop.remoting.transport.frames import FrameRefused, TooLate
 from exop.runtime.channels.wire import COLUMNS, CONTROL, Buffer
 from exop.runtime.drivers.base import Signal
@@ -134,17 +119,17 @@ class Ready:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._now: deque[Outgoing | DataConnection] = deque()
-        self._later: deque[tuple[float, Outgoing]] = deque()
+        self._now: deque[frames.Outgoing | DataConnection] = deque()
+        self._later: deque[tuple[float, frames.Outgoing]] = deque()
         self._signal = Signal()
         self._sleeping = False
 
     def __len__(self) -> int:
         return len(self._now)
 
-    def add(self, one: Outgoing | DataConnection) -> None:
+    def add(self, one: frames.Outgoing | DataConnection) -> None:
         """Let the sender thread ask *one* for frames; a connection lets its sender thread end."""
-        if isinstance(one, Outgoing):
+        if isinstance(one, frames.Outgoing):
             if one.queued:
                 return
             one.queued = True
@@ -152,7 +137,7 @@ class Ready:
         if self._sleeping:
             self._wake()
 
-    def add_later(self, one: Outgoing) -> None:
+    def add_later(self, one: frames.Outgoing) -> None:
         """Let the sender thread ask *one* for frames after `DELAY`."""
         if not one.deferred:
             one.deferred = True
@@ -160,7 +145,7 @@ class Ready:
             if self._sleeping:
                 self._wake()
 
-    def next(self) -> Outgoing | DataConnection:
+    def next(self) -> frames.Outgoing | DataConnection:
         """Return the next one, when it is due."""
         while True:
             if self._later and self._later[0][0] <= self._clock():
@@ -180,7 +165,7 @@ class Ready:
         """Remove everything."""
         # One by one: what another thread adds meanwhile is removed like the others, or stays.
         while self._now:
-            if isinstance(one := self._now.popleft(), Outgoing):
+            if isinstance(one := self._now.popleft(), frames.Outgoing):
                 one.queued = False
         while self._later:
             self._later.popleft()[1].deferred = False
@@ -208,7 +193,7 @@ class DataConnection:
         peer: str,
         link: PeerLink,
         ready: Ready,
-        limits: DataLimits = DEFAULT_LIMITS,
+        limits: frames.DataLimits = frames.DEFAULT_LIMITS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.round_trip: float | None = None  #: Seconds of the last heartbeat and its answer.
@@ -257,7 +242,7 @@ class DataConnection:
                 self._sock.close()
         return self._reason
 
-    def send_now(self, one: Outgoing) -> bool:
+    def send_now(self, one: frames.Outgoing) -> bool:
         """Ask *one* for frames, and send them in the calling thread; the sender thread sends what the socket does not
         take at once.
 
@@ -431,12 +416,12 @@ class DataConnection:
         if len(self._ready) > self._limits.waiting:
             raise FrameRefused("the peer sends messages faster than it reads their answers")
         try:
-            message = unpack_message(frame[: self._limits.message])
+            message = frames.unpack_message(frame[: self._limits.message])
         except (msgspec.MsgspecError, RecursionError) as problem:
             raise FrameRefused(f"a message that cannot be decoded: {problem}") from None
-        if isinstance(message, Ping):
-            self._ready.add(Single(Pong(message.stamp)))
-        elif isinstance(message, Pong):
+        if isinstance(message, frames.Ping):
+            self._ready.add(frames.Single(frames.Pong(message.stamp)))
+        elif isinstance(message, frames.Pong):
             self.round_trip = max(0.0, self._clock() - message.stamp / 1e6)
         else:
             self._link.message(message)
@@ -449,7 +434,7 @@ class DataConnection:
             now = self._clock()
             if now - self._pinged >= limits.ping_time:
                 self._pinged = now
-                self._ready.add(Single(Ping(int(now * 1e6))))
+                self._ready.add(frames.Single(frames.Ping(int(now * 1e6))))
             if count == 0:
                 raise EOFError("the peer has closed the connection")
             if count > 0:

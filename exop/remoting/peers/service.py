@@ -7,7 +7,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, Literal
 
@@ -307,15 +306,15 @@ class RemotingService:
         """Let a dialled peer call the operations of this platform; *offered* is set while it can."""
         pause = _FIRST_PAUSE
         while not self._closing.is_set():
-            ended: Future[str] = Future()
+            ended = threading.Event()
             try:
-                self._contacts[link.peer] = self._server.serve_at(link.uri, link.peer, ended=ended.set_result)
+                self._contacts[link.peer] = self._server.serve_at(link.uri, link.peer, ended=ended.set)
             except ExopError as problem:
                 link.failed(problem)
             else:
                 pause = _FIRST_PAUSE
                 offered.set()
-                ended.result()
+                ended.wait()
                 offered.clear()
             self._closing.wait(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)

@@ -10,7 +10,6 @@ import math
 import socket
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -97,7 +96,6 @@ class ControlServer:
         self._lock = threading.RLock()
         self._stopping = threading.Event()
         self._connections = Connections(limits)
-        self._counts: Counter[str] = Counter()
         self._sessions: Sessions | None = None
         self._listeners: list[Listener] = []
         self._acceptors: list[threading.Thread] = []
@@ -117,12 +115,6 @@ class ControlServer:
         """The addresses of `listen` as peers dial them, with port and name; known from `start` on."""
         found = [Endpoint.parse(one.address) for one in self._listeners[int(self._local) :]]
         return [str(replace(one, platform=self._name)) for one in found]
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Counts since the start: `accepted`, `declined`, and how connections ended: `ended.closed`, `ended.late`, …"""
-        with self._lock:
-            return dict(self._counts)
 
     @property
     def connections(self) -> int:
@@ -178,7 +170,7 @@ class ControlServer:
         for operation in self._connections.close():
             _log.warning("operation %r still runs after the control server has stopped", operation)
 
-    def serve_at(self, uri: str, platform: str = "", *, ended: Callable[[str], None]) -> Peer:
+    def serve_at(self, uri: str, platform: str = "", *, ended: Callable[[], None]) -> Peer:
         """Dial the platform at *uri*, and let it call the operations of this one: a connection with exchanged roles.
 
         Returns once the platform there has accepted.
@@ -186,7 +178,7 @@ class ControlServer:
         Args:
             uri: The address of the other platform.
             platform: The name that it must have; empty for any name.
-            ended: Called with one word when the connection ends.
+            ended: Called when the connection ends.
 
         Raises:
             PeerUnreachable, PeerRefused, ProtocolMismatch: there is no connection.
@@ -201,14 +193,11 @@ class ControlServer:
             raise PeerUnreachable(address=uri, problem="this platform stops")
 
         def serve(sock: socket.socket, connection: Connection) -> None:
-            reason = "failed"
             try:
-                reason = sessions.serve_reverse(contact, connection)
+                sessions.serve_reverse(sock, connection)
             finally:
-                self._count(f"ended.{reason}")
-                ended(reason)
+                ended()
 
-        self._count("dialled")
         self._connections.start(contact.sock, serve, contact.peer)
         return contact.peer
 
@@ -234,10 +223,10 @@ class ControlServer:
                 continue
             try:
                 if self._connections.make_room():
-                    self._count("accepted")
                     self._connections.start(sock, lambda sock, connection: self._serve(listener, sock, connection))
                 else:
-                    self._decline(sock, f"all its {self._limits.connections} connections are at work; try again")
+                    full = f"all its {self._limits.connections} connections are at work; try again"
+                    self._loaded_sessions().decline(sock, full)
             except Exception:  # noqa: BLE001 - one bad connection must not end the accepting
                 _log.exception("a control connection could not be set up")
                 sock.close()
@@ -254,28 +243,17 @@ class ControlServer:
             problem = refused.facts["problem"] if isinstance(refused, PeerRefused) else explain(refused)
             self._on_refusal(address or f"a process at {listener.address}", problem)
             if isinstance(refused, PeerRefused) and accepted.fileno() >= 0:
-                self._decline(accepted, problem)
-            else:
-                self._count("refused")
+                self._loaded_sessions().decline(accepted, problem)
             return
         if connection.peer.certificate is not None and self._connections.of(connection.peer.name) > limits.per_peer:
             problem = f"{limits.per_peer} connections of {connection.peer.name!r} are open; use one of them"
             self._on_refusal(str(connection.peer), problem)
-            self._decline(sock, problem)
+            self._loaded_sessions().decline(sock, problem)
             return
         try:
-            self._count("ended." + self._loaded_sessions().serve(sock, connection, deadline))
+            self._loaded_sessions().serve(sock, connection, deadline)
         except Exception:  # noqa: BLE001 - it ends this connection and no other
             _log.exception("a control connection failed")
-            self._count("ended.failed")
-
-    def _count(self, event: str) -> None:
-        with self._lock:
-            self._counts[event] += 1
-
-    def _decline(self, sock: socket.socket, problem: str) -> None:
-        self._count("declined")
-        self._loaded_sessions().decline(sock, problem)
 
     def _loaded_sessions(self) -> Sessions:
         with self._lock:

@@ -11,8 +11,8 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Protocol, TypeAlias
@@ -21,7 +21,7 @@ from exop.errors import ExopError, OperationFailed, PeerRefused, PlatformBusy, R
 from exop.remoting.transport import handshake
 from exop.remoting.transport.client import ControlClient
 from exop.remoting.transport.codec import BadMessage, decode_message, encode_error, encode_message
-from exop.remoting.transport.frames import FAULT, REPLY, REQUEST, BoundedChannel, FrameRefused, Message, TooLate
+from exop.remoting.transport.frames import FAULT, REPLY, REQUEST, BoundedChannel, FrameRefused, Message
 from exop.remoting.transport.limits import ENVELOPE, Budget, Connection, Limits, check_length
 from exop.remoting.transport.operation import PEER, ROLES, Operation, Role, operation
 from exop.remoting.transport.operation import operations as operations_of
@@ -77,16 +77,15 @@ class Sessions:
         peer = PEER.get()
         return self._tickets.issue(peer.name if peer is not None else "")
 
-    def serve(self, sock: socket.socket, connection: Connection, deadline: float) -> str:
-        """Serve an accepted connection until its peer goes, or breaks a bound; return why it ended, in one word."""
-        channel = self._channel(sock)
-
-        def work() -> str:
+    def serve(self, sock: socket.socket, connection: Connection, deadline: float) -> None:
+        """Serve an accepted connection until its peer goes, or breaks a bound."""
+        with self._bounded(sock, connection) as channel:
             objection = partial(self._objection, connection.peer)
             hello = handshake.accept(channel, self._welcome, objection, deadline)
             connection.peer = peer = _named(connection.peer, hello)
             if hello.kind == handshake.CONTROL or self._hooks is None:
-                return self._answer_all(channel, connection, self._limits.idle_time)
+                self._answer_all(channel, connection, self._limits.idle_time)
+                return
             sock.settimeout(None)
             if hello.kind == handshake.REVERSE:
                 welcome = handshake.Welcome(peer.name, peer.pid, exop=hello.exop)
@@ -95,14 +94,11 @@ class Sessions:
             else:
                 self._hooks.on_data(sock, peer)
             connection.is_released = True
-            return hello.kind
 
-        return self._bounded(channel, connection, work)
-
-    def serve_reverse(self, contact: handshake.Contact, connection: Connection) -> str:
+    def serve_reverse(self, sock: socket.socket, connection: Connection) -> None:
         """Serve a dialled connection whose roles are exchanged, as `serve`; the peer must call or ping."""
-        channel, silence = self._channel(contact.sock), self._limits.silence
-        return self._bounded(channel, connection, lambda: self._answer_all(channel, connection, silence))
+        with self._bounded(sock, connection) as channel:
+            self._answer_all(channel, connection, self._limits.silence)
 
     def decline(self, sock: socket.socket, problem: str) -> None:
         """Tell a peer that it is not served, without waiting for anything that it might send, and close."""
@@ -110,35 +106,32 @@ class Sessions:
             # A fresh socket has room for one small message, so this does not wait.
             channel.send_greeting(encode_message(handshake.Declined(problem)), time.monotonic())
 
-    def _bounded(self, channel: BoundedChannel, connection: Connection, work: Callable[[], str]) -> str:
-        """Return the outcome of *work* on a connection, in one word; close the channel unless it is released."""
+    @contextmanager
+    def _bounded(self, sock: socket.socket, connection: Connection) -> Iterator[BoundedChannel]:
+        """Make the channel of a connection, log why the connection ends, and close it unless it is released."""
+        channel = self._channel(sock)
         try:
-            return work()
+            yield channel
         except handshake.Refused as problem:
             _log.warning("a connection of %s was refused: %s", connection.peer, problem)
-            return "refused"
         except FrameRefused as problem:
             _log.warning("a connection of %s was ended: %s", connection.peer, problem)
-            return "broken"
-        except (TooLate, TimeoutError):
-            return "late"
-        except EOFError:
-            return "closed"
+        except (EOFError, TimeoutError) as problem:
+            _log.debug("a connection of %s has ended: %s", connection.peer, problem)
         finally:
             channel.settle()
             if not connection.is_released:
                 channel.close()
 
-    def _answer_all(self, channel: BoundedChannel, connection: Connection, patience: float) -> str:
+    def _answer_all(self, channel: BoundedChannel, connection: Connection, patience: float) -> None:
         """Answer requests until none begins for *patience* seconds."""
         CALLER.set(str(connection.peer))
         PEER.set(connection.peer)
-        while True:
-            connection.enter("idle")
-            if not channel.stream.readable(patience):
-                return "idle"
+        connection.enter("idle")
+        while channel.stream.readable(patience):
             self._exchange(channel, connection)
             channel.settle()
+            connection.enter("idle")
 
     def _objection(self, peer: Peer, hello: handshake.Hello) -> str:
         """The reason for which a peer is not accepted, or an empty string."""

@@ -1,6 +1,5 @@
 """The remoting service: platforms that are linked call each other's operations, in both directions."""
 
-import queue
 import socket
 import threading
 from collections.abc import Iterator
@@ -183,11 +182,11 @@ def test_a_peer_that_dials_again_and_again_holds_one_connection(pair, monkeypatc
     """Of the connections by which a peer lets itself be called, the newest one is kept, and the others end."""
     a, b = pair
     monkeypatch.setattr(service, "_EVERY", 0.02)
-    ended: queue.Queue[str] = queue.Queue()
+    ended = threading.Semaphore(0)
     for _ in range(10):
-        b.remoting._server.serve_at(a.address, "a", ended=ended.put)
+        b.remoting._server.serve_at(a.address, "a", ended=ended.release)
     for _ in range(9):
-        ended.get(timeout=PATIENCE)
+        assert ended.acquire(timeout=PATIENCE)
     assert a.remoting.peers["b"].call("applications") == []
 
 

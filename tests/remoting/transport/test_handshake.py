@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -135,15 +136,15 @@ def test_exchanged_roles(hosts: Hosts) -> None:
     """A platform that only the other can reach calls its operations over a connection that the other dials."""
     hooks = Hooks()
     east, west = hosts.server("east", hooks), hosts.server("west", listen=[])
-    ended: queue.Queue[str] = queue.Queue()
-    assert west.serve_at(east.uris[0], "east", ended=ended.put).name == "east"
+    ended = threading.Event()
+    assert west.serve_at(east.uris[0], "east", ended=ended.set).name == "east"
     client, peer = hooks.clients.get(timeout=PATIENCE)
     assert peer.name == client.platform().name == "west"
     assert client.call("caller")[0] == "east"
     with pytest.raises(PeerRefused, match="needs the role operate"):
         client.call("end")
     client.close()
-    assert ended.get(timeout=PATIENCE) == "closed"
+    assert ended.wait(PATIENCE)
     with pytest.raises(PeerUnreachable, match="only the peer can dial"):
         client.call("caller")
 
@@ -210,14 +211,14 @@ def test_platforms_need_names(on_tcp: Hosts, name: str) -> None:
     """A platform that has no name, or that of the platform it dials, is declined."""
     east, west = on_tcp.server("east", Hooks()), on_tcp.server(name, listen=[])
     with pytest.raises(PeerRefused, match="needs a name other than 'east'"):
-        west.serve_at(east.uris[0], ended=lambda reason: None)
+        west.serve_at(east.uris[0], ended=lambda: None)
 
 
 def test_server_without_peers(on_tcp: Hosts) -> None:
     """A server that has no use for the connections of platforms declines them."""
     east, west = on_tcp.server("east"), on_tcp.server("west", listen=[])
     with pytest.raises(PeerRefused, match="it has no reverse connections"):
-        west.serve_at(east.uris[0], ended=lambda reason: None)
+        west.serve_at(east.uris[0], ended=lambda: None)
     with pytest.raises(PeerRefused, match="it has no data connections"):
         on_tcp.client(east, "west").open_data()
 
@@ -238,7 +239,7 @@ def test_acceptor_of_an_older_release(on_tcp: Hosts) -> None:
         with ThreadPoolExecutor(1) as pool:
             replying = pool.submit(reply)
             with pytest.raises(PeerRefused, match=r"its release, exop 0\.0\.9, has no reverse connections"):
-                west.serve_at(f"tcp://127.0.0.1:{old.getsockname()[1]}", ended=lambda reason: None)
+                west.serve_at(f"tcp://127.0.0.1:{old.getsockname()[1]}", ended=lambda: None)
             replying.result(PATIENCE)
 
 
@@ -311,9 +312,9 @@ def test_silent_caller(on_tcp: Hosts) -> None:
     hooks = Hooks()
     east = on_tcp.server("east", hooks)
     west = on_tcp.server("west", listen=[], limits=replace(SHORT, silence=0.05))
-    ended: queue.Queue[str] = queue.Queue()
-    west.serve_at(east.uris[0], ended=ended.put)
-    assert ended.get(timeout=PATIENCE) == "idle"
+    ended = threading.Event()
+    west.serve_at(east.uris[0], ended=ended.set)
+    assert ended.wait(PATIENCE)
     client, _ = hooks.clients.get(timeout=PATIENCE)
     with pytest.raises((ConnectionLost, PeerUnreachable)):
         client.ping()
@@ -323,12 +324,12 @@ def test_hanging_up(hosts: Hosts) -> None:
     """A server ends the connections of chosen peers, in both directions, and no others."""
     hooks = Hooks()
     east, west = hosts.server("east", hooks), hosts.server("west", hooks)
-    ended: queue.Queue[str] = queue.Queue()
-    west.serve_at(east.uris[0], ended=ended.put)
+    ended = threading.Event()
+    west.serve_at(east.uris[0], ended=ended.set)
     clients = [hosts.client(west, name) for name in ("east", "north")]
     greetings = [client.platform() for client in clients]
     assert wait_until(lambda: west.hang_up(lambda peer: peer.name == "east") == 0 and west.connections == 1)
-    assert ended.get(timeout=PATIENCE) == "closed"
+    assert ended.wait(PATIENCE)
     assert clients[1].platform() is greetings[1]
 
 
@@ -336,12 +337,12 @@ def test_stopping_ends_dialled_connections(hosts: Hosts) -> None:
     """A platform that stops serves no other any more."""
     hooks = Hooks()
     east, west = hosts.server("east", hooks), hosts.server("west", listen=[])
-    ended: queue.Queue[str] = queue.Queue()
-    west.serve_at(east.uris[0], ended=ended.put)
+    ended = threading.Event()
+    west.serve_at(east.uris[0], ended=ended.set)
     west.stop()
-    assert ended.get(timeout=PATIENCE) == "closed"
+    assert ended.wait(PATIENCE)
     with pytest.raises(PeerUnreachable, match="stops"):
-        west.serve_at(east.uris[0], ended=ended.put)
+        west.serve_at(east.uris[0], ended=ended.set)
 
 
 class Clock:
