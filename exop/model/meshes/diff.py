@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeVar
 
@@ -140,13 +140,11 @@ def marked(mesh: Mesh, name: str, marks: Mapping[str, Any]) -> Mesh:
     return mesh.edited({name: after}) if isinstance(after, Node) else mesh.edited(channels={channel: after})
 
 
-def without_marks(mesh: Mesh) -> Mesh:
-    """The mesh without any marks, as it runs after a change."""
-    return unmarked(mesh, mesh.nodes.values(), mesh.channels.values())
-
-
-def unmarked(mesh: Mesh, nodes: Iterable[Node], channels: Iterable[ChannelSpec]) -> Mesh:
-    """The mesh without the marks of these of its nodes and channels."""
+def without_marks(mesh: Mesh, changes: Difference | None = None) -> Mesh:
+    """The mesh without any marks, as it runs after a change; with *changes*, only what they contain can have marks."""
+    nodes, channels = (
+        (mesh.nodes.values(), mesh.channels.values()) if changes is None else (changes.nodes, changes.channels)
+    )
     plain = {one.name: replace(one, **MARKS[Node]) for one in nodes if _marks_on(one)}
     plain_channels = {one.name: replace(one, **MARKS[ChannelSpec]) for one in channels if _marks_on(one)}
     return mesh.edited(plain, plain_channels) if plain or plain_channels else mesh

@@ -50,7 +50,10 @@ def describe(spec: SletSpec) -> dict[str, Any]:
         "role": str(spec.role),
         "doc": spec.doc,
         "code": _code(spec.factory),
-        "ports": [_port(port) for port in (*spec.ports.values(), *spec.families)],
+        "ports": [
+            {"port": one.name, "direction": one.direction, "pulled": one.pulled, "method": one.method} | _type(one.type)
+            for one in (*spec.ports.values(), *spec.families)
+        ],
         "settings": [
             {"setting": one.name, "text": str(one), "required": one.required, "type": type_name(one.type)}
             | {"default": None if one.required else repr(one.default)}
@@ -72,14 +75,6 @@ def summary(spec: SletSpec) -> dict[str, Any]:
     settings = [setting["text"] for setting in facts["settings"]]
     doc = spec.doc.partition("\n")[0]
     return {"slet": facts["slet"], "role": facts["role"], "doc": doc, "ports": ports, "settings": settings}
-
-
-def _port(port: PortSpec) -> dict[str, Any]:
-    return {
-        "port": port.name,
-        **{name: getattr(port, name) for name in ("direction", "pulled", "method")},
-        **_type(port.type),
-    }
 
 
 def _type(carried: PortType) -> dict[str, Any]:
@@ -147,7 +142,8 @@ def _reading(what: str) -> Iterator[None]:
 
 def _slet(data: Mapping[str, Any]) -> SletSpec:
     convert(data["format"], Literal[FORMAT])
-    ports = [_read_port(one) for one in convert(data["ports"], _ROWS)]
+    rows = convert(data["ports"], _ROWS)
+    ports = [_filled(PortSpec, one, name=convert(one["port"], str), type=_read_type(one)) for one in rows]
     plugin, _, name = convert(data["slet"], str).rpartition(":")
     traits, state = convert(data["traits"], list[str]), convert(data["state"], dict[str, Any] | None)
     factory = Absent(data["slet"], convert(data["code"], str))
@@ -173,10 +169,6 @@ def _filled(kind: type[T], data: Mapping[str, Any], **fields: Any) -> T:
     known = type_of(kind).fields
     given = data.keys() & known.keys() - fields.keys()
     return kind(**fields, **{name: convert(data[name], known[name].type) for name in given})
-
-
-def _read_port(one: Mapping[str, Any]) -> PortSpec:
-    return _filled(PortSpec, one, name=convert(one["port"], str), type=_read_type(one))
 
 
 def _read_type(one: Mapping[str, Any]) -> PortType:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 from exop.errors import SletError, StoredStateError
 from exop.model.types.assignable import value_mismatch
 from exop.model.types.description import type_of
-from exop.model.values.depth import parts_of
+from exop.model.values.depth import walk
 from exop.safe_repr import RAISED, error_text, safe_repr
 
 M = TypeVar("M", bound="Memento")
@@ -119,13 +119,10 @@ def check_fields(fields: Mapping[str, Any], kind: type[Memento], place: str) -> 
 
 def check_parts(value: Any, place: str) -> None:
     """Compare every dataclass and named tuple in *value* with the annotations of its fields."""
-    open_ = [value]
-    while open_:
-        one = open_.pop()
+    for one, _, _ in walk(value):
         kind = type(one)
         if dataclasses.is_dataclass(kind) or hasattr(kind, "_fields"):
             for name, field in type_of(kind).fields.items():
                 where = value_mismatch(getattr(one, name, None), field.type, f"{kind.__qualname__}.{name}")
                 if where is not None:
                     raise refused(place, where, "correct it, or use the code that wrote it")
-        open_ += (part for _, part in parts_of(one))

@@ -190,9 +190,7 @@ def import_memento(data: bytes, kind: type[Memento], place: str) -> Memento:
         StoredStateError: it is damaged, of another class or a newer version, or a value is of the wrong type.
     """
     if data.lstrip()[:1] == b"{":
-        found = _document(data, place)
-        _check_kind(found, kind, place)
-        made = from_json(found["fields"], kind, place)
+        made = from_json(_fields_in(data, kind, place), kind, place)
     elif data[:1] in _LISTS:
         try:
             made = load_memento(data, kind, place, declared=declared_by(kind))
@@ -205,7 +203,8 @@ def import_memento(data: bytes, kind: type[Memento], place: str) -> Memento:
     return made
 
 
-def _document(data: bytes, place: str) -> dict[str, Any]:
+def _fields_in(data: bytes, kind: type[Memento], place: str) -> dict[str, Any]:
+    """Return the fields in the JSON of a memento of this class and version."""
     cure = "export it again with `exop memento export`, and edit its fields"
     try:
         found = read_json(data, object_pairs_hook=_unique)
@@ -218,7 +217,18 @@ def _document(data: bytes, place: str) -> dict[str, Any]:
         raise refused(place, text, "use the release that wrote it")
     if not isinstance(found.get("fields"), dict) or not isinstance(found.get("version"), int):
         raise refused(place, "the file has no fields, or no version", cure)
-    return found
+    # The module may differ, as where a slet is replaced.
+    if str(found.get("memento")).rpartition(":")[2] != kind.__qualname__:
+        problem = f"it is a {found.get('memento')}, and the slet keeps a {type_of(kind).identity}"
+        raise refused(place, problem, "import a memento that was exported from such a slet")
+    version = found["version"]
+    _check_version(version, kind, place)
+    if version < kind.__memento_version__:
+        problem = f"it is of version {version} of {kind.__qualname__}, the code here keeps {kind.__memento_version__}"
+        cure = "export it again from the slet that runs; msgpack of an older version is upgraded (--format msgpack)"
+        raise refused(place, problem, cure)
+    fields: dict[str, Any] = found["fields"]
+    return fields
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -228,16 +238,3 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
         raise ValueError(f"{twice!r} occurs twice")
     return found
-
-
-def _check_kind(found: dict[str, Any], kind: type[Memento], place: str) -> None:
-    # The module may differ, as where a slet is replaced.
-    if str(found.get("memento")).rpartition(":")[2] != kind.__qualname__:
-        problem = f"it is a {found.get('memento')}, and the slet keeps a {type_of(kind).identity}"
-        raise refused(place, problem, "import a memento that was exported from such a slet")
-    known, version = kind.__memento_version__, found["version"]
-    _check_version(version, kind, place)
-    if version < known:
-        problem = f"it is of version {version} of {kind.__qualname__}, the code here keeps {known}"
-        cure = "export it again from the slet that runs; msgpack of an older version is upgraded (--format msgpack)"
-        raise refused(place, problem, cure)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import struct
 import sys
@@ -193,10 +194,8 @@ class _Writer:
         return found
 
 
-class _Parts:
+class _Parts(io.RawIOBase):
     """A file that collects what is written, without copies."""
-
-    closed = False
 
     def __init__(self) -> None:
         self.parts: list[Any] = []
@@ -204,11 +203,6 @@ class _Parts:
     def write(self, part: Any) -> None:
         """Add a part."""
         self.parts.append(part)
-
-    def flush(self) -> None:
-        """Do nothing."""
-
-    close = flush
 
 
 def declared(batch: Any, described: Type) -> Any:

@@ -10,7 +10,7 @@ import dataclasses
 import json
 import re
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Any, Final
 
@@ -44,34 +44,33 @@ def deep_place(value: Any, levels: int = DEPTH) -> str | None:
 
     Values without parts, such as moments and arrays, count as one level.
     """
-    # A place is a linked list of steps; only the one found is converted to text.
-    open_: list[tuple[Any, Any, int]] = [(value, None, 0)]
-    while open_:
-        one, place, above = open_.pop()
-        if type(one) in PLAIN:
-            continue
-        if above >= levels:
-            return _text(place)
-        open_ += [(part, (place, step), above + 1) for step, part in parts_of(one)]
-    return None
+    too_deep = (place for one, place, above in walk(value) if above >= levels and type(one) not in PLAIN)
+    return next(map(_text, too_deep), None)
 
 
 def is_shallow(value: Any, levels: int = DEPTH) -> bool:
     """Whether a value of few parts is nested at most *levels* deep; `False` if it has many parts."""
-    open_: list[tuple[Any, int]] = [(value, 0)]
-    for _ in range(_FEW):
-        if not open_:
-            return True
-        one, above = open_.pop()
-        if type(one) in PLAIN:
-            continue
-        if above >= levels or (isinstance(one, _COLLECTIONS) and len(one) > _FEW):
+    for number, (one, _, above) in enumerate(walk(value)):
+        many = number == _FEW or (isinstance(one, _COLLECTIONS) and len(one) > _FEW)
+        if many or (above >= levels and type(one) not in PLAIN):
             return False
-        open_ += [(part, above + 1) for _, part in parts_of(one)]
-    return False
+    return True
 
 
-def parts_of(value: Any) -> Iterable[tuple[Any, Any]]:
+def walk(value: Any) -> Iterator[tuple[Any, Any, int]]:
+    """Yield a value and all its parts, each with its place and the number of levels above it.
+
+    A place is a linked list of steps; only one that is shown is converted to text.
+    """
+    open_: list[tuple[Any, Any, int]] = [(value, None, 0)]
+    while open_:
+        one, place, above = open_.pop()
+        yield one, place, above
+        if type(one) not in PLAIN:
+            open_ += [(part, (place, step), above + 1) for step, part in _parts_of(one)]
+
+
+def _parts_of(value: Any) -> Iterable[tuple[Any, Any]]:
     """List the parts of a value, each with the step that leads to it."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return [(f".{one.name}", getattr(value, one.name, None)) for one in dataclasses.fields(value)]

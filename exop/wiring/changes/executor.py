@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from exop.errors import ExopError, PlanError, StateError
 from exop.model.meshes.checks import check_durable
-from exop.model.meshes.diff import unmarked
+from exop.model.meshes.diff import without_marks
 from exop.model.meshes.mesh import Mesh, Node
 from exop.model.meshes.nodes import NOTHING
 from exop.model.meshes.shadow import check_catching_up
@@ -188,7 +188,7 @@ class Changes:
                 {**followers.ready, **others.ready}, {**followers.keep, **others.keep}, staying=others.staying
             )
         nodes = plan.changes.nodes
-        after = unmarked(plan.after, nodes, plan.changes.channels).at(plan.before.revision + 1)
+        after = without_marks(plan.after, plan.changes).at(plan.before.revision + 1)
         check_durable(
             after, has_state=self._running.store is not None, nodes=None if plan.before.durable is None else nodes
         )
