@@ -208,8 +208,8 @@ def _fields_in(data: bytes, kind: type[Memento], place: str) -> dict[str, Any]:
     cure = "export it again with `exop memento export`, and edit its fields"
     try:
         found = read_json(data, object_pairs_hook=_unique)
-    except ValueError as problem:
-        raise refused(place, f"the file is no JSON: {problem}", cure) from None
+    except ValueError as error:
+        raise refused(place, f"the file is no JSON: {error}", cure) from None
     if not isinstance(found, dict) or found.get("kind") != KIND:
         raise refused(place, f'the file does not say "kind": "{KIND}"', cure)
     if found.get("format") != FORMAT:
