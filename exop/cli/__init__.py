@@ -47,21 +47,11 @@ def open_closed_streams() -> None:
 
     A character that a stream cannot encode is printed as an escape.
     """
-    for descriptor, (name, mode) in enumerate(_STREAMS):
+    for name, mode in _STREAMS:
         stream = getattr(sys, name)
         if stream is not None:
             if mode == "w" and isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")
             continue
-        nowhere = os.open(os.devnull, os.O_RDWR)
-        if not _is_open(descriptor):
-            os.dup2(nowhere, descriptor)
+        nowhere = os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is that of the closed stream
         setattr(sys, name, open(nowhere, mode, encoding="utf-8"))  # noqa: SIM115 (open until the program ends)
-
-
-def _is_open(descriptor: int) -> bool:
-    try:
-        os.fstat(descriptor)
-    except OSError:
-        return False
-    return True

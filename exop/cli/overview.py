@@ -114,15 +114,11 @@ def _code_of(module: str) -> tuple[CodeType, ...]:
     return tuple(one for one in loader.get_code(module).co_consts if isinstance(one, CodeType))
 
 
-def _commands() -> Iterator[Command]:
-    for line in _TABLE.strip().splitlines():
-        group, module, *words = line.split()
-        for name, *aliases in (word.split("=") for word in words):
-            names = (name.replace(".", " "), *aliases)
-            yield Command(f"exop.cli.commands.{module}", name.replace(".", "_"), names, group)
-
-
-COMMANDS: Final = tuple(_commands())
+COMMANDS: Final = tuple(
+    Command(f"exop.cli.commands.{module}", name.replace(".", "_"), (name.replace(".", " "), *aliases), group)
+    for group, module, *words in map(str.split, _TABLE.strip().splitlines())
+    for name, *aliases in (word.split("=") for word in words)
+)
 
 
 def is_wanted(arguments: Sequence[str]) -> bool:
@@ -173,11 +169,7 @@ def _paragraphs(of_plugins: Mapping[str, str]) -> Iterator[str]:
     for title, lines in groups.items():
         if lines:
             yield f"\n{title}:"
-            yield from _aligned(lines, width)
+        for name, text in lines.items():
+            indent = max(map(len, lines)) + 4
+            yield textwrap.fill(text, width, initial_indent=f"  {name}".ljust(indent), subsequent_indent=" " * indent)
     yield "\n" + textwrap.fill(EPILOGUE.replace("`", ""), width)
-
-
-def _aligned(lines: Mapping[str, str], width: int) -> Iterator[str]:
-    indent = max(map(len, lines)) + 4
-    for name, text in lines.items():
-        yield textwrap.fill(text, width, initial_indent=f"  {name}".ljust(indent), subsequent_indent=" " * indent)

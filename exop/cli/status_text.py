@@ -33,22 +33,22 @@ def held_nodes(status: Facts) -> str:
     return (f"; suspended: {', '.join(held)}" if held else "") + "".join(waiting)
 
 
-def pending_lines(status: Facts) -> Iterator[str]:
-    """Yield a line for each setting of an application that is pending at a point in the stream."""
-    for name, facts in (*status["nodes"].items(), *status["channels"].items()):
-        yield from (f"{status['name']}.{name}: pending: {line}" for line in facts.get("pending", []))
-        if "pending_problem" in facts:
-            yield f"{status['name']}.{name}: {facts['pending_problem']}"
-
-
 def attention_lines(status: Facts, *, brief: bool = False) -> Iterator[str]:
     """Yield the lines on the problems of an application; the *brief* ones are without tracebacks."""
     for node, waited in status.get("opening", {}).get("waiting", {}).items():
         yield f"{status['name']}.{node}: has been opening for {seconds(waited)}"
-    yield from pending_lines(status)
+    for name, facts in (*status["nodes"].items(), *status["channels"].items()):
+        yield from (f"{status['name']}.{name}: pending: {line}" for line in facts.get("pending", []))
+        if "pending_problem" in facts:
+            yield f"{status['name']}.{name}: {facts['pending_problem']}"
     yield from (f"{status['name']}: a driver has crashed: {name}: {why}" for name, why in status["crashed"].items())
     for name, facts in status["nodes"].items():
-        yield from (_brief_troubles if brief else _full_troubles)(facts, f"{status['name']}.{name}")
+        place = f"{status['name']}.{name}"
+        if brief:
+            yield from _brief_troubles(facts, place)
+        elif "kept" in facts or "hang" in facts:
+            yield f"{place}:"
+            yield from (f"  {line}" for line in troubles(facts, place))
     for name, facts in {**status["channels"], **status["inserted"]}.items():
         if facts.get("trouble"):
             yield f"{status['name']}.{name}: {facts['trouble']}"
@@ -77,13 +77,6 @@ def _brief_troubles(facts: Facts, place: str) -> Iterator[str]:
         yield f"{place} hangs: an item has taken {since:.1f} s so far, see `exop describe {place}`"
     if dead := facts.get("dead_letters", {}).get("count", 0):
         yield f"{place}: {dead} dead letters, see `exop item list {place}`"
-
-
-def _full_troubles(facts: Facts, place: str) -> Iterator[str]:
-    """Yield all lines on a node that is suspended on an item, or hangs in one."""
-    if "kept" in facts or "hang" in facts:
-        yield f"{place}:"
-        yield from (f"  {line}" for line in troubles(facts, place))
 
 
 def troubles(facts: Facts, place: str) -> list[str]:
@@ -121,16 +114,11 @@ def troubles(facts: Facts, place: str) -> list[str]:
 
 def error_lines(status: Facts) -> Iterator[str]:
     """Yield a line for each slet that has raised, replaced and removed ones included, with its last error."""
-    for name, facts in status["nodes"].items():
-        if "last_error" in facts:
-            yield _errors(name, facts["metrics"]["errors"], facts["last_error"])
-    for one in status.get("replaced", ()):
-        yield _errors(f"{one['node']} ({one['slet']}, since replaced or removed)", one["errors"], one["last_error"])
-
-
-def _errors(name: str, count: int, last: str) -> str:
-    last = indented(last)
-    return f"{name}: 1 error: {last}" if count == 1 else f"{name}: {number(count)} errors, the last: {last}"
+    found = [(name, one["metrics"]["errors"], one) for name, one in status["nodes"].items() if "last_error" in one]
+    gone = [(f"{one['node']} ({one['slet']}, since replaced or removed)", one) for one in status.get("replaced", ())]
+    for name, count, one in (*found, *((name, one["errors"], one) for name, one in gone)):
+        errors = "1 error" if count == 1 else f"{number(count)} errors, the last"
+        yield f"{name}: {errors}: {indented(one['last_error'])}"
 
 
 def call_lines(platform: Facts) -> Iterator[str]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from exop.safe_repr import clean, json_text, message
+
+#: A cell without any other character is a number.
+_OF_NUMBERS: Final = "0123456789.,~-%"
 
 
 def answer(facts: object, text: str | Callable[[], str], *, json: bool) -> int:
@@ -29,7 +32,7 @@ def columns(head: Sequence[str], rows: Iterable[Sequence[object]], indent: str =
     if not table:
         return ""
     width = [max(len(line[index]) for line in table) for index in range(len(head))]
-    right = [bool(shown) and all(_is_number(row[index]) for row in shown) for index in range(len(head))]
+    right = [bool(shown) and not any(row[index].strip(_OF_NUMBERS) for row in shown) for index in range(len(head))]
     lines = []
     for line in table:
         cells = [c.rjust(w) if r else c.ljust(w) for c, w, r in zip(line, width, right, strict=True)]
@@ -73,7 +76,3 @@ def pairs(figures: dict[str, Any]) -> str:
 def is_figure(value: object) -> bool:
     """Whether *value* is a number, and not a Boolean."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _is_number(text: str) -> bool:
-    return not text.strip("0123456789.,~-%")

@@ -8,12 +8,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
 from itertools import pairwise
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from exop.pictures.layout import Layout, Spot, lay_out
 from exop.safe_repr import clean
-
-Format = Literal["mermaid", "dot", "svg"]
 
 #: By role, and of channels: the letter of the paper, the brackets of Mermaid, the shape of DOT, the colour.
 ROLES: Final = {
@@ -146,11 +144,6 @@ class Picture:
             "channels": channels,
             "inserted": dict(self.inserted),
         }
-
-
-def draw(picture: Picture, form: Format) -> str:
-    """The picture in one of the formats."""
-    return _DRAWN[form](picture)
 
 
 def to_mermaid(picture: Picture) -> str:
@@ -366,4 +359,5 @@ def _text(text: str) -> str:
     return escape(clean(text))
 
 
-_DRAWN: Final[dict[Format, Callable[[Picture], str]]] = {"mermaid": to_mermaid, "dot": to_dot, "svg": to_svg}
+#: The functions that draw a picture, by format.
+DRAW: Final[dict[str, Callable[[Picture], str]]] = {"mermaid": to_mermaid, "dot": to_dot, "svg": to_svg}

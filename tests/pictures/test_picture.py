@@ -3,7 +3,7 @@
 import pytest
 
 from exop.app import Application
-from exop.pictures.picture import Picture, draw
+from exop.pictures.picture import DRAW, Picture
 from exop.stock.slets import count_up, pass_on, show
 from tests.pictures.sketch import sketch
 
@@ -42,7 +42,7 @@ def test_a_partitioned_channel_is_drawn_with_its_field_and_its_groups() -> None:
     app.add("all", show, item=numbers)
     picture = Picture(app.build())
     for form in ("mermaid", "dot", "svg"):
-        text = draw(picture, form)
+        text = DRAW[form](picture)
         assert "direct by real" in text
         assert text.count("group g") >= 2
     data = picture.as_data()
@@ -54,14 +54,14 @@ def test_hosts_are_frames_and_their_borders_are_marked() -> None:
     app = Application("placed")
     app.on("edge").add("sink", show, item=app.add("numbers", count_up))
     picture = Picture(app.build())
-    assert 'subgraph h1["edge"]' in draw(picture, "mermaid")
-    assert 'subgraph cluster_1 { label="edge"' in draw(picture, "dot")
-    assert "slets:show on edge" in draw(picture, "svg")
+    assert 'subgraph h1["edge"]' in DRAW["mermaid"](picture)
+    assert 'subgraph cluster_1 { label="edge"' in DRAW["dot"](picture)
+    assert "slets:show on edge" in DRAW["svg"](picture)
     for form in ("mermaid", "dot", "svg"):
-        assert draw(picture, form).count("remote") == 1
+        assert DRAW[form](picture).count("remote") == 1
     assert picture.as_data()["nodes"]["sink"]["host"] == "edge"
     alone = Picture(app.build().move("sink", to=None))
-    assert "subgraph" not in draw(alone, "mermaid")
+    assert "subgraph" not in DRAW["mermaid"](alone)
     assert [arrow.remote for arrow in alone.arrows()] == [False]
 
 
@@ -77,7 +77,7 @@ def test_ports_stand_on_arrows_where_there_are_several() -> None:
 
 def test_mermaid(picture: Picture) -> None:
     """Roles have their brackets and colours, kinds their name, inserted queues a dashed arrow."""
-    text = draw(picture, "mermaid")
+    text = DRAW["mermaid"](picture)
     assert text.startswith("flowchart LR\n")
     assert '(["α one<br/>' in text
     assert '["π pass<br/>' in text
@@ -88,7 +88,7 @@ def test_mermaid(picture: Picture) -> None:
 
 def test_dot(picture: Picture) -> None:
     """The same for Graphviz."""
-    text = draw(picture, "dot")
+    text = DRAW["dot"](picture)
     assert text.startswith('digraph "drawn" {')
     assert 'c1 -> n3 [label="queue", style=dashed]' in text
     assert "shape=cylinder" in text
@@ -99,6 +99,6 @@ def test_names_cannot_break_a_picture() -> None:
     """Quotes, brackets and bars in names stay text."""
     nodes = {'a"]|<b>\\': ("alpha", "x:y", {}, {"out": "c"})}
     picture = Picture(sketch('"p"', nodes, {"c": "queue"}))
-    assert '"]|<b>' not in draw(picture, "mermaid")
-    assert "a#quot;]#124;#lt;b#gt;" in draw(picture, "mermaid")
-    assert 'α a\\"]|<b>\\\\\\nx:y' in draw(picture, "dot")
+    assert '"]|<b>' not in DRAW["mermaid"](picture)
+    assert "a#quot;]#124;#lt;b#gt;" in DRAW["mermaid"](picture)
+    assert 'α a\\"]|<b>\\\\\\nx:y' in DRAW["dot"](picture)

@@ -75,9 +75,7 @@ def plan(
     request = Request(**vars(where), dry_run=True, json=json)
     if change == "drain" and not Path(change).exists():
         if len(words) not in (1, 2):
-            raise BuilderError(
-                "exop plan drain takes HOST, and the platform to which everything moves, if not the home"
-            )
+            raise BuilderError("exop plan drain takes HOST, and the platform to which all of it moves, if not the home")
         return drain(words[0], to="".join(words[1:]) or None, bounds=proof, request=request)
     if change in VERBS and not Path(change).exists():
         if not words:
@@ -120,7 +118,11 @@ def _apply(platform: RemotePlatform, topology: str, request: Request, proof: Pro
         return show_and_make(planned, request, proof)
     with code_is_there():
         if request.dry_run:
-            _check(platform, topology)
+            try:
+                platform.plan_topology(topology)  # checks it, and only then finds that no such application runs
+            except UnknownName as error:
+                if error.facts.get("kind") != "application":
+                    raise
             text = f"{name} does not run on {platform.name}: `exop apply` would deploy it"
         else:
             text = f"{_deployed(platform, topology, name)} runs on {platform.name}"
@@ -148,12 +150,3 @@ def _deployed(platform: RemotePlatform, topology: str, name: str) -> str:
     finally:
         for view in views:
             view.close()
-
-
-def _check(platform: RemotePlatform, topology: str) -> None:
-    """Make the platform check a topology whose application does not run there."""
-    try:
-        platform.plan_topology(topology)
-    except UnknownName as error:
-        if error.facts.get("kind") != "application":
-            raise

@@ -162,7 +162,14 @@ def end(app: str, /, *, wait: bool = False, where: Where = Where()) -> None:
     with find_application(app, where) as found:
         found.check_whole(app)
         found.platform.end(found.application)
-        print(f"{found.application}: {_waited(found) if wait else 'its sources end, items in flight are processed'}")
+        done = "its sources end, items in flight are processed"
+        if wait:
+            done = "finished"
+            try:
+                found.platform.wait(found.application)
+            except (UnknownName, PeerUnreachable):  # `exop run` ends after it has printed its report
+                done = "ended, and its platform has left"
+        print(f"{found.application}: {done}")
 
 
 def resume(node: str, /, *, where: Where = Where()) -> None:
@@ -302,15 +309,6 @@ def _identity(slet: str) -> str:
             f"(`exop serve --load FOLDER`; FOLDER:NAME names a slet of it), and name the slet as PLUGIN:NAME"
         )
     return f"{package.name}:{name}"
-
-
-def _waited(found: Found) -> str:
-    """Wait until an application has finished; the platform of an `exop run` ends after it has printed its report."""
-    try:
-        found.platform.wait(found.application)
-    except (UnknownName, PeerUnreachable):
-        return "ended, and its platform has left"
-    return "finished"
 
 
 def _failed_again(found: Found, before: Mapping[str, Any]) -> str | None:

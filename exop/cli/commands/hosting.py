@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
@@ -19,10 +19,6 @@ from exop.model.meshes.fragments import Placement
 from exop.model.meshes.nodes import DIRECT
 from exop.safe_repr import clean
 
-_NO_PEERS: Final = (
-    "no peers; `exop connect URI` links the platform with another one, `exop discover` lists those nearby"
-)
-_NOTHING: Final = "no platform announces itself here; `exop serve --announce` does"
 Authority: TypeAlias = Annotated[
     Path,
     Parameter(name="--authority", env_var="EXOP_AUTHORITY", help="The folder of the authority: by default, certs."),
@@ -75,9 +71,8 @@ def discover(
     with the_platform(where) as platform:
         found = platform.discover(seconds)
     rows = [(one["name"], one["uri"], one["exop"], one["state"], one["problem"]) for one in found]
-    return answer(
-        found, lambda: columns(("name", "address", "exop", "state", ""), rows) if rows else _NOTHING, json=json
-    )
+    none = "no platform announces itself here; `exop serve --announce` does"
+    return answer(found, columns(("name", "address", "exop", "state", ""), rows) if rows else none, json=json)
 
 
 def resolve(
@@ -294,22 +289,15 @@ def _placed(placement: Placement) -> Iterator[tuple[str, str]]:
 def peers_text(found: list[dict[str, Any]]) -> str:
     """Return the tables of the peers and of their connectors."""
     if not found:
-        return _NO_PEERS
-    head = ("peer", "state", "address", "role", "round trip", "")
-    text = columns(head, [_peer(one) for one in found])
-    rows = [row for one in found for row in _connectors(one)]
-    of_connectors = ("peer", "connector", "direction", "events", "lag", "credit", "state")
-    problems = [row["problem"] for one in found for row in one.get("connectors", ()) if "problem" in row]
-    return "\n\n".join([text, *([columns(of_connectors, rows)] if rows else []), *problems])
-
-
-def _peer(one: Mapping[str, Any]) -> tuple[str, ...]:
-    trip = one.get("round_trip_ms")
-    shown = "" if trip is None else f"{trip:.3g} ms"
-    return one["peer"], one["state"], one["address"], one.get("role") or "", shown, one.get("problem", "")
-
-
-def _connectors(one: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    for row in one.get("connectors", ()):
-        counts = (number(row[key]) for key in ("events", "lag", "credit"))
-        yield one["peer"], row["connector"], row["direction"], *counts, row["state"]
+        return "no peers; `exop connect URI` links the platform with another one, `exop discover` lists those nearby"
+    rows, connectors, problems = [], [], []
+    for one in found:
+        trip = "" if one.get("round_trip_ms") is None else f"{one['round_trip_ms']:.3g} ms"
+        rows.append((one["peer"], one["state"], one["address"], one.get("role") or "", trip, one.get("problem", "")))
+        for row in one.get("connectors", ()):
+            counts = (number(row[key]) for key in ("events", "lag", "credit"))
+            connectors.append((one["peer"], row["connector"], row["direction"], *counts, row["state"]))
+            problems += [row["problem"]] if "problem" in row else []
+    text = columns(("peer", "state", "address", "role", "round trip", ""), rows)
+    head = ("peer", "connector", "direction", "events", "lag", "credit", "state")
+    return "\n\n".join([text, *([columns(head, connectors)] if connectors else []), *problems])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -140,10 +140,10 @@ def memento_import(node: str, file: Path | None = None, /, *, request: Request =
 def _items(facts: Mapping[str, Any], place: str) -> Iterator[str]:
     kept, letters = facts["kept"], facts["dead_letters"]
     rows = [*([("kept", kept)] if kept else ()), *((str(n), one) for n, one in enumerate(letters, 1))]
-    cells = [
-        (number, _clock(one["at"]), one["port"], one["item"], one["error"].split("\n")[0], one["memento"])
-        for number, one in rows
-    ]
+    cells = []
+    for number, one in rows:
+        at = datetime.fromtimestamp(one["at"]).isoformat(" ", "seconds")
+        cells.append((number, at, one["port"], one["item"], one["error"].split("\n")[0], one["memento"]))
     yield columns(("", "failed", "port", "item", "error", "memento"), cells) if rows else f"{place}: no item is kept"
     for number, one in rows[:TRACEBACKS]:
         yield f"\n{number}: {indented(one['traceback'].rstrip())}"
@@ -155,10 +155,6 @@ def _items(facts: Mapping[str, Any], place: str) -> Iterator[str]:
         yield f"… and {facts['count'] - len(letters)} more dead letters"
     if facts["dropped"]:
         yield f"{facts['dropped']} older dead letters were dropped: the option dead_letters bounds their number"
-
-
-def _clock(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
 def _write(file: Path, content: bytes) -> None:

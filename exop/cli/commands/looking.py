@@ -132,8 +132,8 @@ def mesh(
     """
     chosen = "json" if json else format
     # Imported lazily: no other command of this module needs pictures or the loading of applications.
+    from exop.pictures.picture import DRAW
     from exop.pictures.picture import Picture as Drawing
-    from exop.pictures.picture import draw
 
     if not parameters and not params and runs(app, where):
         with find_application(app, where) as found:
@@ -150,7 +150,7 @@ def mesh(
     elif chosen == "json":
         print_json(Drawing(made, inserted).as_data())
     else:
-        print(draw(Drawing(made, inserted), chosen), end="")
+        print(DRAW[chosen](Drawing(made, inserted)), end="")
 
 
 def history(
@@ -243,18 +243,10 @@ def _rows(platform: dict[str, Any]) -> list[list[str]]:
     begin, address = [str(platform["pid"]), platform["platform"]], platform["address"]
     if "problem" in platform:
         return [[*begin, "-", f"does not answer: {platform['problem']}", "", "", "", address]]
-    rows = [
-        [
-            *begin,
-            name,
-            state_text(status) + held_nodes(status),
-            lasts(status),
-            str(len(status["nodes"])),
-            number(Totals.of(status).items),
-            address,
-        ]
-        for name, status in platform["applications"].items()
-    ]
+    rows = []
+    for name, status in platform["applications"].items():
+        counts = (str(len(status["nodes"])), number(Totals.of(status).items))
+        rows.append([*begin, name, state_text(status) + held_nodes(status), lasts(status), *counts, address])
     failed = platform.get("failed_to_restart", {})
     rows += [[*begin, name, f"not started again: {why}", "", "", "", ""] for name, why in failed.items()]
     return rows or [[*begin, "-", "waits", "", "", "", address]]
@@ -289,10 +281,10 @@ def slet_facts(spec: Any) -> dict[str, Any]:
 
 def guarantee(policy: str, *, atomic: bool, state: bool) -> str:
     """Describe the guarantee for items for which the slet raises."""
-    retried = policy in ("suspend", "retry")
-    tail = (ATOMIC if atomic else NOT_ATOMIC) if state and retried else ""
     text = f"nothing of an item leaves before the slet has returned; if it raises, {POLICIES[policy]}"
-    return f"{text}; {tail}" if tail else text
+    if not state or policy not in ("suspend", "retry"):
+        return text
+    return f"{text}; {ATOMIC if atomic else NOT_ATOMIC}"
 
 
 def builder_facts(name: str, builder: Any) -> dict[str, Any]:
@@ -340,14 +332,9 @@ def _node_facts(found: Found) -> dict[str, Any]:
     node = found.node_status()
     query = properties_are({KIND: "port", APPLICATION: found.application, NODE: found.node})
     types = {one["properties"]["name"]: one["properties"]["item.type"] for one in found.platform.services(str(query))}
-    ports = [
-        {
-            "port": port,
-            "direction": "in" if port in node["inputs"] else "out",
-            "type": types.get(port, ""),
-            "channel": channel,
-        }
-        for port, channel in node["ports"].items()
-    ]
+    ports = []
+    for port, channel in node["ports"].items():
+        direction = "in" if port in node["inputs"] else "out"
+        ports.append({"port": port, "direction": direction, "type": types.get(port, ""), "channel": channel})
     text = guarantee(node["policy"], atomic=node["atomic"], state=node["memento"] is not None)
     return {"node": f"{found.application}.{found.node}", **node, "ports": ports, "guarantee": text}

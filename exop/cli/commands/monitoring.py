@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -66,10 +66,15 @@ def top(
         raise BuilderError(f"--every {every:g} is no number of seconds between two updates; give one above 0")
     with _named(app, where) as (platform, name), Stopping(patience=1) as stopping:
         look = Look(platform, name, sort, stopping, every)
-        if sys.stdout.isatty() and not json and not once:
-            _live(look)
-        else:
+        if not sys.stdout.isatty() or json or once:
             _plain(look, once=once, json=json)
+        else:
+            with closing(Live(screen=True)) as screen:
+                while look.again():
+                    screen.show(page(f"{look.head}  every {every:g} s, Ctrl-C ends", look.sections))
+                    if not look.pause():
+                        break
+            print(plain(page(look.head, look.sections)))
     if look.farewell:
         say(look.farewell)
 
@@ -247,15 +252,6 @@ def refresh(status: dict[str, Any], metrics: Mapping[str, Any]) -> None:
     status["running_s"] = metrics["running_s"]
 
 
-def _live(look: Look) -> None:
-    with closing(Live(screen=True)) as screen:
-        while look.again():
-            screen.show(page(f"{look.head}  every {look.every:g} s, Ctrl-C ends", look.sections))
-            if not look.pause():
-                break
-    print(plain(page(look.head, look.sections)))
-
-
 def _plain(look: Look, *, once: bool, json: bool) -> None:
     if once and look.again():  # the rates are those from here on
         look.pause()
@@ -324,9 +320,10 @@ def _samples(name: str, status: Mapping[str, Any]) -> Iterator[_Sample]:
         yield from _of_node(here | {"node": node}, facts)
     for channel, facts in (*status["channels"].items(), *status["inserted"].items()):
         there = here | {"channel": channel, "kind": facts["kind"]}
-        for key, value in _numbers(facts):
-            family = f"channel_{re.sub('[^a-zA-Z0-9_]', '_', key)}"
-            yield family, "gauge", "A figure of a channel, named by its kind.", there, value
+        for key, value in facts.items():
+            if is_figure(value):
+                family = f"channel_{re.sub('[^a-zA-Z0-9_]', '_', key)}"
+                yield family, "gauge", "A figure of a channel, named by its kind.", there, value
 
 
 def _of_node(here: dict[str, str], facts: Mapping[str, Any]) -> Iterator[_Sample]:
@@ -348,9 +345,6 @@ def _of_node(here: dict[str, str], facts: Mapping[str, Any]) -> Iterator[_Sample
     ):
         for name, value in facts[key].items():
             yield family, "summary", words, here | {"quantile": _QUANTILES[name]}, value / 1e3
-    for name, value in _numbers(facts.get("own", {})):
-        yield "own", "gauge", "A figure that the slet reports of itself.", here | {"figure": name}, value
-
-
-def _numbers(facts: Mapping[str, Any]) -> Iterable[tuple[str, float]]:
-    return [(key, one) for key, one in facts.items() if is_figure(one)]
+    for name, value in facts.get("own", {}).items():
+        if is_figure(value):
+            yield "own", "gauge", "A figure that the slet reports of itself.", here | {"figure": name}, value

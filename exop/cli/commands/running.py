@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, redirect_stdout
+from contextlib import closing, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -209,15 +209,9 @@ def _durable(mesh: Mesh, catalog: Catalog, state: Path) -> Mesh:
 
 
 def _same(topology: str, mesh: Mesh) -> bool:
-    """Whether a stored topology describes *mesh*.
-
-    Earlier releases did not store settings with default values, and stored paths as they were given.
-    """
-    from exop.model.meshes.checks import with_full_paths
-
+    """Whether a stored topology, which contains all settings, describes *mesh*."""
     try:
         stored = mesh.from_toml(topology, {node.slet.identity: node.slet for node in mesh.nodes.values()})
-        stored = with_full_paths(stored, Path.cwd())
     except ExopError:
         return False
 
@@ -310,16 +304,11 @@ class Session:
         if application in self.platform.applications():
             self.platform.end(application)
             deadline = time.monotonic() + PATIENCE
-            while self.stops() < 2 and time.monotonic() < deadline and not self._is_over(application):
-                pass
+            with suppress(ExopError):  # a slet has failed, or the application was removed
+                while self.stops() < 2 and time.monotonic() < deadline and not self.platform.wait(application, TICK):
+                    pass
             self.platform.remove(application)
         self.development.close()
-
-    def _is_over(self, application: str) -> bool:
-        try:
-            return self.platform.wait(application, TICK)
-        except ExopError:
-            return True
 
 
 def report_outcome(outcome: Outcome, seconds: float) -> None:
