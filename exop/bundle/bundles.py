@@ -149,7 +149,7 @@ class Bundles:
             old = [one for one in self._known.started(manifest.name) if one.key != manifest.key]
             if not old:
                 cure = f"start the first version by `exop bundle install {name} --start`"
-                if manifest.key in {one.key for one in self._known.started(manifest.name)}:
+                if manifest.key in running:
                     cure = f"{manifest.key} is started already: raise `version` in bundle.toml"
                 raise BundleError(bundle=manifest.name, problem="is not started here in another version", cure=cure)
             self.install_archive(data, name)

@@ -89,9 +89,7 @@ def read_manifest(text: str, place: str) -> Manifest:
     try:
         document = read_toml(text)
     except ValueError as problem:
-        raise BundleError(
-            bundle=place, problem=f"has a {MANIFEST} that is no TOML: {problem}", cure="correct it"
-        ) from None
+        raise _wrong(place, f"has a {MANIFEST} that is no TOML: {problem}", "correct it") from None
     _check(place, "key", document, _KEYS)
     for key in ("name", "version"):
         if key not in document:

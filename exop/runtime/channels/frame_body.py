@@ -146,12 +146,11 @@ class BodyReader:
         """
         body = frame.body[0] if len(frame.body) == 1 else b"".join(bytes(part) for part in frame.body)
         try:
-            found = self._payloads(frame, body)
+            return self._payloads(frame, body)
         except (ValueError, StoredStateError):
             raise
         except Exception as problem:  # noqa: BLE001 (malformed bytes can raise anything)
             raise ValueError(f"{type(problem).__name__}: {problem}"[:200]) from None
-        return found
 
     def _payloads(self, frame: Frame, body: Buffer) -> list[tuple[Method, Any]]:
         found: list[tuple[Method, Any]]
