@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from functools import cache
 from typing import Any, Final
 
 from exop.model.items import CONTROL
@@ -189,17 +188,10 @@ def _running_s(deployment: Deployment) -> float:
     return round(time.monotonic() - deployment.started, 3) if deployment.started else 0.0
 
 
-@cache
-def _kind(kind: str) -> dict[str, Any]:
-    return {"kind": kind}
-
-
 def _content(channel: Channel) -> dict[str, Any]:
     """Return the kind and metrics of a channel; a waiting control item counts as an item here."""
     if channel.trouble:
         return channel_status(channel)
-    if type(channel).metrics is Channel.metrics:
-        return _kind(channel.kind)
     if not isinstance(channel, QueueChannel) or type(channel).metrics is not QueueChannel.metrics:
         return {"kind": channel.kind, **channel.metrics()}
     depth, dropped = channel.depth, channel.dropped

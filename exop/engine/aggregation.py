@@ -265,8 +265,8 @@ def _lengths(settings: Mapping[str, Any], columns: pa.Schema) -> tuple[float, fl
 def _call(name: str, text: str, columns: pa.Schema) -> tuple[str, str]:
     """Read `avg(spd)`."""
     found = _CALL.fullmatch(text)
-    if found is None:
-        raise _wrong("values", f"{text!r} is not count(*), count(x), sum(x), avg(x), min(x) or max(x)")
+    _check(found is not None, "values", f"{text!r} is not count(*), count(x), sum(x), avg(x), min(x) or max(x)")
+    assert found is not None
     function, column = found[1].lower(), (found[2] or "*")
     if function == "count" and column == "*":
         return function, ""
@@ -292,8 +292,4 @@ def _listed(columns: Mapping[str, str]) -> str:
 
 def _check(holds: bool, setting: str, problem: str) -> None:
     if not holds:
-        raise _wrong(setting, problem)
-
-
-def _wrong(setting: str, problem: str) -> SettingError:
-    return SettingError(place="", setting=setting, problem=problem)
+        raise SettingError(place="", setting=setting, problem=problem)

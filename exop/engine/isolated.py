@@ -71,13 +71,11 @@ class IsolatedEngine(Engine):
 
     def push(self, port: str, batch: Any) -> Iterable[Any]:
         """Process a batch in the process."""
-        found: list[Any] = self._applied("push", port, batch)
-        return found
+        return self._applied("push", port, batch)
 
     def advance(self, time: float) -> Iterable[Any]:
         """Return the results that are final in the process."""
-        found: list[Any] = self._applied("advance", time)
-        return found
+        return self._applied("advance", time)
 
     def snapshot(self) -> bytes:
         """Return the whole state, which replaces the stored calls."""
@@ -103,14 +101,10 @@ class IsolatedEngine(Engine):
         self._interrupted = self._interrupted or time.monotonic()
         if time.monotonic() >= self._interrupted + GRACE:
             self._kill("it did not react to an interrupt")
-        else:
-            with suppress(OSError):
-                self._send_interrupt()
-
-    def _send_interrupt(self) -> None:
-        if self._sending.acquire(blocking=False):  # otherwise the process does not even accept its call
+        elif self._sending.acquire(blocking=False):  # otherwise the process does not even accept its call
             try:
-                self._connection.send_bytes(dump((self._number, "interrupt", ())))
+                with suppress(OSError):
+                    self._connection.send_bytes(dump((self._number, "interrupt", ())))
             finally:
                 self._sending.release()
 
@@ -125,9 +119,9 @@ class IsolatedEngine(Engine):
         memory = _resident(process.pid) if process is not None else 0
         return {**self._metrics, "worker_memory": memory, "worker_starts": self._starts}
 
-    def _applied(self, method: str, *given: Any) -> Any:
+    def _applied(self, method: str, *given: Any) -> list[Any]:
         """Return the results of a call that changes the state, and store the call."""
-        found = self._called(method, *given)
+        found: list[Any] = self._called(method, *given)
         self._calls.append((method, given))
         batch = given[-1]
         self._stored += getattr(batch, "nbytes", 0) or 100 * (len(batch) if isinstance(batch, list) else 1)

@@ -31,8 +31,8 @@ from exop.safe_repr import error_text
 _log = logging.getLogger(__name__)
 #: The file with the order in which the inputs have ended.
 _ENDED: Final = "ended"
-#: The maximum time until an engine reads for the first time, and the interval of checks, in seconds.
-_START, _POLL = 120.0, 0.2
+#: The maximum time until an engine reads for the first time, in seconds.
+_START: Final = 120.0
 
 
 class PullSlet(Slet):
@@ -139,11 +139,10 @@ class PullSlet(Slet):
         Raises:
             EngineError: the engine has failed, or does not begin.
         """
-        waited = 0.0
-        while self.engine is not None and self.following is None and not self._trigger.wait_polled(_POLL):
+        if self.engine is not None and self.following is None:
+            begun = self._trigger.wait_polled(_START)
             self._check()
-            waited += _POLL
-            if waited > _START:
+            if not begun:
                 raise self._error(TimeoutError(f"it did not begin within {_START:.0f} s"))
 
     def can_follow(self, predecessor: PullSlet) -> bool:

@@ -46,7 +46,6 @@ class BatchTrigger:
         self._poll_again = False
         self._released = 0
         self._paused = self._polls = False
-        self._polled = threading.Event()
 
     def crosses(self, before: float | None, after: float) -> bool:
         """Return whether there is a boundary after the time *before*, up to the time *after*."""
@@ -85,8 +84,11 @@ class BatchTrigger:
             self.lock.notify_all()
 
     def wait_polled(self, timeout: float) -> bool:
-        """Wait until the engine has polled for the first time: from then on the query runs; return whether it has."""
-        return self._polled.wait(timeout)
+        """Wait until the engine has polled for the first time, or the query has ended; return whether this is so."""
+        with self.lock:
+            return self.lock.wait_for(
+                lambda: self.leader is not None or any(feed.retired for feed in self.feeds), timeout
+            )
 
     def wait_until(self, ready: Callable[[], bool]) -> None:
         """Wait until *ready()* is true; it is called whenever the state of a feed has changed."""
@@ -95,7 +97,6 @@ class BatchTrigger:
 
     def wait(self, feed: Feed, timeout: float) -> None:
         """Wait until a batch may begin, at most *timeout* seconds. Call with the lock held."""
-        self._polled.set()
         self.leader = self.leader or feed
         if feed is not self.leader:
             return

@@ -13,9 +13,8 @@ from exop.model.slets.spec import SletSpec
 from exop.safe_repr import error_text
 from exop.stock.aggregate import Aggregate
 from exop.stock.event_time import Join, Watermark
-from exop.stock.files import read_parquet
 from exop.stock.sinks import WriteLines, WriteParquet, WriteSqlite
-from exop.stock.sources import count_up, read_csv, read_lines, read_log
+from exop.stock.sources import count_up, read_csv, read_lines, read_log, read_parquet
 
 T = TypeVar("T")
 

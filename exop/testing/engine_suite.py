@@ -104,8 +104,7 @@ class Suite:
         """The state of the engine goes from each instance to the next one."""
         with self._running() as (platform, _):
             for turn in range(6):
-                _Run.limit += 25
-                _until(lambda: _position(platform) == _Run.limit)
+                _emitted(platform, _Run.limit + 25)
                 mesh = platform.mesh("suite")
                 platform.apply(mesh.configure("query", **(self.settings if turn % 2 else self.other)))
             self._check_all(platform)
@@ -113,12 +112,10 @@ class Suite:
     def test_every_row_once_and_in_order_after_a_crash(self, tmp_path: Path) -> None:
         """A checkpoint, continued on another platform, leads to the same results."""
         with self._running(tmp_path / "first") as (platform, _):
-            _Run.limit = 25
-            _until(lambda: _position(platform) == _Run.limit)
+            _emitted(platform, 25)
             platform.checkpoint("suite")
             _copied(tmp_path / "first", tmp_path / "copy")
-            _Run.limit = 50
-            _until(lambda: _position(platform) == _Run.limit)
+            _emitted(platform, 50)
         with _platform(self, tmp_path / "copy") as platform:
             assert not platform.failed_to_restart, platform.failed_to_restart
             self._check_all(platform)
@@ -172,7 +169,7 @@ class Suite:
         """End the source, and check the results of all rows."""
         _Run.over = True
         assert platform.wait("suite", PATIENCE), "the application does not end"
-        found, wanted = _noted(platform), [*range(1, _Run.limit + 1)]
+        found, wanted = _memento(platform, "note").numbers, [*range(1, _Run.limit + 1)]
         pairs = enumerate(zip(found, wanted, strict=False))
         at = next((at for at, (one, other) in pairs if one != other), min(len(found), len(wanted)))
         near = f"after {found[max(0, at - 3) : at]} follows {found[at : at + 3]}, not {wanted[at : at + 3]}"
@@ -208,8 +205,7 @@ class EngineSuite(Suite):
         with self._running(listen="inproc:suite") as (platform, _), _platform(self, None, name="other") as other:
             other.remoting.connect("inproc:suite")
             for host in ("other", platform.name):
-                _Run.limit += 25
-                _until(lambda: _position(platform) == _Run.limit)
+                _emitted(platform, _Run.limit + 25)
                 platform.apply(platform.mesh("suite").move("query", to=host))
             self._check_all(platform)
 
@@ -251,7 +247,7 @@ class EngineSuite(Suite):
             _Run.limit = 2 * _WINDOW
             error = _until(lambda: platform.deployment("suite").components["query"].error)
             assert isinstance(error, QueryInterrupted), f"the error is {error!r}"
-            _until(lambda: len(_noted(platform, "note_beside")) == _Run.limit)
+            _until(lambda: len(_memento(platform, "note_beside").numbers) == _Run.limit)
             platform.apply(mesh.configure("query", **{**self.settings, "time_limit": 60.0}))
             self._check_all(platform)
 
@@ -267,8 +263,7 @@ class PullEngineSuite(Suite):
         for number, (name, after) in enumerate([("put_out", False), ("put_out", True), ("forget", True)]):
             state, copy = tmp_path / f"state {number}", tmp_path / f"copy {number}"
             with self._running(state, **self.other) as (platform, _):
-                _Run.limit = 25
-                _until(lambda: _position(platform) == _Run.limit)
+                _emitted(platform, 25)
                 platform.checkpoint("suite")
                 tie = getattr(platform.deployment("suite").components["query"].instance, self._spec().tie or "")
                 copied = _copy_when(tie, name, after, partial(_copied, state, copy))
@@ -341,17 +336,14 @@ def _platform(suite: Suite, state: Path | None, **given: Any) -> Iterator[Platfo
         yield platform
 
 
-def _position(platform: Platform) -> int:
-    """Return the number of the last row that the source has emitted."""
-    memento = platform.deployment("suite").components["rows"].state
-    assert isinstance(memento, Emitted)
-    return memento.number
+def _emitted(platform: Platform, limit: int) -> None:
+    """Let the source emit the rows up to this one."""
+    _Run.limit = limit
+    _until(lambda: _memento(platform, "rows").number == limit)
 
 
-def _noted(platform: Platform, node: str = "note") -> list[int]:
-    memento = platform.deployment("suite").components[node].state
-    assert isinstance(memento, Noted)
-    return memento.numbers
+def _memento(platform: Platform, node: str) -> Any:
+    return platform.deployment("suite").components[node].state
 
 
 def _raised(call: Callable[[], Any], otherwise: str) -> QueryError:

@@ -54,7 +54,7 @@ PROOFS = {
     "`stock:read_log`": [STOCK_KILLS, "stock/test_sources.py::test_what_is_not_kept_any_more_is_an_error"],
     "`stock:read_parquet`": [
         STOCK_KILLS,
-        "stock/test_files.py::test_each_file_is_emitted_once_in_the_order_of_the_names",
+        "stock/test_sources.py::test_each_file_is_emitted_once_in_the_order_of_the_names",
     ],
     "`kafka:read`": [
         KAFKA_KILLS,

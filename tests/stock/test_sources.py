@@ -1,18 +1,22 @@
-"""The stock sources: every cut of them, what does not fit, and logs that another process writes."""
+"""The stock sources: every cut of them, what does not fit, logs that another process writes, and files of a folder."""
 
 from __future__ import annotations
 
 from contextlib import closing
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from exop import Application, EndOfStream, Platform, Punctuation
-from exop.errors import ComponentFailed, MeshError, StateError, StoredStateError
+from exop.engine import Reference
+from exop.errors import ComponentFailed, MeshError, SettingError, StateError, StoredStateError
 from exop.runtime.log.disk import DiskLog
 from exop.runtime.log.memory import Retention
 from exop.runtime.log.reader import LogReader
-from exop.stock.sources import Offset, Position, read_csv, read_lines, read_log
+from exop.stock.sources import Emitted, Offset, Position, read_csv, read_lines, read_log, read_parquet
 from exop.testing import check_source, feed
 from tests.rig import PATIENCE, collector, eventually
 
@@ -196,3 +200,46 @@ def test_a_log_is_one_channels(tmp_path):
         app.add(f"count-{name}", "stock:count_up", to=5, out=channel)
     with Platform() as platform, pytest.raises((StateError, ComponentFailed), match="is in use"):
         platform.apply(app.build())
+
+
+def write_file(folder: Path, name: str, *keys: int) -> Reference:
+    """Write a file of rows."""
+    parquet.write_table(pa.table({"key": pa.array(keys, pa.int64())}), folder / name)
+    return Reference((folder / name).as_uri(), len(keys))
+
+
+def test_each_file_is_emitted_once_in_the_order_of_the_names(tmp_path):
+    """It goes on behind the files that it has emitted; unfinished and empty ones are skipped."""
+    wanted = [[write_file(tmp_path, f"{number}.parquet", number, 7)] for number in (1, 2, 3)]
+    write_file(tmp_path, "0.parquet")
+    for name in (".4.parquet", "_5.parquet", "readme.txt"):
+        write_file(tmp_path, name, 4)
+    settings: dict[str, Any] = {"path": tmp_path, "columns": "key bigint"}
+    assert check_source(read_parquet, **settings) == wanted
+    emitted = Emitted(names=["1.parquet", "2.parquet", "gone.parquet"])
+    assert feed(read_parquet, emitted=emitted, **settings) == wanted[2:]
+
+
+def test_a_followed_folder_is_a_stream_of_rows(tmp_path):
+    """New files are found; slets that name no references get the rows."""
+    write_file(tmp_path, "a.parquet", 1, 2)
+    app, seen = Application("a"), list[Any]()
+    rows = app.add("files", "stock:read_parquet", path=tmp_path, columns="key bigint", follow=True)
+    app.add("see", collector(seen), item=rows)
+    with Platform() as platform:
+        platform.apply(app.build())
+        eventually(lambda: seen == [{"key": 1}, {"key": 2}])
+        write_file(tmp_path, "b.parquet.new", 3)
+        (tmp_path / "b.parquet.new").rename(tmp_path / "b.parquet")
+        eventually(lambda: seen == [{"key": 1}, {"key": 2}, {"key": 3}])
+
+
+def test_files_that_do_not_fit_are_an_error(tmp_path):
+    """Other columns, by name or type; columns that nobody can read; no folder."""
+    write_file(tmp_path, "a.parquet", 1)
+    with pytest.raises(ValueError, match="a.parquet has the columns key int64, not key int32"):
+        feed(read_parquet, path=tmp_path, columns="key int")
+    with pytest.raises(SettingError, match="'key what' is no column"):
+        Application("a").add("files", read_parquet, path=tmp_path, columns="key what")
+    with pytest.raises(NotADirectoryError, match="correct the setting `path`"):
+        feed(read_parquet, path=tmp_path / "none", columns="key int")
