@@ -11,7 +11,7 @@ import importlib.util
 import os
 import sys
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -25,6 +25,7 @@ from exop.hooks import Plugins
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.signature import read_settings
 from exop.model.slets.spec import SletSpec, configured, parse
+from exop.model.values.depth import read_toml
 from exop.runtime.catalog import Catalog, in_use
 from exop.safe_repr import RAISED, error_text
 
@@ -112,11 +113,21 @@ def find_target(given: str, catalog: Catalog, running: Iterable[str] | None = No
         before, _, which = given.rpartition(":")
         path = Path(before)
     if path.is_dir():
-        return Target(given, _folder_builders(path, catalog), which=which, folder=path.resolve())
+        name = catalog.plugins.load_folder(path)
+        catalog.gather()
+        offered = catalog.builders().get(name, [])  # records a plugin that is broken
+        if name in catalog.plugins.broken:
+            raise catalog.plugins.broken[name]
+        return Target(given, {one.__name__: one for one in offered}, which=which, folder=path.resolve())
     if path.is_file() and path.suffix == ".toml":
         return Target(given, topology=text_of(path))
     if path.is_file() and path.suffix == ".py":
-        return _in_file(given, _imported(path), which)
+        module = _imported(path)
+        ready = [value for value in vars(module).values() if isinstance(value, Application)]
+        if len(ready) == 1 and not which:
+            return Target(given, ready=ready[0], module=module)
+        own = [value for value in vars(module).values() if getattr(value, "__module__", "") == module.__name__]
+        return Target(given, {one.__name__: one for one in own if _builds(one)}, which=which, module=module)
     if path.is_file():
         raise BuilderError(f"{path} is neither a folder nor a .py or .toml file, so it describes no application")
     if is_local(given):
@@ -132,24 +143,6 @@ def slets_in(target: Target, catalog: Catalog) -> dict[str, SletSpec]:
         return {spec.name: spec for spec in found if isinstance(spec, SletSpec) and spec.factory.__module__ == own}
     folder = next((name for name, path in catalog.plugins.folders.items() if path == target.folder), None)
     return {spec.name: spec for spec in catalog.slets.values() if folder is not None and spec.plugin == folder}
-
-
-def _folder_builders(path: Path, catalog: Catalog) -> dict[str, Builder]:
-    name = catalog.plugins.load_folder(path)
-    catalog.gather()
-    found = catalog.builders().get(name, [])  # records a plugin that is broken
-    if name in catalog.plugins.broken:
-        raise catalog.plugins.broken[name]
-    return {builder.__name__: builder for builder in found}
-
-
-def _in_file(given: str, module: ModuleType, which: str) -> Target:
-    ready = [value for value in vars(module).values() if isinstance(value, Application)]
-    if len(ready) == 1 and not which:
-        return Target(given, ready=ready[0], module=module)
-    own = [value for value in vars(module).values() if getattr(value, "__module__", "") == module.__name__]
-    builders = {value.__name__: value for value in own if _builds(value)}
-    return Target(given, builders, which=which, module=module)
 
 
 def _imported(path: Path) -> ModuleType:
@@ -288,29 +281,22 @@ def gather(parameters: Sequence[str], files: Sequence[Path], known: Sequence[str
     Raises:
         BuilderError: a file cannot be read, or a word is not NAME=VALUE.
     """
-    found = dict(_from_environment(known))
-    for file in files:
-        found |= {name: Given(value, f"{file}, key {name!r}") for name, value in _read(file).items()}
-    return found | {name: Given(value) for name, value in parse(parameters).items()}
-
-
-def _from_environment(known: Sequence[str]) -> Iterator[tuple[str, Given]]:
+    found: dict[str, Given] = {}
     in_capitals = {name.upper(): name for name in known}
     for variable, value in sorted(os.environ.items()):
         if variable.startswith(VARIABLE):
             name = variable.removeprefix(VARIABLE)
             # In lowercase, so that the error can suggest the most similar known name.
             parameter = name if name in known else in_capitals.get(name, name.lower())
-            yield parameter, Given(value, f"the environment variable {variable}")
-
-
-def _read(file: Path) -> dict[str, Any]:
-    from exop.model.values.depth import read_toml
-
-    try:
-        return read_toml(text_of(file))
-    except ValueError as problem:
-        raise BuilderError(f"{file} is no TOML file with parameters (NAME = VALUE, one a line): {problem}") from None
+            found[parameter] = Given(value, f"the environment variable {variable}")
+    for file in files:
+        try:
+            values = read_toml(text_of(file))
+        except ValueError as problem:
+            wrong = f"{file} is no TOML file with parameters (NAME = VALUE, one a line): {problem}"
+            raise BuilderError(wrong) from None
+        found |= {name: Given(value, f"{file}, key {name!r}") for name, value in values.items()}
+    return found | {name: Given(value) for name, value in parse(parameters).items()}
 
 
 def call(builder: Builder, given: Mapping[str, Given]) -> Mesh:

@@ -224,10 +224,6 @@ def title(section: Section) -> str:
     )
 
 
-#: The columns of remote connectors.
-CONNECTORS: Final = ("connector", "peer", "state", "lag", "lag s", "credit")
-
-
 def tables(section: Section, head: Sequence[str]) -> Iterator[Line]:
     """Yield the tables of an application: its nodes, and its remote connectors; what does not run is marked."""
     nodes = [(cells(row, head), row.state in ("failed", "suspended")) for row in section.nodes]
@@ -236,7 +232,8 @@ def tables(section: Section, head: Sequence[str]) -> Iterator[Line]:
         late = "" if one["lag_s"] is None else f"{one['lag_s']:.3g}"
         row = [one["channel"], one["peer"], one["state"], number(one["lag"]), late, number(one["credit"])]
         connectors.append((row, one["state"] != "connected"))
-    for names, rows in ((head, nodes), *([(CONNECTORS, connectors)] if connectors else [])):
+    of_connectors = ("connector", "peer", "state", "lag", "lag s", "credit")
+    for names, rows in ((head, nodes), *([(of_connectors, connectors)] if connectors else [])):
         lines = columns(names, [row for row, _ in rows], indent="  ").split("\n")
         yield lines[0], "dim"
         yield from ((line, ALARM if marked else "") for line, (_, marked) in zip(lines[1:], rows, strict=True))

@@ -58,7 +58,23 @@ def check(
         parameters: NAME=VALUE for the builder.
         deep: Let engines analyse their queries, too; Spark is started for it.
     """
-    facts = checked(app, parameters, params, load, deep=deep)
+    from exop.model.meshes.checks import resolved
+    from exop.pictures.picture import Picture
+    from exop.wiring.changes.channels import preview
+
+    made, catalog, _ = load_mesh(app, parameters, params, load)
+    mesh = resolved(made, catalog.slets, durable=False)
+    inserted, warnings = preview(mesh, catalog.kinds)
+    facts = Picture(mesh, inserted).as_data() | ({"analysed": analysed(mesh)} if deep else {})
+    notes = []
+    if embedded := sorted(name for name, node in mesh.nodes.items() if node.slet.plugin is None):
+        notes.append(
+            f"{', '.join(embedded)}: no plugin offers these slets, so the mesh runs with `exop run` without --state, "
+            f"but not with `exop apply`; for both, make a bundle of the file: `exop bundle new NAME --from FILE`"
+        )
+    notes += [f"warning: {text}" for text in warnings]
+    notes += [f"{problem}; it was left out" for problem in catalog.plugins.broken.values()]
+    facts["notes"] = notes
     return answer(facts, lambda: "\n".join(_checked_lines(facts)), json=json)
 
 
@@ -69,38 +85,12 @@ def doctor(*, json: Json = False) -> int:
 
     Example: `exop doctor --json`
     """
-    findings = examine()
+    findings = [_python(), *_packages(), *_plugins(), _java(), _run_directory(), *_running()]
     cures = [(one.subject, one.cure) for one in findings if one.cure]
     table = columns(("", "", ""), [(one.verdict, one.subject, one.fact) for one in findings])
     text = f"{table}\n\nto fix:\n{columns(('', ''), cures, '  ')}" if cures else table
     answer([asdict(one) for one in findings], text, json=json)
     return FAILED if any(one.verdict == "broken" for one in findings) else DONE
-
-
-def checked(app: str, parameters: tuple[str, ...], params: Params, load: Load, *, deep: bool = False) -> dict[str, Any]:
-    """Return the mesh that would be deployed, as plain data.
-
-    Raises:
-        MeshError, BuilderError, PluginError: the application is wrong.
-    """
-    from exop.model.meshes.checks import resolved
-    from exop.pictures.picture import Picture
-    from exop.wiring.changes.channels import preview
-
-    made, catalog, _ = load_mesh(app, parameters, params, load)
-    mesh = resolved(made, catalog.slets, durable=False)
-    inserted, warnings = preview(mesh, catalog.kinds)
-    data = Picture(mesh, inserted).as_data()
-    embedded = sorted(name for name, node in mesh.nodes.items() if node.slet.plugin is None)
-    notes = []
-    if embedded:
-        notes.append(
-            f"{', '.join(embedded)}: no plugin offers these slets, so the mesh runs with `exop run` without --state, "
-            f"but not with `exop apply`; for both, make a bundle of the file: `exop bundle new NAME --from FILE`"
-        )
-    notes += [f"warning: {text}" for text in warnings]
-    notes += [f"{problem}; it was left out" for problem in catalog.plugins.broken.values()]
-    return {**data, **({"analysed": analysed(mesh)} if deep else {}), "notes": notes}
 
 
 def _checked_lines(facts: dict[str, Any]) -> Iterator[str]:
@@ -175,11 +165,6 @@ class Finding:
     fact: str
     verdict: Verdict = "ok"
     cure: str = ""
-
-
-def examine() -> list[Finding]:
-    """Examine the whole installation."""
-    return [_python(), *_packages(), *_plugins(), _java(), _run_directory(), *_running()]
 
 
 def _python() -> Finding:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
@@ -154,8 +153,11 @@ def drain(host: str, /, *, to: str | None = None, bounds: Bounds = Bounds(), req
         if target == host:
             raise BuilderError(f"{host} is the platform to which everything would move; name another one, --to HOST")
         for application in platform.applications():
-            placement = Placement(platform.mesh(application), platform.name)
-            names = sorted({name for name, place in _placed(placement) if place == host})
+            mesh = platform.mesh(application)
+            placement = Placement(mesh, platform.name)
+            nodes = {name for name, node in mesh.nodes.items() if placement.of(node) == host}
+            placed = {name for name, one in mesh.channels.items() if one.kind != DIRECT or one.host is not None}
+            names = sorted(nodes | {name for name in placed if placement.channels[name] == host})
             if not names:
                 continue
             edit = {"edit": "move", "node": names[0], "to": target, "also": names[1:]}
@@ -164,9 +166,8 @@ def drain(host: str, /, *, to: str | None = None, bounds: Bounds = Bounds(), req
                 if not request.json:
                     print(clean(str(plan)), flush=True)
                 changed = None if request.dry_run else plan.carry_out(**bounds.limits())
-                found.append(
-                    {"application": application, "moved": names, **(changed_facts(changed) if changed else {})}
-                )
+                more = changed_facts(changed) if changed else {}
+                found.append({"application": application, "moved": names} | more)
             except ExopError as problem:
                 say(f"exop: {application}: {problem}")
                 found.append({"application": application, "moved": [], "problem": str(problem)})
@@ -275,15 +276,6 @@ def policy(file: Path, /, *, json: Json = False) -> int:
     ]
     table = columns(("peer", "role", "reads", "writes"), rows) if rows else "no peer may do anything"
     return answer(facts, table, json=json)
-
-
-def _placed(placement: Placement) -> Iterator[tuple[str, str]]:
-    """Yield the nodes, and the channels that do not follow their producers, each with its host."""
-    mesh = placement.mesh
-    yield from ((name, placement.of(node)) for name, node in mesh.nodes.items())
-    for name, channel in mesh.channels.items():
-        if channel.kind != DIRECT or channel.host is not None:
-            yield name, placement.channels[name]
 
 
 def peers_text(found: list[dict[str, Any]]) -> str:

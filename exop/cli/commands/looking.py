@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
@@ -17,9 +17,6 @@ from exop.cli.text import answer, columns, number, pause, print_json
 from exop.errors import PeerUnreachable, UnknownName
 from exop.model.filter import where as properties_are
 from exop.model.properties import APPLICATION, KIND, NODE
-
-if TYPE_CHECKING:
-    from exop.model.meshes.mesh import Mesh
 
 #: The treatment of an item for which a slet raises, by policy.
 POLICIES: Final = {
@@ -144,7 +141,14 @@ def mesh(
             made, queues = platform.mesh(name), platform.status(name)["inserted"]
             inserted = {place: queue["reason"] for place, queue in queues.items()}
     else:
-        made, inserted = _not_running(app, parameters, params, load)
+        from exop.cli.loading import load_mesh
+        from exop.model.meshes.checks import resolved
+        from exop.wiring.changes.channels import preview
+
+        loaded, catalog, _ = load_mesh(app, parameters, params, load, running())
+        made = resolved(loaded, catalog.slets, durable=False)
+        here = all(node.slet.is_here for node in made.nodes.values())
+        inserted = preview(made, catalog.kinds)[0] if here else {}  # refuses whatever `exop run` would refuse
     if chosen == "toml":
         print(made.to_toml(), end="")
     elif chosen == "json":
@@ -212,18 +216,6 @@ def _entry(one: dict[str, Any]) -> tuple[object, ...]:
         pause(one["paused_ms"]) if "paused_ms" in one else "-",
         "; ".join(outcome),
     )
-
-
-def _not_running(app: str, parameters: tuple[str, ...], params: Params, load: Load) -> tuple[Mesh, dict[str, str]]:
-    """The mesh of an application that does not run, and the reasons for the queues that the wiring would insert."""
-    from exop.cli.loading import load_mesh
-    from exop.model.meshes.checks import resolved
-    from exop.wiring.changes.channels import preview
-
-    made, catalog, _ = load_mesh(app, parameters, params, load, running())
-    built = resolved(made, catalog.slets, durable=False)
-    here = all(node.slet.is_here for node in built.nodes.values())
-    return built, preview(built, catalog.kinds)[0] if here else {}  # refuses whatever `exop run` would refuse
 
 
 def _platform_lines(platforms: list[dict[str, Any]]) -> Iterator[str]:

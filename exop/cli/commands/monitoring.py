@@ -30,14 +30,6 @@ _READY: Final = ("running", "finished")
 _ESCAPED: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 _QUANTILES: Final = {"p50": "0.5", "p95": "0.95", "p99": "0.99"}
 
-#: The metric families about nodes: the figure, its type, its help. Figures from samples are estimates.
-_OF_NODES: Final = {
-    "batches_total": ("batches", "counter", "Calls of the slet with a batch."),
-    "errors_total": ("errors", "counter", "Exceptions that the slet has raised."),
-    "skipped_total": ("skipped", "counter", "Items skipped because the slet raised."),
-    "busy_seconds_total": ("busy_s", "counter", "Seconds of work of the slet; an estimate for single items."),
-}
-
 
 def top(
     app: str = "",
@@ -335,8 +327,11 @@ def _of_node(here: dict[str, str], facts: Mapping[str, Any]) -> Iterator[_Sample
         for port in ports:
             there = here | {"direction": direction, "port": port}
             yield "items_total", "counter", "Items in and out of the slet.", there, facts["items"].get(port, 0)
-    for family, (key, kind, words) in _OF_NODES.items():
-        yield family, kind, words, here, facts[key]
+    busy = "Seconds of work of the slet; an estimate for single items."
+    yield "batches_total", "counter", "Calls of the slet with a batch.", here, facts["batches"]
+    yield "errors_total", "counter", "Exceptions that the slet has raised.", here, facts["errors"]
+    yield "skipped_total", "counter", "Items skipped because the slet raised.", here, facts["skipped"]
+    yield "busy_seconds_total", "counter", busy, here, facts["busy_s"]
     yield "dead_letters", "gauge", "Items set aside that can be tried again.", here, letters["count"]
     yield "dead_letters_dropped_total", "counter", "Dead letters beyond their bound.", here, letters["dropped"]
     for family, key, words in (

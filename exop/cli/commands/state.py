@@ -179,32 +179,23 @@ def _applications(directory: Path, found: dict[str, Any], damage: list[str]) -> 
 
 
 def _log(folder: Path, damage: list[str]) -> dict[str, Any]:
-    start = end = None
+    """Read a log that is not open; a torn tail is no damage, since it is truncated when the log is opened."""
+    found = {"folder": str(folder), "start": None, "end": None, "bytes": _size(folder)}
     try:
-        start, end = _range_of_log(folder)
+        with ExitStack() as opened_files:
+            names = segment_names(path.name for path in folder.iterdir())
+            segments = [opened_files.enter_context(closing(Segment(DISK, folder / name))) for name in names]
+            for one in segments:
+                one.scan()
+            for one, after in pairwise(segments):
+                if one.end != after.base or one.rest(one.size):
+                    raise one.damaged(f"damaged at row {one.end}")
+            check_start(folder, DISK, segments[0].base)
+            segments[-1].check_tail(settled(folder, DISK))
+            return found | {"start": segments[0].base, "end": segments[-1].end}
     except (StoredStateError, OSError) as problem:
         damage.append(str(problem))
-    return {"folder": str(folder), "start": start, "end": end, "bytes": _size(folder)}
-
-
-def _range_of_log(folder: Path) -> tuple[int, int]:
-    """Read a log that is not open, and return its first and last offset.
-
-    Raises:
-        StoredStateError: the log is damaged; a torn tail does not count, since it is truncated when the log is opened.
-        OSError: the log cannot be read.
-    """
-    with ExitStack() as opened_files:
-        names = segment_names(path.name for path in folder.iterdir())
-        segments = [opened_files.enter_context(closing(Segment(DISK, folder / name))) for name in names]
-        for one in segments:
-            one.scan()
-        for one, after in pairwise(segments):
-            if one.end != after.base or one.rest(one.size):
-                raise one.damaged(f"damaged at row {one.end}")
-        check_start(folder, DISK, segments[0].base)
-        segments[-1].check_tail(settled(folder, DISK))
-    return segments[0].base, segments[-1].end
+        return found
 
 
 def _size(folder: Path) -> int:
