@@ -25,7 +25,13 @@ AGAIN = 1.0
 
 
 class LoggingChannel(KeepingChannel):
-    """The base of kinds that store control items, too, and wait where the disk is full."""
+    """The base of kinds that wait where the disk is full, or another store has no room.
+
+    Attributes:
+        stores_control: Whether control items are stored, too.
+    """
+
+    stores_control: ClassVar[bool] = True
 
     def _passing(self, deliver: Entry) -> Entry:
         keep = self._keep
@@ -42,7 +48,8 @@ class LoggingChannel(KeepingChannel):
 
             return take
 
-        entry = Entry(keeping("push"), keeping("push_batch"), keeping("control"))
+        control = keeping("control") if self.stores_control else deliver.control
+        entry = Entry(keeping("push"), keeping("push_batch"), control)
         return entry
 
 

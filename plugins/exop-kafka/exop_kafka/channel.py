@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 from exop.errors import MeshError, StateError
 from exop.model.meshes.partitions import partition_of
 from exop.plugin import to_items
-from exop.runtime.channels.base import KeepingChannel
-from exop.runtime.channels.log import wait_for_disk
+from exop.runtime.channels.log import LoggingChannel
 from exop.runtime.channels.partitioned import Partitioning, key_reader
-from exop.runtime.dataflow.entry import InFlight
 
 if TYPE_CHECKING:
     from .range import TopicRange
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
 TRIES: Final = 100
 
 
-class KafkaChannel(KeepingChannel):
+class KafkaChannel(LoggingChannel):
     """Passes items on, and writes each as a record of a topic, at least once.
 
     With `by`, the partitions of the topic are those of the channel: `partitions` must be their number, and the members
@@ -31,6 +29,7 @@ class KafkaChannel(KeepingChannel):
 
     kind: ClassVar[str] = "kafka"
     entered: ClassVar[bool] = True
+    stores_control: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -144,7 +143,3 @@ class KafkaChannel(KeepingChannel):
         key = self._key(item)
         more = {} if self._number is None else {"partition": partition_of(key, self._number)}
         self._writer.send(self._writer.encoded(item), self._writer.key(key), **more)
-
-    def _wait(self, problem: StateError, work: InFlight) -> None:
-        """Make the pusher wait at its safe point until the client has room."""
-        wait_for_disk(self, problem, work)
