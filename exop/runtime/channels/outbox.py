@@ -385,7 +385,7 @@ class Outbox(Connector):
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
         """Apply *replace* to every item that is stored."""
-        from exop.runtime.channels.frame_body import BodyReader, body_of
+        from exop.runtime.channels.frame_body import BodyReader, body_of, event_of
 
         read = BodyReader(None).read
         with self._turn:
@@ -393,7 +393,7 @@ class Outbox(Connector):
                 for place, event in enumerate(list(events)):
                     ((method, payload),) = read(Frame(0, event.events, event.form, body_of([event])))
                     if method != "control":
-                        events[place] = _event(method, replace(payload), event.at)
+                        events[place] = event_of(method, replace(payload), event.at)
 
     def capture(self) -> Mapping[str, Any]:
         """Return the stored events, as they were encoded, and their numbers."""
@@ -452,7 +452,7 @@ class Outbox(Connector):
         }
 
 
-def _event(method: Method, payload: Any, at: float | None = None) -> Event:
+def _event(method: Method, payload: Any) -> Event:
     from exop.runtime.channels.frame_body import event_of
 
-    return event_of(method, payload, time.monotonic() if at is None else at)
+    return event_of(method, payload, time.monotonic())

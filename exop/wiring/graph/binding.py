@@ -1,7 +1,4 @@
-"""Binding: each output port is bound to the compiled entries behind it; nothing is looked up per item.
-
-Ports that are connected while the stream runs get catch-up events.
-"""
+"""Binding: each output port is bound to the compiled entries behind it; nothing is looked up per item."""
 
 from __future__ import annotations
 

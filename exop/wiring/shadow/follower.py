@@ -1,7 +1,4 @@
-"""Followers: components that repeat the calls of a leader on copies of its items, and may take its place.
-
-A predecessor that is kept after a replacement is a `Standby`: a follower of its successor.
-"""
+"""Followers: components that repeat the calls of a leader on copies of its items, and may take its place."""
 
 from __future__ import annotations
 
@@ -170,7 +167,7 @@ class Follower(ThreadDriver):
     def detach(self, deployment: Deployment, wiring: WiringController) -> None:
         """Take the tap off the leader, if it is in place."""
         leader, running = self.leader, deployment.components
-        if running.get(leader.node.name) is leader and not deployment.finished.is_set() and self.tap.attached:
+        if running.get(leader.node.name) is leader and not deployment.finished.is_set() and self.tap in leader.taps:
             engines = [leader] if leader.spec.own_driver else []
             # If a driver does not park now, the tap goes when the wiring is bound the next time.
             with suppress(PlanError), deployment.changing:

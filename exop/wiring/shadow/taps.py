@@ -63,13 +63,8 @@ class LeaderTap(Tap):
         self._inside = self._stuck = False  # a control item passes; the slet has raised, and retries
         self._error: BaseException | None = None
 
-    @property
-    def attached(self) -> bool:
-        """Whether it is on its leader; it takes effect when the entries are bound again."""
-        return self in self._leader.taps
-
     def attach(self) -> None:
-        """Put it on its leader, around the taps that are there."""
+        """Put it on its leader, around the taps that are there; it takes effect when the entries are bound again."""
         self._leader.taps = (*self._leader.taps, self)
 
     def detach(self) -> None:
