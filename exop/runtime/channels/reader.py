@@ -26,6 +26,7 @@ from exop.errors import (
 )
 from exop.model.meshes.nodes import INBOX, OUTBOX, READER
 from exop.model.slets.ports import WINDOW, PortType
+from exop.model.values.depth import DEPTH
 from exop.runtime.channels.base import Channel, Outlet, PullMode
 from exop.runtime.channels.log import LogChannel
 from exop.runtime.channels.queue import Buffered, QueueChannel
@@ -121,14 +122,12 @@ def _push(channel: Channel, entry: Entry, items: list[Any]) -> None:
 
 
 def _written(value: Any) -> bytes:
-    from exop.model.values.depth import DEPTH
     from exop.model.values.encoding import encode
 
     return encode(value, levels=DEPTH + 2)
 
 
 def _read(data: bytes, declared: Declared) -> Any:
-    from exop.model.values.depth import DEPTH
     from exop.model.values.encoding import decode
 
     return decode(data, levels=DEPTH + 2, declared=declared)

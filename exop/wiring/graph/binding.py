@@ -61,14 +61,15 @@ class Compiler:
         for name in region.channels:
             if name in self.graph.channels:
                 self._channel(name)
-        for name, edge in region.fed:
+        vertices = [nodes[node] for node in region.nodes if node in nodes]
+        for name, edge in (pair for vertex in vertices for pair in vertex.inputs if pair[0] not in region.channels):
             if edge.port.pulled:
                 self._pulled(name, edge)
-            else:
+            elif edge.queue(name) in self.wiring.inserted:
                 self._feed(self._queue(edge.queue(name)), name, edge)
         while self._later:
             self._later.pop()()
-        for vertex in filter(None, map(nodes.get, region.nodes)):
+        for vertex in vertices:
             if vertex.component.pulled:  # the ports of other components stay
                 vertex.component.expect()
         # The entry of a channel with one consumer is that of the port; the channel's endpoint leads there, too.

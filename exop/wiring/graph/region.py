@@ -84,15 +84,6 @@ class Region:
         """The connections in this region after the change."""
         return self.after.graph.only(self.nodes, self.channels)
 
-    @cached_property
-    def fed(self) -> list[tuple[str, Edge]]:
-        """The edges behind queues whose channels are not bound anew, each with its channel."""
-        inserted = self.after.inserted
-        nodes = self.after.graph.nodes
-        inputs = (pair for node in self.nodes if node in nodes for pair in nodes[node].inputs)
-        found = ((name, edge) for name, edge in inputs if name not in self.channels)
-        return [(name, edge) for name, edge in found if edge.port.pulled or edge.queue(name) in inserted]
-
     @property
     def undone(self) -> Region:
         """The region of the change back, whichever of the execution plans was chosen."""
