@@ -200,6 +200,10 @@ class _Parts(io.RawIOBase):
     def __init__(self) -> None:
         self.parts: list[Any] = []
 
+    def writable(self) -> bool:
+        """Return that parts can be added; Arrow refuses other files."""
+        return True
+
     def write(self, part: Any) -> None:
         """Add a part."""
         self.parts.append(part)
