@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from exop.errors import PlanError
-from exop.hosts.fragment import Fragments, Limits, Work
+from exop.hosts.fragment import Fragments, Work
 from exop.hosts.moves.transfer import Transfer
 from exop.hosts.protocol.messages import Fragment
 from exop.hosts.spanning import Spanning
 from exop.model.meshes.fragments import Placement, epochs, fragments
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.nodes import HERE
+from exop.wiring.changes.plan import PAUSE
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,6 @@ def adoption(
     whole = after.to_toml(), revision + 1
     empty = Mesh(before.name, durable=before.durable)
     return target, {
-        host: Fragment(Work(parts.get(host, empty), Limits(), whole, Transfer(), former), (before.name,))
+        host: Fragment(Work(parts.get(host, empty), (None, PAUSE, False), whole, Transfer(), former), (before.name,))
         for host in target.changing
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from exop.errors import ComponentFailed
 from exop.hosts.moves.transfer import Transfer
@@ -14,20 +14,14 @@ from exop.model.meshes.shadow import Shadow
 from exop.runtime.catalog import Catalog
 from exop.runtime.conditional_updates import AppliedUpdate
 from exop.wiring import Applications
-from exop.wiring.changes.plan import PAUSE
 
 if TYPE_CHECKING:
     from exop.hosts.moves.ahead import Links
-    from exop.hosts.moves.twins import Twin, What
+    from exop.hosts.moves.twins import Twin
+    from exop.remoting.api.hosting import What
 
-
-@dataclass(frozen=True)
-class Limits:
-    """The time limits of a change, as for `Plan.apply`."""
-
-    timeout: float | None = None
-    pause: float = PAUSE
-    stall: bool = False
+#: The time-out, the longest pause, and whether it may be longer, as for `Plan.apply`.
+Bounds: TypeAlias = tuple[float | None, float, bool]
 
 
 class Work:
@@ -46,7 +40,7 @@ class Work:
     def __init__(
         self,
         mesh: Mesh,
-        limits: Limits,
+        bounds: Bounds,
         whole: tuple[str, int],
         transfer: Transfer,
         former: str = "",
@@ -55,7 +49,7 @@ class Work:
         keep: float | None = None,
         back: str = "",
     ) -> None:
-        self.mesh, self.limits, self.whole, self.transfer, self.former = mesh, limits, whole, transfer, former
+        self.mesh, self.bounds, self.whole, self.transfer, self.former = mesh, bounds, whole, transfer, former
         self.begins, self.shadow, self.keep, self.back = begins, shadow, keep, back
 
     def encoded(self) -> bytes:
@@ -66,7 +60,7 @@ class Work:
         from exop.remoting.api.wire_types import Topology, as_proof
 
         topology, proof = Topology.sent(self.mesh, bytes), as_proof(self.shadow, self.keep)
-        parts = (topology, self.limits, self.whole, self.transfer, self.former, self.begins, proof, self.back)
+        parts = (topology, self.bounds, self.whole, self.transfer, self.former, self.begins, proof, self.back)
         return msgspec.msgpack.encode(parts)
 
     @classmethod
@@ -75,10 +69,10 @@ class Work:
         from exop.remoting.api.wire_types import Proof, Topology
         from exop.remoting.transport.codec import decoder
 
-        form = tuple[Topology, Limits, tuple[str, int], Transfer, str, bool, Proof | None, str]
-        topology, limits, whole, transfer, former, begins, proof, back = decoder(form).decode(data)
+        form = tuple[Topology, Bounds, tuple[str, int], Transfer, str, bool, Proof | None, str]
+        topology, bounds, whole, transfer, former, begins, proof, back = decoder(form).decode(data)
         shadow, keep = (proof.shadow(proof.divert), proof.keep) if proof is not None else (None, None)
-        return cls(topology.read(here), limits, whole, transfer, former, begins, shadow, keep, back)
+        return cls(topology.read(here), bounds, whole, transfer, former, begins, shadow, keep, back)
 
 
 def lost_fragment(application: str, host: str) -> str:

@@ -164,7 +164,8 @@ class FragmentChange(Participant):
             plan, back = running.changes.shadows.rollback_plan(work.back, deployed.mesh, running.plan)
         else:
             plan = running.plan(self._updated(work.mesh, known).at(base))
-        plan = plan.bounded(work.limits.timeout, work.limits.pause, stall=work.limits.stall)
+        timeout, pause, stall = work.bounds
+        plan = plan.bounded(timeout, pause, stall=stall)
         shadow = work.shadow if plan.replacements or work.transfer.departing else None
         plan = replace(plan, shadow=shadow, keep=work.keep)
         if work.transfer == Transfer():

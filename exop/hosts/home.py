@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final, cast
 
 from exop.errors import ExopError, PlanError, RemotingError, StaleMesh, UnknownName
-from exop.hosts.fragment import Fragments, Limits, Work, lost_fragment
+from exop.hosts.fragment import Fragments, Work, lost_fragment
 from exop.hosts.moves.transfer import Moves, Transfer, check_trying
 from exop.hosts.plan_notes import cycles_over_hosts, notes_by_host, outline
 from exop.hosts.protocol.exchange import Exchange
@@ -240,12 +240,11 @@ class Home:
         target.kept = {node: one for node, one in found.kept.items() if node not in changed}
         if plan.keep is not None:
             target.kept |= {one.node: one.before for one in plan.succeeded if one.before is not None}
-        limits = Limits(plan.timeout, plan.pause, plan.stall)
-        whole = after.to_toml(), after.revision
+        bounds, whole = (plan.timeout, plan.pause, plan.stall), (after.to_toml(), after.revision)
         begins = {*hosts} - (found.hosts.keys() - {*lost})
         parts = {
             host: Fragment(
-                Work(new.get(host, Mesh(name)), limits, whole, one, "", host in begins, plan.shadow, plan.keep, back),
+                Work(new.get(host, Mesh(name)), bounds, whole, one, "", host in begins, plan.shadow, plan.keep, back),
                 (name,),
                 one.wave,
             )

@@ -94,18 +94,16 @@ def _cost_text(found: MoveCost | str) -> str:
         return f"of unknown size ({found})"
     parts = ((found["ahead"], "ahead"), (found["cut"], "in the cut"))
     sizes = [f"{_bytes_text(size)} {when}" for size, when in parts if size]
-    told = f"{' and '.join(sizes)}; its stream stops for about {_seconds_text(found['seconds'])}"
-    return f"{told}: the field {found['whole']!r} is one piece" if found["whole"] and found["seconds"] > _LONG else told
+    stop = found["seconds"]
+    told = f"{stop:.1f} s" if stop >= 1 else f"{round(stop * 1e3, -1):.0f} ms"
+    told = f"{' and '.join(sizes)}; its stream stops for about {told}"
+    return f"{told}: the field {found['whole']!r} is one piece" if found["whole"] and stop > _LONG else told
 
 
 def _bytes_text(size: int) -> str:
     if size < 10_000:
         return f"{size:,} bytes"
     return f"{size / 1e3:.0f} KB" if size < 1e6 else f"{size / 1e6:.3g} MB" if size < 1e9 else f"{size / 1e9:.3g} GB"
-
-
-def _seconds_text(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds >= 1 else f"{round(seconds * 1e3, -1):.0f} ms"
 
 
 def _steps(before: Placement, after: Placement, plan: Plan) -> Iterator[str]:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
 from exop.errors import ExopError, PlanError
 from exop.hosts.moves.ahead import Ahead
@@ -26,6 +26,7 @@ from exop.model.slets.stored_memento import declared_by, load_memento
 from exop.model.values.classes import Declared
 from exop.model.values.depth import AROUND, DEPTH
 from exop.model.values.encoding import decode, encode
+from exop.remoting.api.hosting import What
 from exop.runtime.component import Component
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import current_driver
@@ -55,8 +56,6 @@ ANSWER: Final = 5.0
 MAKING: Final = 60.0
 #: Seconds between two questions whether a twin is there.
 GLANCE: Final = 0.05
-
-What: TypeAlias = Literal["begin", "feed", "state", "end"]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, Literal
 
@@ -29,11 +29,8 @@ from exop.runtime.channels.wire import Wires
 
 #: Seconds between two pings of a control connection with exchanged roles.
 _EVERY: Final = 2.0
-#: Seconds until a lost connection with exchanged roles is dialled again, at first and at most.
-_FIRST_PAUSE: Final = 0.1
 #: Seconds that closing waits for threads that dial a peer which does not answer; they end by themselves.
 _CLOSING: Final = 1.0
-_LONGEST_PAUSE: Final = 5.0
 _log = logging.getLogger("exop.remoting")
 
 
@@ -210,15 +207,15 @@ class RemotingService:
         lost = self._connectors.lost()
         return [self._status(link, lost) for _, link in sorted(self.peers.items())]
 
-    def discover(self, seconds: float, interfaces: Sequence[str] | None = None) -> list[dict[str, str]]:
-        """Listen for *seconds* on the *interfaces*, by default on all; return the platforms that announce themselves.
+    def discover(self, seconds: float) -> list[dict[str, str]]:
+        """Listen for *seconds*; return the platforms that announce themselves.
 
         A platform that is no peer yet is greeted: the `state` is `peer`, `usable`, or `unusable` with the `problem`.
 
         Raises:
             AddressUnusable: the network does not permit multicast, or zeroconf is not installed.
         """
-        return [self._examined(one) for one in announcements(seconds, interfaces) if one.name != self.name]
+        return [self._examined(one) for one in announcements(seconds) if one.name != self.name]
 
     def close(self) -> None:
         """Stop listening, and end all links."""
@@ -304,7 +301,8 @@ class RemotingService:
 
     def _offer_operations(self, link: PeerLink, offered: threading.Event) -> None:
         """Let a dialled peer call the operations of this platform; *offered* is set while it can."""
-        pause = _FIRST_PAUSE
+        limits = link.limits
+        pause = limits.first_pause
         while not self._closing.is_set():
             ended = threading.Event()
             try:
@@ -312,12 +310,12 @@ class RemotingService:
             except ExopError as problem:
                 link.failed(problem)
             else:
-                pause = _FIRST_PAUSE
+                pause = limits.first_pause
                 offered.set()
                 ended.wait()
                 offered.clear()
             self._closing.wait(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            pause = min(2 * pause, limits.longest_pause)
 
     def _keep(self, link: PeerLink, client: ControlClient, peer: Peer) -> None:
         """Ping a peer that has dialled, until it dials anew, may not be connected any more, or is lost."""

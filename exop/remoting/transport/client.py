@@ -15,15 +15,8 @@ import msgspec
 
 from exop.errors import CallTimeout, ConnectionLost, PeerRefused, PeerUnreachable, RequestInvalid
 from exop.remoting.identity import Identity
-from exop.remoting.transport.codec import (
-    BadMessage,
-    Page,
-    PageRequest,
-    Request,
-    decode_error,
-    decode_message,
-    encode_message,
-)
+from exop.remoting.transport import codec
+from exop.remoting.transport.codec import Page, PageRequest, Request
 from exop.remoting.transport.endpoints import Endpoint
 from exop.remoting.transport.frames import FAULT, REQUEST, BoundedChannel, Message
 from exop.remoting.transport.handshake import CONTROL, DATA, Contact, Hello, Welcome, meet
@@ -104,7 +97,7 @@ class ControlClient:
             ExopError: the error of the operation, of its own class.
         """
         try:
-            payload = encode_message({} if request is None else request, exactly=True)
+            payload = codec.encode_message({} if request is None else request, exactly=True)
         except (OverflowError, UnicodeError) as problem:
             raise RequestInvalid(operation=operation, problem=str(problem)) from None
         check_length(f"the request to {operation!r}", len(payload), self._limits.frame - ENVELOPE)
@@ -120,8 +113,8 @@ class ControlClient:
             cure = "ask for it in pages, or call with the type of the reply"
             check_length(f"the reply to {operation!r}", len(answer), self._limits.plain_reply, cure)
         try:
-            return decode_message(answer, reply)
-        except BadMessage as problem:
+            return codec.decode_message(answer, reply)
+        except codec.BadMessage as problem:
             reason = f"its reply to {operation!r} is of another type ({problem})"
             raise PeerRefused(address=self._address, problem=reason) from None
 
@@ -146,7 +139,7 @@ class ControlClient:
             return None
         try:
             started = time.monotonic()
-            self._exchange("ping", encode_message({}), started + timeout, timeout)
+            self._exchange("ping", codec.encode_message({}), started + timeout, timeout)
             return time.monotonic() - started
         finally:
             self._lock.release()
@@ -194,7 +187,7 @@ class ControlClient:
                 raise ConnectionLost(address=self._address, operation=operation, problem=str(problem)) from None
             raise
         if answer.kind == FAULT:
-            raise decode_error(answer.payload, self._limits.fault)
+            raise codec.decode_error(answer.payload, self._limits.fault)
         return answer.payload
 
     def _answer(self, channel: BoundedChannel, operation: str, payload: bytes, deadline: float) -> Message:

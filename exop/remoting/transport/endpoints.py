@@ -163,18 +163,26 @@ def dial(uri: str | Path | Endpoint, timeout: float, identity: Identity | None =
     try:
         sock = _connected(endpoint, timeout)
         if needed is not None:
-            return _verified(sock, needed, deadline, endpoint)
-        if endpoint.scheme == "tcp":
-            peer = Peer(uid=_owner(sock.getpeername(), None, _LISTENING), address=endpoint.label)
+            sock, peer = _secured(sock, needed, deadline, server_side=False)
+            if endpoint.platform and peer.name != endpoint.platform:
+                found = f"its certificate is that of {peer.name!r}, not of {endpoint.platform!r}"
+                raise PeerRefused(address=endpoint.label, problem=found)
         else:
-            peer = replace(peer_of(sock), address=endpoint.label)
-        if not peer.trusted and os.geteuid() != 0:
-            whose = "an unknown user" if peer.uid is None else f"user {peer.uid}"
-            raise PeerRefused(address=endpoint.label, problem=f"it belongs to {whose}, not to you")
-        return sock, peer
+            peer = Peer(uid=_owner(sock.getpeername(), None, _LISTENING)) if endpoint.scheme == "tcp" else peer_of(sock)
+            if not peer.trusted and os.geteuid() != 0:
+                whose = "an unknown user" if peer.uid is None else f"user {peer.uid}"
+                raise PeerRefused(address=endpoint.label, problem=f"it belongs to {whose}, not to you")
+        return sock, replace(peer, address=endpoint.label)
     except BaseException as problem:
         if sock is not None:
             sock.close()
+        if needed is not None and isinstance(problem, OSError):
+            import ssl
+
+            from exop.remoting.identity import explain
+
+            if isinstance(problem, ssl.SSLError):
+                raise PeerRefused(address=endpoint.label, problem=explain(problem)) from None
         if isinstance(problem, OSError):
             reason = problem.strerror or str(problem) or type(problem).__name__
             raise PeerUnreachable(address=endpoint.label, problem=reason) from None
@@ -210,25 +218,6 @@ def _abstract(name: str) -> bytes:
     import hashlib
 
     return b"\0exop-" + hashlib.sha256(f"{os.getpid()}:{name}".encode()).hexdigest().encode()
-
-
-def _verified(
-    sock: socket.socket, identity: Identity, deadline: float, endpoint: Endpoint
-) -> tuple[socket.socket, Peer]:
-    """Make the TLS handshake of a dialled connection, and compare the name in the certificate."""
-    import ssl
-
-    from exop.remoting.identity import explain
-
-    try:
-        secured, peer = _secured(sock, identity, deadline, server_side=False)
-    except ssl.SSLError as problem:
-        raise PeerRefused(address=endpoint.label, problem=explain(problem)) from None
-    if endpoint.platform and peer.name != endpoint.platform:
-        secured.close()
-        found = f"its certificate is that of {peer.name!r}, not of {endpoint.platform!r}"
-        raise PeerRefused(address=endpoint.label, problem=found)
-    return secured, replace(peer, address=endpoint.label)
 
 
 def _secured(

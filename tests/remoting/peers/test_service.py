@@ -200,7 +200,7 @@ def test_discovered_platforms_are_examined(authority, tmp_path, monkeypatch):
         Platform(name="s", control=False, identity=issue(tmp_path / "other", "s"), listen=tls) as stranger,
     ):
 
-        def announced(seconds, interfaces):
+        def announced(seconds):
             uris = {"a": "tls://127.0.0.1:1", "b": b.address, "s": stranger.address, "fake": b.address}
             return [Announcement(name, str(uri).replace(f"{name}@", ""), "0") for name, uri in uris.items()]
 
