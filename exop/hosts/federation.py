@@ -14,10 +14,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from exop.errors import ComponentFailed, PeerRefused, PeerUnreachable, PlanError, StaleMesh, StateError, UnknownName
-from exop.hosts.adoption import Survivor, adoption
 from exop.hosts.fragment import Fragments, Known
 from exop.hosts.fragment_change import FragmentChange, RestoredChange
-from exop.hosts.home import Home
+from exop.hosts.home import Home, Survivor, adoption
 from exop.hosts.protocol import messages
 from exop.hosts.protocol.exchange import Exchange
 from exop.hosts.protocol.participant import Participant

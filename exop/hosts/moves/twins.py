@@ -76,13 +76,22 @@ class Place:
         Raises:
             ExopError: the host cannot be reached, or has no such twin within *seconds* (those of `ahead` by default).
         """
-        data = packed(self.ahead, self.host, content)
+        data = self.packed(content)
         until = time.monotonic() + (self.ahead.seconds if seconds is None else seconds)
         named = {"application": self.application, "node": self.node, "plan": self.plan}
         while not (found := self.ahead.links()[self.host].call("follow", ANSWER, **named, what=what, content=data)):
             if what == "end" or time.monotonic() > until or self.ahead.over.wait(GLANCE):
                 raise PlanError(f"{self.host} has no follower of {self.application}.{self.node}")
-        return unpacked(self.ahead, self.host, bytes(found), declared)
+        return self.unpacked(bytes(found), declared or Declared())
+
+    def packed(self, content: Any) -> bytes:
+        """Encode a value for the host; large ones go beside the message."""
+        return encode(self.ahead.send(self.host, encode(content, levels=DEPTH + AROUND)))
+
+    def unpacked(self, data: bytes, declared: Declared) -> Any:
+        """Return the value that `packed` has encoded."""
+        content = self.ahead.receive(self.host, decode(data, declared=Declared()))
+        return decode(content, levels=DEPTH + AROUND, declared=declared)
 
 
 class Twin(Standby):
@@ -120,17 +129,16 @@ class Twin(Standby):
 
     def answer(self, what: What, content: bytes) -> bytes:
         """Answer the feeder; in the thread of a connection."""
-        ahead, peer = self.place.ahead, self.place.host
         reply: Any = None
         if what == "begin":
             if not self.alive and self.lost is None:
-                self._begin = partial(self._make_state, *unpacked(ahead, peer, content))
+                self._begin = partial(self._make_state, *self.place.unpacked(content, Declared()))
                 self.start()
             if not self._begun.wait(MOMENT):
                 return b""
             self.check()
         elif what == "feed":
-            for item, port, payload, rows, control in unpacked(ahead, peer, content, self._declared):
+            for item, port, payload, rows, control in self.place.unpacked(content, self._declared):
                 self._given += 1
                 self.put(SletCall(item, self.component.spec.ports[port], payload, rows=rows, control=control))
             with self._news:
@@ -140,7 +148,7 @@ class Twin(Standby):
             reply = dumped(self.component.state, self.name)
         else:
             threading.Thread(target=self._over, args=(self,), name=f"exop {self.name} ends", daemon=True).start()
-        return packed(ahead, peer, reply)
+        return self.place.packed(reply)
 
     def done(self, call: SletCall, error: Fault | None, took: float) -> None:
         """Store the outcome for the feeder, which compares it."""
@@ -352,14 +360,3 @@ class RemoteStandby(Feeder, Standby):
         with suppress(ExopError):  # it ends by itself when its time is up
             self.place.ask("end")
         return ""
-
-
-def packed(ahead: Ahead, host: str, content: Any) -> bytes:
-    """Encode a value for a host; large ones go beside the message."""
-    return encode(ahead.send(host, encode(content, levels=DEPTH + AROUND)))
-
-
-def unpacked(ahead: Ahead, host: str, data: bytes, declared: Declared | None = None) -> Any:
-    """Return the value that `packed` has encoded."""
-    content = ahead.receive(host, decode(data, declared=Declared()))
-    return decode(content, levels=DEPTH + AROUND, declared=declared or Declared())
