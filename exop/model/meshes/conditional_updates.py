@@ -68,11 +68,6 @@ class ConditionNames:
     settings: Collection[str] = ()
     punctuation: bool = True
 
-    @property
-    def possible(self) -> list[str]:
-        """The possible subjects of a condition."""
-        return [*self.subjects, *([PUNCTUATION] if self.punctuation else [])]
-
 
 @dataclass(frozen=True)
 class Condition:
@@ -156,7 +151,7 @@ class _Reader:
 
     def _subject(self, nodes: Collection[ast.AST]) -> str:
         """Return the one port that the condition names."""
-        possible, found = self.names.possible, ""
+        possible, found = [*self.names.subjects, *([PUNCTUATION] if self.names.punctuation else [])], ""
         known = [*possible, *self.names.settings]
         for node in (one for one in nodes if isinstance(one, ast.Name)):
             if node.id not in known:

@@ -306,12 +306,12 @@ class Mesh(Graph):
             StoredStateError: the description of a slet is damaged.
             UnknownName, SettingError: as when the mesh is built in code.
         """
-        found = topology.read(text, catalog)
-        mesh = cls(found.name, {}, found.channels, durable=found.durable)
-        for node in found.nodes:
+        fields, nodes, updates = topology.read(text, catalog)
+        mesh = cls(**fields)
+        for node in nodes:
             mesh = mesh.add(node)
         # Last: the conditions name ports, whose types are known by now.
-        for configure, name, settings in found.updates:
+        for configure, name, settings in updates:
             mesh = getattr(mesh, configure)(name, **settings)
         return mesh
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, TypeAlias
 
 from exop.errors import MeshError, UnknownName
-from exop.model.meshes.nodes import DIRECT, ChannelSpec, Graph, Node
+from exop.model.meshes.nodes import DIRECT, ChannelSpec, Graph, Node, entry
 from exop.model.slets.relay import RELAY
 from exop.model.slets.spec import POLICIES, SletSpec
 from exop.model.types.assignable import value_mismatch
@@ -14,6 +14,8 @@ from exop.model.types.conversion import to_toml_value
 from exop.model.values.depth import read_toml
 from exop.safe_repr import json_text
 
+#: A call of a method of a mesh: the method, the name of a node or channel, and the keyword arguments.
+Edit: TypeAlias = tuple[str, str, dict[str, Any]]
 #: The fields of a node with keys of the same name.
 _CARE: Final = ("host", "group", "suspended", "on_error", "timeout", "dead_letters")
 _CHANNEL: Final[dict[str, Any]] = {
@@ -79,16 +81,6 @@ def section_text(mesh: Graph, kind: str, name: str) -> str:
     return tomlkit.dumps(document)
 
 
-class TopologyFile(NamedTuple):
-    """The content of a topology file; `updates` are calls of the edits of a mesh: method, name, keywords."""
-
-    name: str
-    durable: float | None
-    channels: dict[str, ChannelSpec]
-    nodes: list[Node]
-    updates: list[tuple[str, str, dict[str, Any]]]
-
-
 def name_in(text: str) -> str:
     """Return the name of the application in a topology file that may have mistakes; empty if it cannot be read."""
     try:
@@ -97,8 +89,8 @@ def name_in(text: str) -> str:
         return ""
 
 
-def read(text: str, catalog: Mapping[str, SletSpec]) -> TopologyFile:
-    """Read a topology file; see `Mesh.from_toml`."""
+def read(text: str, catalog: Mapping[str, SletSpec]) -> tuple[dict[str, Any], list[Node], list[Edit]]:
+    """Read a topology file: the fields of a mesh, its nodes, and its pending updates; see `Mesh.from_toml`."""
     try:
         document = read_toml(text)
     except ValueError as problem:
@@ -114,7 +106,8 @@ def read(text: str, catalog: Mapping[str, SletSpec]) -> TopologyFile:
     nodes = [_node(key, table, catalog) for key, table in _tables(document, "nodes")]
     # Outputs bring a direct channel of their own where none is declared, whatever the order of the tables.
     made = {to: ChannelSpec(to) for node in nodes for to in node.outputs().values() if to not in declared}
-    return TopologyFile(name, application.get("durable"), {**declared, **made}, nodes, [*_updates(document)])
+    fields = {"name": name, "channels": declared | made, "durable": application.get("durable")}
+    return fields, nodes, [*_updates(document)]
 
 
 def _described(document: Mapping[str, Any], catalog: Mapping[str, SletSpec]) -> dict[str, SletSpec]:
@@ -152,23 +145,21 @@ def _node(name: str, table: Mapping[str, Any], catalog: Mapping[str, SletSpec]) 
     identity, policy = table.get("slet"), table.get("on_error")
     if identity is None:
         raise MeshError(f'{place} names no slet; write slet = "plugin:name"')
-    _known(f"{place}: the platform", "slet", [identity], catalog)
+    spec = entry(f"{place}: the platform", "slet", catalog, identity)
     _known(place, "policy", [policy] if policy is not None else (), POLICIES)
     given = {**table.get("settings", {}), **dict.fromkeys(table.get("unset", ()))}
     return Node(
         name,
-        catalog[identity],
-        catalog[identity].configured(name, given),
+        spec,
+        spec.configured(name, given),
         ports,
         given=frozenset(given),
         **{key: table[key] for key in _CARE if key in table},
     )
 
 
-def _updates(document: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield each pending conditional update as the name of the mesh method that makes it, the name of the node or
-    channel, and the method's keyword arguments.
-    """
+def _updates(document: Mapping[str, Any]) -> Iterator[Edit]:
+    """Yield the calls that make the pending conditional updates."""
     for section, configure in (("nodes", "configure"), ("channels", "configure_channel")):
         for name, table in _tables(document, section):
             for update in table.get("pending", ()):

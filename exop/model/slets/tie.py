@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from exop.model.items import CONTROL, EndOfStream
+from exop.model.items import EndOfStream
 from exop.model.slets.ports import OutputPort
 
 #: An output port, and a payload for it (an item, a batch, a control item).
@@ -151,8 +151,6 @@ def send(port: OutputPort[Any], payload: Any) -> None:
     """Send a payload by the method for its kind."""
     if isinstance(payload, EndOfStream):
         port.end()
-    elif isinstance(payload, CONTROL):
-        port.push(payload)
     elif isinstance(payload, list) or hasattr(payload, "num_rows"):
         port.push_batch(payload)
     else:
