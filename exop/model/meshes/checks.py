@@ -158,14 +158,19 @@ def parts(mesh: Mesh, kinds: Mapping[str, type[KindLike]], home: str = "home") -
 
 
 def _check_loops(mesh: Mesh, kinds: Mapping[str, type[KindLike]], nodes: Collection[str]) -> None:
-    """Refuse slets that would call themselves endlessly, or wait for themselves; only at *nodes* and downstream."""
+    """Refuse slets that would call themselves endlessly, or wait for themselves; only at *nodes* and downstream.
+
+    A port that pulls ends the chain of calls: it takes from a queue, or reads what the channel keeps.
+    """
     buffered = frozenset(name for name, kind in kinds.items() if kind.buffered) | {OUTBOX, INBOX}
-    if cycle := unbuffered_cycle(mesh, buffered, nodes):
-        path = " -> ".join(cycle)
+    try:
+        TopologicalSorter(successors(mesh, lambda to: mesh.channels[to].kind not in buffered, nodes)).prepare()
+    except CycleError as found:
+        path = " -> ".join(reversed(found.args[1]))
         raise WiringError(
             f"the cycle {path} contains no queue: it would call itself endlessly; "
             f"join two of its slets through app.channel(name, kind='queue')"
-        )
+        ) from None
     _check_filling(mesh, kinds, nodes)
 
 
@@ -280,19 +285,6 @@ def join_mismatch(kind: type[KindLike], pushed: PortType, taken: PortSpec) -> st
     A port that pulls from a window reads its items, not windows.
     """
     return mismatch(pushed if taken.pulled and kind.kind == WINDOW else kind.carries(pushed), taken.type)
-
-
-def unbuffered_cycle(mesh: Mesh, buffered: frozenset[str], nodes: Iterable[str] | None = None) -> list[str] | None:
-    """Return a cycle of direct connections, as the names of its nodes, or `None`; with *nodes*, one downstream of them.
-
-    A port that pulls ends the chain of calls: it takes from a queue, or reads what the channel keeps.
-    """
-    edges = successors(mesh, lambda channel: mesh.channels[channel].kind not in buffered, nodes)
-    try:
-        TopologicalSorter(edges).prepare()
-    except CycleError as found:
-        return [str(name) for name in reversed(found.args[1])]
-    return None
 
 
 def successors(mesh: Mesh, follow: Callable[[str], bool], nodes: Iterable[str] | None = None) -> Mapping[str, set[str]]:

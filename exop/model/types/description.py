@@ -200,8 +200,8 @@ class Type:
         """Whether it is a record whose values are dictionaries."""
         return self.kind == "record" and (self.cls is dict or typing.is_typeddict(self.cls))
 
-    def reached(self) -> Iterator[Type]:
-        """Yield this type and all types of which it consists, each once."""
+    def reached(self, *, unions: bool = True) -> Iterator[Type]:
+        """Yield this type and all of which it consists, each once; without *unions*, no members of unions."""
         seen: set[int] = set()
         found: list[Type] = [self]
         while found:
@@ -209,7 +209,7 @@ class Type:
             if id(one) not in seen:
                 seen.add(id(one))
                 yield one
-                found += one.arguments
+                found += one.arguments if unions or one.kind != "union" else ()
                 found += (field.type for field in one.fields.values())
 
 

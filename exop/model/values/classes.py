@@ -344,14 +344,9 @@ def find_unstorable(described: Type) -> Type | None:
     >>> find_unstorable(type_of(list[Callable[[], int]])).name, find_unstorable(type_of(int | Callable[[], int]))
     ('Callable[[], int]', None)
     """
-    todo, seen = [described], set[int]()
-    while todo:
-        one = todo.pop()
+    for one in described.reached(unions=False):
         if all(each.kind in ("callable", "type") or _is_opaque(each) for each in one.members):
             return one
-        if id(one) not in seen and one.kind != "union":
-            seen.add(id(one))
-            todo += (*one.arguments, *(field.type for field in one.fields.values()))
     return None
 
 

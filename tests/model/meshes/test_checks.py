@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from exop import Mesh
 from exop.errors import MeshError, UnknownName, WiringError
-from exop.model.meshes.checks import check, resolved, successors, unbuffered_cycle
+from exop.model.meshes.checks import check, resolved, successors
 from exop.model.meshes.diff import difference
 from exop.model.meshes.mesh import ChannelSpec
 from exop.runtime.channels import BUILT_IN
@@ -50,8 +50,9 @@ def test_a_cycle_without_a_queue_is_refused_in_the_order_of_the_flow():
     message = str(caught.value)
     assert any(path in message for path in ("n0 -> n1 -> n2 -> n0", "n1 -> n2 -> n0 -> n1", "n2 -> n0 -> n1 -> n2"))
     assert "app.channel(name, kind='queue')" in message
-    assert unbuffered_cycle(ring("queue"), frozenset({"queue"})) is None
-    assert unbuffered_cycle(ring("direct"), frozenset({"queue"})) == ["n0", "n0"]
+    check(ring("queue"), KINDS)
+    with pytest.raises(WiringError, match="the cycle n0 -> n0 contains no queue"):
+        check(ring("direct"), KINDS)
 
 
 def test_who_reads_a_table_that_he_writes_is_no_endless_call():
