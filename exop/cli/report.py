@@ -43,11 +43,7 @@ _SHOW_CURSOR: Final = b"\x1b[?25h"
 
 
 class Failure(Exception):
-    """An error raised while a change was carried out, with exit code 1 for any class of error."""
-
-    def __init__(self, error: ExopError) -> None:
-        super().__init__(str(error))
-        self.error = error
+    """Contains an error that was raised while a change was carried out: the exit code is 1 for any class of error."""
 
 
 def exit_code(error: BaseException) -> int:
@@ -77,7 +73,7 @@ def say(text: str, **facts: object) -> None:
 def report_error(error: BaseException, *, debug: bool = False) -> int:
     """Print *error* as one line, its place or notes as one further line, and return the exit code."""
     if isinstance(error, Failure):
-        report_error(error.error, debug=debug)
+        report_error(error.args[0], debug=debug)
         return FAILED
     if is_json():
         shown = {"exc_info": error} if debug else {}

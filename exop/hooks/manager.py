@@ -114,10 +114,10 @@ class Plugins:
             try:
                 answer = implementation.function(**wanted)
             except RAISED as problem:  # the hooks of the other plugins are still called
-                self._trace(hook, implementation.plugin_name, safe_repr(problem), begin)
+                self._trace(hook, implementation.plugin_name, problem, begin)
                 self.note(implementation.plugin_name, problem)
                 continue
-            self._trace(hook, implementation.plugin_name, _shown(answer), begin)
+            self._trace(hook, implementation.plugin_name, answer, begin)
             yield implementation.plugin_name, answer
 
     def note(self, name: str, problem: BaseException) -> None:
@@ -157,10 +157,11 @@ class Plugins:
                     )
                     raise PluginError(plugin=name, problem=problem)
 
-    def _trace(self, hook: str, plugin: str, answer: str, begin: float) -> None:
+    def _trace(self, hook: str, plugin: str, answer: object, begin: float) -> None:
         if self._traced:
             took = (time.perf_counter() - begin) * 1e3
-            print(f"exop hook {hook} [{plugin}] -> {answer} ({took:.1f} ms)", file=sys.stderr)  # noqa: T201
+            shown = f"{len(answer)} given" if isinstance(answer, (list, tuple, dict)) else safe_repr(answer)
+            print(f"exop hook {hook} [{plugin}] -> {shown} ({took:.1f} ms)", file=sys.stderr)  # noqa: T201
 
 
 def import_folder(folder: Path) -> ModuleType:
@@ -202,7 +203,3 @@ def _home(plugin: Any) -> Path | None:
     file = getattr(plugin, "__file__", None)
     home = Path(file).resolve().parent if file else None
     return home if home is not None and (home / "__init__.py").is_file() else None
-
-
-def _shown(answer: Any) -> str:
-    return f"{len(answer)} given" if isinstance(answer, (list, tuple, dict)) else repr(answer)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -54,23 +53,13 @@ def lay_out(names: Sequence[str], arrows: Collection[tuple[str, str]]) -> Layout
 def _columns(names: Sequence[str], arrows: Collection[tuple[str, str]]) -> dict[str, int]:
     """The column of each name, right of all predecessors; a cycle begins with its first name."""
     before: dict[str, set[str]] = {name: set() for name in names}
-    after: dict[str, set[str]] = {name: set() for name in names}
     for source, target in arrows:
         before[target] |= {source} - {target}
-        after[source] |= {target} - {source}
-    waits = {name: set(found) for name, found in before.items()}
-    ready, left = deque(name for name in names if not waits[name]), dict.fromkeys(names)
-    column: dict[str, int] = {}
+    left, column = list(names), dict[str, int]()
     while left:
-        name = ready.popleft() if ready else next(iter(left))
-        if name in column:
-            continue
-        del left[name]
+        name = next((name for name in left if before[name] <= column.keys()), left[0])
+        left.remove(name)
         column[name] = max((column[other] + 1 for other in before[name] if other in column), default=0)
-        for follower in after[name]:
-            waits[follower].discard(name)
-            if not waits[follower]:
-                ready.append(follower)
     return column
 
 
