@@ -285,8 +285,6 @@ class Federation:
             with self._news:
                 return self._news.wait_for(lambda: not found.leaving, max(0.0, until - time.monotonic())) and left
 
-    # --- the home of applications
-
     def _check_home(self, application: str) -> None:
         """Raise `PlanError` if another platform leads the application."""
         known = self.here.known.get(application)

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 #: For each host, the bundles (`name@version`) that it lacks, each with the slets that need it.
 Lacking: TypeAlias = dict[str, dict[str, list[str]]]
-
-
 #: Returns the archives of a bundle of this platform, and of those that it needs; none if it is not installed.
 Archives: TypeAlias = Callable[[str], Mapping[str, bytes]]
 

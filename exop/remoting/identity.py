@@ -36,8 +36,6 @@ _REASONS: Final = {
 _RESULTS: Final = {9: "NOT_YET_VALID", 10: "CERTIFICATE_EXPIRED", 23: "CERTIFICATE_REVOKED"} | dict.fromkeys(
     (7, 18, 19, 20, 21), "UNKNOWN_CA"
 )
-
-
 #: Days of remaining validity below which the log warns.
 _WARNED_DAYS: Final = 30
 

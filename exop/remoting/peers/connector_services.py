@@ -19,12 +19,7 @@ DIRECTIONS: Final = {"outbox": "out", "inbox": "in", "reader": "in"}
 
 
 class ConnectorServices:
-    """Registers and unregisters the services of the remote connectors of a platform.
-
-    Args:
-        registry: The registry of the platform.
-        connected: Whether the peer of this name can be reached.
-    """
+    """Registers and unregisters the services of connectors as their peers are *connected*, by name, or lost."""
 
     def __init__(self, registry: ServiceRegistry, connected: Callable[[str], bool]) -> None:
         self._registry = registry

@@ -108,11 +108,7 @@ class _Partial:
 
 
 class Ready:
-    """The connectors that the sender thread asks for frames: at once, or 5 ms later. Any thread may add one.
-
-    Args:
-        clock: Returns the time in seconds, as `time.monotonic`.
-    """
+    """The connectors that the sender thread asks for frames: at once, or 5 ms later. Any thread may add one."""
 
     #: Seconds by which reports that are not urgent wait for later ones.
     DELAY: Final = 0.005
@@ -180,11 +176,9 @@ class DataConnection:
 
     Args:
         sock: The connected socket; it is closed at the end.
-        peer: The name of the peer.
         link: Takes what arrives, in the receiver thread; its methods may raise `FrameRefused`. The body of events is
             valid during the call only, except that of `COLUMNS`.
         ready: The queue of what is to be sent; it remains when the connection has ended.
-        clock: Returns the time in seconds, as `time.monotonic`.
     """
 
     def __init__(

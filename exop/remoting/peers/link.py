@@ -36,10 +36,8 @@ class PeerLink:
     """The link to a peer; its threads start with `start`.
 
     Args:
-        peer: The name of the peer.
         may: Whether the policy permits the peer a connector (its key), or, with `operate`, byte strings.
         changed: Called in the receiver thread with the link, when it has connected or lost the connection.
-        clock: Returns the time in seconds, as `time.monotonic`.
 
     Attributes:
         uri: The address of the peer; empty if only the peer connects, and `accept` takes its sockets.

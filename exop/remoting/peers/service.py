@@ -49,7 +49,6 @@ class RemotingService:
     """Links a platform with its peers, and keeps the links: a lost peer is dialled again until the platform stops.
 
     Args:
-        name: The name of the platform.
         operations: Returns the operations that peers may call.
         registry: The registry of the platform; it shows the peers and connectors that can be reached.
         access: Decides what peers may do.
@@ -176,11 +175,10 @@ class RemotingService:
             PeerUnreachable: the peer is lost, and only it can dial.
         """
         link = self.peers[name]
-        if link.uri:
-            return RemotePlatform(link.uri, self._client(link.uri, name))
-        if link.client is None:
+        client = self._client(link.uri, name) if link.uri else link.client
+        if client is None:
             raise PeerUnreachable(address=name, problem=link.reason)
-        return RemotePlatform(name, link.client)
+        return RemotePlatform(link.uri or name, client)
 
     def call(self, peer: str, operation: str, **arguments: Any) -> Any:
         """Call an operation of a peer, and return its result; long byte strings cross in parts.
@@ -265,11 +263,10 @@ class RemotingService:
     def _shared(self, name: str) -> RemotePlatform:
         """Return the management interface of a peer, over one connection for all calls of this platform."""
         with self._lock:
-            if not self.peers[name].uri:
-                return self.platform(name)
-            if name not in self._called:
-                self._called[name] = self.platform(name)
-            return self._called[name]
+            there = self._called.get(name) or self.platform(name)
+            if self.peers[name].uri:
+                self._called[name] = there
+            return there
 
     def _greet(self, uri: str, name: str | None) -> str:
         """Greet the platform at *uri*, and return its name."""

@@ -92,12 +92,7 @@ class Contact(NamedTuple):
 
 
 class Tickets:
-    """Tickets for data connections: random, for one use, valid for a short time, each for one peer.
-
-    Args:
-        lifetime: The seconds for which a ticket is valid.
-        clock: Returns the time in seconds, as `time.monotonic`.
-    """
+    """Tickets for data connections: random, for one use, valid for *lifetime* seconds, each for one peer."""
 
     #: The tickets of one peer that are valid at a time; its oldest makes room, and never that of another peer.
     MOST: Final = 8
