@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
-from exop.engine.engine import Engine
 from exop.engine.slet import EngineSlet
 from exop.engine.tables import accepted
 from exop.model.items import EndOfStream, Punctuation
@@ -22,8 +20,9 @@ _PORT = "rows"
 
 
 class AggregateSlet(EngineSlet):
-    """The base of the aggregates: their settings, ports and hand-over; a subclass makes the engine.
+    """The base of the aggregates: their settings, ports and hand-over.
 
+    A subclass makes the engine for `aggregation_of(vars(self))`, whose snapshots have the form of `Aggregation.write`.
     For the settings see `stock:aggregate`.
     """
 
@@ -34,10 +33,6 @@ class AggregateSlet(EngineSlet):
     time: str = ""
     window: float = 0.0
     slide: float = 0.0
-
-    @abstractmethod
-    def make_aggregate(self, aggregation: Aggregation) -> Engine:
-        """Return a new engine, whose snapshots have the form of `Aggregation.write`."""
 
     @classmethod
     def specialised(cls, settings: Mapping[str, Any], inputs: Mapping[str, PortType]) -> SletSpec:
@@ -53,10 +48,6 @@ class AggregateSlet(EngineSlet):
     def rows(self, rows: Any | Punctuation | EndOfStream) -> Iterator[Any | Punctuation]:
         """Take a batch or a control item."""
         return self.take(_PORT, rows)
-
-    def make_engine(self) -> Engine:
-        """Return a new engine for these settings."""
-        return self.make_aggregate(aggregation_of(vars(self)))
 
 
 def aggregation_of(settings: Mapping[str, Any]) -> Aggregation:

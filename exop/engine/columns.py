@@ -52,10 +52,8 @@ def check_times(batch: pa.RecordBatch, column: str, most: float, unit: str, port
 
 def _field(part: str, setting: str) -> pa.Field:
     match part.split():
-        case [name, kind] if kind.lower() in _KINDS:
-            return pa.field(name, _KINDS[kind.lower()])
-        case [name, kind, no, null] if kind.lower() in _KINDS and (no.lower(), null.lower()) == ("not", "null"):
-            return pa.field(name, _KINDS[kind.lower()], nullable=False)
+        case [name, kind, *rest] if kind.lower() in _KINDS and " ".join(rest).lower() in ("", "not null"):
+            return pa.field(name, _KINDS[kind.lower()], nullable=not rest)
     known = ", ".join(_KINDS)
     problem = f"{part.strip()!r} is no column; write `name type`, with one of the types {known}"
     raise SettingError(place="", setting=setting, problem=problem)

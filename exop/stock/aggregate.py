@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from exop.engine.aggregate import AggregateSlet
+from exop.engine.aggregate import AggregateSlet, aggregation_of
 from exop.engine.engine import Engine
-
-if TYPE_CHECKING:
-    from exop.engine.aggregation import Aggregation
 
 
 class Aggregate(AggregateSlet, name="aggregate"):
@@ -34,9 +29,9 @@ class Aggregate(AggregateSlet, name="aggregate"):
         memory_limit: The maximum number of bytes of the worker process; 0: no limit.
     """
 
-    def make_aggregate(self, aggregation: Aggregation) -> Engine:
+    def make_engine(self) -> Engine:
         """Return an engine that groups record batches by Arrow."""
         # Imported lazily: pyarrow is loaded with the first node that needs it.
         from exop.engine.groups import Groups
 
-        return Groups(aggregation)
+        return Groups(aggregation_of(vars(self)))

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from exop.engine import Engine
-from exop.engine.aggregate import AggregateSlet
-
-if TYPE_CHECKING:
-    from exop.engine.aggregation import Aggregation
+from exop.engine.aggregate import AggregateSlet, aggregation_of
 
 
 class DuckDbAggregate(AggregateSlet, name="aggregate"):
@@ -22,9 +17,9 @@ class DuckDbAggregate(AggregateSlet, name="aggregate"):
     memory: str = "1GB"
     threads: int = 1
 
-    def make_aggregate(self, aggregation: Aggregation) -> Engine:
+    def make_engine(self) -> Engine:
         """Return a new database."""
         # Imported lazily: duckdb and pyarrow are loaded with the first node that needs them.
         from .groups import DuckDbGroups
 
-        return DuckDbGroups(aggregation, self.memory, self.threads)
+        return DuckDbGroups(aggregation_of(vars(self)), self.memory, self.threads)
