@@ -244,7 +244,7 @@ def test_one_that_hangs_when_time_is_up(platform, monkeypatch):
         return x
 
     with tapped(platform, plain) as (tap, seen):
-        with in_thread(lambda: refused(platform, hanging, Shadow(seconds=0.2))) as failing:
+        with in_thread(lambda: refused(platform, hanging, Shadow(seconds=1.0))) as failing:
             on_trial(platform)
             tap.let(11)
             gate.somebody_waits()
