@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from exop.errors import BuilderError, MeshError, UnknownName
 from exop.model.meshes.checks import check, check_group, check_join
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
+from exop.model.meshes.nodes import entry
 from exop.model.slets.ports import OUT
 from exop.model.slets.slet import spec_of
 from exop.model.slets.spec import DEAD, POLICIES, Policy, SletSpec
@@ -194,11 +195,8 @@ class Application:
         Raises:
             UnknownName: the application has no such node, or the node no such port.
         """
-        found = self._mesh.node(node)
-        outputs = found.outputs()
-        if port not in outputs:
-            raise UnknownName(place=node, kind="output port", name=port, known=outputs)
-        return ChannelRef(self.name, outputs[port], node)
+        outputs = self._mesh.node(node).outputs()
+        return ChannelRef(self.name, entry(node, "output port", outputs, port), node)
 
     def build(self) -> Mesh:
         """Check the application, and return its mesh.
@@ -302,10 +300,7 @@ class Application:
     def _resolve(self, slet: Any) -> SletSpec:
         if not isinstance(slet, str):
             return spec_of(slet)
-        catalog = self._installed()
-        if slet not in catalog.slets:
-            raise UnknownName(place="this installation", kind="slet", name=slet, known=catalog.slets)
-        return catalog.slets[slet]
+        return entry("this installation", "slet", self._installed().slets, slet)
 
     def _installed(self) -> Catalog:
         if self._draft.catalog is None:

@@ -10,9 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from exop.errors import ComponentFailed, ExopError, SettingError, UnknownName
+from exop.errors import ComponentFailed, ExopError, SettingError
 from exop.model import properties as names
 from exop.model.meshes.mesh import ChannelSpec, Node
+from exop.model.meshes.nodes import entry
 from exop.model.slets.ports import PortSpec
 from exop.registry import Registration, ServiceRegistry
 from exop.runtime.channels.base import Channel, channel_settings, no_peer
@@ -240,9 +241,7 @@ def make_channel(kinds: Mapping[str, type[Channel]], spec: ChannelSpec) -> Chann
         UnknownName, SettingError: the kind or a setting does not exist, or a value does not match its type.
         MeshError: the kind refuses the combination.
     """
-    if spec.kind not in kinds:
-        raise UnknownName(place=f"the channel {spec.name!r}: the platform", kind="kind", name=spec.kind, known=kinds)
-    cls = kinds[spec.kind]
+    cls = entry(f"the channel {spec.name!r}: the platform", "kind", kinds, spec.kind)
     settings = channel_settings(cls, spec)
     try:
         channel = cls(spec.name, **settings)

@@ -11,6 +11,7 @@ import msgspec
 from exop.errors import MeshError, SettingError, UnknownName
 from exop.model.meshes.diff import MARKS
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
+from exop.model.meshes.nodes import entry
 from exop.model.slets.ports import node_at
 from exop.model.slets.spec import SletSpec, parse
 from exop.runtime.catalog import Catalog
@@ -42,7 +43,7 @@ class Replace(Edit, frozen=True, tag="replace"):
 
     def on(self, mesh: Mesh, known: Catalog) -> Mesh:
         """The mesh with the successor."""
-        spec = _slet(self.slet, known)
+        spec = entry("the platform", "slet", known.slets, self.slet)
         _check_no_marks(self.settings)
         with _listing_settings(spec):
             return mesh.replace(self.node, spec, lose_state=self.lose_state, rebuild=self.rebuild, **self.settings)
@@ -148,7 +149,7 @@ class Add(Edit, frozen=True, tag="add"):
 
     def on(self, mesh: Mesh, known: Catalog) -> Mesh:
         """The mesh with one more node; outputs that are not given get channels of their own."""
-        spec = _slet(self.slet, known)
+        spec = entry("the platform", "slet", known.slets, self.slet)
         with _listing_settings(spec):
             spec = spec.asked(self.node, self.given).connected(self.given)
         if self.node in mesh.nodes:
@@ -183,12 +184,6 @@ def edited(mesh: Mesh, edits: Edits, known: Catalog) -> Mesh:
     for edit in made:
         mesh = edit.on(mesh, known)
     return mesh
-
-
-def _slet(identity: str, known: Catalog) -> SletSpec:
-    if identity not in known.slets:
-        raise UnknownName(place="the platform", kind="slet", name=identity, known=known.slets)
-    return known.slets[identity]
 
 
 def _check_no_marks(settings: Mapping[str, str]) -> None:
