@@ -9,10 +9,9 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from exop.errors import BuilderError, MeshError, UnknownName
+from exop.errors import BuilderError, MeshError, UnknownName, entry
 from exop.model.meshes.checks import check, check_group, check_join
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
-from exop.model.meshes.nodes import entry
 from exop.model.slets.ports import OUT
 from exop.model.slets.slet import spec_of
 from exop.model.slets.spec import DEAD, POLICIES, Policy, SletSpec

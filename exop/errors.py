@@ -10,8 +10,9 @@ import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from textwrap import indent
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 
+T = TypeVar("T")
 #: The maximum number of known names in a message.
 _SHOWN: Final = 20
 #: The plugins of this project that are installed separately, as `exop-NAME`.
@@ -434,6 +435,13 @@ def suggest(name: object, known: Iterable[str], kind: str = "name") -> str:
     if near:
         return f"did you mean {near[0]!r}?" if len(names) == 1 else f"did you mean {near[0]!r}? known: {listed}"
     return f"known: {listed}" if names else f"there is no {kind} here"
+
+
+def entry(place: str, kind: str, known: Mapping[str, T], name: str) -> T:
+    """Return the entry of this name, or raise an `UnknownName` that lists the known ones."""
+    if name not in known:
+        raise UnknownName(place=place, kind=kind, name=name, known=known)
+    return known[name]
 
 
 def _marked(facts: Mapping[str, Any], name: str) -> str:

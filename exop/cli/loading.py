@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from exop.app import IMPORTED, Application
 from exop.cli.peers import is_local
-from exop.errors import BuilderError, ExopError, PluginError, SettingError, UnknownName, suggest
+from exop.errors import BuilderError, ExopError, PluginError, SettingError, UnknownName, entry, suggest
 from exop.hooks import Plugins
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.signature import read_settings
@@ -65,9 +65,7 @@ class Target:
             UnknownName: there is none of that name.
         """
         if self.which:
-            if self.which not in self.builders:
-                raise UnknownName(place=self.given, kind="builder", name=self.which, known=self.builders)
-            return self.builders[self.which]
+            return entry(self.given, "builder", self.builders, self.which)
         if not self.builders and self.module is not None:
             raise BuilderError(
                 f"{self.given} describes no application: write `app = Application(…)`, or a function with keyword-only "

@@ -10,10 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from exop.errors import ComponentFailed, ExopError, SettingError
+from exop.errors import ComponentFailed, ExopError, SettingError, entry
 from exop.model import properties as names
 from exop.model.meshes.mesh import ChannelSpec, Node
-from exop.model.meshes.nodes import entry
 from exop.model.slets.ports import PortSpec
 from exop.registry import Registration, ServiceRegistry
 from exop.runtime.channels.base import Channel, channel_settings, no_peer

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from exop.errors import SletError, StoredStateError, UnknownName
+from exop.errors import SletError, StoredStateError, entry
 from exop.model.items import CONTROL, EndOfStream, Punctuation
 from exop.model.slets.memento import Memento
 from exop.model.slets.ports import OUT, InputPort, OutputPort, OutputPorts, PortSpec
@@ -338,9 +338,7 @@ def replay(
 
 def _port(failed: FailedItem, spec: SletSpec) -> PortSpec:
     ports = {port.name: port for port in spec.inputs if not port.pulled}
-    if failed.port not in ports:
-        raise UnknownName(place=f"the slet {spec.name}", kind="input port", name=failed.port, known=ports)
-    return ports[failed.port]
+    return entry(f"the slet {spec.name}", "input port", ports, failed.port)
 
 
 def _original(failed: FailedItem) -> SletSpec:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeVar
 
+from exop.errors import entry
 from exop.model.meshes.entries import missing, touched
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
-from exop.model.meshes.nodes import entry
 
 T = TypeVar("T")
 

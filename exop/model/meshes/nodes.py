@@ -8,15 +8,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias
 
-from exop.errors import MeshError, UnknownName
+from exop.errors import MeshError, UnknownName, entry
 from exop.model.meshes.entries import Entries
 from exop.model.slets.memento import Memento
 from exop.model.slets.ports import WINDOW, PortType
 from exop.model.slets.spec import Policy, Setting, SletSpec, configured, copied, invalid_bounds
 
-T = TypeVar("T")
 DIRECT: Final = "direct"
 #: Another name for the home of an application.
 HERE: Final = "local"
@@ -367,13 +366,6 @@ class Graph:
     def _ends(self) -> Ends:
         """The ports at each channel; an edit updates them."""
         return Ends().after(self.nodes, dict.fromkeys(self.nodes))
-
-
-def entry(place: str, kind: str, known: Mapping[str, T], name: str) -> T:
-    """Return the entry of this name, or raise an `UnknownName` that lists the known ones."""
-    if name not in known:
-        raise UnknownName(place=place, kind=kind, name=name, known=known)
-    return known[name]
 
 
 def check_ports(place: str, slet: SletSpec, ports: Iterable[str]) -> None:

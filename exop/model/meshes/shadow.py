@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from exop.errors import PlanError
+from exop.errors import PlanError, entry
 from exop.model.meshes.mesh import Mesh, Node
-from exop.model.meshes.nodes import entry
 from exop.model.slets.spec import Role, is_number
 from exop.model.types.assignable import value_mismatch
 from exop.model.types.description import type_of

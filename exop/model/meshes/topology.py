@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
-from exop.errors import MeshError, UnknownName
-from exop.model.meshes.nodes import DIRECT, ChannelSpec, Graph, Node, entry
+from exop.errors import MeshError, UnknownName, entry
+from exop.model.meshes.nodes import DIRECT, ChannelSpec, Graph, Node
 from exop.model.slets.relay import RELAY
 from exop.model.slets.spec import POLICIES, SletSpec
 from exop.model.types.assignable import value_mismatch

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from exop.errors import PeerUnreachable, UnknownName
+from exop.errors import PeerUnreachable, entry
 
 if TYPE_CHECKING:
     from exop.remoting.api.remote_platform import RemotePlatform
@@ -41,10 +41,8 @@ def connect(
     text = str(target)
     scheme, _, rest = text.partition(":")
     if rest.startswith("//") and scheme not in ADDRESSES:
-        transports = known_slets().transports()
-        if scheme not in transports:
-            raise UnknownName(place=f"the address {target}", kind="transport", name=scheme, known=transports)
-        made: RemotePlatform = transports[scheme](rest.removeprefix("//"))
+        transport = entry(f"the address {target}", "transport", known_slets().transports(), scheme)
+        made: RemotePlatform = transport(rest.removeprefix("//"))
         return made
     if scheme in ADDRESSES and rest:
         if isinstance(identity, (str, os.PathLike)):

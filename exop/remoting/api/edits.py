@@ -8,10 +8,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
-from exop.errors import MeshError, SettingError, UnknownName
+from exop.errors import MeshError, SettingError, UnknownName, entry
 from exop.model.meshes.diff import MARKS
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
-from exop.model.meshes.nodes import entry
 from exop.model.slets.ports import node_at
 from exop.model.slets.spec import SletSpec, parse
 from exop.runtime.catalog import Catalog
