@@ -119,7 +119,10 @@ class Spark:
 
         In this process, there is no such key, and the rows are a DataFrame.
         """
-        return frame.writeStream.foreachBatch(lambda rows, batch: put_out(batch, rows, None)), ""
+        with (
+            self._lock
+        ):  # the first call starts the server to which Java calls back; a second one would not wait for it
+            return frame.writeStream.foreachBatch(lambda rows, batch: put_out(batch, rows, None)), ""
 
     def parse(self, session: SparkSession, text: str) -> None:
         """Let Spark parse a SQL text, and do nothing else with it; raises Spark's exception if the syntax is wrong."""
