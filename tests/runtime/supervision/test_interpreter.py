@@ -1,13 +1,14 @@
 """The interpreter of a platform: its lock, its switch interval, and how a change gives way to streams."""
 
 import gc
+import json
 import sys
 import threading
 
 import pytest
 
 from exop import Platform
-from exop.cli.commands.checking import examine
+from exop.cli import main
 from exop.errors import PlanError, StateError
 from exop.runtime.supervision.interpreter import collect_young, uncollected, yield_gil
 
@@ -65,14 +66,15 @@ def test_the_last_platform_that_closes_restores_the_switch_interval(tmp_path):
     assert sys.getswitchinterval() == pytest.approx(0.005)
 
 
-def test_a_python_without_its_lock_is_refused(monkeypatch):
+def test_a_python_without_its_lock_is_refused(capsys, monkeypatch):
     """A platform does not start in a free-threaded Python, says why and what to do, and so does `exop doctor`."""
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
     with pytest.raises(PlanError, match=r"without the global interpreter lock.*PYTHON_GIL=1"):
         Platform().start()
-    python = next(one for one in examine() if one.subject == "Python")
-    assert python.verdict == "broken"
-    assert "free-threaded" in python.fact
+    assert main(["doctor", "--json"]) == 1
+    python = next(one for one in json.loads(capsys.readouterr().out) if one["subject"] == "Python")
+    assert python["verdict"] == "broken"
+    assert "free-threaded" in python["fact"]
 
 
 @pytest.mark.parametrize("enabled", [True, False])
