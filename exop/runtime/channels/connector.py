@@ -1,4 +1,4 @@
-"""What both halves of a remote connector share: how they attach to a wire, and begin anew in place (paper §4.3)."""
+"""`Connector`: the base of both halves of a remote connector: attaching to a wire, and a new begin in place (§4.3)."""
 
 from __future__ import annotations
 

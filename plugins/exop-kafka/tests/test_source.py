@@ -164,7 +164,7 @@ def test_a_topic_that_is_deleted_is_told(cluster, growing, monkeypatch, partitio
 
 
 def test_an_engine_that_reads_the_topic_gets_the_partitions_that_are_added(cluster, growing):
-    """Their ends are told as soon as the brokers tell them; a topic that is gone for a moment keeps its partitions."""
+    """The link reports ends when the brokers answer; a topic that is missing for a moment keeps its partitions."""
     range_of = range_.TopicRange(Link("x", "numbers", cluster.brokers), {})
     assert range_of.ends() == {"0": 0, "1": 0}
     growing[0] = 4

@@ -113,7 +113,7 @@ def test_open_windows_go_with_a_query_to_another_platform(where: str, kind: str,
 
 
 def test_an_archive_holds_the_checkpoint(tmp_path: Path):
-    """What was begun after the last batch is left out, and the query gets another identity."""
+    """A batch that has begun after the last commit is left out, and the query gets another identity."""
     source, place = tmp_path / "source", tmp_path / "place"
     for name in ("metadata", "offsets/0", "offsets/1", "offsets/2", "commits/0", "commits/1", "state/0/0/2.delta"):
         file = source / name
