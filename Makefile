@@ -25,13 +25,13 @@ demo-hosts: $(READY) ## Linear Road on two platforms: slets move while it runs, 
 demo-engines: $(READY) ## readings from Kafka, aggregated by Spark, DuckDB, Arrow and Spark in turn; an executor is killed (2 minutes)
 	$(BIN)/python -m apps.sensors.demo
 
-# Four processes, also on two processors: a third of the time is waiting, for processes, brokers and deadlines.
-test: $(READY)   ## style, types, floors, and all tests, in four processes (8 minutes)
+# Three processes, also on two processors: a third of the time is waiting, for processes, brokers and deadlines.
+test: $(READY)   ## style, types, floors, and all tests, in three processes (8 minutes)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 test-all: test   ## all of that, then long campaigns: any changes in any order, RUNS=1000 cases of each kind of fault (an hour)
 	EXOP_STRESS=300 $(BIN)/python -m pytest -k a_long_campaign tests/change tests/hosts tests/mesh

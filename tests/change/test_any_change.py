@@ -420,7 +420,7 @@ def run(
 
 
 @settings(
-    max_examples=80,
+    max_examples=60,
     deadline=None,
     derandomize=True,
     database=None,

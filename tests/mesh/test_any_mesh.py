@@ -125,7 +125,7 @@ def state_of(platform, name):
 
 
 @settings(
-    max_examples=150,
+    max_examples=100,
     deadline=None,
     derandomize=True,
     database=None,
