@@ -338,12 +338,24 @@ def kill(case: Case, peer: Peer, victim: str) -> None:
         os.kill(next(one.pid for one in case.cluster.status().processes if one.role == victim), signal.SIGKILL)
         wait(lambda: not case.cluster.status().master)
         case.cluster.up(2, Worker(1, "2g"))
+    elif victim == "worker":
+        lost = workers(case)[0]
+        os.kill(lost, signal.SIGKILL)
+        wait(lambda: lost not in workers(case))  # Java takes a while to die; `up` would count it
+        case.cluster.up(2, Worker(1, "2g"))
     else:
-        workers = [one.pid for one in case.cluster.status().processes if one.role.startswith("worker")]
-        executors = [child for one in workers for child in children(one)]
-        os.kill(workers[0] if victim == "worker" or not executors else executors[0], signal.SIGKILL)
-        if victim == "worker":
-            case.cluster.up(2, Worker(1, "2g"))
+        wait(lambda: bool(executors(case)))
+        os.kill(executors(case)[0], signal.SIGKILL)
+
+
+def workers(case: Case) -> list[int]:
+    """The processes of the workers that are alive."""
+    return [one.pid for one in case.cluster.status().processes if one.role.startswith("worker")]
+
+
+def executors(case: Case) -> list[int]:
+    """The processes that workers have started."""
+    return [child for one in workers(case) for child in children(one)]
 
 
 def finished(peer: Peer) -> bool:
