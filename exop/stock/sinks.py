@@ -10,7 +10,7 @@ from dataclasses import field
 from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from exop.errors import StoredStateError
 from exop.model.items import EndOfStream
@@ -23,22 +23,26 @@ NOTES = "exop_lots"
 
 
 class Written(Memento):
-    """The number of bytes that this slet has written to the output file."""
+    """The number of bytes that this slet has written to the output file `path`, and to the files `before` it."""
 
     size: int = 0
+    path: str = ""
+    before: dict[str, int] = field(default_factory=dict)
 
 
 class WriteLines(Slet, name="write_lines"):
     """Write every item as a line of a text file. Other processes can read each line within a second.
 
     An existing file is truncated before the first line, or at the end of an empty stream. After a replacement or a
-    crash, the slet truncates the file to the size in the memento and appends, so that no line is written twice.
+    crash, the slet truncates the file to the size in the memento and appends, so that no line is written twice. When
+    `path` changes, the slet begins the other file, or appends to it if it has written the file before.
 
     Args:
         path: The path of the file.
         encoding: The encoding of the file.
     """
 
+    reopens: ClassVar[bool] = True
     path: Path
     written: Written
     encoding: str = "utf-8"
@@ -63,11 +67,16 @@ class WriteLines(Slet, name="write_lines"):
 
     def _place(self) -> None:
         """Truncate the file to the counted bytes, at the first item, when an old slet no longer writes."""
+        written, here = self.written, str(self.path)
+        if written.path not in ("", here):
+            written.before[written.path] = written.size
+            written.size = written.before.pop(here, 0)
+        written.path = here
         there = os.fstat(self._file.fileno()).st_size
-        if there < self.written.size:
-            raise OSError(f"{self.path} has {there} bytes, and {self.written.size} were written to it: put it back")
-        self._file.truncate(self.written.size)
-        self._file.seek(self.written.size)
+        if there < written.size:
+            raise OSError(f"{self.path} has {there} bytes, and {written.size} were written to it: put it back")
+        self._file.truncate(written.size)
+        self._file.seek(written.size)
         self._placed = True
 
     def flush(self) -> None:
@@ -106,6 +115,7 @@ class HoldingSink(Slet, ABC):
     checkpoint; the number of the lot shows whether the lot has been written.
     """
 
+    reopens: ClassVar[bool] = True
     held: Held
     lot: int = 1000
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import sys
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -16,7 +17,8 @@ from exop.errors import ComponentFailed
 from exop.stock.sinks import Held, WriteParquet, WriteSqlite
 from exop.testing import feed
 from exop.testing import open as opened
-from tests.rig import PATIENCE
+from tests.change.tools import Tap
+from tests.rig import PATIENCE, eventually
 
 
 @dataclass
@@ -159,6 +161,35 @@ def test_items_with_fields_are_rows(rig):
     else:
         with sqlite3.connect(rig.path) as database:
             assert database.execute("SELECT number, price FROM items").fetchall() == [(1, 2.5), (2, None)]
+
+
+def test_a_changed_destination_takes_the_rows_from_then_on(tmp_path):
+    """Another file, database or table is opened in place of the old one; a file of before is continued."""
+    app, first, second = Application("rows"), tmp_path / "first", tmp_path / "second"
+    tap = Tap()
+    rows = app.add("tap", tap.source())
+    app.add("lines", "stock:write_lines", item=rows, path=first / "lines")
+    app.add("table", "stock:write_sqlite", item=rows, path=first / "base", lot=1)
+
+    def cells(folder, table):
+        with closing(sqlite3.connect(folder / "base")) as base:
+            there = base.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+            return [row[0] for row in base.execute(f"SELECT value FROM {table}")] if there else []
+
+    for folder in (first, second):
+        folder.mkdir()
+    with Platform(control=False) as platform:
+        mesh = platform.apply(app.build())
+        for number, (folder, table) in enumerate([(first, "items"), (second, "other"), (first, "items")]):
+            if number:
+                mesh = mesh.configure("lines", path=folder / "lines")
+                mesh = platform.apply(mesh.configure("table", path=folder / "base", table=table))
+            tap.let(1)
+            eventually(lambda there=(folder, table), last=number + 1: last in cells(*there))
+        tap.shut()
+        assert platform.wait("rows", PATIENCE)
+    assert (cells(first, "items"), cells(second, "other")) == ([1, 3], [2])
+    assert [(folder / "lines").read_text() for folder in (first, second)] == ["1\n3\n", "2\n"]
 
 
 def test_what_a_table_cannot_hold_is_refused_with_the_item_at_hand(tmp_path):
