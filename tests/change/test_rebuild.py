@@ -11,12 +11,13 @@ import pyarrow as pa
 import pytest
 
 from bench.durable_app.engine import Summed
-from exop import Application, Batch, Memento, Platform, Punctuation, Slet, hookimpl, input_port, slet
+from exop import Application, Batch, Memento, OutputPorts, Platform, Punctuation, Slet, hookimpl, input_port, slet
 from exop.errors import NotRebuildable, PlanError
 from exop.hooks import Plugins
 from exop.model.meshes.mesh import ChannelSpec, Node
 from exop.model.meshes.shadow import Shadow
 from exop.model.slets.slet import spec_of
+from exop.stock.event_time import Join
 from tests.change.tools import Tap, changed, end, endless, finish, grows, suspended, whole, writing
 from tests.rig import PATIENCE, eventually
 
@@ -317,6 +318,12 @@ def readings(position: Numbers) -> Iterator[Reading]:
 
 
 @slet
+def once(x: int) -> Reading:
+    """A reading with this number."""
+    return Reading(x, x)
+
+
+@slet
 def odd(x: Reading) -> Reading | None:
     """Pass every other one on."""
     return x if x.number % 2 else None
@@ -483,6 +490,39 @@ def test_several_inputs_from_one_log_in_the_order_in_which_they_came(platform):
     end(platform, "line")
     assert state_of(platform).sums == seen
     assert seen[:5] == [1, 1, -1, 2, 2]
+
+
+class Doubled(Slet):
+    """Emits each item twice, at the members of a family."""
+
+    to: OutputPorts[Reading]
+
+    @input_port
+    def x(self, x: Reading) -> None:
+        """Take one."""
+        for port in [*self.to.values()] * 2:
+            port.push(x)
+
+
+def test_members_of_a_family_are_rebuilt_from_one_log(platform):
+    """Their names have a dot, at the slet itself and at those between it and the log."""
+    seen: list[Any] = []
+    app, tap = Application("line"), Tap()
+    kept = app.channel("kept", kind="log", keep="all")
+    app.add("number", once, x=app.add("source", tap.source()), out=kept)
+    app.add("a", Doubled, x=kept, to=["left"])
+    sides = {"left": app.output("a", "to.left"), "right": app.add("b", odd, x=kept)}
+    joined = app.add("sum", "stock:join", sides=sides, by="number", time="at", within=0)
+    app.add("sink", writing(seen), x=joined)
+    platform.apply(app.build())
+    tap.let(4)
+    eventually(lambda: len(seen) == 4)
+    before = state_of(platform)
+    rebuild(platform, Join)
+    assert state_of(platform) is not before
+    assert state_of(platform).sides == before.sides
+    tap.shut()
+    finish(platform, "line")
 
 
 def two_logs(app: Application, kept: Any) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from exop.errors import ExopError, NotRebuildable
 from exop.model.items import CONTROL
 from exop.model.meshes.mesh import Node
 from exop.model.slets.memento import Memento
+from exop.model.slets.ports import node_at
 from exop.runtime.channels.base import Outlet, channel_settings
 from exop.runtime.channels.log import LogChannel
 from exop.runtime.channels.queue import Buffered, Waiting
@@ -212,7 +213,7 @@ class Rebuild:
         self._copies: list[Component] = []
         self._windows: list[tuple[str, WindowChannel]] = []
         self._stages = [self._built(path) for path in paths]  # the buffers of each path, from the log on
-        form = successor.spec.ports[paths[0][-1].to.rpartition(".")[2]].type.form
+        form = successor.spec.ports[node_at(paths[0][-1].to, deployment.mesh.nodes)[1]].type.form
         self._merges = len(paths) == len(self._stages[0]) == 1 and form == "item"  # single items are replayed together
         self._largest = 0
         if successor.tie is not None:
@@ -270,7 +271,8 @@ class Rebuild:
 
     def _built(self, path: list[Hop]) -> list[ReplayBuffer]:
         """Make the copies on a path to the successor, the last one first; return the buffers in front of them."""
-        node, _, port = path[-1].to.rpartition(".")
+        nodes = self._deployment.mesh.nodes
+        node, port = node_at(path[-1].to, nodes)
         end = compile_entry(self._successor, self._successor.spec.ports[port])  # what the slet emits is dropped
         entry = Entry(end.push, end.push_batch, end.show)
         stages: list[ReplayBuffer] = []
@@ -291,7 +293,7 @@ class Rebuild:
             else:
                 stages.insert(0, ReplayBuffer(self._deployment, entry, [*front, hop.to], [*queues, edge], inside))
             if hop.source:
-                node, _, port = hop.source.rpartition(".")
+                node, port = node_at(hop.source, nodes)
                 entry = self._copied(self._deployment.components[node], port, path, stages[0].entry)
         return stages
 
@@ -302,7 +304,8 @@ class Rebuild:
         self._copies.append(copy)
         copy.enter()
         copy.bind({out: to})
-        (port,) = (hop.to.rpartition(".")[2] for hop in path if hop.to.rpartition(".")[0] == node.name)
+        ends = (node_at(hop.to, self._deployment.mesh.nodes) for hop in path)
+        (port,) = (port for name, port in ends if name == node.name)
         return compile_entry(copy, copy.spec.ports[port])
 
     def _check_copies(self) -> None:
