@@ -76,7 +76,7 @@ statistics = query(
     punctuate=Punctuate("watermark", minute_of),
     trigger=30.0,
     boundary=60.0,
-    close_windows=False,
+    close_windows_at_end=False,
 )
 
 accidents = query(

@@ -54,7 +54,7 @@ class PullSlet(Slet):
         enough: The number of waiting rows that begins a batch at once.
         max_rows: The maximum number of rows of one input in one batch.
         capacity: The number of rows of one input that are not committed, at which the input waits.
-        close_windows: At the end of the stream, close all windows, as if time went on.
+        close_windows_at_end: At the end of the stream, close all windows, as if time went on.
         query: The query: a text, which a subclass may declare as a setting, or what the engine takes instead.
         times: The event times of the inputs that have one.
         follower: The successor that catches up beside this slet, if there is one.
@@ -67,7 +67,7 @@ class PullSlet(Slet):
     enough: int = 50_000
     max_rows: int = 200_000
     capacity: int = 500_000
-    close_windows: bool = True
+    close_windows_at_end: bool = True
     tie: Tie = field(default_factory=Tie)
     reopens: ClassVar[bool] = True
     times: ClassVar[Mapping[str, EventTime]] = {}
@@ -315,7 +315,7 @@ class PullSlet(Slet):
                 (self.tie.directory / _ENDED).write_text(json.dumps(self._ended))
         last = self._ended.index(port) == len(self.feeds) - 1
         # An input that ends before the others keeps no window open; the last one closes windows if the setting says so.
-        self.feeds[port].end(close_windows=self.close_windows or not last)
+        self.feeds[port].end(close_windows=self.close_windows_at_end or not last)
         if self._started and all(feed.ended for feed in self.feeds.values()):
             self._thread("drain", self._drain)
 

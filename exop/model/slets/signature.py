@@ -25,6 +25,8 @@ _ITERATORS: Final = (collections.abc.Iterator, collections.abc.Iterable, collect
 _ASYNC: Final = (collections.abc.AsyncIterator, collections.abc.AsyncGenerator, collections.abc.AsyncIterable)
 _NOTHING: Final = (None, type(None), typing.NoReturn, typing.Never)
 _PORTS: Final = (InputPort, OutputPort, InputPorts, OutputPorts)
+#: Names that `Mesh.configure` and `Mesh.replace` reserve: no setting may have them.
+_OPTIONS: Final = ("when", "close_windows", "lose_state", "rebuild")
 #: Names that `Application.add` reserves: no port and no setting may have them.
 _TAKEN: Final = {OUT: "by the output port of the results", "on_error": "by the policy for items that fail"}
 
@@ -118,6 +120,9 @@ def _spec(found: _Found, factory: Callable[..., Any], results: dict[str, Result]
     for taken, by_whom in _TAKEN.items():
         if taken in found.settings or taken in inputs or taken in outputs - {OUT}:
             raise wrong(name, f"the name {taken!r} is taken {by_whom}", "choose another")
+    if options := found.settings.keys() & {*_OPTIONS}:
+        taken = ", ".join(sorted(options))
+        raise wrong(name, f"a setting cannot be called {taken}, like an option of a change", "choose another name")
     both = (inputs | outputs) & set(found.settings)
     if both:
         raise wrong(name, f"{sorted(both)} are ports and settings", "rename one of them")

@@ -184,6 +184,7 @@ WRONG = [
     ),
     ("def f(item: int, *, out: int = 1) -> int: ...", "the name 'out' is taken by the output port of the results"),
     ("def f(item: int, *, on_error: str) -> int: ...", "the name 'on_error' is taken by the policy for items that fa"),
+    ("def f(item: int, *, when: str) -> int: ...", "a setting cannot be called when, like an option of a change; ch"),
     ("def f(item: int, *, port: OutputPort[int]) -> int: ...", "'port' is a port, not a setting; return the results;"),
     ("def f(item: InputPort[InputPort[int]]) -> Iterator[int]: ...", "a port carries no port"),
     ("def f(item: int) -> int | None: yield item", "it yields, but its annotation declares one result; write `-> Iter"),

@@ -215,7 +215,7 @@ class SparkSlet(PullSlet):
         _log.info("%s is compiled by Spark, and warmed up with made-up rows", self._name)
         out, span = _Trial(), self.boundary or _SPAN
         own = self.fields_of_trial()
-        trial = replace(self, out=out, tie=Tie(), warm_up=0, checkpoints="", stage="", close_windows=True, **own)
+        trial = replace(self, out=out, tie=Tie(), warm_up=0, checkpoints="", stage="", close_windows_at_end=True, **own)
         try:
             with trial:
                 trial.ready()

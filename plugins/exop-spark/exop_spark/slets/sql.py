@@ -29,7 +29,7 @@ QUERY_SETTINGS: Final = (
     Setting("enough", int, 50_000),
     Setting("max_rows", int, 200_000),
     Setting("capacity", int, 500_000),
-    Setting("close_windows", bool, True),
+    Setting("close_windows_at_end", bool, True),
     Setting("master", str, DEFAULT_MASTER),
     Setting("warm_up", int, 3),
     Setting("checkpoints", str, ""),

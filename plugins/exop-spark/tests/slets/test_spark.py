@@ -201,8 +201,8 @@ def test_a_punctuation_closes_windows_without_a_later_row(out):
 
 
 def test_windows_may_stay_open_at_the_end(out):
-    """With close_windows=False the end closes only what the last punctuation did."""
-    with windowed(close_windows=False, boundary=10.0)(out=out) as opened:
+    """With close_windows_at_end=False the end closes only what the last punctuation did."""
+    with windowed(close_windows_at_end=False, boundary=10.0)(out=out) as opened:
         opened.rows(rows((3, 1), (11, 4)))
         opened.rows(Punctuation(12))
         finish(opened, out)
