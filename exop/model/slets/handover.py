@@ -102,7 +102,7 @@ def _way(before: Node, after: Node) -> HandOver:
         name = f"{new.__name__}.upgrade"
         refuse = partial(_refused, before.name, old, new)
         # A copy: the old slet goes on with the old memento if the change fails.
-        take = lambda memento: upgraded(new, memento and memento.copied(), refuse)  # noqa: E731
+        take = lambda memento: upgraded(new, None if memento is None else memento.copied(), refuse)  # noqa: E731
         return HandOver(f"the state through {name}", take, calls=name)
     if new.__qualname__ == old.__qualname__ and type_of(old).fields.keys() <= type_of(new).fields.keys():
         names = tuple(type_of(old).fields)

@@ -39,6 +39,9 @@ class Memento:
     def __init_subclass__(cls, *, version: int | None = None, **options: Any) -> None:
         super().__init_subclass__(**options)
         if version is not None:
+            if type(version) is not int or version < 1:
+                problem = f"version={version!r} is no version of a memento"
+                raise SletError(slet=cls.__qualname__, what="memento", problem=problem, cure="give a number from 1 on")
             cls.__memento_version__ = version
         _check_typed(cls)
         as_dataclass(cls, "memento")

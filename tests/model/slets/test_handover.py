@@ -13,9 +13,12 @@ from exop.wiring.changes.plan import Step
 
 
 class Count(Memento):
-    """What the old slet keeps."""
+    """What the old slet keeps; it may be falsy."""
 
     seen: int = 0
+
+    def __len__(self) -> int:
+        return 0
 
 
 class Better(Memento):
@@ -26,8 +29,9 @@ class Better(Memento):
 
     @classmethod
     def upgrade(cls, old: Count) -> "Better":
-        """Take over a count."""
-        return cls(seen=old.seen, doubled=2 * old.seen)
+        """Take over a count, and use it up."""
+        seen, old.seen = old.seen, 0
+        return cls(seen=seen, doubled=2 * seen)
 
 
 class Other(Memento):
