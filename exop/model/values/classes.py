@@ -288,6 +288,7 @@ def forget() -> None:
     """Clear the caches, when modules are loaded or unloaded."""
     _names.clear()
     named.cache_clear()
+    _layout.cache_clear()
     description.forget()
 
 

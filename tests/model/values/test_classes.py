@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import weakref
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal
 
@@ -15,6 +18,7 @@ from exop.model.types.description import type_of
 from exop.model.values.classes import (
     Mover,
     NoVersion,
+    filled,
     find_version,
     forget,
     name_of,
@@ -168,3 +172,18 @@ def test_a_stored_name_of_a_version_that_is_gone_is_found_in_another(old: Any, n
     assert named(stored) is new.Report
     sys.modules[OLD] = ModuleType(OLD)
     assert find_version("tests.model:Report") is None
+
+
+def test_classes_of_unloaded_code_are_not_kept():
+    """The layout of a class is forgotten with its module."""
+
+    @dataclass
+    class Gone:
+        number: int
+
+    filled(Gone, {"number": 1})
+    left = weakref.ref(Gone)
+    del Gone
+    forget()
+    gc.collect()
+    assert left() is None
