@@ -9,12 +9,12 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from exop.errors import BuilderError, MeshError, UnknownName, entry
+from exop.errors import BuilderError, MeshError, entry
 from exop.model.meshes.checks import check, check_group, check_join
 from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
 from exop.model.slets.ports import OUT
 from exop.model.slets.slet import spec_of
-from exop.model.slets.spec import DEAD, POLICIES, Policy, SletSpec
+from exop.model.slets.spec import DEAD, Policy, SletSpec
 from exop.pictures.notebook import picture_of, size
 from exop.runtime.catalog import Catalog, known_slets
 from exop.runtime.channels import BUILT_IN, REMOTE
@@ -263,8 +263,6 @@ class Application:
             raise MeshError(f"{self.name} has a node {name!r} already; choose another name")
         own = self._mesh.own_channels(name, [port.name for port in spec.outputs if port.name not in ports])
         ports |= own
-        if care["on_error"] is not None and care["on_error"] not in POLICIES:
-            raise UnknownName(place=name, kind="policy", name=care["on_error"], known=POLICIES)
         node = Node(name, spec, complete, ports, self._host, given=frozenset(settings), **care)
         mesh = self._mesh.add(node, *map(ChannelSpec, own.values()))
         for channel in set(ports.values()):

@@ -14,6 +14,7 @@ from exop.hooks import Plugins
 from exop.hosts.federation import Federation
 from exop.hosts.fragment import Fragments
 from exop.model.meshes.mesh import Mesh
+from exop.model.meshes.nodes import check_name
 from exop.model.properties import HOST, KIND, NAME
 from exop.model.slets.spec import SletSpec
 from exop.pictures.notebook import Figures
@@ -57,7 +58,8 @@ class Platform(Management["Plan"]):
             if *state* is given.
 
     Raises:
-        PlanError: *name* contains an unprintable character; or, on `start`, Python runs without its global lock.
+        MeshError: *name* is invalid.
+        PlanError: on `start`, Python runs without its global lock.
         StateError: the state directory cannot be used.
     """
 
@@ -77,8 +79,7 @@ class Platform(Management["Plan"]):
         announce: bool = False,
     ) -> None:
         self.name = name or os.uname().nodename
-        if not self.name.isprintable():
-            raise PlanError(f"{self.name!r} is no name for a platform: leave out control characters and line ends")
+        check_name("a host", self.name)
         self.registry = ServiceRegistry()
         self.catalog = Catalog(plugins or Plugins())
         # Absolute: processes of engines, which get paths in it, have other working directories.

@@ -195,7 +195,7 @@ def test_names_are_resolved_without_the_status_of_the_platform(monkeypatch):
 def test_a_name_that_cannot_be_shown(command, topology):
     """A name with a control character could forge lines, or clear the screen, of everyone who lists platforms."""
     line = refused(*command, "--name", "a\x1b[2J\nb")
-    assert line == "exop: 'a\\x1b[2J\\nb' is no name for a platform: leave out control characters and line ends"
+    assert line == "exop: 'a\\x1b[2J\\nb' is no name for a host; use letters, digits, '-', '_' and '.'"
 
 
 def test_output_is_safe_for_terminals_and_lines(capsys):

@@ -22,7 +22,6 @@ from exop.model.meshes.nodes import (
     ChannelSpec,
     KindLike,
     Node,
-    check_name,
 )
 from exop.model.slets.described import read_type, type_text
 from exop.model.slets.ports import WINDOW, PortType
@@ -306,12 +305,10 @@ def check_placement(placement: Placement) -> None:
     """Refuse a placement that cannot be split.
 
     Raises:
-        MeshError: a host or a connector has an invalid name, a connector carries what cannot be sent, a group is on
+        MeshError: a connector has the name of a node or channel, a connector carries what cannot be sent, a group is on
             several hosts, or a window does for a port on another host what it can do only for its own.
     """
     mesh = placement.mesh
-    for host in placement.hosts:
-        check_name("a host", host)
     for connector in placement.connectors.values():
         for name in (connector.outbox, connector.inbox):
             if name in mesh.channels or name in mesh.nodes:

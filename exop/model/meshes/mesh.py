@@ -47,13 +47,8 @@ class Mesh(Graph):
             raise MeshError(
                 f"the mesh {self.name!r} has a node {node.name!r} already; choose another name, or replace it"
             )
-        for channel in channels:
-            if self.channels.get(channel.name, channel) != channel:
-                raise MeshError(
-                    f"the mesh {self.name!r} has another channel {channel.name!r} already; choose another name"
-                )
         check_ports(node.name, node.slet, node.ports)
-        return self.edited(channels={channel.name: channel for channel in channels})._with(node)
+        return self._declaring(channels)._with(node)
 
     def remove(self, name: str) -> Self:
         """Remove a node, and the channels that lose their last connection.
@@ -209,12 +204,13 @@ class Mesh(Graph):
 
         Raises:
             UnknownName: no such node, port or channel.
+            MeshError: the name of a new channel is taken.
         """
         node = self.node(name)
         names = {port: to.name if isinstance(to, ChannelSpec) else to for port, to in ports.items()}
         slet = node.slet.connected([*node.ports, *names])
         check_ports(name, slet, names)
-        mesh = self.edited(channels={to.name: to for to in ports.values() if isinstance(to, ChannelSpec)})
+        mesh = self._declaring([to for to in ports.values() if isinstance(to, ChannelSpec)])
         left = {port: to for port, to in {**node.ports, **names}.items() if to is not None}
         return mesh._with(replace(node, ports=left))._without_orphans(node)
 
@@ -314,6 +310,15 @@ class Mesh(Graph):
         for configure, name, settings in updates:
             mesh = getattr(mesh, configure)(name, **settings)
         return mesh
+
+    def _declaring(self, channels: Iterable[ChannelSpec]) -> Self:
+        """The mesh with new *channels*; those that it has may be named again as they are."""
+        for channel in channels:
+            if self.channels.get(channel.name, channel) != channel:
+                raise MeshError(
+                    f"the mesh {self.name!r} has another channel {channel.name!r} already; choose another name"
+                )
+        return self.edited(channels={channel.name: channel for channel in channels})
 
     def _with(self, node: Node) -> Self:
         """The mesh with *node* instead of that of its name."""

@@ -14,7 +14,7 @@ from exop.errors import MeshError, UnknownName, entry
 from exop.model.meshes.entries import Entries
 from exop.model.slets.memento import Memento
 from exop.model.slets.ports import WINDOW, PortType
-from exop.model.slets.spec import Policy, Setting, SletSpec, configured, copied, invalid_bounds
+from exop.model.slets.spec import POLICIES, Policy, Setting, SletSpec, configured, copied, invalid_bounds
 
 DIRECT: Final = "direct"
 #: Another name for the home of an application.
@@ -100,6 +100,7 @@ class ChannelSpec:
 
     def __post_init__(self) -> None:
         check_name("a channel", self.name)
+        check_name("a host", self.host or "none")
         object.__setattr__(self, "settings", _frozen(self.settings))
         if self.connector:
             given = configured(f"the channel {self.name!r}: connector", _CONNECTOR, self.connector)
@@ -168,6 +169,9 @@ class Node:
     def __post_init__(self) -> None:
         check_name("a node", self.name)
         check_name("a group", self.group or "none")
+        check_name("a host", self.host or "none")
+        if self.on_error not in (None, *POLICIES):
+            raise UnknownName(place=self.name, kind="policy", name=self.on_error, known=POLICIES)
         if problem := invalid_bounds(self.timeout, self.dead_letters):
             raise MeshError(f"{self.name}: {problem}")
         object.__setattr__(self, "settings", _frozen(self.settings))

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 from exop.errors import MeshError, UnknownName, entry
 from exop.model.meshes.nodes import DIRECT, ChannelSpec, Graph, Node
 from exop.model.slets.relay import RELAY
-from exop.model.slets.spec import POLICIES, SletSpec
+from exop.model.slets.spec import SletSpec
 from exop.model.types.assignable import value_mismatch
 from exop.model.types.conversion import to_toml_value
 from exop.model.values.depth import read_toml
@@ -142,11 +142,10 @@ def _node(name: str, table: Mapping[str, Any], catalog: Mapping[str, SletSpec]) 
             ports.pop(port)
             ports |= {f"{port}.{member}": to for member, to in channel.items()}
     _check(place, table, _NODE)
-    identity, policy = table.get("slet"), table.get("on_error")
+    identity = table.get("slet")
     if identity is None:
         raise MeshError(f'{place} names no slet; write slet = "plugin:name"')
     spec = entry(f"{place}: the platform", "slet", catalog, identity)
-    _known(place, "policy", [policy] if policy is not None else (), POLICIES)
     given = {**table.get("settings", {}), **dict.fromkeys(table.get("unset", ()))}
     return Node(
         name,

@@ -195,6 +195,18 @@ WRONG = [
     (lambda m: m.replace("middle", print), SletError, "print is no slet: it is not marked"),
     (lambda m: m.rewire("middle", itm="b"), UnknownName, "middle has no port 'itm'; did you mean 'item'?"),
     (lambda m: m.rewire("middle", item="bb"), UnknownName, "middle.item: the mesh 'line' has no channel 'bb'"),
+    (
+        lambda m: m.rewire("middle", out=ChannelSpec("a", "queue")),
+        MeshError,
+        "the mesh 'line' has another channel 'a' already; choose another name",
+    ),
+    (
+        lambda m: m.edited({"middle": dataclasses.replace(m.node("middle"), on_error="skpi")}),
+        UnknownName,
+        "middle has no policy 'skpi'; did you mean 'skip'?",
+    ),
+    (lambda m: m.move("middle", to="b/c"), MeshError, "'b/c' is no name for a host"),
+    (lambda m: m.move("a", to=5), MeshError, "5 is no name for a host; use letters, digits, '-', '_' and '.'"),
     (lambda m: m.move("middle", to=None), MeshError, "line: middle is placed at home already"),
     (lambda m: m.move("a", to="b").move("a", to="b"), MeshError, "line: a is placed on 'b' already"),
     (lambda m: m.move("midle", to="x"), UnknownName, "has no node or channel 'midle'"),

@@ -152,7 +152,7 @@ WRONG = [
     (NODE.replace("ports", "port"), UnknownName, "[nodes.a] has no key 'port'; did you mean 'ports'?"),
     (NODE + "[nodes.a.settings]\nfactr = 1\n", UnknownName, "a has no setting 'factr'; did you mean 'factor'?"),
     (NODE + '[nodes.a.settings]\nfactor = "x"\n', SettingError, "the setting 'factor' does not fit: expected float"),
-    (NODE.replace("ports", 'on_error = "ignore"\nports'), UnknownName, "[nodes.a] has no policy 'ignore'; known: dead"),
+    (NODE.replace("ports", 'on_error = "ignore"\nports'), UnknownName, "a has no policy 'ignore'; known: dead"),
     (NODE.replace("ports", 'suspended = "false"\nports'), MeshError, "suspended is 'false' (str), not bool"),
     (NODE.replace("ports", "host = 5\nports"), MeshError, "[nodes.a]: host is 5 (int), not str"),
     (NODE.replace("ports", "settings = 5\nports"), MeshError, "[nodes.a]: settings is 5 (int), not dict[str, Any]"),
