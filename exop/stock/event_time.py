@@ -40,8 +40,8 @@ class Watermark(Slet, Generic[T], name="watermark"):
     late as if the rows arrived one by one, and a punctuation follows each batch that increases the time.
 
     Args:
-        time: The field with the time of an item: a finite number, or a datetime (its `timestamp()`). Whole numbers are
-            compared exactly, also in nanoseconds.
+        time: The field with the time of an item, which must be a finite number; for a datetime, use a field with its
+            `timestamp()`. Whole numbers are compared exactly, also in nanoseconds.
         delay: The maximum difference between the time of an item and the latest time so far, in the unit of `time`.
         idle: The seconds for which a point where streams meet waits for the next punctuation of this stream; `None` for
             no limit.

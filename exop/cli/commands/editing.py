@@ -172,7 +172,7 @@ def end(app: str, /, *, wait: bool = False, where: Where = Where()) -> None:
         print(f"{found.application}: {done}")
 
 
-def resume(node: str, /, *, where: Where = Where()) -> None:
+def resume(node: str, /, *, where: Where = Where(), json: Json = False) -> int:
     """Resume a suspended node, which first retries the item on which it was suspended.
 
     An application that could not be restarted with its platform is started now. The exit code is 1 if the item fails
@@ -186,20 +186,22 @@ def resume(node: str, /, *, where: Where = Where()) -> None:
     with find_application(node, where) as found:
         if not found.node and found.application in found.platform.status()["failed_to_restart"]:
             found.platform.restart(found.application)
-            print(f"{found.application}: started again")
-            return
+            return _resumed(found.application, "started again", json=json)
         found.check_node()
         place = f"{found.application}.{found.node}"
         before = found.node_status()
         if before["state"] == "active":
-            print(f"{place}: it is not suspended: nothing to do")
-            return
+            return _resumed(place, "it is not suspended: nothing to do", json=json)
         found.platform.resume(found.application, found.node)
         again = _failed_again(found, before)
         if again is not None:
             problem = f"{again}; fix the slet (exop replace, exop configure) or the cause first"
             raise Failure(ComponentFailed(node=place, phase="retrying its item", problem=problem))
-        print(f"{place}: resumed")
+        return _resumed(place, "resumed", json=json)
+
+
+def _resumed(place: str, done: str, *, json: bool) -> int:
+    return answer({"target": place, "done": done}, f"{place}: {done}", json=json)
 
 
 def rollback(node: str, /, *, abandon: bool = False, where: Where = Where(), json: Json = False) -> int:

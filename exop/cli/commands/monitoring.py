@@ -46,7 +46,7 @@ def top(
     Ctrl-C ends the command, and so does the end of the platform. With --json, or if stdout is no terminal, each update
     is printed (with --json, as one object per line).
 
-    Example: `exop top linear_road --sort busy`
+    Example: `exop top linear-road --sort busy`
 
     Args:
         app: Show only this application.

@@ -82,7 +82,7 @@ def test_suspend_and_resume(line):
     assert "  running; suspended: tag  " in answer_of("ps")
     assert re.search("line  running for .*; suspended: tag  on ", answer_of("describe", "line"))
     assert "line.tag: resumed" in answer_of("resume", "line.tag")
-    assert "nothing to do" in answer_of("resume", "line.tag")
+    assert facts("resume", "line.tag") == {"target": "line.tag", "done": "it is not suspended: nothing to do"}
     assert "suspended" not in answer_of("ps")
     eventually(lambda: len(lines(line)) > held + 5)
     assert numbers(line) == list(range(1, len(numbers(line)) + 1))
