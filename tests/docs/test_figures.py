@@ -9,7 +9,7 @@ import pytest
 from exop import Application, Platform, Slet, input_port
 from exop.cli.commands.monitoring import prometheus_text
 from exop.cli.view import RUN, TOP
-from exop.runtime.channels import BUILT_IN
+from exop.runtime.channels import BUILT_IN, Inbox, Outbox, Reader
 from tests.docs.snippets import ROOT
 
 PAGE = (ROOT / "docs" / "reference" / "figures.md").read_text(encoding="utf-8")
@@ -61,11 +61,16 @@ def test_the_figures_of_nodes(platform):
 
 
 def test_the_figures_of_channels(platform):
-    """Of every kind; `trouble` is there when something is wrong."""
+    """Of every kind, also those of remote connectors; `trouble` is there when something is wrong."""
     status = platform.status("figures")
     described = {"schema", "by", "partitions", "groups", "reason"}
     parts = (*status["channels"].values(), *status["inserted"].values())
-    assert documented("Channels") == {name for one in parts for name in one} - described | {"trouble"}
+    connectors = (
+        Outbox("out", peer="b", key="key").metrics(),
+        Inbox("in", peer="b", key="key").metrics(),
+        Reader("read", peer="b", channel="rows", reads="table").metrics(),
+    )
+    assert documented("Channels") == {name for one in (*parts, *connectors) for name in one} - described | {"trouble"}
 
 
 def test_the_figures_of_applications(platform, tmp_path):

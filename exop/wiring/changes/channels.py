@@ -166,7 +166,7 @@ def _lack(channel: WindowChannel, producers: Iterable[str]) -> str:
     return (
         f"the window {channel.name!r} is by time, and no punctuations come from {', '.join(sorted(producers))}: it "
         f"closes by the times of its items, as behind a watermark without delay; put app.add(NAME, 'stock:watermark', "
-        f"item=…, time={_timed(channel)!r}, delay=…) behind each source: the next release refuses it without"
+        f"item=…, time={_timed(channel)!r}, delay=…) after each source: a later release will refuse it without"
     )
 
 
