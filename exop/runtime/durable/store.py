@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import sqlite3
@@ -317,7 +316,6 @@ class Store:
             logger("exop.runtime").error("a change was not stored", **facts)
         self.database.close()
         if self._lock is not None:
-            fcntl.flock(self._lock.number, fcntl.LOCK_UN)  # a forked child also has the file open
             self._lock.close()
             self._lock = None
 

@@ -36,6 +36,8 @@ from exop.runtime.log.segment import (
     written,
 )
 
+_CURE: Final = "make its disk usable, and restart the platform, which opens it again"
+
 
 class DiskLog(EventLog):
     """A log in a folder, which survives the process.
@@ -264,7 +266,8 @@ class DiskLog(EventLog):
 
     def _roll(self, full: Segment, now: float) -> Segment:
         """Force the full segment to disk, and begin another one."""
-        full.sync()
+        with self._doing("forced to the disk", broken=True):  # the system reports a lost write once
+            full.sync()
         newest = Segment.create(self._files, self.folder, full.position, now)
         with self._syncing:
             full.close()
@@ -297,7 +300,7 @@ class DiskLog(EventLog):
 
     def _check_whole(self) -> None:
         if self._broken is not None:
-            raise StateError(f"the log {self.folder} cannot be used any more: {self._broken}; open it again")
+            raise StateError(f"the log {self.folder} cannot be used any more: {self._broken}; {_CURE}")
 
     @contextmanager
     def _doing(self, done: str, *, broken: bool = False) -> Iterator[None]:
@@ -308,7 +311,7 @@ class DiskLog(EventLog):
             if broken:
                 self._broken = str(problem.strerror)
             failed = f"the log {self.folder} could not be {done}: {problem.strerror or problem}"
-            cure = "its content is unchanged; make room there, or make it usable, and try again"
+            cure = _CURE if broken else "its content is unchanged; make room there, or make it usable, and try again"
             raise StateError(f"{failed}; {cure}") from problem
 
 

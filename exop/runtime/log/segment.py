@@ -57,6 +57,8 @@ ROWS, OPENING, MARK = 0, 1, 2
 class File:
     """One open file, read and written at given positions."""
 
+    locked = False
+
     def __init__(self, path: Path, how: int) -> None:
         self.number = os.open(path, how | os.O_CLOEXEC, 0o600)
 
@@ -87,6 +89,8 @@ class File:
 
     def close(self) -> None:
         """Close the file, and release a lock on it."""
+        if self.locked:  # a forked child also has the file open
+            fcntl.flock(self.number, fcntl.LOCK_UN)
         os.close(self.number)
 
 
@@ -134,6 +138,7 @@ class Files:
         except BlockingIOError:
             file.close()
             return None
+        file.locked = True
         return file
 
 

@@ -1,5 +1,6 @@
 """The log on disk: whatever breaks, what was appended is there, once, in its order, whole batches only."""
 
+import os
 import resource
 import threading
 from base64 import b64decode
@@ -325,6 +326,20 @@ def test_a_disk_that_does_not_say_that_it_is_done_is_not_relied_upon():
     assert rows(opened(files)) == [1]
 
 
+def test_a_full_segment_that_is_not_on_the_disk_is_not_forgotten():
+    """The system reports a failed fsync once: a later one that succeeds says nothing about the rows before."""
+    files = BreakingFiles()
+    log = opened(files)
+    log.append(["x" * 300])
+    files.stuck = True
+    with pytest.raises(StateError, match="Input/output error; make its disk usable, and restart the platform"):
+        log.append(["y"])
+    files.stuck = False
+    for work in (lambda: log.append(["y"]), log.sync):
+        with pytest.raises(StateError, match="cannot be used any more: Input/output error; make its disk usable"):
+            work()
+
+
 def test_files_of_others_in_the_folder_stay(tmp_path):
     """A file that only ends as a segment does is neither read nor removed."""
     (tmp_path / "nohup.log").write_text("not a segment")
@@ -342,8 +357,10 @@ def test_one_at_a_time_has_it_open(tmp_path):
     log = DiskLog(tmp_path)
     with pytest.raises(StateError, match="is in use"):
         DiskLog(tmp_path)
+    kept = os.dup(log._lock.number)  # as in a child that was forked
     log.close()
     DiskLog(tmp_path).close()
+    os.close(kept)
 
 
 def test_what_cannot_be_stored_is_refused_before_anything_is_written(log):
