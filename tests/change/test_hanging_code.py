@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from exop import Memento, Platform, Shadow, Slet, hookimpl, input_port, slet
-from exop.errors import CheckpointError, ComponentFailed, ExopError, NotCommitted, PlanError, ShadowFailed
+from exop import Application, Memento, Platform, Shadow, Slet, hookimpl, input_port, slet
+from exop.errors import CheckpointError, ComponentFailed, ExopError, NotCommitted, PlanError, ShadowFailed, StateError
 from exop.hooks import Plugins
 from exop.runtime.channels.base import DirectChannel
 from exop.runtime.drivers.base import current_driver
 from exop.wiring.shadow.follower import Follower
-from tests.change.test_hanging import GATE, HANGING, SHORT, Old, Patient, adding, upgraded, upgrading
+from tests.change.test_hanging import GATE, HANGING, SHORT, HangsInCommit, Old, Patient, adding, upgraded, upgrading
 from tests.change.test_shadow_engines import Engine, Other, rows
 from tests.change.test_shadow_engines import writing as writing_rows
 from tests.change.tools import chain, changed, endless, grows, in_thread, plain, plain_too, whole, writing
@@ -278,7 +278,7 @@ def test_an_item_that_hangs_in_a_follower_while_it_takes_over_fails_that(upgradi
 
 
 class Unconfirmed(DirectChannel):
-    """A channel that hangs when a checkpoint is committed, or captures it."""
+    """A channel that hangs when a checkpoint is committed, or captures it, or that raises when it is committed."""
 
     kind = "unconfirmed"
     hangs = "committed"
@@ -290,7 +290,9 @@ class Unconfirmed(DirectChannel):
         return {}
 
     def committed(self) -> None:
-        """Hang."""
+        """Hang, or raise."""
+        if self.hangs == "raise":
+            raise StateError("no space left")
         if self.hangs == "committed":
             GATE.wait(PATIENCE)
 
@@ -302,13 +304,38 @@ class Offered:
     @hookimpl
     def register_slets() -> list[Any]:
         """The slets of the durable application."""
-        return [endless, plain, plain_too, Patient]
+        return [endless, plain, plain_too, Patient, HangsInCommit]
 
     @staticmethod
     @hookimpl
     def register_channels() -> list[Any]:
         """Its channel."""
         return [Unconfirmed]
+
+
+def with_unconfirmed(platform: Platform, app: Application) -> str:
+    """Apply an application with such a channel behind `b`; return the channel's name."""
+    mesh = app.build()
+    channel = mesh.node("b").ports["out"]
+    channels = {**mesh.channels, channel: dataclasses.replace(mesh.channels[channel], kind="unconfirmed")}
+    platform.apply(dataclasses.replace(mesh, channels=channels))
+    return channel
+
+
+def test_a_channel_that_cannot_commit_keeps_nobody_from_waiting_for_the_sinks(tmp_path, monkeypatch):
+    """A sink commits one checkpoint at a time, within the limit, and its error is told."""
+    GATE.set()
+    app = chain("app", endless, plain, HangsInCommit)
+    app.durable(every=3600)
+    plugins = Plugins()
+    plugins.register("hanging", Offered())
+    with Platform(state=tmp_path / "state", control=False, plugins=plugins) as platform:
+        channel = with_unconfirmed(platform, app)
+        monkeypatch.setattr(Unconfirmed, "hangs", "raise")
+        with pytest.raises(NotCommitted, match=f"{channel} could not put out .* no space left"):
+            platform.checkpoint("app")
+        assert platform.deployment("app").components["c"].committing is None
+        monkeypatch.setattr(Unconfirmed, "hangs", "")
 
 
 def test_a_channel_that_hangs_in_a_checkpoint_does_not_stop_the_application(tmp_path, monkeypatch):
@@ -321,10 +348,7 @@ def test_a_channel_that_hangs_in_a_checkpoint_does_not_stop_the_application(tmp_
     plugins.register("hanging", Offered())
     with Platform(state=tmp_path / "state", control=False, plugins=plugins) as platform:
         try:
-            mesh = app.build()
-            channel = mesh.node("b").ports["out"]
-            channels = {**mesh.channels, channel: dataclasses.replace(mesh.channels[channel], kind="unconfirmed")}
-            platform.apply(dataclasses.replace(mesh, channels=channels))
+            channel = with_unconfirmed(platform, app)
             platform.checkpoint("app")
             GATE.clear()
             with pytest.raises(NotCommitted, match=f"{channel} could not .* has not returned"):

@@ -16,7 +16,7 @@ import dataclasses
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -47,8 +47,11 @@ COMMITTING = 30.0
 #: Seconds after which a source that has not parked counts as slow.
 QUICK = 0.01
 _PHASES: Final = {"prepare_checkpoint": "preparing a checkpoint", "sync": "bringing its output to the disk"}
+_COMMITTING: Final = "committing a checkpoint"
 
 Hold: TypeAlias = Callable[[Deployment, Component, Exception], None]
+#: The calls that commit a checkpoint, each with its owner.
+Commits: TypeAlias = list[tuple[Owner, UserCall[None]]]
 
 
 @dataclasses.dataclass
@@ -167,8 +170,8 @@ class Checkpointer:
         self._sync()
         return Unwritten(number, snapshot, retired)
 
-    def _written(self, taken: Unwritten) -> list[Component]:
-        """Write a checkpoint and start to commit it; return the slets that emit output at the commit."""
+    def _written(self, taken: Unwritten) -> Commits:
+        """Write a checkpoint and start to commit it; return the calls."""
         deployment, figures, snapshot = self._deployment, self.figures, taken.snapshot
         with self._noted():
             begin = time.perf_counter()
@@ -298,44 +301,38 @@ class Checkpointer:
         for channel in self._kept("sync"):
             self._run(channel, _PHASES["sync"], channel.sync)
 
-    def _commit(self, number: int) -> list[Component]:
-        """Start to commit a checkpoint; return the slets that emit output at the commit."""
-        begun = []
+    def _commit(self, number: int) -> Commits:
+        """Start to commit a checkpoint; the calls of channels are over at the end, since a change may remove them."""
+        begun: Commits = []
         for component, hook in self._hooks("commit_checkpoint"):
-            work = partial(hook, number)
-            component.committing = component.user.begin(component, "committing a checkpoint", work)
-            begun.append(component)
-        phase, kept = "committing a checkpoint", self._kept("committed")
-        self._each({one.name: partial(self._run, one, phase, one.committed) for one in kept})
+            component.committing = component.user.begin(component, _COMMITTING, partial(hook, number))
+            begun.append((component, component.committing))
+        for channel in self._kept("committed"):
+            owner = self._owners[channel.name]
+            begun.append((owner, call := self._user().begin(owner, _COMMITTING, channel.committed)))
+            if not call.wait(PATIENCE):
+                call.abandon()
         return begun
 
-    def _committed(self, begun: list[Component], seconds: float) -> None:
-        """Wait up to *seconds* until the slets have emitted their output."""
+    def _committed(self, begun: Commits, seconds: float) -> None:
+        """Wait up to *seconds* until all slets have emitted their output; raise the last error of a call."""
         end = time.monotonic() + seconds
-
-        def wait_for(component: Component) -> None:
-            if component.committing is not None:
-                component.committing.result(max(0.0, end - time.monotonic()))
-
-        try:
-            self._each({component.node.name: partial(wait_for, component) for component in begun})
-        finally:
-            for component in begun:
-                component.committing = None
-        failpoint("checkpoint-put-out")
-
-    def _each(self, works: Mapping[str, Callable[[], object]]) -> None:
-        """Make all participants commit, by name; raise the last error."""
         failed: NotCommitted | None = None
-        for name, work in works.items():
-            try:
-                work()
-            except RAISED as problem:
-                text = message(problem) or error_text(problem)
-                failed = NotCommitted(application=self._deployment.name, node=name, problem=text)
-                failed.__cause__ = problem
-        if failed is not None:
-            raise failed
+        try:
+            for owner, call in begun:
+                try:
+                    call.result(max(0.0, end - time.monotonic()))
+                except RAISED as problem:
+                    text = message(problem) or error_text(problem)
+                    failed = NotCommitted(application=self._deployment.name, node=owner.title, problem=text)
+                    failed.__cause__ = problem
+            if failed is not None:
+                raise failed
+        finally:
+            for owner, _ in begun:
+                if isinstance(owner, Component):
+                    owner.committing = None
+        failpoint("checkpoint-put-out")
 
     def _journals(self) -> dict[str, DiskJournal]:
         components = self._deployment.components.items()
