@@ -130,7 +130,7 @@ class Feed:
             if (time := self.event_time) is not None:
                 check_times(batch, time.column, time.never(), time.unit, self.port)
         with self._lock:
-            while self._log.end - self._committed >= self.capacity and not self.retired and not give_up():
+            while self.lag >= self.capacity and not self.retired and not give_up():
                 self._lock.wait(_POLL)
             self.check_open()
 

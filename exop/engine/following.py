@@ -287,7 +287,7 @@ def follow(successor: PullSlet, predecessor: PullSlet) -> None:
             following.begin(copied)
             successor.engine, successor.following = engine, following
             engine.start(successor._emit, successor.tie.directory)
-            successor._thread("watch", successor._watch)
+            successor._watch(engine)
             near = following.come_near()
             successor._check()
     except Exception as error:

@@ -8,7 +8,7 @@ import sys
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, cast
 
@@ -53,7 +53,7 @@ class PullSlet(Slet):
         boundary: A punctuation that reaches the next multiple of this time begins a batch at once; 0: none does.
         enough: The number of waiting rows that begins a batch at once.
         max_rows: The maximum number of rows of one input in one batch.
-        capacity: The number of rows of one input that are not committed, at which the input waits.
+        capacity: The number of rows of one input whose results are not sent, at which the input waits.
         close_windows_at_end: At the end of the stream, close all windows, as if time went on.
         query: The query: a text, which a subclass may declare as a setting, or what the engine takes instead.
         times: The event times of the inputs that have one.
@@ -272,7 +272,7 @@ class PullSlet(Slet):
             feed.resume(progress.ends(port))
         with self._reported():
             engine.start(self._emit, place, predecessor, progress.batch)
-        self._thread("watch", self._watch)
+        self._watch(engine)
         self._set_off()
         if all(feed.ended for feed in self.feeds.values()) and not progress.over:
             self._thread("drain", self._drain)
@@ -338,7 +338,7 @@ class PullSlet(Slet):
 
     def _drain(self) -> None:
         """All inputs have ended: send the remaining results, then the end."""
-        with suppress(EngineError):  # `_watch` reports the error
+        try:
             self._settle()
             if self.punctuation.by == "input":
                 self._send_punctuation()
@@ -347,20 +347,32 @@ class PullSlet(Slet):
                     feed.put_out(over=True)
                 end = replace(self._progress, end=self._reached(), over=True)
                 self._put([(self.out, EndOfStream())], end)
+        except Exception as error:  # noqa: BLE001 - such as a full disk: nothing else would tell that the end is missing
+            if not isinstance(error, EngineError):  # `_watch` reports those
+                self._fail(error)
 
-    def _watch(self) -> None:
-        """Wait for the end of the query; an end that was not requested is a failure of this slet."""
-        assert self.engine is not None
-        try:
-            self.engine.wait()
-        except Exception as error:  # noqa: BLE001 - whatever an engine raises has ended its query
-            self._failure = found = self._error(error)
-            found.__cause__ = error.__cause__ if found is error else error
-            if not (self._closing or self._halted or self.following):
-                self.tie.failure = found
-                self.out.fail(found)
-        for feed in self.feeds.values():
-            feed.retire(self._failure)  # later pushes raise the same error, and keep the item
+    def _watch(self, engine: PullEngine) -> None:
+        """Wait for the end of a query in a thread; an end that was not requested is a failure of this slet."""
+        feeds = [*self.feeds.values()]  # a successor that has not caught up is given others, and another engine
+
+        def watch() -> None:
+            try:
+                engine.wait()
+            except Exception as error:  # noqa: BLE001 - whatever an engine raises has ended its query
+                found = self._error(error)
+                found.__cause__ = error.__cause__ if found is error else error
+                if engine is self.engine:
+                    self._failure = found
+                    if not (self._closing or self._halted or self.following):
+                        self._fail(found)
+            for feed in feeds:
+                feed.retire(self._failure)  # later pushes raise the same error, and keep the item
+
+        self._thread("watch", watch)
+
+    def _fail(self, error: Exception) -> None:
+        self.tie.failure = error
+        self.out.fail(error)
 
     def _send_punctuations(self) -> None:
         """Send the punctuations for which no batch follows, until the query is closed or halted."""
@@ -372,7 +384,7 @@ class PullSlet(Slet):
                     return
                 self._send_punctuation()
         except Exception as error:  # noqa: BLE001 - an error of a slet downstream is shown as one of this slet
-            self.out.fail(error)
+            self._fail(error)
         except BaseException:  # noqa: BLE001 - the platform ends a driver in this way
             _log.debug("%s: halted", self._name)
 
@@ -392,12 +404,14 @@ class PullSlet(Slet):
                 sent = self._put(leaving + due, self._progress.after(batch, self._reached(), complete), batch)
                 if sent and (follower := self.follower) is not None:
                     follower.note(batch, watermark)
-                return sent
+                if sent or self.tie.committed.batch < batch:
+                    return sent
         except Exception:
             raise
-        except BaseException as halted:
-            self._halted = True
-            raise EngineError("the platform has halted this driver") from halted
+        except BaseException:  # noqa: BLE001 - the platform ends a driver in this way
+            _log.debug("%s: halted", self._name)
+        self._halted = True  # perhaps amid the results: the files that some of them name remain
+        raise EngineError("the platform has halted this driver")
 
     def _send_punctuation(self) -> None:
         """Send the punctuation that is due between two batches."""

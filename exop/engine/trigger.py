@@ -69,7 +69,7 @@ class BatchTrigger:
     def hold(self) -> None:
         """Let polls wait again."""
         with self.lock:
-            self._released -= 1
+            self._released = max(0, self._released - 1)
 
     def pause(self) -> None:
         """Let no batch begin; return when the batch in progress is committed, and the engine polls for the next one."""
@@ -78,9 +78,9 @@ class BatchTrigger:
             self.lock.wait_for(lambda: self._polls or any(feed.retired for feed in self.feeds))
 
     def resume(self) -> None:
-        """Let batches begin again."""
+        """Let batches begin again, and polls wait, as before `pause` and `release`, which may be in progress."""
         with self.lock:
-            self._paused = False
+            self._paused, self._released = False, 0
             self.lock.notify_all()
 
     def wait_polled(self, timeout: float) -> bool:

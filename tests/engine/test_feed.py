@@ -110,8 +110,8 @@ def test_committed_rows_are_forgotten():
         feed.read(0, 1)
 
 
-def test_a_full_feed_holds_its_pusher_until_spark_commits():
-    """Back-pressure: the push goes through when a commit has made room."""
+def test_a_full_feed_holds_its_pusher_until_the_results_are_sent():
+    """Back-pressure. The commit is not waited for: Spark commits a batch only when the next one begins."""
     feed = feed_with(capacity=2)
     feed.push(rows(1, 2))
     pushed = threading.Event()
@@ -122,7 +122,8 @@ def test_a_full_feed_holds_its_pusher_until_spark_commits():
 
     threading.Thread(target=push, daemon=True).start()
     assert not pushed.wait(0.1)
-    feed.commit(2)
+    assert feed.latest(0, None, 0) == 2
+    feed.put_out()
     assert pushed.wait(60)
 
 

@@ -15,7 +15,11 @@ from exop import EndOfStream, OutputPort, Punctuation, Tie, input_port
 from exop.engine import PullEngine
 from exop.engine.progress import InputPosition, QueryProgress
 from exop.engine.pull_slet import PullSlet
+from exop.errors import EngineError, StateError
 from exop.model.slets.tie import Committed
+from exop.runtime.drivers.base import Halted
+from exop.runtime.durable.engine_journal import EngineJournal
+from tests.rig import eventually
 
 ROWS = pa.schema([pa.field("time", pa.int64())])
 Rows = Annotated[pa.RecordBatch, ROWS]
@@ -117,3 +121,47 @@ def test_what_is_in_the_journal_is_given_at_once(tmp_path):
         for payload in ARRIVED[1:]:
             slet.rows(payload)
         assert slet.given == ARRIVED
+
+
+def test_results_amid_which_the_platform_halts_are_not_taken_back():
+    """Some have left, and may name files: the engine neither commits the batch nor removes its files."""
+    out, tie = Mock(), EngineJournal({"rows": "columns"})
+    out.push.side_effect = Halted
+    with Reads(out=out, tie=tie) as slet:
+        with pytest.raises(EngineError, match="has halted this driver"):
+            slet._emit(0, [["receipt"], Punctuation(1)])
+        assert out.push_batch.call_count == 1
+        tie.retire()
+        assert slet._emit(1, [["refused"]]) is False
+
+
+class Full(Tie):
+    """The disk is full."""
+
+    error = StateError("No space left on device")
+
+    def put_out(self, *_: Any) -> bool:
+        """Write nothing."""
+        raise self.error
+
+
+@pytest.mark.parametrize("payload", [Punctuation(1), EndOfStream()])
+def test_what_a_thread_of_the_slet_cannot_send_is_its_failure(payload):
+    """Neither the end nor a punctuation is missing without a word."""
+    out, tie = Mock(), Full()
+    with Reads(out=out, tie=tie) as slet:
+        slet.rows(payload)
+        eventually(lambda: out.fail.called)
+        assert tie.failure is Full.error
+
+
+def test_the_end_of_a_query_that_was_given_up_does_not_concern_its_successor():
+    """A thread that comes late to notice it retires the old feeds alone."""
+    with Reads(out=Mock(), tie=Tie()) as slet:
+        old, known = slet.feeds["rows"], slet.engine
+        slow, known.wait = threading.Event(), lambda: slow.wait()
+        slet._watch(known)
+        slet._begin(QueryProgress())
+        slow.set()
+        eventually(lambda: old.retired)
+        assert not slet.feeds["rows"].retired

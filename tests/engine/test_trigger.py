@@ -138,6 +138,21 @@ def test_a_released_trigger_does_not_wait():
     assert clock.now == 101.0
 
 
+def test_a_cancelled_change_ends_what_it_began():
+    """The polls wait again, also if the call that has released them is still waiting, and ends later."""
+    feed = Rows()
+    trigger, clock = trigger_with(feed)
+    trigger.release()
+    trigger.resume()
+    polled(trigger, feed, timeout=1)
+    trigger.hold()
+    polled(trigger, feed, timeout=1)
+    assert clock.now == 102.0
+    trigger.release()
+    polled(trigger, feed)
+    assert clock.now == 102.0
+
+
 def test_boundaries_lie_at_multiples():
     """A boundary is crossed by the step that reaches the next multiple; the first punctuation crosses one."""
     trigger = BatchTrigger(boundary=60)

@@ -131,6 +131,10 @@ class SparkGroups(SparkSlet):
         """The platform marks the late rows, so it has to see them."""
         return None
 
+    def takes_references(self, port: str) -> bool:
+        """Nor can they stay in files."""
+        return False
+
     def __enter__(self) -> Self:
         self._share = lease(self.master)
         self._prepared: PullEngine | None = None
@@ -222,7 +226,13 @@ class SparkGroups(SparkSlet):
         if progress.batch < 0 and isfinite(known):
             there = {_PORT: InputPosition(complete=known)}
             progress = replace(progress, begin=there, end=there)
-        super()._begin(progress)
+        try:
+            super()._begin(progress)
+        except BaseException:
+            if self.engine is not None:  # otherwise the item, when it is tried again, would be taken by a dead query
+                self._stop(self.engine)
+                self.engine = None
+            raise
 
     def _check_state(self, state: EngineState, progress: QueryProgress) -> None:
         if state.engine == FORM and state.version <= VERSION:

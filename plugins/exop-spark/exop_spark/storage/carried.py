@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import re
 import shutil
 import uuid
 from collections.abc import Mapping
@@ -20,6 +22,11 @@ from .folders import Folder, copy_folder, remove_folder
 OFFSETS, COMMITS = "offsets", "commits"
 #: How often a copy is begun again because Spark removed a file meanwhile.
 _ATTEMPTS: Final = 5
+#: The names of the files of a micro-batch, and of a version of the state in the two state stores.
+_BATCH: Final = re.compile(r"(\d+)")
+_VERSION: Final = re.compile(r"(\d+)(?:_[^.]*)?\.(?:delta|snapshot|zip|changelog)")
+#: The beginning of the reason for which a file was not copied that Spark has removed.
+_GONE: Final = f"[Errno {errno.ENOENT}]"
 #: The comment of an archive: its kind and version.
 _FORMAT: Final = b"exop-spark checkpoint 1"
 
@@ -59,7 +66,7 @@ def copy_of_live(source: Folder, place: Folder) -> int | None:
         The number of that batch; `None` if there is none.
 
     Raises:
-        SparkError: Spark removes files faster than they are copied.
+        SparkError: Spark removes files faster than they are copied, or a file cannot be copied.
     """
     for _ in range(_ATTEMPTS):
         committed = [int(one.name) for one in (source / COMMITS).glob("*") if one.name.isdecimal()]
@@ -67,8 +74,11 @@ def copy_of_live(source: Folder, place: Folder) -> int | None:
             return None
         try:
             copy_folder(source, place)
-        except (FileNotFoundError, shutil.Error):
+        except (FileNotFoundError, shutil.Error) as error:
             remove_folder(place)
+            problems = [why for *_, why in error.args[0]] if isinstance(error, shutil.Error) else []
+            if lasting := next((why for why in problems if not why.startswith(_GONE)), ""):
+                raise SparkError(f"the checkpoint {source} cannot be copied to {place}: {lasting}") from error
             continue
         batch = max(committed)
         renamed(place)
@@ -92,12 +102,25 @@ def renamed(place: Folder) -> None:
 
 
 def without_later(place: Folder, batch: int) -> None:
-    """Remove the files of micro-batches after *batch*, which the successor computes again."""
+    """Remove the files of micro-batches after *batch*, which the successor computes again, perhaps from other rows.
+
+    The version of the state after a micro-batch is the number of the next one. A snapshot of a later version, which
+    Spark writes at any time, would take the place of what the successor has computed by then.
+    """
     for folder in (OFFSETS, COMMITS):
-        for one in (place / folder).glob("*"):
-            if one.name.isdecimal() and int(one.name) > batch:
+        _remove(place / folder, _BATCH, batch)
+    _remove(place / "state", _VERSION, batch + 1)
+
+
+def _remove(place: Folder, form: re.Pattern[str], last: int) -> None:
+    """Remove the files of a folder, and of those in it, whose number, by this form of their names, is above *last*."""
+    for one in place.glob("*"):
+        if found := form.fullmatch(one.name):
+            if int(found[1]) > last:
                 one.unlink()
                 one.with_name(f".{one.name}.crc").unlink(missing_ok=True)
+        elif "." not in one.name and one.is_dir():
+            _remove(one, form, last)
 
 
 def packed(source: Folder, batch: int) -> bytes:
