@@ -1,11 +1,18 @@
 """A slet is removed while items flow: what waits for it is dealt with first, or it is said that it goes with it."""
 
+from collections.abc import Iterator
+from functools import reduce
+from itertools import pairwise
+from typing import Any
+
 import pytest
 
-from exop import Application, slet
+from exop import Application, InputPort, slet
 from exop.errors import PlanError
+from exop.model.meshes.mesh import Mesh, Node
+from exop.model.slets.slet import spec_of
 from exop.runtime.drivers.base import current_driver
-from tests.change.tools import Tap, count_to, endless, in_thread, writing
+from tests.change.tools import Tap, changed, count_to, endless, finish, in_thread, refused_after_bind, writing
 from tests.rig import Gate, eventually, same
 
 
@@ -85,3 +92,55 @@ def test_a_slet_that_hangs_on_an_item_of_a_queue_that_goes_leaves_the_other_queu
     eventually(lambda: seen == [-1, -2, 1, 2, 3])
     assert not worker.ignores_capacity
     other.shut()
+
+
+@slet
+def first_two(x: InputPort[int]) -> Iterator[int]:
+    """Pass two items on, and end."""
+    for one in x:
+        yield one
+        if one == 2:
+            return
+
+
+@pytest.fixture
+def left(platform):
+    """A tap into a queue that holds two items, whose only reader, `first`, has pulled two and ended."""
+    tap = Tap()
+    app = Application("app")
+    app.add("source", tap.source(), out=app.channel("q", kind="queue", capacity=2))
+    app.add("sink", writing([]), x=app.add("first", first_two, x="q"))
+    platform.apply(app.build())
+    tap.let(2)
+    eventually(lambda: platform.deployment("app").components["first"].status == "ended")
+    yield tap
+    tap.shut()
+    finish(platform, "app")
+
+
+def with_another(mesh: Mesh, seen: list[Any]) -> Mesh:
+    """Let another slet read the queue."""
+    return mesh.add(Node("other", spec_of(writing(seen)), {}, {"x": "q"}))
+
+
+@pytest.mark.parametrize("gone", [("first", "sink"), ()])
+def test_a_queue_whose_reader_has_ended_holds_items_for_the_next_one(platform, left, gone):
+    """It drops them while nobody reads; from the change on every item arrives, also if the ended slet stays."""
+    seen: list[int] = []
+    queue = platform.deployment("app").channels["q"]
+    left.let(20)
+    eventually(lambda: queue.dropped + queue.depth == 20)
+    changed(platform, "app", lambda mesh: with_another(reduce(Mesh.remove, gone, mesh), seen))
+    dropped = queue.dropped
+    left.let(3000)  # more than an inserted queue holds
+    eventually(lambda: 3022 in seen)
+    assert all(after == before + 1 for before, after in pairwise(seen))
+    assert queue.dropped == dropped
+
+
+def test_a_queue_whose_reader_has_ended_keeps_nobody_waiting_if_its_next_one_is_refused(platform, left, monkeypatch):
+    """The change back restores that nobody reads it: its items are dropped again."""
+    queue = platform.deployment("app").channels["q"]
+    refused_after_bind(platform, monkeypatch, lambda mesh: with_another(mesh.remove("first").remove("sink"), []))
+    left.let(20)
+    eventually(lambda: queue.dropped + queue.depth == 20)

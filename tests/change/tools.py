@@ -7,11 +7,14 @@ from contextlib import contextmanager
 from dataclasses import field, replace
 from typing import Any
 
+import pytest
+
 from exop import Application, Memento, Platform, slet
 from exop.model.meshes.mesh import Mesh
 from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.dataflow.entry import count_items
 from exop.runtime.deployment import Deployment
+from exop.wiring.changes import change as changing
 from exop.wiring.graph import ids
 from tests.rig import PATIENCE, eventually, parked
 
@@ -179,6 +182,19 @@ def suspended(platform: Platform, application: str, node: str) -> None:
 def changed(platform: Platform, application: str, edit: Callable[[Mesh], Mesh]) -> Mesh:
     """Edit the running mesh, and apply it."""
     return platform.apply(edit(platform.mesh(application)))
+
+
+def refused_after_bind(platform: Platform, patch: pytest.MonkeyPatch, edit: Callable[[Mesh], Mesh]) -> None:
+    """Edit the running mesh, and apply it; the change fails behind the bind, and is undone."""
+
+    def fail(name: str) -> None:
+        if name == "rebind-after":
+            raise RuntimeError("refused behind the bind")
+
+    with patch.context() as within:
+        within.setattr(changing, "failpoint", fail)
+        with pytest.raises(RuntimeError, match="behind the bind"):
+            changed(platform, "app", edit)
 
 
 @contextmanager

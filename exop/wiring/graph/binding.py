@@ -72,6 +72,10 @@ class Compiler:
         for vertex in vertices:
             if vertex.component.pulled:  # the ports of other components stay
                 vertex.component.expect()
+        for name, edges in region.graph.consumers.items():
+            queue, known = self.graph.channels[name], region.before.graph.consumers.get(name, ())
+            if isinstance(queue, Buffered) and {one.name for one in edges} != {one.name for one in known}:
+                queue.left = len(edges) == 1 and edges[0].port.pulled and edges[0].component.status is State.ENDED
         # The entry of a channel with one consumer is that of the port; the channel's endpoint leads there, too.
         found = {**{f"channel {name}": entry for name, entry in self._into.items()}, **self._entries}
         for endpoint in _former_endpoints(region):
@@ -292,6 +296,7 @@ class Compiler:
             port.connect(channel, channel)
             return None
         queue = self._queue(before, port.earlier)  # an earlier one holds older items than other queues of the port
+        queue.left = queue.left or edge.component.status is State.ENDED
         port.connect(channel, queue)
         return Outlet(edge.name, self._name(queue.entry(()), f"queue {queue.name}"))
 
