@@ -25,6 +25,12 @@ def odd_only(x: int, total: Sum, *, odd: bool = True) -> int:
     return x
 
 
+@slet
+def pulled(x: InputPort[int]) -> Iterator[int]:
+    """Pass on what it pulls."""
+    yield from x
+
+
 class Large(Memento):
     """A state that is too large to be kept with every item."""
 
@@ -156,10 +162,6 @@ def test_a_pulling_slet_finds_them_again(platform, through):
                 raise ValueError(one)
             yield one
 
-    @slet
-    def mended(x: InputPort[int]) -> Iterator[int]:
-        yield from x
-
     seen: list[int] = []
     tap = through(pulls, seen, 5)
     eventually(lambda: seen == [1, 2, 4, 5])
@@ -167,13 +169,39 @@ def test_a_pulling_slet_finds_them_again(platform, through):
     assert letter.item == {"x": [3]}
     with pytest.raises(ValueError, match="3"):
         replay(letter, slet=pulls)
-    assert replay(letter, slet=mended) == [3]
-    changed(platform, "app", lambda mesh: mesh.replace("b", mended))
+    assert replay(letter, slet=pulled) == [3]
+    changed(platform, "app", lambda mesh: mesh.replace("b", pulled))
     assert platform.retry_dead_letters("app", "b") == 1
     tap.let(1)
     tap.shut()
     finish(platform, "app")
     assert sorted(seen) == [1, 2, 3, 4, 5, 6]
+
+
+def test_letters_of_a_port_that_is_gone_stay(platform, through):
+    """Nothing is tried, not even those whose port is there; the message says what to do."""
+
+    @slet(on_error="dead-letter")
+    def pulls(x: InputPort[int]) -> Iterator[int]:
+        for one in x:
+            if one in (3, 4):
+                raise ValueError(one)
+            yield one
+
+    seen: list[int] = []
+    tap = through(pulls, seen, 5)
+    eventually(lambda: seen == [1, 2, 5])
+    changed(platform, "app", lambda mesh: mesh.replace("b", odd_only, lose_state=True))
+    with pytest.raises(
+        PlanError, match=r"a dead letter of app\.b is from the port 'x', which is not connected any more, or"
+    ):
+        platform.retry_dead_letters("app", "b")
+    assert [letter.item for letter in platform.dead_letters("app", "b")] == [{"x": [3]}, {"x": [4]}]
+    changed(platform, "app", lambda mesh: mesh.replace("b", pulled, lose_state=True))
+    assert platform.retry_dead_letters("app", "b") == 2
+    tap.shut()
+    finish(platform, "app")
+    assert sorted(seen) == [1, 2, 3, 4, 5]
 
 
 def test_after_the_end_nothing_can_be_tried(platform):

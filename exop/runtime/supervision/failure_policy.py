@@ -348,8 +348,16 @@ def retry_dead_letters(deployment: Deployment, node: str) -> int:
                 f"the stream of {deployment.name}.{node} has ended, so that no output can leave; export its "
                 f"{len(dead)} dead letters by `exop item export`, or run the application again"
             )
-        letters, work = list(dead), list[InFlight]()
-        dead.clear()
+        letters, work, pulled = list(dead), list[InFlight](), component.pulled.keys()
+        for letter in letters:
+            lost = (
+                {letter.port} - (component.node.ports.keys() - pulled) if letter.port else letter.item.keys() - pulled
+            )
+            if lost:
+                raise PlanError(
+                    f"a dead letter of {deployment.name}.{node} is from the port {min(lost)!r}, which is not connected "
+                    f"any more, or takes its items in another way; connect such a port, or use `exop item export`"
+                )
         for letter in letters:
             port = component.spec.ports.get(letter.port)
             if port is not None and port.direction == "out":  # the channel downstream had refused the item
@@ -357,10 +365,11 @@ def retry_dead_letters(deployment: Deployment, node: str) -> int:
                 work.append(InFlight(there, "push", letter.item))
             elif port is not None:
                 work += _to_owners(deployment, component, again(component, port, letter.item), port)
-            else:  # for a slet that pulls: its next pull returns them
-                for name, items in letter.item.items():
-                    component.pulled[name].taken.extend(items)
         deployment.inlets.post(work)
+        for letter in letters:  # those for a slet that pulls: its next pull returns them
+            for name, items in letter.item.items() if not letter.port else ():
+                component.pulled[name].taken.extend(items)
+        dead.clear()
     return len(letters)
 
 
