@@ -1,32 +1,21 @@
 """A change fails when everything is bound, before it is decided: every item is still where it was."""
 
+from functools import partial
 from typing import Any
 
 import pytest
 
-from exop import Application
+from exop import Application, Slet, input_port
 from exop.model.meshes.mesh import ChannelSpec, Node
 from exop.model.slets.slet import spec_of
-from exop.wiring.changes import change as changing
-from tests.change.tools import Tap, changed, count_to, finish, whole, writing
-from tests.rig import eventually
+from tests.change.tools import Tap, count_to, finish, refused_after_bind, whole, writing
+from tests.rig import Two, eventually
 
 
 @pytest.fixture
 def refused(platform, monkeypatch):
     """Applies an edit that fails behind the bind, and is undone."""
-
-    def fail(name: str) -> None:
-        if name == "rebind-after":
-            raise RuntimeError("refused behind the bind")
-
-    def refuse(edit: Any) -> None:
-        with monkeypatch.context() as patch:
-            patch.setattr(changing, "failpoint", fail)
-            with pytest.raises(RuntimeError, match="behind the bind"):
-                changed(platform, "app", edit)
-
-    return refuse
+    return partial(refused_after_bind, platform, monkeypatch)
 
 
 def test_a_window_whose_port_was_to_leave_keeps_its_items(platform, refused):
@@ -65,3 +54,43 @@ def test_a_port_that_was_to_leave_a_latch_is_given_nothing_twice(platform, refus
     tap.shut()
     finish(platform, "app")
     whole(seen, 3)
+
+
+class Three(Two):
+    """One port more."""
+
+    @input_port
+    def more(self, item: Any) -> Any:
+        """Pass on."""
+        return item
+
+
+class One(Slet):
+    """One port less."""
+
+    @input_port
+    def left(self, item: Any) -> Any:
+        """Pass on."""
+        return item
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda mesh: mesh.replace("two", Three).rewire("two", more="r"),
+        lambda mesh: mesh.rewire("two", right=None).replace("two", One),
+    ],
+)
+def test_a_slet_whose_successor_was_to_have_other_ports_still_ends_with_its_own(platform, refused, edit):
+    """Neither does it wait for the end at a port that it does not have, nor does it end before its last port."""
+    left, right = Tap(), Tap()
+    app = Application("app")
+    app.add("two", Two, left=app.add("l", left.source()), right=app.add("r", right.source()))
+    platform.apply(app.build())
+    components = platform.deployment("app").components
+    refused(edit)
+    left.shut()
+    eventually(lambda: components["l"].status == "ended")  # it has passed its end on before
+    assert components["two"].status == "active"
+    right.shut()
+    finish(platform, "app")

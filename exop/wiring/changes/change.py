@@ -377,7 +377,7 @@ class Change:
             for put in bind_back:
                 put()
 
-        self._undo_cut.append(put_back)
+        self._undo_cut += [*(one.expect for one in self._old), put_back]  # successors have shared the merges
         now = components.copy()
         for node in self.plan.changes.removed:
             del now[node.name]
