@@ -207,9 +207,8 @@ class Bundles:
         return rows + broken
 
     def states(self) -> dict[str, str]:
-        """Return the state of each installed bundle."""
-        with self._lock:
-            started = {one.key: "started" if one.code is not None else "installed" for one in self._known.in_order()}
+        """Return the state of each installed bundle, without waiting for the work on one."""
+        started = {one.key: "started" if one.code is not None else "installed" for one in self._known.in_order()}
         return started | dict.fromkeys(self.broken, "broken")
 
     def restore(self) -> None:

@@ -258,7 +258,7 @@ def _node_text(facts: Facts) -> str:
     shown = ("items", "~service_ms", "~latency_ms", "own")
     lines += [f"  {kind}  {pairs(marked[kind])}" for kind in shown if marked.get(kind)]
     lines += [f"  {line}" for line in troubles(facts, facts["node"])]
-    lines += [f"  {line}" for line in beside_lines({"name": facts["node"].partition(".")[0], **facts["beside"]})]
+    lines += [f"  {line}" for line in beside_lines({"name": facts["application"], **facts["beside"]})]
     for one in facts.get("dead_letters", {}).get("first", []):
         lines.append(f"  dead letter at {one['port']!r}: {one['item']}: {indented(one['error'])}")
     return "\n".join(lines)

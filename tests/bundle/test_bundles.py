@@ -6,15 +6,19 @@ import inspect
 import linecache
 import sys
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from exop import Application, Platform
+from exop.bundle import bundles
+from exop.bundle.modules import load_code
 from exop.errors import BundleBroken, BundleError, BundleInUse, RequirementMissing, StateError, UnknownName
 from exop.stock.slets import count_up
 from tests.bundle.folders import SLETS, adding_up, manifest, speeds, started, states, write
+from tests.rig import PATIENCE
 
 
 def run(platform: Platform, slet: str, node: str = "sum") -> Any:
@@ -40,6 +44,21 @@ def test_the_life_of_a_bundle(platform: Platform, tmp_path: Path):
     assert not any("speeds" in name for name in platform.slets())
     assert platform.bundles.uninstall("speeds")["state"] == "uninstalled"
     assert platform.bundles.list() == []
+
+
+def test_the_states_are_told_while_a_bundle_starts(platform: Platform, tmp_path: Path, monkeypatch):
+    """A monitor does not wait for the code that is imported, nor for a slow update."""
+    told = []
+    platform.bundles.install(speeds(tmp_path))
+    with ThreadPoolExecutor() as threads:
+
+        def load(*arguments: Any) -> Any:
+            told.append(threads.submit(platform.bundles.states).result(PATIENCE))
+            return load_code(*arguments)
+
+        monkeypatch.setattr(bundles, "load_code", load)
+        platform.bundles.start("speeds")
+    assert told == [{"speeds@1.0.0": "installed"}]
 
 
 def test_two_versions_side_by_side(platform: Platform, tmp_path: Path):

@@ -8,6 +8,7 @@ import pytest
 
 from exop import Application
 from exop.cli import main
+from exop.cli.status_text import as_text
 from exop.cli.text import print_json
 from exop.platform import Platform
 from exop.remoting import control_address
@@ -188,6 +189,9 @@ def test_names_are_resolved_without_the_status_of_the_platform(monkeypatch):
             answer_of("configure", "a.b.numbers", "step=2", *selected)
             assert "count_up" in answer_of("describe", "a.b.numbers", *selected)
         assert [platform.mesh(name).revision for name in ("a", "a.b")] == [1, 2]
+        described = json.loads(answer_of("describe", "a.b.numbers", "--json"))
+        described["beside"] = {"kept": {"numbers": {"slet": "p:old", "until": "12:00:00"}}}
+        assert "(exop rollback a.b.numbers)" in as_text(described)[0]
         assert "did you mean 'a.b'" in refused("end", "ab", "--on", "there")
 
 

@@ -328,5 +328,5 @@ def _node_facts(found: Found) -> dict[str, Any]:
     for port, channel in node["ports"].items():
         direction = "in" if port in node["inputs"] else "out"
         ports.append({"port": port, "direction": direction, "type": types.get(port, ""), "channel": channel})
-    text = guarantee(node["policy"], atomic=node["atomic"], state=node["memento"] is not None)
-    return {"node": f"{found.application}.{found.node}", **node, "ports": ports, "guarantee": text}
+    app, text = found.application, guarantee(node["policy"], atomic=node["atomic"], state=node["memento"] is not None)
+    return {"application": app, "node": f"{app}.{found.node}", **node, "ports": ports, "guarantee": text}

@@ -140,7 +140,8 @@ class Mesh(Graph):
         pending updates are cancelled.
 
         Raises:
-            UnknownName: the mesh has no such node or channel, or the node or channel no such setting.
+            UnknownName: the mesh has no such node or channel, or the node no such setting. Settings of a channel are
+                checked when the change is planned.
             SettingError: the value of a setting is invalid.
             ConditionError: *when* is not a valid condition on the items of the node.
             MeshError: a connected port does not exist with these settings.

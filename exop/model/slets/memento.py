@@ -37,7 +37,11 @@ class Memento:
     __memento_version__: ClassVar[int] = 1
 
     def __init_subclass__(cls, *, version: int | None = None, **options: Any) -> None:
-        super().__init_subclass__(**options)
+        try:
+            super().__init_subclass__(**options)
+        except TypeError as error:
+            problem = f"the class has no keyword {', '.join(options)}"
+            raise SletError(slet=cls.__qualname__, what="memento", problem=problem, cure="use version") from error
         if version is not None:
             if type(version) is not int or version < 1:
                 problem = f"version={version!r} is no version of a memento"

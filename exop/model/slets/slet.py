@@ -85,7 +85,7 @@ class Slet:
     methods with another parameter for the name of the port before the item, denote any number of ports.
 
     The class keywords are `own_driver=True` (the slet pushes from its own threads) and those of `@slet`. Subclasses
-        inherit all keywords except the name.
+    inherit all keywords except the name.
     """
 
     #: The slet keeps state outside of a memento, such as that of an engine: replacing it requires `lose_state`.
@@ -108,7 +108,11 @@ class Slet:
 
     def __init_subclass__(cls, *, name: str | None = None, own_driver: bool | None = None, **more: Any) -> None:
         given = {key: more.pop(key, None) for key in _CARE} | {"own_driver": own_driver}
-        super().__init_subclass__(**more)
+        try:
+            super().__init_subclass__(**more)
+        except TypeError as error:
+            problem = f"the class has no keyword {', '.join(more)}"
+            raise wrong(cls.__qualname__, problem, f"use name, own_driver, {', '.join(_CARE)}") from error
         care = {**cls.__slet_options__, **{key: value for key, value in given.items() if value is not None}}
         cls.__slet_options__ = {**care}
         drives = bool(care.pop("own_driver", False))
@@ -223,6 +227,8 @@ def spec_of(thing: Any) -> SletSpec:
     if isinstance(spec, SletSpec):
         return spec
     name = getattr(thing, "__qualname__", repr(thing))
+    if isinstance(thing, str):
+        raise wrong(name, "it is the name of one", f"write `platform.slets()[{name}]`")
     if isinstance(thing, type) and issubclass(thing, Slet):
         raise wrong(name, "the class has no port", "mark a method with @input_port, or define __iter__")
     raise wrong(name, "it is not marked", "put @slet above the function, or derive from Slet")

@@ -109,9 +109,14 @@ def _instance(value: Any, wanted: Type) -> Any:
         return value
     if not isinstance(value, str) or kind in (bytes, bytearray):
         raise _error(wanted.name, value)
+    return _made(value, wanted, lambda: kind(value))
+
+
+def _made(value: Any, wanted: Type, make: Callable[[], Any]) -> Any:
+    """Make an instance of a class of the user, which may raise anything."""
     try:
-        return kind(value)
-    except RAISED as problem:  # a class of the user may raise anything
+        return make()
+    except RAISED as problem:
         raise ValueError(f"expected {wanted}, got {safe_repr(value, 80)}: {message(problem)}") from None
 
 
@@ -187,7 +192,8 @@ def _record(value: Any, wanted: Type) -> Any:
     missing = [name for name, field in known.items() if field.required and name not in value]
     if missing:
         raise ValueError(f"{kind.__name__} lacks {', '.join(missing)} in {safe_repr(dict(value), 80)}")
-    return kind(**{name: _convert_part(name, one, known[name].type) for name, one in value.items()})
+    parts = {name: _convert_part(name, one, known[name].type) for name, one in value.items()}
+    return _made(value, wanted, lambda: kind(**parts))
 
 
 def _by_msgspec(value: Any, annotation: Any) -> Any:

@@ -62,4 +62,6 @@ def connect(
     if target is not None and Path(target).is_dir():  # a state directory, of which no platform runs
         return RemotePlatform(target)
     text = "" if target else "no platform is running; start one with `exop run APP` or `exop serve`"
+    if rest.isdecimal():
+        text = f"no platform has the name {target}; for an address write tls://{target}"
     raise PeerUnreachable(text, address=str(target or "any socket"), problem="no platform is running")

@@ -160,6 +160,8 @@ def test_add_and_remove_a_node(line, tmp_path):
     assert "remove file: stock:write_lines" in answer_of("remove", "line.file")
     answer_of("remove", "line.more")
     assert list(facts("describe", "line")["nodes"]) == ["numbers", "tag", "sink"]
+    for command in (["remove", "line", "--dry-run"], ["plan", "remove", "line"]):
+        assert answer_of(*command) == "line: would be stopped at once, and removed\n"
     assert applications() == {"line": "running"}
 
 

@@ -71,6 +71,7 @@ WRONG = [
     ),
     ("(Memento): count = 0", "count has no type, so it is no part of the state; write `count: T = …`"),
     ("(Memento, version='2'): n: int = 0", "version='2' is no version of a memento; give a number from 1 on"),
+    ("(Memento, verson=2): n: int = 0", "the class has no keyword verson; use version"),
     ("(Speeds): count = 5", "count has no type, so it is no part of the state"),
     ("(Memento): names = field(default_factory=list)", "names has no type, so it is no part of the state"),
 ]

@@ -233,3 +233,5 @@ def test_what_was_never_marked_is_told():
 
     with pytest.raises(SletError, match="undecorated is no slet: it is not marked; put @slet above the function"):
         spec_of(undecorated)
+    with pytest.raises(SletError, match=r"'stock:show' is no slet: it is the name .*`platform.slets\(\)\['stock:show'"):
+        spec_of("stock:show")

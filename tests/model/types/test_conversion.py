@@ -215,8 +215,17 @@ def test_a_class_that_refuses_its_text(error):
         def __init__(self, text: str) -> None:
             raise error
 
+    @dataclass
+    class Bounds:
+        low: int
+
+        def __post_init__(self) -> None:
+            raise error
+
     with pytest.raises(ValueError, match="Place, got 'here': no such place"):
         convert("here", Place)
+    with pytest.raises(ValueError, match="Bounds, got {'low': 1}: no such place"):
+        convert({"low": 1}, Bounds)
 
 
 def test_long_values_are_shortened():

@@ -3,7 +3,7 @@
 import pytest
 
 from exop import Platform, connect
-from exop.errors import AddressUnusable, PeerRefused, UnknownName
+from exop.errors import AddressUnusable, PeerRefused, PeerUnreachable, UnknownName
 from exop.remoting import ControlServer
 from exop.remoting.api.service import ManagementService
 from exop.remoting.authority import create_authority, issue
@@ -22,6 +22,8 @@ def test_a_scheme_that_no_plugin_offers_is_told_with_the_known_ones():
     """The error names the schemes there are."""
     with pytest.raises(UnknownName, match="no transport 'carrier-pigeon'; known: unix"):
         connect("carrier-pigeon://coop")
+    with pytest.raises(PeerUnreachable, match=r"for an address write tls://edge-1:7700"):
+        connect("edge-1:7700")
 
 
 @pytest.fixture
