@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from exop.errors import BuilderError, MeshError, entry
 from exop.model.meshes.checks import check, check_group, check_join
-from exop.model.meshes.mesh import ChannelSpec, Mesh, Node
+from exop.model.meshes.mesh import ChannelSpec, Mesh
 from exop.model.slets.ports import OUT
 from exop.model.slets.slet import spec_of
 from exop.model.slets.spec import DEAD, Policy, SletSpec
@@ -251,26 +251,16 @@ class Application:
         given = _unfolded(name, spec, given)
         spec = spec.connected(given)
         settings = {key: value for key, value in given.items() if key not in spec.ports}
-        complete = spec.configured(name, settings, beside_ports=True)
         asked = {port: given[port] for port in spec.ports if given.get(port, _OWN) is not _OWN}
         ports = {port: self._channel_of(name, port, to) for port, to in asked.items()}
-        for port in spec.inputs:
-            if port.name not in ports:
-                raise MeshError(
-                    f"{name}.{port.name} is connected to nothing: app.add({name!r}, …, {port.name}=channel)"
-                )
-        if name in self._mesh.nodes:
-            raise MeshError(f"{self.name} has a node {name!r} already; choose another name")
-        own = self._mesh.own_channels(name, [port.name for port in spec.outputs if port.name not in ports])
-        ports |= own
-        node = Node(name, spec, complete, ports, self._host, given=frozenset(settings), **care)
-        mesh = self._mesh.add(node, *map(ChannelSpec, own.values()))
-        for channel in set(ports.values()):
+        mesh = self._mesh.add_slet(name, spec, ports, settings, host=self._host, **care)
+        node = mesh.nodes[name]
+        for channel in set(node.ports.values()):
             check_join(mesh, channel, self._known_kinds(mesh.channels[channel].kind))
         if node.group is not None:
             check_group(mesh, node.group)
         self._draft.mesh = mesh
-        return ChannelRef(self.name, ports.get(OUT, ""), name)
+        return ChannelRef(self.name, node.ports.get(OUT, ""), name)
 
     def _channel_of(self, node: str, port: str, given: Any) -> str:
         if isinstance(given, ChannelRef) and given.application == self.name and given.name:

@@ -121,7 +121,7 @@ MISTAKES = {
     "an input that is not connected": (
         lambda app, numbers: app.add("a", Match, bid=numbers),
         MeshError,
-        r"a\.ask is connected to nothing: app\.add\('a', …, ask=channel\)",
+        r"a\.ask is connected to nothing; give ask=CHANNEL \(numbers\)",
     ),
     "a port that is given a value": (
         lambda app, numbers: app.add("a", average, report=7),

@@ -50,6 +50,27 @@ class Mesh(Graph):
         check_ports(node.name, node.slet, node.ports)
         return self._declaring(channels)._with(node)
 
+    def add_slet(
+        self, name: str, spec: SletSpec, ports: Mapping[str, str], settings: Mapping[str, Any], **care: Any
+    ) -> Self:
+        """Add a node with the slet *spec* and the given *settings*; each other output gets a channel of its own.
+
+        *care* are further fields of the node, such as `host` and `group`.
+
+        Raises:
+            MeshError: a name is taken, or an input is connected to nothing.
+            UnknownName, SettingError: as `SletSpec.configured`; or the mesh has no such channel.
+        """
+        complete = spec.configured(name, settings, beside_ports=True)
+        for port in spec.inputs:
+            if port.name not in ports:
+                channels = ", ".join(self.channels) or "no channel yet"
+                raise MeshError(f"{name}.{port.name} is connected to nothing; give {port.name}=CHANNEL ({channels})")
+        fresh = [port.name for port in spec.outputs if port.name not in ports and name not in self.nodes]
+        own = self.own_channels(name, fresh)
+        node = Node(name, spec, complete, {**ports, **own}, given=frozenset(settings), **care)
+        return self.add(node, *map(ChannelSpec, own.values()))
+
     def remove(self, name: str) -> Self:
         """Remove a node, and the channels that lose their last connection.
 

@@ -151,22 +151,10 @@ class Add(Edit, frozen=True, tag="add"):
         spec = entry("the platform", "slet", known.slets, self.slet)
         with _listing_settings(spec):
             spec = spec.asked(self.node, self.given).connected(self.given)
-        if self.node in mesh.nodes:
-            raise MeshError(f"{mesh.name} has a node {self.node!r} already; choose another name, or replace it")
-        ports = {port: self.given[port] for port in spec.ports if self.given.get(port)}
-        for port in spec.inputs:
-            if port.name not in ports:
-                channels = ", ".join(mesh.channels)
-                raise MeshError(
-                    f"{self.node}.{port.name} is connected to nothing; give {port.name}=CHANNEL: {channels}"
-                )
-        fresh = mesh.own_channels(self.node, [port.name for port in spec.outputs if port.name not in ports])
-        with _listing_settings(spec):
+            ports = {port: self.given[port] for port in spec.ports if self.given.get(port)}
             own = {name: text for name, text in self.given.items() if name not in spec.ports}
             group, host = (None if name in spec.settings else own.pop(name, None) for name in ("group", "host"))
-            settings = spec.configured(self.node, own, beside_ports=True)
-        node = Node(self.node, spec, settings, {**ports, **fresh}, host, given=frozenset(own), group=group)
-        return mesh.add(node, *map(ChannelSpec, fresh.values()))
+            return mesh.add_slet(self.node, spec, ports, own, group=group, host=host)
 
 
 AnyEdit = Replace | Configure | Suspend | Resume | Remove | Move | Rewire | Add
@@ -198,6 +186,7 @@ def _listing_settings(spec: SletSpec) -> Iterator[None]:
     try:
         yield
     except (SettingError, UnknownName) as error:
-        settings = ", ".join(map(str, spec.settings.values()))
-        error.add_note(f"the settings of {spec.identity}: {settings or 'it has none'}")
+        if "setting" in error.facts.get("kind", "setting"):
+            settings = ", ".join(map(str, spec.settings.values()))
+            error.add_note(f"the settings of {spec.identity}: {settings or 'it has none'}")
         raise
