@@ -26,7 +26,7 @@ demo-engines: $(READY) ## readings from Kafka, aggregated by Spark, DuckDB, Arro
 	$(BIN)/python -m apps.sensors.demo
 
 # Three processes, also on two processors: a third of the time is waiting, for processes, brokers and deadlines.
-test: $(READY)   ## style, types, floors, and all tests, in three processes (8 minutes)
+test: $(READY)   ## style, types, import rules and all tests, in three processes (8 minutes)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
