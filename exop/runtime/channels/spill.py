@@ -30,7 +30,8 @@ class Spill:
     def __init__(self, folder: Path | None, files: Files = DISK) -> None:
         self._temporary = None if folder is not None else tempfile.mkdtemp(prefix="exop-outbox-")
         self._log = DiskLog(folder or Path(self._temporary or ""), files=files)
-        self._next = self._captured = self._log.end
+        self._next = self._log.end
+        self._captured = self._next, self._next
         self._durable = False
         self._behind: list[Event] = []
         self.events = 0
@@ -77,6 +78,7 @@ class Spill:
         """Record whether checkpoints count the events; if not, those of earlier runs are dropped."""
         self._durable = on
         if not on:
+            self._log.settle(None)
             self._log.trim(self._next)
 
     def sync(self) -> None:
@@ -85,8 +87,8 @@ class Spill:
 
     def capture(self) -> dict[str, int]:
         """Return the range of rows, and the number of events in them."""
-        self._captured = self._next
-        return {"start": self._next, "end": self._log.end, "events": self.events}
+        self._captured = self._next, self._log.end
+        return {"start": self._next, "end": self._captured[1], "events": self.events}
 
     def restore(self, held: Mapping[str, int]) -> None:
         """Continue with the captured rows, and remove later ones, which will be pushed again."""
@@ -97,8 +99,10 @@ class Spill:
         self._next, self.events = held["start"], held["events"]
 
     def committed(self) -> None:
-        """Drop the rows that the checkpoint does not need."""
-        self._log.trim(self._captured)
+        """Drop the rows that the checkpoint does not need, and settle the others; later ones are pushed again."""
+        start, end = self._captured
+        self._log.settle(end, None)
+        self._log.trim(start)
 
     def close(self) -> None:
         """Close the files."""

@@ -168,8 +168,9 @@ class DiskJournal(EngineJournal):
 
     - Input is appended to a log before the engine receives it. After a recovery, the upstream sends the events since
       the checkpoint again; those in the log are recognized by their numbers and dropped.
-    - Output is appended to a log, under the number of its batch, before the engine commits the batch; it is sent from
-      this log. After a recovery, it is sent from the position of the checkpoint on, and not computed again.
+    - Output is appended to a log, under the number of its batch, when the input of the batch was forced to disk, and
+      before the engine commits the batch; it is sent from this log. After a recovery, it is sent from the position of
+      the checkpoint on, and not computed again.
 
     *folder* returns the folder of the journal with a given name, or a new one; *forms* has the form of each input port.
     """
@@ -186,6 +187,7 @@ class DiskJournal(EngineJournal):
         self._outputs = dict(outputs)
         self._driver = driver
         self._disks: dict[str, DiskLog] = {}  # of each input port, and of the output
+        self._forced: dict[str, int] = {}  # the end of each log when it was forced to disk
         self._skipped = self._base = 0
         self._started = self._closed = self._sending = False
 
@@ -278,6 +280,9 @@ class DiskJournal(EngineJournal):
             header = (after.batch, after.inputs, after.note, after.positions)
             named = [(names[id(port)], payload) for port, payload in rows] or [("", None)]
             entries = [(*row, header if place == 0 else None) for place, row in enumerate(named)]
+            for port in batch.inputs.keys() & self._disks.keys():
+                if batch.inputs[port] > self._forced.get(port, 0):
+                    self._force(port)
             self._disks[_OUTPUT].append(entries)
             failpoint("engine-commit-before")
             self.committed = after
@@ -308,13 +313,18 @@ class DiskJournal(EngineJournal):
 
     def sync(self) -> None:
         """Force the logs to disk, for a checkpoint."""
-        for log in self._disks.values():
-            log.sync()
+        for port in self._disks:
+            self._force(port)
 
     def trim_output(self, held: Mapping[str, Any]) -> None:
-        """Drop the output that was sent before a committed checkpoint, which no recovery needs."""
+        """Drop the output that was sent before a committed checkpoint, and settle the input that has arrived by then.
+
+        No recovery needs that output; input that has arrived later, and is in no batch, is sent again.
+        """
         if _OUTPUT in self._disks:
             self._disks[_OUTPUT].trim(held["passed"])
+            for port in self._forms:
+                self._disks[port].settle(held["arrived"].get(port, 0), None)
 
     def _send_all(self) -> None:
         """Send the output until the journal is closed, also while the engine is stopped."""
@@ -336,6 +346,11 @@ class DiskJournal(EngineJournal):
             return
         except Exception as error:  # noqa: BLE001 (an error downstream counts as a failure of this slet)
             next(iter(self._outputs.values())).fail(error)
+
+    def _force(self, port: str) -> None:
+        end = self._disks[port].end
+        self._disks[port].sync()
+        self._forced[port] = end
 
     def _check_end(self, what: str, end: int, known: int) -> None:
         if end < known:

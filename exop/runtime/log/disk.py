@@ -185,18 +185,18 @@ class DiskLog(EventLog):
         finally:
             self._syncing.release()
 
-    def settle(self, place: int | Position | None, start: int = 0) -> None:
+    def settle(self, place: int | Position | None, start: int | None = 0) -> None:
         """Store, for readers in other processes, that the events before *place* (or all, if `None`) are final.
 
         Rows from *place* on are stored regardless of the retention. If the retention is endless, so are rows from
-        *start* on, the end of the next `trim`: the log is refused if these rows are missing.
+        *start* on, the end of the next `trim`: the log is refused if these rows are missing. `None`: it is not known.
         """
         self.hold = None if place is None else Position.at(place).offset
         with self._doing("written"):
             if place is not None:
-                first = max(start, self.start) if self._retention.endless else None
+                first = max(start, self.start) if start is not None and self._retention.endless else None
                 file = note(self._files, self.folder, Position.at(place), first)
-                if start > self.start:  # on disk before the segments are removed
+                if start is not None and start > self.start:  # on disk before the segments are removed
                     file.sync()
                 file.close()
             elif COMMITTED in self._files.names(self.folder):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from exop.errors import StoredStateError
 from exop.hooks import Plugins
 from exop.runtime.drivers.source import EngineDriver
 from exop.runtime.durable.engine_journal import MOST, DiskJournal, EngineFolders, EngineJournal
+from exop.runtime.log.segment import File
 from exop.testing import feed
 from exop.testing.feeding import CollectingOutput
 from tests.rig import PATIENCE
@@ -159,6 +162,66 @@ def test_what_is_in_the_log_leaves_from_there_and_is_not_asked_for_twice(tied):
     assert again.settle(5)
     assert (out.items, fresh.items) == ([10, Punctuation(1), 20], [20, 30])
     assert [*again.events("number")] == []
+
+
+def log_of(tie: DiskJournal, name: str) -> Path:
+    """The one segment of a log."""
+    assert tie.place is not None
+    (found,) = (tie.place / name).glob("*.log")
+    return found
+
+
+def test_after_a_power_failure_the_input_of_every_batch_is_there(tied, monkeypatch):
+    """It is on the disk before the output of the batch, once; of later input, what is not there is sent again."""
+    forced: dict[Path, int] = {}
+    calls: list[str] = []
+    really = File.sync
+
+    def sync(self: File) -> None:
+        really(self)
+        path = Path(os.readlink(f"/proc/self/fd/{self.number}"))
+        forced[path] = self.size()
+        calls.append(path.parent.name)
+
+    tie, out = tied()
+    tie.take("number", 0)
+    tie.sync()
+    held = tie.capture()
+    monkeypatch.setattr(File, "sync", sync)
+    for number in (1, 2):
+        tie.take("number", number)
+    tie.put_out(0, [(out, 3)], {"number": 2})
+    tie.put_out(1, [(out, 2)], {"number": 3})
+    assert calls == ["in number", "out", "out"]
+    tie.take("number", 3)
+    path = log_of(tie, "in number")
+    on_disk = forced[path]
+    crashed(tie)
+    os.truncate(path, on_disk)
+    again, _ = tied(held)
+    assert (again.committed.inputs, again.arrived("number")) == ({"number": 3}, 1)
+    assert [again.take("number", number) for number in (1, 2, 3)] == [None, None, 3]
+    assert [*again.events("number")] == [(3, 3)]
+
+
+def test_after_a_power_failure_a_gap_behind_the_checkpoint_is_sent_again(tied):
+    """A later block of a file may be on the disk, and an earlier one not."""
+    tie, _ = tied()
+    tie.take("number", 0)
+    tie.sync()
+    held = tie.capture()
+    tie.trim_output(held)
+    path = log_of(tie, "in number")
+    begin = path.stat().st_size
+    tie.take("number", 1)
+    end = path.stat().st_size
+    tie.take("number", 2)
+    crashed(tie)
+    data = path.read_bytes()
+    path.write_bytes(data[:begin] + bytes(end - begin) + data[end:])
+    again, _ = tied(held)
+    assert [again.take("number", number) for number in (1, 2)] == [1, 2]
+    assert [*again.events("number")] == [(0, 0), (1, 1), (2, 2)]
 
 
 def test_a_batch_without_results_counts_too(tied):
