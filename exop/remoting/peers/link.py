@@ -25,6 +25,7 @@ from exop.safe_repr import RAISED
 #: `read`: a connector sends to the peer; `write`: a connector receives from the peer.
 Direction: TypeAlias = Literal["read", "write", "operate"]
 _NOT_PERMITTED: Final = "the policy of the platform does not permit it"
+_DETACHED: Final = "the connector has been detached"
 #: Characters of a reason that is told to the peer.
 _LONGEST_REASON: Final = 2000
 #: Seconds that a call waits for the control connection of a peer that has dialled.
@@ -195,7 +196,7 @@ class PeerLink:
             with self._changed:
                 if self._receivers.get(key) is end:
                     del self._receivers[key]
-                self._refuse(end, "the connector has been detached")
+                self._refuse(end, _DETACHED)
 
         return detach
 
@@ -264,7 +265,8 @@ class PeerLink:
             self._reported(message)
         elif isinstance(message, frames.Refused):
             end = self._offered_as(message.number)
-            if end is not None and end.stop(message.reason):
+            # An inbox that is detached forgets the offer, also before its first report has arrived here.
+            if end is not None and (end.stop(message.reason) or message.reason == _DETACHED):
                 with self._changed:
                     self._offer(end)
         elif isinstance(message, frames.Attach):
@@ -377,6 +379,8 @@ class PeerLink:
         """Tell the peer that an inbox that it uses accepts nothing any more. Under the lock."""
         offer = self._offers.get(end.traffic.key)
         if offer is not None and self._unbind(offer):
+            # Frames under its number are lost from now on: a later inbox waits for the next offer.
+            del self._offers[offer.key]
             end.traffic.state = reason
             self._ready.add(frames.Single(frames.Refused(offer.number, reason[:_LONGEST_REASON])))
 

@@ -20,6 +20,9 @@ from exop.remoting.peers.data_frames import (
     MESSAGE,
     Attach,
     DataLimits,
+    Ping,
+    Pong,
+    Refused,
     Report,
     pack_message,
 )
@@ -178,9 +181,9 @@ def test_the_peer_cannot_be_reached_for_a_while() -> None:
         inbox.wait(lambda: inbox.bodies == [b"x"])
 
 
-def part(kind: int, number: int, total: int, offset: int, body: bytes, form: int = COLUMNS) -> bytes:
+def part(kind: int, number: int, total: int, offset: int, body: bytes, form: int = COLUMNS, first: int = 0) -> bytes:
     """A frame with a part of a body."""
-    head = HEAD.pack(kind, number, 0, 1, form, total, offset)
+    head = HEAD.pack(kind, number, first, 1, form, total, offset)
     return struct.pack("!LB", len(head) + len(body), 0) + head + body + b"\n"
 
 
@@ -342,3 +345,59 @@ def test_events_over_tls_in_both_directions_at_once(tmp_path: Path) -> None:
         assert inbox.bodies == 20 * bodies
     for link in (a, b):
         link.close()
+
+
+class Raw:
+    """The peer of a link, as the messages that it sends and gets."""
+
+    def __init__(self) -> None:
+        self.link = PeerLink("b", limits=QUICK)
+        self.link.start()
+        ours, self.sock = socket.socketpair()
+        self.sock.settimeout(PATIENCE)
+        self.link.accept(ours)
+        self._got = b""
+
+    def __enter__(self) -> Raw:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.link.close()
+        self.sock.close()
+
+    def send(self, *given: bytes) -> None:
+        """Send; everything has been processed at the end."""
+        self.sock.sendall(b"".join((*given, pack_message(Ping(len(self._got))))))
+        self.expect(pack_message(Pong(len(self._got))))
+
+    def expect(self, message: bytes) -> None:
+        """Receive until the message has come."""
+        while message not in self._got:
+            assert (data := self.sock.recv(1 << 16)), "the connection has ended"
+            self._got += data
+
+
+def test_an_inbox_that_is_attached_again_waits_for_the_next_offer() -> None:
+    """Events that came while there was no inbox are lost: those after them under the same number are not for it."""
+    with Raw() as peer:
+        first = Inbox(peer.link)
+        peer.send(ATTACH, part(DATA, 0, 1, 0, b"a"))
+        assert first.bodies == [b"a"]
+        first.detach()
+        peer.send(part(DATA, 0, 1, 0, b"b", first=1))
+        again = Inbox(peer.link, bodies=first.bodies)
+        peer.send(part(DATA, 0, 1, 0, b"c", first=2))
+        peer.send(pack_message(Attach(1, 1, again.key)), part(DATA, 1, 1, 0, b"b", first=1))
+        assert again.bodies == [b"a", b"b"]
+
+
+def test_an_outbox_is_offered_again_if_the_inbox_was_detached_before_its_first_report() -> None:
+    """The peer has forgotten the offer, and binds the next one when the inbox is attached again."""
+    with Raw() as peer:
+        outbox = Outbox(peer.link)
+        peer.expect(ATTACH)
+        peer.sock.sendall(pack_message(Refused(0, "the connector has been detached")))
+        peer.expect(pack_message(Attach(1, 1, outbox.key)))
+        peer.sock.sendall(pack_message(Refused(1, "no such connector is attached")))
+        peer.send(pack_message(Report(1, "x", 0, 0, 1)))
+        assert outbox.resumptions
