@@ -200,3 +200,11 @@ def test_a_state_that_has_left_is_freed():
     free(state)
     assert not any(one() for one in ends_of)
     assert vars(state) == {}
+
+
+def test_many_small_parts_do_not_make_a_message_too_long():
+    """Beyond a sum, parts of any size go beside the message; an empty one never does, which a link would refuse."""
+    here, there = ends(link := Link())
+    found = [here.send("b", bytes(LARGE // 4)) for _ in range(8)] + [here.send("b", b"")]
+    assert len(link.stored) == 5
+    assert [len(there.receive("a", one)) for one in found] == [LARGE // 4] * 8 + [0]

@@ -94,6 +94,7 @@ class Ahead:
 
     Attributes:
         seconds: The time for which this host waits for a byte string.
+        inside: The bytes in the present message that did not go beside it; a plan hands over in one.
         over: Set when the plan is aborted: this host waits for nothing more that is sent ahead.
         sent: What other hosts have of the states that move to them, by node.
         parts: The parts of states that came here, by node and number.
@@ -102,6 +103,7 @@ class Ahead:
     def __init__(self, plan: str, links: Links, seconds: float, over: threading.Event | None = None) -> None:
         self._first = int(plan[:8], 16) * _PER_PLAN
         self._sent, self._taken = (defaultdict[str, Iterator[int]](lambda: count(self._first)) for _ in range(2))
+        self.inside = 0
         self.links = links
         self.seconds = seconds
         self.over = over or threading.Event()
@@ -195,9 +197,10 @@ class Ahead:
                 found[number] = decode(part, declared=declared, parts=found)
 
     def send(self, host: str, data: bytes) -> Any:
-        """Send bytes for the cut of another host; return what represents them in a message."""
-        link = self._link(host) if len(data) >= LARGE else None
-        if link is None:
+        """Send bytes for the cut of another host; return what represents them in a message, whose length is bounded."""
+        link = self._link(host) if self.inside + len(data) >= LARGE else None
+        if link is None or not data:
+            self.inside += len(data)
             return data
         number = next(self._sent[host])
         link.send_bytes(number, data)

@@ -86,6 +86,7 @@ class Place:
 
     def packed(self, content: Any) -> bytes:
         """Encode a value for the host; large ones go beside the message."""
+        self.ahead.inside = 0
         return encode(self.ahead.send(self.host, encode(content, levels=DEPTH + AROUND)))
 
     def unpacked(self, data: bytes, declared: Declared) -> Any:

@@ -186,8 +186,10 @@ class Exchange:
                 logger("exop.hosts").debug("a message is lost", peer=peer, problem=str(problem))
             except ExopError as problem:  # sending it again does not help
                 logger("exop.hosts").warning("a message is refused", peer=peer, problem=str(problem))
-                if isinstance(message, messages.Propose):
+                if isinstance(message, (messages.Propose, messages.Proceed)):
                     self.receive(application, messages.Refuse(message.plan, peer, str(problem)))
+                elif isinstance(message, messages.Ready):  # a commit ignores it
+                    self.send(peer, application, messages.Refuse(message.plan, self.name, str(problem)))
 
     def _run(self) -> None:
         next_tick = time.monotonic()

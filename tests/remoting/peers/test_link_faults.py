@@ -373,7 +373,8 @@ class Raw:
     def expect(self, message: bytes) -> None:
         """Receive until the message has come."""
         while message not in self._got:
-            assert (data := self.sock.recv(1 << 16)), "the connection has ended"
+            data = self.sock.recv(1 << 16)
+            assert data, "the connection has ended"
             self._got += data
 
 

@@ -1,0 +1,75 @@
+"""The exchange with scripted peers: what becomes of messages that a peer refuses, and of failures in its thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from exop.errors import MessageTooLarge
+from exop.hosts.protocol.exchange import Exchange
+from exop.hosts.protocol.messages import Fragment, Proceed, Ready, Refuse
+from tests.rig import PATIENCE
+
+TOO_LARGE = MessageTooLarge(what="the request", size=2, limit=1, cure="send less at a time")
+
+
+class Owner:
+    """The owner of an exchange, whose peers get every message but those that `refused` raises."""
+
+    def __init__(self) -> None:
+        self.sent: SimpleQueue[Any] = SimpleQueue()
+        self.refused: Callable[[Any], None] = lambda message: None
+
+    def call(self, peer: str, application: str, message: Any) -> None:
+        """Send."""
+        self.refused(message)
+        self.sent.put(message)
+
+    def tick(self) -> None:
+        """Look at no fragments."""
+
+
+@pytest.fixture
+def owner() -> Owner:
+    """The owner."""
+    return Owner()
+
+
+@pytest.fixture
+def exchange(owner: Owner) -> Iterator[Exchange]:
+    """An exchange that is open."""
+    found = Exchange("a", owner)  # type: ignore[arg-type]
+    found.open()
+    yield found
+    found.close()
+
+
+def too_large(kind: type[Any]) -> Callable[[Any], None]:
+    """Refuse the messages of a class as too large."""
+
+    def refused(message: Any) -> None:
+        if isinstance(message, kind):
+            raise TOO_LARGE
+
+    return refused
+
+
+def test_a_vote_that_is_too_large_is_a_no(owner: Owner, exchange: Exchange):
+    """The home gets a message that is short, instead of none until its deadline."""
+    owner.refused = too_large(Ready)
+    exchange.send("b", "app", Ready("1@b", "a", "cut", "much"))
+    assert owner.sent.get(timeout=PATIENCE) == Refuse("1@b", "a", str(TOO_LARGE))
+
+
+def test_a_step_that_is_too_large_aborts_the_plan(owner: Owner, exchange: Exchange):
+    """The reason is that of the message, not that the member does not answer."""
+    owner.refused = too_large(Proceed)
+    outcome = exchange.begin("app", "1@a", {"b": Fragment()}, prepare=PATIENCE, hold=PATIENCE)
+    owner.sent.get(timeout=PATIENCE)
+    exchange.receive("app", Ready("1@a", "b", "prepare"))
+    ended = outcome.result(PATIENCE)
+    assert not ended.commit
+    assert ended.reasons == {"b": str(TOO_LARGE)}
