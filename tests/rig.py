@@ -8,15 +8,17 @@ from dataclasses import replace
 from typing import Any
 
 from exop import Application, Batch, EndOfStream, Punctuation, Slet, input_port, slet
+from exop.hooks import Plugins
 from exop.model.meshes.mesh import Mesh
 from exop.registry import ServiceRegistry
+from exop.runtime.catalog import Catalog
 from exop.runtime.channels import BUILT_IN, REMOTE
 from exop.runtime.component import Component
 from exop.runtime.component_manager import ComponentManager
 from exop.runtime.deployment import Deployment
 from exop.runtime.lifecycle import Event
 from exop.runtime.pause import Pause
-from exop.wiring import Deployments, WiringController
+from exop.wiring import Applications, WiringController
 from exop.wiring.graph.wiring_graph import WiringGraph
 
 #: No test waits longer than this for something that has to happen.
@@ -158,7 +160,7 @@ class Rig:
         self.manager = ComponentManager(self.registry, "here")
         self.manager.kinds = {kind.kind: kind for kind in (*BUILT_IN, *REMOTE)}
         self.wiring = WiringController(self.registry, self.manager)
-        self.deployer = Deployments("here", self.wiring)
+        self.deployer = Applications("here", Catalog(Plugins()), self.wiring)
         self.deployments: list[Deployment] = []
 
     def deploy(self, app: Application | Mesh) -> Deployment:

@@ -19,13 +19,13 @@ from exop.model.meshes.nodes import NOTHING
 from exop.runtime.conditional_updates import AppliedUpdate
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.source import SourceDriver
+from exop.runtime.durable.durability import CHECKPOINT_ERRORS
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.history import CALLER
 from exop.runtime.supervision.interpreter import uncollected
 from exop.wiring.changes.change import Change
 from exop.wiring.changes.executor import changing
 from exop.wiring.changes.plan import Plan
-from exop.wiring.deployments import CHECKPOINT_ERRORS
 from exop.wiring.shadow.follower import Standby
 
 if TYPE_CHECKING:

@@ -3,6 +3,5 @@
 from exop.wiring.applications import Applications
 from exop.wiring.changes.plan import Plan
 from exop.wiring.controller import WiringController
-from exop.wiring.deployments import Deployments
 
-__all__ = ["Applications", "Deployments", "Plan", "WiringController"]
+__all__ = ["Applications", "Plan", "WiringController"]

@@ -10,7 +10,7 @@ import pytest
 from bench.durable_app.engine import Doubled
 from exop import Application, OutputPort, Platform, Slet, hookimpl, input_port, slet
 from exop.hooks import Plugins
-from exop.wiring.deployments import Durability
+from exop.runtime.durable.durability import Durability
 from tests.change.tools import Position, Seen, finish, suspended
 from tests.rig import Gate
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from exop import Application, InputPort, Slet, input_port, slet
-from exop.wiring.deployments import Durability
+from exop.runtime.durable.durability import Durability
 from tests.change.tools import Position, Tap, endless, grows, plain, suspended, whole
 from tests.hosts.moving import APP, Hosts, hosts
 from tests.rig import eventually

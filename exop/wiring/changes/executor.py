@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from exop.errors import ExopError, PlanError, StateError
 from exop.model.meshes.checks import check_durable
@@ -29,10 +29,12 @@ from exop.wiring.changes.partitions import check_pause
 from exop.wiring.changes.plan import Plan, Step
 from exop.wiring.changes.successors import LONGER, capture, discard, taken
 from exop.wiring.controller import WiringController
-from exop.wiring.deployments import Deployments
 from exop.wiring.shadow.follower import Followers, Standby
 from exop.wiring.shadow.shadows import Shadows
 from exop.wiring.shadow.trial import MakeTrial, Trials
+
+if TYPE_CHECKING:
+    from exop.wiring.applications import Applications
 
 #: How often the hand-over of a state is tried on a copy, as long as it takes longer than the allowed pause.
 TRIES: Final = 3
@@ -51,7 +53,7 @@ class Changes:
     `turns` has the lock of each application, which serializes its changes; `shadows` the slets that run beside it.
     """
 
-    def __init__(self, wiring: WiringController, running: Deployments) -> None:
+    def __init__(self, wiring: WiringController, running: Applications) -> None:
         self.turns: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
         self.shadows = Shadows(wiring, self.turns.__getitem__)
         self._wiring = wiring
