@@ -6,7 +6,7 @@ inbox at the receiving host. At the host of the channel, a relay joins the conne
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
@@ -26,6 +26,7 @@ from exop.model.meshes.nodes import (
 from exop.model.slets.described import read_type, type_text
 from exop.model.slets.ports import WINDOW, PortType
 from exop.model.slets.relay import RELAY
+from exop.model.slets.spec import SletSpec
 from exop.model.values.classes import find_unstorable
 
 #: The kinds of the channels that only fragments have.
@@ -168,38 +169,47 @@ class Placement:
 
     @cached_property
     def punctuated(self) -> frozenset[str]:
-        """The channels to which punctuations come from all producers, and the windows by time, which send their own.
+        """The channels to which punctuations come from all producers, and the windows by time, which send their own."""
+        mesh = self.mesh
+        feeds = {name: [self._awaited(*end) for end in mesh.producers(name)] for name in mesh.channels}
+        return frozenset(punctuated(feeds, {name for name, channel in mesh.channels.items() if _by_time(channel)}))
 
-        Punctuations come from outputs whose types name them, and pass a slet if they come to all its inputs.
-        """
-        found = {name for name, channel in self.mesh.channels.items() if _by_time(channel)}
-        size = -1
-        while len(found) > size:  # a cycle waits for itself
-            size = len(found)
-            for name in self.mesh.channels:
-                ends = self.mesh.producers(name)
-                if ends and all(self._punctuates(*end, found) for end in ends):
-                    found.add(name)
-        return frozenset(found)
-
-    def _punctuates(self, node: Node, port: str, known: Collection[str]) -> bool:
-        """Whether punctuations leave an output if they come to the *known* channels."""
-        spec = node.slet
-        if spec.ports[port].type.punctuation:
-            return True
-        if spec.own_driver or any(one.type.punctuation for one in spec.inputs):
-            return False
-        inputs = node.inputs()
-        awaited = [to for one, to in inputs.items() if not spec.ports[one].pulled]
-        if spec.iterated:
-            awaited += [to for one, to in inputs.items() if spec.ports[one].pulled and not self.reads(node, one)]
-        return bool(awaited) and all(to in known for to in awaited)
+    def _awaited(self, node: Node, port: str) -> list[str] | None:
+        inputs = [(to, node.slet.ports[one].pulled, self.reads(node, one)) for one, to in node.inputs().items()]
+        return awaited(node.slet, port, inputs)
 
     def sends_punctuations(self, connector: Connector) -> bool:
         """Whether punctuations come through a connector."""
         if not connector.inward:
             return connector.channel in self.punctuated
-        return all(self._punctuates(*end, self.punctuated) for end in self.ports(connector).values())
+        return all(comes(self._awaited(*end), self.punctuated) for end in self.ports(connector).values())
+
+
+def awaited(spec: SletSpec, port: str, inputs: Iterable[tuple[str, bool, bool]]) -> list[str] | None:
+    """Return the channels by which punctuations reach an output past its slet; `None` if the slet makes them.
+
+    Punctuations come from outputs whose types name them, and pass a slet if they come to all its inputs. *inputs* are
+    the channels of the slet, each with whether its port pulls, and whether what the channel keeps is only read.
+    """
+    if spec.ports[port].type.punctuation:
+        return None
+    if spec.own_driver or any(one.type.punctuation for one in spec.inputs):
+        return []
+    return [channel for channel, pulled, read in inputs if not pulled or (spec.iterated and not read)]
+
+
+def comes(channels: list[str] | None, known: Collection[str]) -> bool:
+    """Whether punctuations leave an output that awaits them from *channels*, if they come to the *known* channels."""
+    return channels is None or (bool(channels) and all(one in known for one in channels))
+
+
+def punctuated(feeds: Mapping[str, Collection[list[str] | None]], found: set[str]) -> set[str]:
+    """Add to *found* the channels to which punctuations come; *feeds*: what each of their producers awaits."""
+    size = -1
+    while len(found) > size:  # a cycle waits for itself
+        size = len(found)
+        found |= {name for name, ends in feeds.items() if ends and all(comes(one, found) for one in ends)}
+    return found
 
 
 def _by_time(channel: ChannelSpec) -> bool:

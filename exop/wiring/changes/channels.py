@@ -12,7 +12,7 @@ from exop.logs import logger
 from exop.model.meshes.checks import check, check_durable, parts
 from exop.model.meshes.diff import Difference
 from exop.model.meshes.entries import touched
-from exop.model.meshes.fragments import REMOTE
+from exop.model.meshes.fragments import REMOTE, awaited, comes, punctuated
 from exop.model.meshes.mesh import Mesh
 from exop.runtime.channels.base import Channel, channel_settings
 from exop.runtime.channels.queue import Buffered
@@ -73,8 +73,7 @@ def check_channels(mesh: Mesh, kinds: Mapping[str, type[Channel]], changes: Diff
 def unpunctuated(graph: WiringGraph, channel: str) -> tuple[list[str], Collection[str]]:
     """Return the producers (`node.port`) from which no punctuations can come, and the channels on which that depends.
 
-    Punctuations come from outputs whose types name them, from windows by time, and pass a slet if they come to all its
-    inputs.
+    Windows by time send punctuations of their own.
     """
     feeds: dict[str, dict[str, list[str] | None]] = {}  # by channel and producer: the inputs it waits for
     todo = [channel]
@@ -92,30 +91,15 @@ def unpunctuated(graph: WiringGraph, channel: str) -> tuple[list[str], Collectio
             feeds[name] = {}
         else:
             feeds[name] = {edge.name: _awaited(graph, edge) for edge in graph.producers[name]}
-            todo += (one for awaited in feeds[name].values() for one in awaited or ())
-    punctuated, found = set[str](), -1
-
-    def comes(awaited: list[str] | None) -> bool:
-        return awaited is None or (bool(awaited) and punctuated.issuperset(awaited))
-
-    while len(punctuated) > found:  # a cycle waits for itself
-        found = len(punctuated)
-        for name in reversed(feeds):
-            if follows(name) or (feeds[name] and all(map(comes, feeds[name].values()))):
-                punctuated.add(name)
-    return [producer for producer, awaited in feeds[channel].items() if not comes(awaited)], feeds.keys()
+            todo += (one for ends in feeds[name].values() for one in ends or ())
+    found = punctuated({name: [*ends.values()] for name, ends in reversed(feeds.items())}, {*filter(follows, feeds)})
+    return [producer for producer, ends in feeds[channel].items() if not comes(ends, found)], feeds.keys()
 
 
 def _awaited(graph: WiringGraph, edge: Edge) -> list[str] | None:
-    """Return the channels by which punctuations reach an output past its slet; `None` if the slet makes them."""
-    spec = edge.component.spec
-    if edge.port.type.punctuation:
-        return None
-    if spec.own_driver or any(port.type.punctuation for port in spec.inputs):
-        return []
     inputs = graph.nodes[edge.node].inputs
-    taken = {name for name, _ in inputs if spec.iterated and graph.channels[name].pull_mode == "take"}
-    return [name for name, into in inputs if not into.port.pulled or name in taken]
+    ends = [(name, into.port.pulled, graph.channels[name].pull_mode != "take") for name, into in inputs]
+    return awaited(edge.component.spec, edge.port.name, ends)
 
 
 def tell_unpunctuated(deployment: Deployment, region: Region) -> None:
