@@ -26,7 +26,7 @@ from exop import Memento, slet
 
 
 class Total(Memento):
-    """What has been added up so far."""
+    """The sum of the items so far."""
 
     sum: int = 0
 

@@ -101,7 +101,7 @@ class Bounds:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Succession:
-    """How a replacement treats the state of the old slet.
+    """The treatment of the state of the old slet by a replacement.
 
     Attributes:
         lose_state: Start the new slet with an empty state, even if it could take over the old one.

@@ -192,6 +192,7 @@ def test_names_are_resolved_without_the_status_of_the_platform(monkeypatch):
         described = json.loads(answer_of("describe", "a.b.numbers", "--json"))
         described["beside"] = {"kept": {"numbers": {"slet": "p:old", "until": "12:00:00"}}}
         assert "(exop rollback a.b.numbers)" in as_text(described)[0]
+        assert json.loads(answer_of("end", "a.b", "--json"))["target"] == "a.b"
         assert "did you mean 'a.b'" in refused("end", "ab", "--on", "there")
 
 

@@ -17,7 +17,9 @@ from exop.errors import BundleBroken
 # Modules are imported inside the functions, since only these commands make bundles.
 
 
-def bundle_new(folder: Path, /, *, script: Annotated[Path | None, Parameter(name="--from")] = None) -> None:
+def bundle_new(
+    folder: Path, /, *, script: Annotated[Path | None, Parameter(name="--from")] = None, json: Json = False
+) -> int:
     """Make the skeleton of a bundle: a folder with `bundle.toml`, a module with a slet, and a test.
 
     With --from, the module contains the slets of a script, and all the code of the script that they need.
@@ -31,7 +33,8 @@ def bundle_new(folder: Path, /, *, script: Annotated[Path | None, Parameter(name
     from exop.bundle.skeleton import make_skeleton
 
     made = make_skeleton(folder, script)
-    print(f"{made.key} in {folder}; next: exop bundle install {folder} --start")
+    text = f"{made.key} in {folder}; next: exop bundle install {folder} --start"
+    return answer({"bundle": made.key, "folder": str(folder)}, text, json=json)
 
 
 def bundle_install(path: Path, /, *, start: bool = False, where: Where = Where(), json: Json = False) -> int:

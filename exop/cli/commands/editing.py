@@ -150,7 +150,7 @@ def remove(app: str, /, *, request: Request = Request()) -> int:
     return answer({"application": found.application, "removed": True, "left": left}, text, json=request.json)
 
 
-def end(app: str, /, *, wait: bool = False, where: Where = Where()) -> None:
+def end(app: str, /, *, wait: bool = False, where: Where = Where(), json: Json = False) -> int:
     """End the sources of a running application; items in flight are still processed.
 
     Example: `exop end app --wait`
@@ -169,7 +169,7 @@ def end(app: str, /, *, wait: bool = False, where: Where = Where()) -> None:
                 found.platform.wait(found.application)
             except (UnknownName, PeerUnreachable):  # `exop run` ends after it has printed its report
                 done = "ended, and its platform has left"
-        print(f"{found.application}: {done}")
+        return _done(found.application, done, json=json)
 
 
 def resume(node: str, /, *, where: Where = Where(), json: Json = False) -> int:
@@ -186,21 +186,21 @@ def resume(node: str, /, *, where: Where = Where(), json: Json = False) -> int:
     with find_application(node, where) as found:
         if not found.node and found.application in found.platform.status()["failed_to_restart"]:
             found.platform.restart(found.application)
-            return _resumed(found.application, "started again", json=json)
+            return _done(found.application, "started again", json=json)
         found.check_node()
         place = f"{found.application}.{found.node}"
         before = found.node_status()
         if before["state"] == "active":
-            return _resumed(place, "it is not suspended: nothing to do", json=json)
+            return _done(place, "it is not suspended: nothing to do", json=json)
         found.platform.resume(found.application, found.node)
         again = _failed_again(found, before)
         if again is not None:
             problem = f"{again}; fix the slet (exop replace, exop configure) or the cause first"
             raise Failure(ComponentFailed(node=place, phase="retrying its item", problem=problem))
-        return _resumed(place, "resumed", json=json)
+        return _done(place, "resumed", json=json)
 
 
-def _resumed(place: str, done: str, *, json: bool) -> int:
+def _done(place: str, done: str, *, json: bool) -> int:
     return answer({"target": place, "done": done}, f"{place}: {done}", json=json)
 
 

@@ -38,7 +38,9 @@ def item_list(node: str, /, *, where: Where = Where(), json: Json = False) -> in
     return answer(facts, lambda: "\n".join(_items(facts, place)), json=json)
 
 
-def item_export(node: str, file: Path, /, *, dead_letter: int | None = None, where: Where = Where()) -> None:
+def item_export(
+    node: str, file: Path, /, *, dead_letter: int | None = None, where: Where = Where(), json: Json = False
+) -> int:
     """Write a failed item with its memento, settings and traceback to a file, for `exop.testing.replay(FILE)`.
 
     Example: `exop item export app.parse bad.exop --dead-letter 3`
@@ -52,10 +54,12 @@ def item_export(node: str, file: Path, /, *, dead_letter: int | None = None, whe
         found.check_node()
         content = found.platform.export_item(found.application, found.node, dead_letter)
     _write(file, content)
-    print(f"{found.application}.{found.node}: written to {file}; replay it with `exop.testing.replay({str(file)!r})`")
+    place, path = f"{found.application}.{found.node}", str(file)
+    text = f"{place}: written to {file}; replay it with `exop.testing.replay({path!r})`"
+    return answer({"target": place, "file": path}, text, json=json)
 
 
-def item_retry(node: str, /, *, where: Where = Where()) -> None:
+def item_retry(node: str, /, *, where: Where = Where(), json: Json = False) -> int:
     """Retry all dead letters of a node in their order, after the items in flight.
 
     `exop resume` retries the item on which a node is suspended.
@@ -68,7 +72,8 @@ def item_retry(node: str, /, *, where: Where = Where()) -> None:
     with find_application(node, where) as found:
         found.check_node()
         number = found.platform.retry_dead_letters(found.application, found.node)
-    print(f"{found.application}.{found.node}: {number} dead letters are retried")
+    place = f"{found.application}.{found.node}"
+    return answer({"target": place, "retried": number}, f"{place}: {number} dead letters are retried", json=json)
 
 
 def memento_show(node: str, /, *, where: Where = Where()) -> None:

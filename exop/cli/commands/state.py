@@ -42,7 +42,7 @@ def state_check(directory: Path, /, *, json: Json = False) -> int:
     return FAILED if found["damage"] else DONE
 
 
-def state_accept(directory: Path, /) -> None:
+def state_accept(directory: Path, /, *, json: Json = False) -> int:
     """Accept the database of a state directory as current, even if its generation file is lost or has a higher number.
 
     All processing after the accepted state is repeated: sinks may get items twice, and engines may refuse to continue.
@@ -55,7 +55,8 @@ def state_accept(directory: Path, /) -> None:
     """
     with _unused(directory):
         number = accept(directory).number
-    print(f"{directory}: accepted; the next start continues from generation {number}")
+    text = f"{directory}: accepted; the next start continues from generation {number}"
+    return answer({"directory": str(directory), "generation": number}, text, json=json)
 
 
 def _as_text(found: dict[str, Any]) -> str:

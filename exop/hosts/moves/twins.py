@@ -120,7 +120,7 @@ class Twin(Standby):
         self._outputs: list[Any] = []
         self._outcomes: deque[Any] = deque()
         self._given = self._done = 0
-        self._news, self._begun = threading.Condition(), threading.Event()
+        self._begun = threading.Event()
         there[place.application, place.node] = self
 
     def check(self) -> None:
@@ -157,12 +157,6 @@ class Twin(Standby):
         with self._news:
             self._done += 1
             self._outcomes.append([took, error and [*error], outputs])
-            self._news.notify_all()
-
-    def give_up(self, problem: str) -> None:
-        """Stop following."""
-        super().give_up(problem)
-        with self._news:
             self._news.notify_all()
 
     def run(self) -> None:
@@ -220,7 +214,6 @@ class Feeder(Follower):
         self._declared = Declared(*(port.type.items for port in self.leader.spec.outputs))
         self._open: deque[SletCall] = deque()  # sent and not answered
         self._given = self._answered = 0
-        self._news = threading.Condition()
 
     def put(self, call: SletCall) -> None:
         """Hand over a call in the leader's driver."""
@@ -231,12 +224,6 @@ class Feeder(Follower):
     def limit(self, capacity: int) -> None:
         """Let about this number of items wait from now on."""
         self.throttling, self.capacity, self._still = False, max(capacity, self.near), LAST
-
-    def give_up(self, problem: str) -> None:
-        """Stop following."""
-        super().give_up(problem)
-        with self._news:
-            self._news.notify_all()
 
     def settle(self) -> None:
         """Wait until the twin has processed everything, and refuse unless it may take over; the leader is parked.

@@ -20,7 +20,7 @@ Take: TypeAlias = Callable[[Memento | None], Memento | None]
 
 @dataclass(frozen=True)
 class HandOver:
-    """How a state is handed over: as text for the plan, and as a function from the old memento to the new one.
+    """The way of handing over a state: a text for the plan, and a function from the old memento to the new one.
 
     The function is called while the stream is stopped; it does not modify the old memento.
 

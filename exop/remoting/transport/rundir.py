@@ -169,7 +169,7 @@ def _alive(name: Path) -> bool:
 
 
 def _made(name: Path) -> int:
-    """When an entry was made, in nanoseconds; it may have gone meanwhile."""
+    """Return the time in nanoseconds when an entry was made; the entry may have gone meanwhile."""
     try:
         return name.lstat().st_mtime_ns
     except OSError:

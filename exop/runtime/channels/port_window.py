@@ -168,7 +168,7 @@ class PortWindow:
                 self.time(item)
 
     def add(self, item: Any) -> Iterator[Window[Any]]:
-        """When the result is iterated, add one item, and yield the windows that it completes, the oldest first."""
+        """Add one item when the result is iterated, and yield the windows that it completes, the oldest first."""
         before = self.before
         if before is not None and before._over and self.skip <= 0 and not self.closed:
             self.late, self.before = self.all_late(), None

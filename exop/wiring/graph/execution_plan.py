@@ -59,7 +59,7 @@ class Wiring:
     cycles: list[list[str]] = field(default_factory=list)
 
     def rank(self, queue: str) -> float:
-        """How far downstream a queue is: as the first slet that its worker runs for it."""
+        """Return the position of a queue: that of the first slet that its worker runs for it."""
         return self.order[self.first[queue]]
 
     def served(self, queue: str) -> list[str]:

@@ -84,6 +84,7 @@ class Follower(ThreadDriver):
         self.throttling = False
         self.on_progress: Callable[[], object] = lambda: None
         self._put = self._allowed = 0
+        self._news = threading.Condition()
         self._seen, self._moved = -1, 0.0  # the number of processed items, and the time of its last change
         self._wakes: list[Callable[[], None]] = []
         self._entries: dict[str, Entry] = {}
@@ -145,6 +146,8 @@ class Follower(ThreadDriver):
             self.calls.clear()
             self._release_leader()
             self.on_progress()
+            with self._news:
+                self._news.notify_all()
 
     def stop(self) -> None:
         """Stop following and leave; the leader's tap is without effect from now on."""

@@ -11,7 +11,7 @@ import pytest
 from exop import Application, Platform
 from exop.cli import main
 from exop.stock.slets import count_up
-from tests.cli.shell import answer_of
+from tests.cli.shell import answer_of, facts
 
 
 @pytest.fixture
@@ -103,6 +103,7 @@ def test_what_was_accepted_starts_again(state, capsys):
         (state / "generation").write_bytes(damage)
         checked(state, capsys, code=1)
         assert "continues from generation" in answer_of("state", "accept", state)
+        assert facts("state", "accept", state)["directory"] == str(state)
         assert checked(state, capsys)["damage"] == []
     with Platform(state=state, control=False) as platform:
         assert not platform.failed_to_restart
