@@ -24,7 +24,7 @@ _ANY_POSITION: Final = np.int64(0xFFFFFFFF)
 
 @dataclass(frozen=True)
 class Place:
-    """Where a vehicle stands; the same lane and position, or it has moved."""
+    """The place of a standing vehicle; in another lane or position it has moved."""
 
     xway: int
     direction: int

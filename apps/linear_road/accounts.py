@@ -98,7 +98,7 @@ class DailyExpenditure(Slet, name="daily_expenditure"):
         return record_batch(EXPENDITURES, times, qids, self._history.spent(vids, days, xways))
 
     def metrics(self) -> dict[str, int | float | str]:
-        """How much history there is."""
+        """Return the number of rows of the history."""
         return {"history_rows": self._history.rows, "history_rejects": self._history.rejects}
 
 

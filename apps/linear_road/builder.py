@@ -50,10 +50,10 @@ def linear_road(
     Args:
         input: The traffic: lines of 15 integers as CSV (plain, .xz, .gz) or Parquet.
         history: The tolls of past days: lines VID,Day,XWay,Toll, packed as the input may be.
-        output: Where the answers go; malformed input lines are kept beside it, in OUTPUT.rejects.
-        pipeline: Who filters positions, counts segments and detects accidents: Spark, or columnar Python.
+        output: The file of the answers; malformed input lines are kept beside it, in OUTPUT.rejects.
+        pipeline: The engine that filters positions, counts segments and detects accidents: Spark or columnar Python.
         master: The Spark that runs it: local[N], spark://…, sc://…; all cores of this machine by default.
-        speed: How many times faster than it happened the traffic is released.
+        speed: The factor by which the traffic is released faster than it happened.
         until: The last second to release; the whole input by default.
 
     Raises:

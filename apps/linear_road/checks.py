@@ -1,4 +1,4 @@
-"""Which input lines are taken for real: known types, places that exist, time that does not go backwards."""
+"""The checks of input lines: known types, places that exist, time that does not go backwards."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -1,4 +1,4 @@
-"""When a tuple is due on the wall clock: shared by the source that releases it and the sink that judges answers."""
+"""The due times of tuples on the wall clock, for the source that releases them and the sink that judges answers."""
 
 from dataclasses import dataclass
 from math import floor

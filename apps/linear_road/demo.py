@@ -85,7 +85,7 @@ def outcome(verdict: Verdict, pace: Pace, changes_right: bool) -> tuple[int, str
 
 
 def _generate(options: argparse.Namespace, traffic: Path, history: Path, pace: Pace) -> None:
-    """Make the traffic; how much of a core this got tells how busy the machine is."""
+    """Make the traffic; the share of a core that this process got shows how busy the machine is."""
     begun, used = time.monotonic(), time.process_time()
     with Progress() as progress:
         facts = generate(Settings(xways=1, minutes=options.minutes, seed=options.seed), traffic, history, progress)

@@ -18,7 +18,7 @@ _NO_KEY: Final = -1
 
 @dataclass(frozen=True)
 class History:
-    """What each vehicle paid per day and expressway, as one sorted array of keys and one of sums."""
+    """The tolls of each vehicle per day and expressway, as one sorted array of keys and one of sums."""
 
     keys: Longs
     tolls: Longs

@@ -1,4 +1,4 @@
-"""Which accidents count in which minute: shared by the toll calculation and the accident notification."""
+"""The accidents that count in each minute: shared by the toll calculation and the accident notification."""
 
 from dataclasses import dataclass, field
 

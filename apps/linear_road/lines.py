@@ -70,7 +70,7 @@ class Rows:
 def read_rows(path: Path, schema: pa.Schema, skip: int = 0) -> Iterator[Rows]:
     """Read *path* piece by piece from the line after *skip* on, its columns in the order of *schema*.
 
-    What the file is tells its first bytes, not its name.
+    The format is recognized by the first bytes of the file, not by its name.
 
     Raises:
         UnreadableInput: the file is missing, or broken as a whole.

@@ -77,7 +77,7 @@ class TollNotification(Slet, name="toll_notification"):
             yield record_batch(NOTICES, times[told], vids[told], lavs[told], tolls[told])
 
     def _due(self, vehicles: Any, tolls: Ints, firsts: Ints) -> Ints:
-        """What each vehicle owes for the segment it left; from now on it owes *tolls*."""
+        """Return the toll of each vehicle for the segment it left; from now on it owes *tolls*."""
         pending = self.owed.pending = grown(self.owed.pending, int(vehicles.max()) + 1, 0)
         due = np.empty_like(tolls)
         for run in runs(vehicles):

@@ -21,7 +21,7 @@ NAMES = {0: "toll", 1: "accident", 2: "balance", 3: "expenditure"}
 COLUMNS = {0: (2, 3), 1: (1, 2), 2: (1, 2), 3: (1, 2)}
 COLORS = {"alpha": "#c7e0c1", "pi": "#dbe6f4", "omega": "#f4dfd0"}
 SPARK = "#fbd78b"
-#: How much an arrow may bend, the best first.
+#: The permitted bends of an arrow, the best first.
 BENDS = (0.06, -0.06, 0.12, -0.12, 0.18, -0.18, 0.25, -0.25, 0.35, -0.35)
 
 
@@ -99,7 +99,7 @@ def draw_mesh(mesh: Mesh, picture: Path) -> Path:
 def _free_bend(
     axis: Any, places: dict[str, tuple[float, float]], patches: dict[str, Any], begin: str, end: str
 ) -> float:
-    """How much the arrow between two boxes has to bend to pass by all others; a little if none does."""
+    """Return the bend of the arrow between two boxes with which it passes by all others; a little if none does."""
     first, last = (axis.transData.transform(places[name]) for name in (begin, end))
     middle, along = (first + last) / 2, last - first
     boxes = [patch.get_window_extent().padded(4) for name, patch in patches.items() if name not in (begin, end)]

@@ -1,4 +1,4 @@
-"""What travels between the slets of Linear Road: one Arrow schema per channel.
+"""The items between the slets of Linear Road: one Arrow schema per channel.
 
 Times are seconds since the start of the simulation, minutes count from 1 (`minute = time // 60 + 1`), positions are
 feet from the west end, speeds miles per hour, tolls and balances whole currency units. Source: Arasu et al., VLDB 2004.
@@ -19,7 +19,7 @@ TUPLES: Final = _integers(
 )
 #: Position reports (type 0).
 REPORTS: Final = _integers("time", "vid", "spd", "xway", "lane", "dir", "seg", "pos")
-#: What minute `minute` is charged by: Cars of the minute before, LAV of the five minutes before.
+#: The statistics by which the minute `minute` is charged: Cars of the minute before, LAV of the five minutes before.
 STATISTICS: Final = _integers("minute", "xway", "dir", "seg", "cars").append(
     pa.field("lav", pa.float64(), nullable=False)
 )
@@ -27,7 +27,7 @@ STATISTICS: Final = _integers("minute", "xway", "dir", "seg", "cars").append(
 ACCIDENTS: Final = _integers("minute", "time", "xway", "dir", "seg", "lane", "pos", "cleared")
 #: A report from a segment that its vehicle was not in before (lane 4: left at once); `first` = 1 begins a trip.
 ENTRIES: Final = _integers("time", "vid", "xway", "dir", "seg", "lane", "first")
-#: What entering a segment in `minute` is told and charged; segments without a row: no LAV, no toll.
+#: The notice and toll for entering a segment in `minute`; segments without a row: no LAV, no toll.
 TARIFFS: Final = _integers("minute", "xway", "dir", "seg", "lav", "toll")
 #: A toll that became due at `time`.
 CHARGES: Final = _integers("time", "vid", "amount")

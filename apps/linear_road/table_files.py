@@ -1,4 +1,4 @@
-"""Writes tables of integers as CSV (plain, .gz, .xz) or Parquet, told by the suffix; a half-written file is no file."""
+"""Writes tables of integers, atomically, as CSV (plain, .gz, .xz) or Parquet, chosen by the suffix of the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands of this folder say to a person: progress, one-line errors, exit codes."""
+"""The output of the commands of this folder on a terminal: progress, one-line errors, exit codes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NoReturn, Self, TextIO
 
 from exop.errors import ExopError
 
-#: What a shell expects of a command that was stopped by Ctrl-C.
+#: The exit code of a command that was stopped by Ctrl-C.
 INTERRUPTED = 128 + signal.SIGINT
 MISTAKE = 2
 

@@ -20,7 +20,7 @@ LEFT: Final = 2
 
 
 class Phases(Memento):
-    """Where each vehicle is in its life: not seen yet, on the road, left by a ramp."""
+    """The phase of each vehicle: not seen yet, on the road, left by a ramp."""
 
     phase: Any = field(default_factory=lambda: np.zeros(0, np.uint8))
     sparse: dict[int, int] = field(default_factory=dict)
@@ -66,5 +66,5 @@ class Trips(Slet, name="trips"):
         return outside
 
     def metrics(self) -> dict[str, int | float | str]:
-        """How many reports were ignored."""
+        """Return the number of ignored reports."""
         return {"ignored": self.phases.ignored}

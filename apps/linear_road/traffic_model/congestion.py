@@ -1,4 +1,4 @@
-"""How fast one can drive where: the more cars, the slower; jams come and go, and an accident blocks the road."""
+"""The possible speed at each place: lower with more cars; jams come and go, and an accident blocks the road."""
 
 from __future__ import annotations
 

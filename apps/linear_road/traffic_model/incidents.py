@@ -43,7 +43,7 @@ class Accident:
 
 @dataclass(slots=True)
 class Road:
-    """What is planned for one road; every second accident is in the segment of the one before."""
+    """The plan for one road; every second accident is in the segment of the one before."""
 
     ways: tuple[int, ...]
     accident_at: float
@@ -61,7 +61,7 @@ class Pair(NamedTuple):
 
 
 class Stand(NamedTuple):
-    """How a car is to stand: for so many reports, with what on its speedometer."""
+    """The stop of a car: the number of its reports, and their lane and speed."""
 
     reports: int
     lane: int
@@ -113,7 +113,7 @@ class Incidents:
         road.accident_at = second + 30 * max(reports) + self._around(self._settings.accident_gap)
 
     def _reports(self) -> tuple[int, int]:
-        """How many reports each of the two cars makes from the place; four make a stop."""
+        """Return the numbers of reports that the two cars make from the place; four make a stop."""
         number = max(4, round(self._around(self._settings.accident_length) / 30))
         first, second = self._rng.integers(0, 4, 2)
         return number + int(first), number + int(second)

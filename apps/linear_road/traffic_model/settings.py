@@ -1,4 +1,4 @@
-"""What can be asked of the generator, and what cannot."""
+"""The settings of the generator, with their limits."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ LIMITS = {0: 5.0, 1: 5.0, 2: 5.0, 3: 10.0}
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How exactly an output must agree; a toll must always be the very number."""
+    """The permitted differences of an output; a toll must always be the very number."""
 
     lav: Fraction = Fraction(1)
     strict_balance: bool = False

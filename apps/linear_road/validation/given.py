@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 from apps.linear_road.validation.reading import text_lines
 from apps.linear_road.validation.values import AccidentAlert, Answer, Balance, TollNotice
 
-#: What an answer answers: its type first, then what tells the question from all others.
+#: The key of a question: the type of its answer, then the fields that identify the question.
 Key: TypeAlias = tuple[int, ...]
 
 FORMS = {
@@ -71,7 +71,7 @@ class GivenAnswers:
         return chosen
 
     def left(self) -> Iterator[tuple[Key, Given, bool]]:
-        """What nobody took: question, line, and whether the question was answered by another line."""
+        """Yield the answers that nobody took: question, line, and whether the question was answered by another line."""
         for key, lines in self._open.items():
             for line in lines:
                 yield key, line, key in self._taken

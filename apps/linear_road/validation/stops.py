@@ -25,7 +25,7 @@ class Accident:
 
 
 class Stops:
-    """Who stands where, and the accidents there have been; a later one in the same segment is a new one (rule 6)."""
+    """The standing vehicles, and all accidents so far; a later one in the same segment is a new one (rule 6)."""
 
     def __init__(self) -> None:
         self._last: dict[int, tuple[Place, int]] = {}

@@ -1,4 +1,4 @@
-"""What the reference takes in and gives out: rows, reports, answers.
+"""The inputs and outputs of the reference: rows, reports, answers.
 
 Nothing here is shared with the slets: a mistake in a shared piece would be in both and never be seen.
 """
@@ -26,7 +26,7 @@ class Segment(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a car can stand; another lane at the same position is another place (section 4, "Stopped")."""
+    """A place where a car can stand; another lane at the same position is another place (section 4, "Stopped")."""
 
     xway: int
     lane: int

@@ -12,7 +12,7 @@ OLDEST_BALANCE = 60
 
 @dataclass(slots=True)
 class Vehicle:
-    """What must be remembered of one vehicle."""
+    """The state of one vehicle."""
 
     lane: int
     segment: Segment

@@ -1,1 +1,1 @@
-"""How rows come in: the feeds of the platform, and the data sources by which Spark's tasks read them."""
+"""The inputs of a query: the feeds of the platform, and the data sources by which Spark's tasks read them."""
