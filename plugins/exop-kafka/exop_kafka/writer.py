@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -34,6 +36,7 @@ class Writer:
         self.link = link
         self.records = 0
         self._failed: list[tuple[Failure, Message, dict[str, Any]]] = []
+        self._turn = threading.Lock()
         own = {
             "enable.idempotence": True,
             "message.timeout.ms": 0,  # a record waits until a broker is reachable
@@ -139,15 +142,14 @@ class Writer:
 
     def _again(self) -> None:
         """Write the refused records again, now that the slet was resumed, and wait for the result."""
-        failed, self._failed = self._failed, []
-        for number, (_, one, more) in enumerate(failed):
-            try:
-                again = {**more, "partition": one.partition()}
+        with self._turn, suppress(BufferError, KafkaException):  # a checkpoint may come while a record is sent
+            for _ in range(len(self._failed)):
+                _, one, more = self._failed[0]
+                partition = one.partition()  # none, if the client did not find the topic
+                again = more if partition is None else {**more, "partition": partition}
                 failing = partial(self._delivered, **more)
                 self._produce(self.link.topic, one.value(), one.key(), on_delivery=failing, **again)
-            except (BufferError, KafkaException):
-                self._failed += failed[number:]
-                break
+                del self._failed[0]  # only now: another thread must not count it as written
         self._producer.flush(1)
         if self._failed:
             raise self._refusal()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Producer
 from exop_kafka import ReadKafka, Record, WriteKafka
-from exop_kafka.errors import BrokersAway, RecordRefused
+from exop_kafka.errors import BrokersAway, RecordRefused, TopicMissing
 
 from exop.testing import feed
 from exop.testing import open as opened
@@ -131,3 +131,34 @@ def test_no_item_is_taken_while_the_broker_refuses_an_earlier_one(cluster):
     first, second = feed(ReadKafka, topic="numbers", brokers=cluster.brokers, follow=False)
     assert first._replace(partition=-1, offset=-1) == second._replace(partition=-1, offset=-1) == record
     assert first.partition == second.partition
+
+
+@pytest.mark.parametrize("refuses", [None, "full", "broken"])
+def test_a_record_without_a_partition_is_written_again(cluster, monkeypatch, refuses):
+    """The client did not find the topic for a moment: no checkpoint counts the record until it is written."""
+    lost = []
+    producer = Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+    for number in range(3):
+        producer.produce("single", b"%d" % number, b"k", on_delivery=lambda _, message: lost.append(message))
+    producer.purge()
+    producer.flush(1)
+    with opened(WriteKafka, topic="single", brokers=cluster.brokers, patience=60) as sink:
+        writer = sink._writer
+        for message in lost:
+            assert message.partition() is None
+            writer._delivered(KafkaError(KafkaError._UNKNOWN_TOPIC), message)
+        if refuses:
+            problem, produce, given = {"full": BufferError, "broken": TypeError}[refuses], writer._produce, []
+
+            def produce_two(*record, **more):
+                given.append(record)
+                if len(given) == 2:
+                    raise problem
+                produce(*record, **more)
+
+            monkeypatch.setattr(writer, "_produce", produce_two)
+            with pytest.raises(TypeError if refuses == "broken" else TopicMissing):
+                sink.flush()
+            assert [message.value() for _, message, _ in writer._failed] == [b"1", b"2"]
+        sink.flush()
+    assert cluster.records("single", 1) == [[(b"k", b"%d" % number) for number in range(3)]]
