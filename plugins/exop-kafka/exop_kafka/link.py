@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -19,7 +18,7 @@ REFRESH: Final = 60.0
 #: The settings of the client that exop-kafka itself gives; others may be set by `client`.
 OWN: Final = frozenset({
     "auto.offset.reset", "bootstrap.servers", "delivery.report.only.error", "enable.auto.commit",
-    "enable.auto.offset.store", "enable.partition.eof", "error_cb", "group.id", "stats_cb", "transactional.id",
+    "enable.auto.offset.store", "enable.partition.eof", "error_cb", "group.id", "transactional.id",
 })  # fmt: skip
 _MISSING: Final = {
     Failure.UNKNOWN_TOPIC_OR_PART, Failure._UNKNOWN_TOPIC, Failure._UNKNOWN_PARTITION, Failure.TOPIC_EXCEPTION,
@@ -59,9 +58,10 @@ class Link:
             raise self.error(ClientRefused, f"the setting {', '.join(taken)} of the client belongs to exop-kafka", cure)
         if not self._facts["brokers"].strip():
             raise self.error(ClientRefused, "`brokers` is empty", "give some addresses, HOST:PORT,HOST:PORT")
-        calls = {"error_cb": self._failed, "stats_cb": self._seen, "logger": _log}
-        fixed = {"bootstrap.servers": self._facts["brokers"], "statistics.interval.ms": 1000}
-        return {**fixed, "log_level": 2, "reconnect.backoff.max.ms": 2000, **own, **given, **calls}
+        # A client keeps its statistics until it is polled, which may never be; see `look`.
+        calls = {"error_cb": self._failed, "logger": _log, "statistics.interval.ms": 0}
+        fixed = {"bootstrap.servers": self._facts["brokers"], "log_level": 2, "reconnect.backoff.max.ms": 2000}
+        return {**fixed, **own, **given, **calls}
 
     def opened(self, kind: Callable[[dict[str, Any]], Any], options: dict[str, Any]) -> Any:
         """Make a client.
@@ -91,6 +91,7 @@ class Link:
         if found.error is not None:
             self.check(found.error)
             return None
+        self.answered()
         return sorted(found.partitions)
 
     def grown(self, client: Any, known: list[int]) -> list[int]:
@@ -128,6 +129,23 @@ class Link:
             return None
         return None if found is None else (int(found[0]), int(found[1]))
 
+    def look(self, client: Any) -> None:
+        """Note that a broker is connected again; without waiting for it."""
+        if not self.waiting:
+            return
+        try:
+            client.list_topics(self.topic, timeout=0)
+        except KafkaException as problem:
+            if problem.args[0].code() != Failure._TIMED_OUT:  # which says that a broker has the request
+                return
+        self.answered()
+
+    def answered(self) -> None:
+        """Record that a broker is reachable again."""
+        if self.waiting:
+            _log.info("%(slet)s: a broker answers again (topic %(topic)r at %(brokers)s)", self._facts)
+            self.waiting, self._refusal = "", None
+
     def check(self, failure: Failure, where: str = "") -> None:
         """Raise the error for a permanent failure; otherwise record that the client waits for its brokers."""
         problem = self.explained(failure, where)
@@ -163,12 +181,6 @@ class Link:
             self._refusal = failure
         if failure.code() == Failure._ALL_BROKERS_DOWN:
             self._note((self._refusal or failure).str())
-
-    def _seen(self, text: str) -> None:
-        """Record that a broker is reachable again. Called by the client every second."""
-        if self.waiting and any(one["state"] == "UP" for one in json.loads(text)["brokers"].values()):
-            _log.info("%(slet)s: a broker answers again (topic %(topic)r at %(brokers)s)", self._facts)
-            self.waiting, self._refusal = "", None
 
     def _note(self, problem: str) -> None:
         if not self.waiting:

@@ -51,6 +51,7 @@ class TopicRange:
             BrokersAway: no broker has ever answered.
         """
         with self._turn:
+            self._consumer.poll(0)  # for its errors, which it keeps until then
             if self._partitions is None:
                 self._partitions = self._link.partitions(self._consumer, ANSWER)
                 self._look_at = time.monotonic() + REFRESH
@@ -65,6 +66,8 @@ class TopicRange:
             if self._partitions is None or (not oldest and len(found) < len(self._partitions) and not self._known):
                 cure = "start the brokers, or correct their address"
                 raise self._link.error(BrokersAway, "the ends of the topic are not known", cure)
+            if len(found) == len(self._partitions):
+                self._link.answered()
             if oldest:
                 return found
             self._known |= found

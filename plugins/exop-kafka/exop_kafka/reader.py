@@ -125,6 +125,7 @@ class Reader:
         The partitions that have been read to their end are removed from *left*.
         """
         first = self._consumer.poll(PAUSE)
+        self.link.look(self._consumer)
         self._note_ends()
         found: list[Message] = [] if first is None else [first, *self._consumer.consume(self._slet.lot - 1, 0)]
         problem = None

@@ -88,10 +88,12 @@ class Writer:
     def serve(self) -> None:
         """Call back for failures. Called now and then, also while no records are sent."""
         self._producer.poll(0)
+        self.link.look(self._producer)
 
     def wait(self) -> None:
         """Wait for a moment for room in the client, which waits for its brokers."""
         self._producer.poll(NO_ROOM if self.link.waiting else ROOM)
+        self.link.look(self._producer)
 
     def deliver(self, patience: float) -> None:
         """Return when all records are acknowledged.
@@ -102,6 +104,7 @@ class Writer:
         """
         if self._failed:
             self._again()
+        self.link.look(self._producer)
         left = self._producer.flush(AWAY if self.link.waiting else patience)
         if self._failed:
             raise self._refusal()

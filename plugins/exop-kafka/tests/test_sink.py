@@ -162,3 +162,17 @@ def test_a_record_without_a_partition_is_written_again(cluster, monkeypatch, ref
             assert [message.value() for _, message, _ in writer._failed] == [b"1", b"2"]
         sink.flush()
     assert cluster.records("single", 1) == [[(b"k", b"%d" % number) for number in range(3)]]
+
+
+def test_an_idle_sink_notes_that_the_brokers_answer_again(cluster):
+    """Without a record, and without statistics of the client."""
+    with opened(WriteKafka, topic="single", brokers=cluster.brokers) as sink:
+        sink.item(b"0")
+        sink.flush()
+        cluster.down()
+        eventually(lambda: sink.make_visible() or "waiting" in sink.metrics())
+        for _ in range(10):
+            sink.make_visible()
+        assert "no broker of 127" in sink.metrics()["waiting"]
+        cluster.up()
+        eventually(lambda: sink.make_visible() or "waiting" not in sink.metrics())

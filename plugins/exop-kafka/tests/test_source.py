@@ -225,17 +225,17 @@ def test_times_of_records_are_event_time(cluster):
 
 def test_the_client_reads_ahead_within_bounds(cluster, monkeypatch):
     """While the application takes little, the client keeps `prefetch`, and at most one more fetch (1 MiB)."""
-    kept, seen = [], Link._seen
+    kept, options = [], Link.options
 
-    def noted(link, text):
-        seen(link, text)
+    def noted(text):
         partitions = json.loads(text)["topics"]["single"]["partitions"]
         kept.extend(one["fetchq_size"] for name, one in partitions.items() if name == "0")  # none while it is closed
 
-    monkeypatch.setattr(Link, "_seen", noted)
+    more = {"stats_cb": noted, "statistics.interval.ms": 20}
+    monkeypatch.setattr(Link, "options", lambda *given: options(*given) | more)
     cluster.fill("single", 0, [b"x" * 10_000] * 450)
     given = {"topic": "single", "brokers": cluster.brokers, "lot": 1, "prefetch": 256}
-    with opened(ReadKafka, **given, client={"statistics.interval.ms": "20"}) as source:
+    with opened(ReadKafka, **given) as source:
         records = iter(source)
         eventually(lambda: next(records) and any(kept))
         assert max(kept) < 256 * 1024 + 2**20 < 450 * 10_000
@@ -246,3 +246,22 @@ def test_no_records_end_at_once(cluster):
     assert feed(ReadKafka, topic="numbers", brokers=cluster.brokers, client=SOON, follow=False) == []
     cluster.fill("numbers", 2, [b"2 0"])
     assert len(feed(ReadKafka, topic="numbers", brokers=cluster.brokers, client=SOON, follow=False)) == 1
+
+
+def test_a_topic_that_is_only_looked_at_notes_that_brokers_answer_again(cluster, growing):
+    """Its ends are known again, and the partitions that were added, although nothing polls its client."""
+    range_of = range_.TopicRange(link := Link("x", "numbers", cluster.brokers), {})
+    assert range_of.ends() == {"0": 0, "1": 0}
+    link.waiting, growing[0] = "no broker answers", 4
+    assert range_of.ends() == {"0": 0, "1": 0}
+    assert not link.waiting
+    assert range_of.ends() == dict.fromkeys("0123", 0)
+    range_of.close()
+
+
+@pytest.mark.parametrize("given", [{}, {"statistics.interval.ms": "5"}])
+def test_a_client_makes_no_statistics(given):
+    """One that is not polled, behind a slow slet or in an idle channel, would keep all of them."""
+    options = Link("x", "numbers", "localhost:9092").options({}, given)
+    assert "stats_cb" not in options
+    assert options["statistics.interval.ms"] == 0
