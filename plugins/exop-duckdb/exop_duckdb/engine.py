@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
-from math import floor, inf, isfinite, nextafter
+from math import floor, inf, nextafter
 from typing import Any, Final
 
 import duckdb
@@ -25,6 +25,8 @@ from .queries import WINDOW, declared, parsed, position
 UNITS: Final = {"ns": 1, **{unit: 1_000 * length for unit, length in MICROSECONDS.items()}}
 #: The seconds from 1970 to the year 9999, where the calendars of most engines end.
 _YEARS: Final = 253_402_300_799
+#: A whole number after every time, in each unit.
+_FAR: Final = 10**24
 #: The types whose values Arrow changes, and what keeps the rows of a snapshot from being inserted again.
 _LOST: Final = re.compile(r"\b(BIT|UHUGEINT|TIME WITH TIME ZONE)\b")
 _UNRESTORED: Final = re.compile(r"\bFOREIGN KEY|\bGENERATED ALWAYS")
@@ -209,9 +211,7 @@ class DuckDb(Engine):
         check_times(batch, column, _YEARS * 1e9 / UNITS[unit], unit)
         names = ", ".join(map(quoted, schema_of(self._inputs[port], "columns").names))
         with self._arriving[port].holding(batch), reported(self._query), transaction(self._base):
-            rows = (
-                f"SELECT {names} FROM {quoted(_ARRIVING + port)} WHERE NOT {self._until(port)} <= {self._bound(port)}"
-            )
+            rows = f"SELECT {names} FROM {quoted(_ARRIVING + port)} WHERE NOT {self._ended(port)}"
             self._base.execute(f"INSERT INTO {quoted(_WAITING + port)} ({names}) {rows}")
             stored = self._base.fetchone()[0]
         self._late += batch.num_rows - stored
@@ -224,11 +224,10 @@ class DuckDb(Engine):
         try:
             with reported(self._query), transaction(self._base):
                 for port in self._inputs:
-                    self._show(port, f"{self._until(port)} <= {self._bound(port)}")
+                    self._show(port, self._ended(port))
                 results = self._answer()
                 for port in self._inputs:
-                    ended = f"{self._until(port)} <= {self._bound(port)}"
-                    self._base.execute(f"DELETE FROM {quoted(_WAITING + port)} WHERE {ended}")
+                    self._base.execute(f"DELETE FROM {quoted(_WAITING + port)} WHERE {self._ended(port)}")
                 return results
         except BaseException:
             self._complete = before
@@ -238,7 +237,7 @@ class DuckDb(Engine):
         """Return all tables in Arrow's format, and the time, behind a line that describes them."""
         parts = {name: self._base.sql(f"SELECT * FROM {quoted(name)}").to_arrow_table() for name in self._all()}
         written = {name: bytes(stream_of(table)) for name, table in parts.items()}
-        time = None if self._complete == -inf else str(self._complete)
+        time = None if self._complete == -inf else str(self._complete)  # JSON has no infinity
         head = {"time": time, "late": self._late, "tables": {name: len(part) for name, part in written.items()}}
         return b"".join([json.dumps(head).encode(), b"\n", *written.values()])
 
@@ -262,7 +261,8 @@ class DuckDb(Engine):
                     self._base.register(_RESTORED, found[name])
                     self._base.execute(f"INSERT INTO {quoted(name)} SELECT * FROM {_RESTORED}")
                     self._base.unregister(_RESTORED)
-        self._late, self._complete = head["late"], -inf if head["time"] is None else float(head["time"])
+        time = head["time"]
+        self._late, self._complete = head["late"], -inf if time is None else _number(time)
 
     def interrupt(self) -> None:
         """Interrupt the statement in progress."""
@@ -315,13 +315,20 @@ class DuckDb(Engine):
         """Return the expression for the end of the window of a row, in microseconds."""
         return f"({_down(self._event(port), self._length)} + 1) * {self._length}"
 
-    def _until(self, port: str) -> str:
-        """Return the expression for the time at which a row is complete, in the unit of the stream."""
+    def _ended(self, port: str) -> str:
+        """Return the condition for the rows that are complete, or whose windows, without their end, are."""
         column, unit = self._times[port]
-        if self._seconds:  # the same number as that of the window, so that both always agree
-            end = f"CAST({self._end(port)} AS DOUBLE)"
-            return f"({end} * 1000)" if unit == "ns" else f"({end} / {UNITS[unit] // 1_000})"
-        return f"CAST({quoted(column)} AS DOUBLE)"
+        if self._whole(port):  # exactly: as floating-point numbers, nanoseconds of today are in steps of 256
+            last = floor(max(-_FAR, min(self._complete, _FAR)))
+            if self._seconds:
+                return f"({self._end(port)} <= CAST('{(last + 1) * UNITS[unit] // 1_000}' AS HUGEINT))"
+            return f"({quoted(column)} <= CAST('{last}' AS HUGEINT))"
+        if not self._seconds:
+            return f"(CAST({quoted(column)} AS DOUBLE) <= CAST('{self._complete}' AS DOUBLE))"
+        # The same number as that of the window, so that both always agree.
+        end, bound = f"CAST({self._end(port)} AS DOUBLE)", nextafter(self._complete, inf)
+        until = f"{end} * 1000" if unit == "ns" else f"{end} / {UNITS[unit] // 1_000}"
+        return f"({until} <= CAST('{bound}' AS DOUBLE))"
 
     def _whole(self, port: str) -> bool:
         column, _ = self._times[port]
@@ -332,13 +339,6 @@ class DuckDb(Engine):
         """The length of a window in microseconds."""
         return round(self._seconds * 1_000_000)
 
-    def _bound(self, port: str) -> str:
-        """Return the time up to which rows are complete; with windows, whose end is not part of them, the next time."""
-        bound = self._complete
-        if self._seconds and isfinite(bound):
-            bound = floor(bound) + 1 if self._whole(port) else nextafter(bound, inf)
-        return f"CAST('{bound}' AS DOUBLE)"
-
     def _all(self) -> list[str]:
         """The names of all tables."""
         found = self._base.execute("SELECT table_name FROM duckdb_tables() ORDER BY 1").fetchall()
@@ -348,6 +348,14 @@ class DuckDb(Engine):
 def quoted(name: str) -> str:
     """Return a name as SQL has it."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def _number(text: str) -> float:
+    """Return the number that a snapshot has written: a whole one exactly."""
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
 
 
 def _down(number: str, parts: int) -> str:
