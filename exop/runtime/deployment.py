@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain
@@ -26,6 +27,7 @@ from exop.runtime.drivers.source import EngineDriver, SourceDriver, ThreadDriver
 from exop.runtime.drivers.worker import Worker
 from exop.runtime.lifecycle import Event, State
 from exop.runtime.supervision.budget import UserCall
+from exop.runtime.supervision.interrupts import GLANCE, check_interrupt, interrupted
 from exop.runtime.supervision.watchdog import SAMPLER, Attended, Visibility, Watchdog
 from exop.safe_repr import error_text
 
@@ -119,7 +121,8 @@ class Deployment:
     def open(self, seconds: float | None = None) -> None:
         """Open all slets, several at a time, each within *seconds*; return when all of them are ready.
 
-        If one raises `ComponentFailed`, the others are still opened, and the caller stops the deployment.
+        If one raises `ComponentFailed`, the others are still opened, and the caller stops the deployment. An interrupt
+        gives up those that are being opened, and opens no more.
         """
         failed: list[BaseException] = []
         quick = [one for one in self.components.values() if not one.opens]
@@ -141,7 +144,12 @@ class Deployment:
                 openers.append(opener)
         open_all(quick if openers else chain(quick, queue))
         for opener in openers:
-            opener.join()
+            while opener.is_alive():
+                opener.join(GLANCE)
+                if interrupted():  # an opener that has just taken a slet is met by the next turn
+                    deque(queue, 0)
+                    slow[0].user.abandon(self.name, "opening", "its application was interrupted")
+        check_interrupt()
         for error in failed:
             raise error
 
