@@ -169,8 +169,7 @@ class Handing:
         for name, component in deployment.components.items():
             outbox = deployment.channels.get(component.node.ports.get("out", ""))
             if component.node.slet == RELAY and isinstance(outbox, Outbox):
-                waits = [(work.method, work.payload) for work in deployment.inlets.at(f"{name}.item")]
-                deployment.inlets.drop(f"{name}.item".__eq__)
+                waits = [(work.method, work.payload) for work in deployment.inlets.drop(f"{name}.item".__eq__)]
                 queue = deployment.inserted.get(f"{component.node.ports['item']} -> {name}.item")
                 while queue is not None and queue.entries:
                     waits += map(unpacked, queue.take(max(1, queue.depth)))

@@ -162,15 +162,24 @@ class Inlets:
         self, concerned: Callable[[str], bool], drivers: Collection[Driver], change: Callable[[Any], Any]
     ) -> None:
         """Apply *change* to every payload that waits for *drivers*, which are parked, at the endpoints *concerned*."""
-        for endpoint, inlet in list(self._inlets.items()):
-            if inlet.runner in drivers and isinstance(endpoint, str) and concerned(endpoint):
-                inlet.items = deque(replace(one, payload=change(one.payload)) for one in inlet.items)
+        with self._lock:  # other drivers may post
+            for endpoint, inlet in list(self._inlets.items()):
+                if inlet.runner in drivers and isinstance(endpoint, str) and concerned(endpoint):
+                    inlet.items = deque(replace(one, payload=change(one.payload)) for one in inlet.items)
 
-    def drop(self, concerned: Callable[[str], bool], *, marks_only: bool = False) -> None:
-        """Drop the items, or only the control items, before the endpoints *concerned*, whose drivers are parked."""
-        for endpoint, inlet in list(self._inlets.items()):
-            if isinstance(endpoint, str) and concerned(endpoint):
-                inlet.items = deque(one for one in inlet.items if marks_only and not isinstance(one.payload, CONTROL))
+    def drop(self, concerned: Callable[[str], bool], *, marks_only: bool = False) -> list[InFlight]:
+        """Drop the items, or only the control items, before the endpoints *concerned*, whose drivers are parked.
+
+        Return all items that waited there.
+        """
+        found: list[InFlight] = []
+        with self._lock:  # other drivers may post
+            for endpoint, inlet in list(self._inlets.items()):
+                if isinstance(endpoint, str) and concerned(endpoint):
+                    found += inlet.items
+                    kept = (one for one in inlet.items if marks_only and not isinstance(one.payload, CONTROL))
+                    inlet.items = deque(kept)
+        return found
 
     def _run_by(self, driver: Driver) -> list[Inlet]:
         return list(self._by_runner.get(driver, {}).values())

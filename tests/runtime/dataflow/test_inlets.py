@@ -1,6 +1,7 @@
 """Inlets: unfinished work in front of the place where it goes on."""
 
 import sys
+import threading
 
 import pytest
 
@@ -10,6 +11,7 @@ from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.dataflow.entry import Entry, InFlight, Wait, fan_out
 from exop.runtime.dataflow.inlets import Inlets
 from exop.runtime.drivers.base import Driver
+from tests.rig import PATIENCE
 from tests.runtime.rig import Log
 
 ONE, OTHER = Driver("one"), Driver("other")
@@ -185,6 +187,25 @@ def test_payloads_are_exchanged_where_the_driver_is_parked():
     inlets.exchange(lambda place: True, {ONE}, change)
     assert left(inlets) == [("a.x", 2)]
     assert left(inlets, OTHER) == [("c.x", 1), ("b.x", 1)]
+
+
+@pytest.mark.parametrize("how", ["drop", "exchange"])
+def test_what_is_posted_while_payloads_are_exchanged_or_dropped_is_not_lost(how):
+    """Only the drivers of these places are parked: another one may post a dead letter there."""
+    inlets, posted = bound("a.x"), list[threading.Thread]()
+    inlets.post(pushes(("a.x", 1)))
+
+    def meanwhile(_):
+        posted.append(threading.Thread(target=inlets.post, args=[pushes(("a.x", 2))]))
+        posted[0].start()
+        posted[0].join(0.05)  # it waits for its turn
+        return 1
+
+    found = inlets.drop(meanwhile) if how == "drop" else inlets.exchange(lambda place: True, {ONE}, meanwhile)
+    posted[0].join(PATIENCE)
+    if how == "drop":
+        assert [one.payload for one in found] == [1]
+    assert left(inlets) == [("a.x", 2)] if how == "drop" else [("a.x", 1), ("a.x", 2)]
 
 
 def test_posting_costs_the_same_however_much_waits_already():
