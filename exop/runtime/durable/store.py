@@ -214,8 +214,8 @@ class Store:
                     row = (mesh.revision, _write_mesh(database, mesh, self._stored.pop(mesh.name, None)), mesh.name)
                     database.execute("UPDATE applications SET revision = ?, sum = ? WHERE name = ?", row)
             self._stored |= {mesh.name: mesh for mesh in there}
-        for name in names:
-            self._unwritten.pop(name, None)
+            for name in names:
+                self._unwritten.pop(name, None)
 
     def tidy(self, snapshot: Snapshot) -> None:
         """Remove the folders of engines that an unfinished change has created, to which a checkpoint does not refer."""
@@ -225,17 +225,19 @@ class Store:
 
     def note(self, mesh: Mesh) -> StateError | None:
         """Store the changes of a running application; on failure, return the problem and retry later."""
-        self._unwritten[mesh.name] = mesh
-        try:
-            self.catch_up()
-        except StateError as problem:
-            return problem
-        return None
+        with self._writing:
+            self._unwritten[mesh.name] = mesh
+            try:
+                self.catch_up()
+            except StateError as problem:
+                return problem
+            return None
 
     def catch_up(self) -> None:
         """Write the changes that could not be written earlier. Raises `StateError` if this fails again."""
-        for mesh in list(self._unwritten.values()):
-            self.update(mesh)
+        with self._writing:  # a newer mesh is noted before or after
+            for mesh in list(self._unwritten.values()):
+                self.update(mesh)
 
     def set_active(self, application: str, *, active: bool) -> None:
         """Store whether the next start of a platform restarts an application."""

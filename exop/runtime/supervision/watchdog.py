@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from traceback import walk_stack
@@ -204,9 +205,10 @@ class Visibility:
             done = runner.count + runner.rows if runner is not None else 0
             before, visible, since, call = self._seen.get(component.id, (done, 0, now, None))
             if (call is None or call.over) and ((done == before != visible) or now - since >= VISIBLE_WITHIN):
-                call = component.user.begin(component, "making output visible", partial(self._call, component))
-                call.wait(HASTE)
-                visible, since = done, now
+                with suppress(RuntimeError):  # the system has no more threads: the next look tries it again
+                    call = component.user.begin(component, "making output visible", partial(self._call, component))
+                    call.wait(HASTE)
+                    visible, since = done, now
             seen[component.id] = done, visible, since, call
         self._seen = seen
 

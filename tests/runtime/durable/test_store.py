@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -14,6 +15,7 @@ from exop.cli.commands.state import examine
 from exop.errors import StateError
 from exop.runtime.durable.store import Store
 from exop.stock.slets import count_up, show
+from tests.rig import PATIENCE
 
 
 def mesh(name="numbers", **settings):
@@ -129,6 +131,28 @@ def test_several_threads_may_write(directory):
         thread.join(30)
     assert not broken
     assert not any(one.active for one in store.applications())
+    store.close()
+
+
+def test_the_last_mesh_is_stored_though_an_earlier_one_is_tried_again_meanwhile(directory, monkeypatch):
+    """A change of another application writes what could not be written before."""
+    store = Store(directory)
+    store.save(mesh(), active=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "update", Mock(side_effect=StateError("full")))
+        assert str(store.note(mesh().at(4))) == "full"
+    update, newer = Store.update, threading.Thread(target=store.note, args=[mesh().at(5)])
+
+    def late(self, *meshes):
+        if newer.ident is None:
+            newer.start()
+            newer.join(0.05)  # it waits for its turn
+        update(self, *meshes)
+
+    monkeypatch.setattr(Store, "update", late)
+    store.catch_up()
+    newer.join(PATIENCE)
+    assert [one.revision for one in store.applications()] == [5]
     store.close()
 
 

@@ -395,6 +395,24 @@ def test_a_slet_that_hangs_while_it_makes_its_output_visible_holds_up_nothing_el
     hanging.gate.set()
 
 
+def test_output_is_made_visible_as_soon_as_there_can_be_a_thread(monkeypatch):
+    """A shortage of threads does not end the looks at an application."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    sink, visibility = Buffering(), Visibility(lambda: 5.0)
+    for count in (0, 3):
+        sink.count = count
+        visibility.look([sink])
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        visibility.look([sink])
+    assert sink.calls == 0
+    visibility.look([sink])
+    assert sink.calls == 1
+
+
 def test_applications_are_looked_at_as_soon_as_there_can_be_a_thread(monkeypatch):
     """The system had no thread for the first application: the next one tries again."""
 
