@@ -52,13 +52,14 @@ class Groups(Engine):
 
     def advance(self, time: float) -> list[pa.RecordBatch]:
         """Return the results of the windows that are complete, and drop them."""
-        complete, self._complete = self._complete, self._of.complete(time)
+        complete = self._of.complete(time)
         if not self._of.window or self._complete == complete:
             return []
         self._collect()
-        ended = np.asarray(self._groups.column(WINDOW)) <= self._complete
-        done, self._groups = self._groups.filter(pa.array(ended)), self._groups.filter(pa.array(~ended))
-        return self._of.results(done)
+        ended = np.asarray(self._groups.column(WINDOW)) <= complete
+        done = self._of.results(self._groups.filter(pa.array(ended)))
+        self._complete, self._groups = complete, self._groups.filter(pa.array(~ended))
+        return done
 
     def snapshot(self) -> bytes:
         """Return the groups in the form of all aggregates."""

@@ -123,13 +123,17 @@ class PullSlet(Slet):
         """Return a new engine that has checked the query, with feeds at this progress."""
         self._progress = progress or QueryProgress()
         self._trigger = BatchTrigger(self.trigger, self.boundary or None, self.enough, self.max_rows)
-        self.feeds = {port.name: self._feed(port.name, port.type.schema) for port in spec_of(type(self)).inputs}
-        engine = self.make_engine()
+        engine: PullEngine | None = None
         try:
+            self.feeds = {port.name: self._feed(port.name, port.type.schema) for port in spec_of(type(self)).inputs}
+            engine = self.make_engine()
             with self._reported():
                 engine.compile(self.query, self.feeds)
         except BaseException:
-            engine.close()
+            for feed in self._trigger.feeds:
+                feed.retire()
+            if engine is not None:
+                engine.close()
             raise
         return engine
 
@@ -312,7 +316,10 @@ class PullSlet(Slet):
         if port not in self._ended:  # otherwise it had ended before a crash, and the order is known
             self._ended.append(port)
             if self.tie.directory is not None:
-                (self.tie.directory / _ENDED).write_text(json.dumps(self._ended))
+                # Imported lazily: only durable applications need the logs on disk.
+                from exop.runtime.log.segment import DISK, replace_file
+
+                replace_file(DISK, self.tie.directory / _ENDED, json.dumps(self._ended).encode())
         last = self._ended.index(port) == len(self.feeds) - 1
         # An input that ends before the others keeps no window open; the last one closes windows if the setting says so.
         self.feeds[port].end(close_windows=self.close_windows_at_end or not last)

@@ -6,6 +6,7 @@ import re
 from importlib.util import find_spec
 from math import inf, nan
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -15,6 +16,7 @@ from exop import Application, EndOfStream, Platform, Punctuation
 from exop.engine import EngineState
 from exop.engine.aggregation import Aggregation
 from exop.engine.columns import schema_of
+from exop.engine.groups import Groups
 from exop.errors import MementoError, QueryError, SettingError
 from exop.hooks import Plugins
 from exop.model.slets.stored_memento import dump_memento, load_memento
@@ -86,6 +88,17 @@ def test_nan_is_the_greatest_number_and_infinity_is_one(kind: Any):
     found = rows(feed(kind, [batch(one, schema) for one in data], **settings))
     wanted = [("a", nan, nan), ("b", -inf, nan), ("c", -1.5, -0.5)]
     assert repr(found) == repr([(end, *one) for end in (10, 15) for one in wanted])
+
+
+def test_a_call_that_has_failed_can_be_repeated(monkeypatch: pytest.MonkeyPatch):
+    """The windows that it was to close leave at the second attempt."""
+    engine = Groups(Aggregation.of({**SETTINGS, "window": 10, "slide": 0}))
+    engine.push("rows", second(1, 1)[0])
+    with monkeypatch.context() as broken:
+        broken.setattr(engine, "_collect", Mock(side_effect=MemoryError))
+        with pytest.raises(MemoryError):
+            engine.advance(20)
+    assert len(engine.advance(20)) == 1
 
 
 @pytest.mark.parametrize("kind", KINDS)

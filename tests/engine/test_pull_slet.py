@@ -19,6 +19,7 @@ from exop.errors import EngineError, StateError
 from exop.model.slets.tie import Committed
 from exop.runtime.drivers.base import Halted
 from exop.runtime.durable.engine_journal import EngineJournal
+from exop.runtime.log import segment
 from tests.rig import eventually
 
 ROWS = pa.schema([pa.field("time", pa.int64())])
@@ -133,6 +134,30 @@ def test_results_amid_which_the_platform_halts_are_not_taken_back():
         assert out.push_batch.call_count == 1
         tie.retire()
         assert slet._emit(1, [["refused"]]) is False
+
+
+def test_a_slet_that_does_not_open_retires_its_feeds(monkeypatch):
+    """Some have threads of their own. Whether the engine cannot be made, or refuses the query."""
+    feeds: list[Any] = []
+    made = PullSlet._feed
+    monkeypatch.setattr(Reads, "_feed", lambda self, *port: feeds.append(made(self, *port)) or feeds[-1])
+    for method in ("make_engine", "compile"):
+        with monkeypatch.context() as broken:
+            broken.setattr(Reads if method == "make_engine" else Idle, method, Mock(side_effect=EngineError("no")))
+            with pytest.raises(EngineError, match="no"), Reads(out=Mock(), tie=Tie()):
+                pass
+    assert [bool(feed.retired) for feed in feeds] == [True, True]
+
+
+def test_the_order_of_the_ends_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    """A process that is killed meanwhile opens again."""
+    tie = Tie()
+    tie.directory = tmp_path
+    with Reads(out=Mock(), tie=tie) as slet:
+        monkeypatch.setattr(segment.Files, "rename", Mock(side_effect=OSError("killed")))
+        with pytest.raises(OSError, match="killed"):
+            slet.rows(EndOfStream())
+        assert not (tmp_path / "ended").exists()
 
 
 class Full(Tie):

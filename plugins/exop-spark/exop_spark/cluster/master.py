@@ -46,7 +46,8 @@ def is_local(master: str) -> bool:
 
 def is_on_loopback(master: str) -> bool:
     """Return whether the whole cluster is on this machine."""
-    return is_local(master) or is_loopback(urlsplit(master).hostname or "")
+    hosts = (urlsplit(f"//{one}").hostname or "" for one in urlsplit(master).netloc.split(","))
+    return is_local(master) or all(map(is_loopback, hosts))
 
 
 def own_host(master: str, given: str = "") -> str:
@@ -60,7 +61,7 @@ def own_host(master: str, given: str = "") -> str:
         return "127.0.0.1"
     if given:
         return given
-    url = urlsplit(master.removeprefix("k8s://"))
+    url = urlsplit(master.removeprefix("k8s://").split(",")[0])
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as route:
         # No packet is sent: the system only chooses the route, and with it the address.
         route.connect((url.hostname or "192.0.2.1", url.port or 443))

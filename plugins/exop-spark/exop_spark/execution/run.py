@@ -232,7 +232,9 @@ class Run(PullEngine):
         # The executors write it where they all can; here is noted where.
         noted = directory / NOTE
         if not noted.exists():
-            noted.write_text(self._engine.checkpoint(self.plan.checkpoints).as_uri())
+            from exop.runtime.log.segment import DISK, replace_file  # only durable applications need it
+
+            replace_file(DISK, noted, self._engine.checkpoint(self.plan.checkpoints).as_uri().encode())
         return self._engine.folder(noted.read_text())
 
     def _patiently(self, analyse: Callable[[], DataFrame]) -> DataFrame:
@@ -296,12 +298,12 @@ class Run(PullEngine):
             count, results = self._results(rows, batch)
             self._resumes = False
             moment = self._watermark(milliseconds) if self.plan.by_watermark else None
+            self.progress.learn(self._query)  # what is emitted, Spark is to commit without further calls into Java
             sent = self._emit(batch, results, moment)
             if self.stage is not None:
                 self.stage.settle(batch, sent=sent)
             markers = sum(feed.markers for feed in self._feeds.values())
             self.progress.delivered(batch, count if sent else 0, markers)
-            self.progress.learn(self._query)
         except BaseException as error:
             # Spark would turn it into text: keep the original for the error that ended the query.
             self._error = error

@@ -131,13 +131,19 @@ class NativeFeed(Feed):
         """Return the end of the next micro-batch, after a wait of at most *timeout* seconds.
 
         Raises:
-            SparkError: the channel has failed.
+            SparkError: the channel has failed, or the checkpoint of the query is too old.
         """
         following = self.following
         if following is not None and (step := following.next(self.port, start, timeout)) is not None:
             return dict(step)
         with self._lock:
             if start:  # all before is sent; the marks may be those of an earlier life, or of the predecessor
+                if not _covers(start["at"], sent := self._beginning() or {}):
+                    raise SparkError(
+                        f"port {self.port!r}: Spark's checkpoint is older than the state of the platform: it ends at "
+                        f"{start['at']}, and the results up to {dict(sent)} are sent; restore both from one copy, or "
+                        f"begin anew with lose_state=True"
+                    )
                 self._next = self._sent = start
             self._trigger.wait(self, timeout)
             if self._failure is not None:

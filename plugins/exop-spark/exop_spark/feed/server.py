@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from exop.engine.feed import Feed
 from exop.errors import EngineError
+from exop.safe_repr import error_text
 
 from ..errors import SparkError
 from . import wire
@@ -101,17 +102,20 @@ class FeedServer:
 
     def _accept(self) -> None:
         while not self._closed.is_set():
+            connection: socket.socket | None = None
             try:
                 connection, _ = self._listener.accept()
                 connection.settimeout(_AUTHENTICATION)
                 if self._tls:
                     connection = self._tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
-            except OSError as error:
-                if not self._closed.wait(_RETRY):  # for example, the process has no file descriptor left
+                self._admit(connection)
+                threading.Thread(target=self._handle, args=(connection,), name="exop-spark-feed", daemon=True).start()
+            except (OSError, RuntimeError) as error:
+                if connection is not None:
+                    self._forget(connection)
+                    connection.close()
+                if not self._closed.wait(_RETRY):  # for example, no file descriptor or thread is left
                     _log.warning("a connection to the feeds could not be accepted: %s", error)
-                continue
-            self._admit(connection)
-            threading.Thread(target=self._handle, args=(connection,), name="exop-spark-feed", daemon=True).start()
 
     def _admit(self, connection: socket.socket) -> None:
         """Close the oldest connection that has not authenticated if there are too many of them."""
@@ -191,8 +195,8 @@ class FeedServer:
                 raise SparkError(f"there is no feed {request.get('feed')!r} any more")
             header, payload = _serve(feed, request)
             self._count(request)
-        except EngineError as error:
-            header, payload = {"error": str(error)}, b""
+        except Exception as error:  # noqa: BLE001 - Spark ends the query with it
+            header, payload = {"error": str(error) if isinstance(error, EngineError) else error_text(error)}, b""
         wire.send(connection, header, payload)
 
     def _count(self, request: wire.Header) -> None:

@@ -25,7 +25,7 @@ from ..cluster.master import (
 from ..errors import MasterRefused, SparkError
 from ..feed.server import FeedServer, Output
 from ..storage.folders import Folder, RemotePath, local_path
-from .scratch import Scratch, memory
+from .scratch import Scratch, shared
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,8 +48,6 @@ class Spark:
         with ExitStack() as opened:
             self._scratch = Scratch(Path(tempfile.gettempdir()))
             opened.callback(self._scratch.close)
-            self._memory = Scratch(memory())
-            opened.callback(self._memory.close)
             self.server = FeedServer(self._scratch.path, self._host)
             opened.callback(self.server.close)
             self._session = opened.enter_context(self._started())
@@ -151,7 +149,7 @@ class Spark:
                 cure = "set checkpoints= to a URI that they reach: hdfs://…, s3a://…, or file:/// on a shared disk"
                 problem = "its executors cannot keep state in the memory of this host"
                 raise MasterRefused(master=self.master, problem=problem, cure=cure)
-            return self._memory.new("checkpoint")
+            return shared().new("checkpoint")
         path = local_path(place)
         if path is None:
             return self.folder(f"{place.rstrip('/')}/checkpoint-{uuid.uuid4().hex}")
@@ -278,8 +276,15 @@ def _spark(master: str) -> Spark:
 
 
 _SHARED = _Shared()
-#: Also if a process ends without closing its platform, no files remain.
-atexit.register(_SHARED.drop)
+
+
+@atexit.register
+def _end() -> None:
+    """Stop Spark also if a process ends without closing its platform: no files remain. Java that hangs is killed."""
+    from .launch import kill_silent
+
+    kill_silent()
+    _SHARED.drop()
 
 
 def lease(master: str = settings.DEFAULT_MASTER) -> Lease:

@@ -6,6 +6,7 @@ import atexit
 import logging
 import os
 import re
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -27,6 +28,8 @@ _log = logging.getLogger(__name__)
 _ERROR: Final = re.compile(r"^.*(Error|Exception|Invalid|Unrecognized)\b", re.MULTILINE)
 #: An error in the log for want of memory.
 _MEMORY: Final = re.compile(r"\bOutOfMemoryError[^\n]*")
+#: Seconds within which Java answers, also on a busy machine.
+_ANSWER: Final = 5.0
 #: The directories with the logs of the Java processes of this process.
 _LOGS: Final[list[Path]] = []
 
@@ -84,6 +87,24 @@ def forget_gateway() -> None:
     SparkContext._gateway = None
     SparkContext._jvm = None
     SparkSession._instantiatedSession = None
+
+
+def kill_silent() -> None:
+    """Kill the Java process of this process if it runs and does not answer: no call into it would return."""
+    pyspark: Any = sys.modules.get("pyspark")
+    gateway = pyspark.SparkContext._gateway if pyspark is not None else None
+    if gateway is None or getattr(gateway, "proc", None) is None or gateway.proc.poll() is not None:
+        return
+    there = gateway.gateway_parameters
+    try:
+        with socket.create_connection((there.address, there.port), timeout=_ANSWER) as connection:
+            connection.sendall(f"A\n{there.auth_token}\n".encode())  # py4j's command for authentication
+            answered = bool(connection.recv(1))
+    except OSError:
+        answered = False
+    if not answered:
+        _log.warning("Java has not answered within %g s, and is killed", _ANSWER)
+        gateway.proc.kill()
 
 
 def _gateway(options: dict[str, str]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import tempfile
@@ -12,6 +13,8 @@ PREFIX: Final = "exop-spark-"
 _LOCK: Final = "lock"
 #: A file system in memory, where the many small writes of each micro-batch are cheap.
 MEMORY: Final = Path("/dev/shm")
+#: The directory that `shared` has made.
+_SHARED: Final[list[Scratch]] = []
 
 
 class Scratch:
@@ -39,6 +42,22 @@ class Scratch:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+
+def shared() -> Scratch:
+    """Return the directory of this process in memory, until the process ends.
+
+    It outlives a Spark that is lost: the checkpoints of its queries are those with which their successors begin.
+    """
+    if not _SHARED:
+        _SHARED.append(Scratch(memory()))
+    return _SHARED[0]
+
+
+@atexit.register
+def _close() -> None:
+    for one in _SHARED:
+        one.close()
 
 
 def memory() -> Path:

@@ -63,15 +63,14 @@ def _attempt(plan: Plan, master: str, place: Any, tie: Tie) -> None:
 
     It reads by itself the channels that the slet of *tie* does, as far as its offsets are concerned.
     """
-    trigger = BatchTrigger()
-    feeds = {
-        port: _EmptyNativeFeed(port, one.columns, trigger, event_time=one.time, tie=tie)
-        if port in tie.native
-        else _EmptyFeed(port, one.columns, trigger, event_time=one.time)
-        for port, one in plan.inputs.items()
-    }
-    trial = Run(plan, lease(master))
+    trigger, trial = BatchTrigger(), Run(plan, lease(master))
     try:
+        feeds = {
+            port: _EmptyNativeFeed(port, one.columns, trigger, event_time=one.time, tie=tie)
+            if port in tie.native
+            else _EmptyFeed(port, one.columns, trigger, event_time=one.time)
+            for port, one in plan.inputs.items()
+        }
         trial.compile(plan.query, feeds)
         trial.start(_drop, place)
         deadline = time.monotonic() + _PATIENCE
@@ -80,7 +79,7 @@ def _attempt(plan: Plan, master: str, place: Any, tie: Tie) -> None:
             if time.monotonic() > deadline:
                 raise QueryFailed(**plan.facts(), condition="", detail=f"no batch within {_PATIENCE:.0f} s")
     finally:
-        for feed in feeds.values():
+        for feed in trigger.feeds:
             feed.retire()
         trial.close()
 

@@ -33,7 +33,7 @@ from .factory import query
 from .slet import SparkSlet
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 _PORT: Final = "rows"
 #: The column of a feed that is empty for ordinary rows; JSON with the accumulators of a group, or with the number of
@@ -163,10 +163,20 @@ class SparkGroups(SparkSlet):
 
     def quiesce(self) -> None:
         """Return when all results are sent, and the memento has the state."""
-        try:
-            super().quiesce()
-        finally:
-            self._capture()
+        super().quiesce()
+        self._capture()
+
+    def flush(self) -> None:
+        """Read the state of a query that has failed, whose checkpoint is kept: its successor begins with it.
+
+        In a durable application, the checkpoint of the application refers to that of Spark.
+        """
+        if self._failure is not None and self.state.engine == _OWN and self.tie.directory is None:
+            share = lease(self.master)  # the Java process may have ended, too
+            try:
+                self._capture(share.engine.session())
+            finally:
+                share.release()
 
     def proceed(self) -> None:
         """Continue: from now on, Spark has the state again."""
@@ -239,7 +249,8 @@ class SparkGroups(SparkSlet):
             self.aggregation.read(state.snapshot)
         elif state.engine and (state.engine != _OWN or progress.batch < 0):
             held = f"it is a snapshot of {state.engine}, version {state.version}"
-            cure = "use the engine that wrote it, or start without state (`exop replace --lose-state`)"
+            cure = "open the application again" if state.engine == _OWN else "use the engine that wrote it"
+            cure += ", or start without state (`exop replace --lose-state`)"
             problem = f"{held}; this query begins with those of {FORM}, up to version {VERSION}"
             raise StoredStateError(what=f"the state of {self._name}", problem=problem, cure=cure)
 
@@ -281,8 +292,11 @@ class SparkGroups(SparkSlet):
         assert isinstance(feed, GroupsFeed)
         return feed
 
-    def _capture(self) -> None:
-        """Read the state into the memento: that of Spark's checkpoint, behind the batch that was sent last."""
+    def _capture(self, session: SparkSession | None = None) -> None:
+        """Read the state into the memento: that of Spark's checkpoint, behind the batch that was sent last.
+
+        *session* takes the place of that of the query, which has failed.
+        """
         run, of, state = self.engine, self.aggregation, self.state
         if run is None or self._closing:
             return
@@ -290,11 +304,13 @@ class SparkGroups(SparkSlet):
         known = inf if self._progress.over else feed.reached().complete
         if batch >= 0:
             assert isinstance(run, Run)
-            groups = read_groups(run, batch, of)
+            groups = read_groups(run, batch, of, session)
         else:
             groups = of.read(state.snapshot)[0] if state.engine == FORM else of.state.empty_table()
         time = -inf if known is None else known
-        if self.tie.held:  # it has taken too long: the successor has begun with the memento as it is
+        if (
+            session is None and self.tie.held
+        ):  # it has taken too long: the successor has begun with the memento as it is
             return
         state.engine, state.version, state.times = FORM, VERSION, {_PORT: time}
         state.snapshot = of.write(groups, of.complete(time), feed.late)
@@ -350,7 +366,7 @@ def _accumulated(one: Accumulator, n: int) -> str:
     return f"{one.merge}(IF({_NOTE} IS NULL OR _p.number IS NULL, CAST({value} AS {_sql(one.type)}), _p.a{n}))"
 
 
-def read_groups(run: Run, batch: int, of: Aggregation) -> pa.Table:
+def read_groups(run: Run, batch: int, of: Aggregation, session: SparkSession | None = None) -> pa.Table:
     """Return the groups in the state of a query after a batch.
 
     Raises:
@@ -358,7 +374,7 @@ def read_groups(run: Run, batch: int, of: Aggregation) -> pa.Table:
     """
     assert run.directory is not None
     check_committed(run.directory, batch)
-    session = run.session()
+    session = session or run.session()
     keys = [*(["_ended"] if of.window else []), *of.keys]
     values = ", ".join(f"a{n}: {_sql(one.type)}" for n, one in enumerate(of.accumulators))
     frame = session.read.format("statestore").option("batchId", batch).load(run.directory.as_uri())

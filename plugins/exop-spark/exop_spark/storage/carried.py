@@ -91,7 +91,8 @@ def check_committed(source: Folder, batch: int) -> None:
     """Raise `SparkError` if Spark has not committed a batch."""
     if batch >= 0 and not (source / COMMITS / str(batch)).exists():
         raise SparkError(
-            f"the results of micro-batch {batch} are sent, and Spark has not committed it: the query was not quiesced"
+            f"the results of micro-batch {batch} are sent, and Spark has not committed it; open the application again, "
+            f"which computes it once more if it is durable, or begin without this state (lose_state=True)"
         )
 
 

@@ -53,11 +53,18 @@ def test_a_master_that_does_not_answer_is_refused_at_once():
         ("sc://localhost:15002", True, "127.0.0.1"),
         ("spark://192.0.2.7:7077", False, "192.0.2.1"),
         ("yarn", False, "192.0.2.1"),
+        ("spark://127.0.0.1:7077,localhost:7078", True, "127.0.0.1"),
+        ("spark://127.0.0.1:7077,192.0.2.7:7077", False, "192.0.2.1"),
     ],
 )
 def test_a_cluster_on_the_loopback_is_reached_there(master, inside, host):
     """No other host can connect there; for workers on other hosts, the user may give the address of this host."""
     assert (is_on_loopback(master), own_host(master, "192.0.2.1")) == (inside, host)
+
+
+def test_of_several_masters_the_first_one_tells_the_address():
+    """The list is no URL."""
+    assert own_host("spark://0.0.0.0:7077,192.0.2.7:7077") == "127.0.0.1"
 
 
 def test_rows_leave_this_machine_only_encrypted():

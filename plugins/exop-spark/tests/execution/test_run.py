@@ -1,6 +1,7 @@
 """A query of a plan, without Spark."""
 
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -9,6 +10,8 @@ from exop_spark.errors import EngineLost, QueryFailed, SparkError
 from exop_spark.execution import run as module
 from exop_spark.execution.run import Run
 from exop_spark.plan import Plan
+
+from exop.runtime.log import segment
 
 
 def test_a_damaged_checkpoint_is_told_with_its_folder_and_the_cure(tmp_path):
@@ -98,3 +101,32 @@ def test_closing_releases_spark_even_if_the_checkpoint_cannot_be_removed(monkeyp
     with pytest.raises(OSError, match="does not answer"):
         run.close()
     assert released == [True]
+
+
+def test_no_call_into_java_comes_between_the_emission_and_the_commit():
+    """If Java ended there, the results would be sent, and the state of the batch would be missing."""
+    calls = []
+    run = Run(Plan("sums", "SELECT 1", {}, pa.schema([])), SimpleNamespace(engine=SimpleNamespace()))
+    run._known.set()
+    run._feeds = {}
+    run._emit = lambda *_: calls.append("emit") or True
+    run.progress = SimpleNamespace(learn=lambda _: calls.append("Java"), delivered=lambda *_: None)
+    run._put_out(0, pa.schema([]).empty_table(), None)
+    assert calls == ["Java", "emit"]
+
+
+def test_the_place_of_a_checkpoint_is_noted_whole_or_not_at_all(tmp_path, monkeypatch):
+    """An empty note would name the folder in which the process was started."""
+    plan = Plan("sums", "SELECT 1", {}, pa.schema([]), checkpoints="file:///shared")
+    engine = SimpleNamespace(checkpoint=lambda _: Path("/shared/one"), folder=str)
+    run = Run(plan, SimpleNamespace(engine=engine))
+
+    def killed(*_):
+        raise OSError("killed")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(segment.Files, "rename", killed)
+        with pytest.raises(OSError, match="killed"):
+            run._folder(tmp_path)
+    assert not (tmp_path / module.NOTE).exists()
+    assert run._folder(tmp_path) == run._folder(tmp_path) == "file:///shared/one"

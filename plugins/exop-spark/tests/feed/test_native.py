@@ -174,6 +174,15 @@ def test_the_marks_of_a_restarted_query_follow_those_in_its_checkpoint(feeds, ch
     assert feed.markers == 1
 
 
+def test_a_checkpoint_that_is_older_than_what_was_sent_ends_the_query(feeds, channel, tie):
+    """Spark would count on from numbers of batches that the platform knows, with other rows, which would be dropped."""
+    channel.write(9, 9)
+    tie.begin_reading("rows", {"0": 4, "1": 2})
+    feed = seen(feeds(), channel)
+    with pytest.raises(SparkError, match=r"it ends at \{'0': 4, '1': 1\}, and the results up to .* restore both from"):
+        feed.latest({"at": {"0": 4, "1": 1}, "mark": 0, "moment": None}, None, 0)
+
+
 def test_a_successor_waits_until_it_knows_where_its_predecessor_ended(feeds, channel, tie):
     """It is open before, and reads nothing."""
     tie.committed = type(tie.committed)()

@@ -3,9 +3,11 @@
 import pickle
 import ssl
 import struct
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -98,6 +100,30 @@ def test_tasks_read_files_by_themselves(server, feed, tmp_path):
     assert server.read_by(key) == {wire.executor(): feed.offset}
     server.close()
     assert [len(one) for one in task.read(partitions[1])] == [4, 5]  # the count is lost, not the task
+
+
+def test_a_thread_that_cannot_start_costs_one_connection(server, feed, monkeypatch):
+    """The server goes on to accept others."""
+    admit, failed = server._admit, threading.Event()
+
+    def fail_once(connection):
+        if failed.is_set():
+            return admit(connection)
+        failed.set()
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("exop_spark.feed.server._RETRY", 0)
+    monkeypatch.setattr(server, "_admit", fail_once)
+    with pytest.raises((ConnectionError, wire.WireError)):
+        read(reader_of(server, feed), 0, 2)
+    assert read(reader_of(server, feed), 0, 2) == [1, 2]
+
+
+def test_every_error_of_a_feed_reaches_spark(server, feed, monkeypatch):
+    """Spark ends the query with the reason, not with a broken connection."""
+    monkeypatch.setattr(feed, "parts", Mock(side_effect=IndexError("no such event")))
+    with pytest.raises(wire.WireError, match="no such event"):
+        reader_of(server, feed).partitions({"row": 0}, {"row": 2})
 
 
 def test_workers_of_this_machine_read_by_tcp(feed, tmp_path):

@@ -1,7 +1,9 @@
 """The start of Spark, where it fails."""
 
 import logging
+import socket
 import sys
+import threading
 from types import SimpleNamespace
 
 import pyspark
@@ -79,3 +81,19 @@ def test_pyspark_that_is_missing_is_told_with_the_line_that_installs_it(monkeypa
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(SparkError, match=r"pyspark cannot be imported: .*; run `pip install exop-spark`"):
         engine._spark("local[2]")
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_java_that_does_not_answer_is_killed_at_the_end(monkeypatch, answers):
+    """A call into it would not return, so that the process would not end."""
+    killed = []
+    with socket.create_server(("127.0.0.1", 0)) as java:
+        there = SimpleNamespace(address="127.0.0.1", port=java.getsockname()[1], auth_token="token")
+        process = SimpleNamespace(poll=lambda: None, kill=lambda: killed.append(True))
+        monkeypatch.setattr(pyspark.SparkContext, "_gateway", SimpleNamespace(proc=process, gateway_parameters=there))
+        if answers:
+            threading.Thread(target=lambda: java.accept()[0].sendall(b"!yv\n"), daemon=True).start()
+        else:
+            monkeypatch.setattr(launch, "_ANSWER", 0.01)
+        launch.kill_silent()
+    assert killed == [True] * (not answers)

@@ -12,7 +12,9 @@ from exop_spark.slets import groups, slet
 from exop import Tie
 from exop.engine import EngineState
 from exop.engine.aggregate import aggregation_of
+from exop.engine.progress import QueryProgress
 from exop.errors import EngineError
+from exop.runtime.durable.engine_journal import EngineJournal
 
 OF = aggregation_of(
     {
@@ -28,20 +30,21 @@ ROWS = pa.RecordBatch.from_pydict({"time": [1, 2], "value": [1.0, 2.0]}, schema=
 
 
 class Engine:
-    """Starts unless it is the first; computes nothing."""
+    """Starts, except for the first one if there is no room; computes nothing."""
 
-    made = 0
+    made, full = 0, False
 
     def __init__(self) -> None:
         Engine.made += 1
-        self._first, self._closing = Engine.made == 1, threading.Event()
+        self._closing = threading.Event()
 
     def compile(self, *_: Any) -> None:
         """Accept it."""
 
     def start(self, *_: Any) -> None:
         """Find no room, once."""
-        if self._first:
+        if Engine.full:
+            Engine.full = False
             raise EngineError("No space left on device")
 
     def wait(self) -> None:
@@ -60,9 +63,10 @@ class Engine:
 @pytest.fixture
 def opened(monkeypatch):
     """An aggregate that is open, without Spark."""
-    Engine.made = 0
+    Engine.made, Engine.full = 0, False
+    spark = SimpleNamespace(session=lambda: "new")
     for module in (groups, slet):
-        monkeypatch.setattr(module, "lease", lambda _: SimpleNamespace(release=lambda: None))
+        monkeypatch.setattr(module, "lease", lambda _: SimpleNamespace(engine=spark, release=lambda: None))
     kind = groups.grouping(OF)
     monkeypatch.setattr(kind, "make_engine", lambda _: Engine())
     with kind(out=Mock(), tie=Tie(), state=EngineState(), warm_up=0) as one:
@@ -71,11 +75,36 @@ def opened(monkeypatch):
 
 def test_an_item_that_could_not_start_the_query_starts_it_when_it_is_tried_again(opened):
     """It is not taken by the query that has not started."""
+    Engine.full = True
     with pytest.raises(EngineError, match="No space left"):
         opened.take("rows", ROWS)
     opened.take("rows", ROWS)
     assert Engine.made == 2
     assert opened.metrics()["lag"] == 2
+
+
+def test_a_query_that_does_not_come_to_rest_tells_why(opened, monkeypatch):
+    """Not that its state cannot be read."""
+    monkeypatch.setattr(slet.SparkSlet, "quiesce", Mock(side_effect=EngineError("the reason")))
+    monkeypatch.setattr(opened, "_capture", Mock(side_effect=EngineError("no state")))
+    with pytest.raises(EngineError, match="the reason"):
+        opened.quiesce()
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_the_state_of_a_query_that_has_failed_is_read_for_its_successor(opened, monkeypatch, tmp_path, durable):
+    """By another session; the old one may be lost. In a durable application, its checkpoints belong together."""
+    table = OF.state.empty_table()
+    monkeypatch.setattr(groups, "read_groups", lambda run, batch, of, session: table if session == "new" else None)
+    monkeypatch.setattr(groups, "Run", Engine)
+    opened.take("rows", ROWS)
+    opened._progress = QueryProgress(batch=3)
+    opened.state.engine, opened._failure = "spark", EngineError("divided by zero")
+    opened.tie = EngineJournal({"rows": "columns"})
+    opened.tie.held = True
+    opened.tie.directory = tmp_path if durable else None
+    opened.flush()
+    assert opened.state.engine == ("spark" if durable else "aggregate")
 
 
 def test_rows_by_reference_are_read_for_the_aggregate(opened):

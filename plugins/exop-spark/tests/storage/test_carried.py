@@ -5,7 +5,7 @@ import shutil
 import pytest
 from exop_spark.errors import SparkError
 from exop_spark.storage import carried
-from exop_spark.storage.carried import copy_of_live, without_later
+from exop_spark.storage.carried import check_committed, copy_of_live, without_later
 
 
 def written(folder, names):
@@ -42,6 +42,13 @@ def test_the_state_of_later_batches_does_not_stay(tmp_path):
     written(tmp_path, kept + later)
     without_later(tmp_path, 3)
     assert sorted(one.relative_to(tmp_path).as_posix() for one in tmp_path.rglob("*") if one.is_file()) == kept
+
+
+def test_a_batch_that_spark_has_not_committed_is_told_with_the_cure(tmp_path):
+    """Its process has ended after the platform has sent the results."""
+    written(tmp_path, ["commits/2"])
+    with pytest.raises(SparkError, match=r"micro-batch 3 are sent, .*open the application again.*lose_state=True"):
+        check_committed(tmp_path, 3)
 
 
 @pytest.mark.parametrize(
