@@ -145,10 +145,11 @@ class PartitionedLogChannel(LoggingChannel):
         """Store a payload; when the disk was full, the next call with it goes on at the partition that failed."""
         before, done = self._begun
         done = done if before is payload else 0
-        for number, (part, one) in enumerate(self._shared_out(payload)):
-            if number >= done:
-                self._begun = payload, number
-                part._keep(one)
+        # All are encoded first, since no partition stores its part of a batch of which another one is refused.
+        parts = [(part, one, part.encoded(one)) for part, one in self._shared_out(payload)]
+        for number, found in enumerate(parts[done:], done):
+            self._begun = payload, number
+            LogChannel._keep(*found)
         self._begun, self.trouble = (None, 0), None
 
     def _shared_out(self, payload: Any) -> Iterable[tuple[LogChannel, Any]]:

@@ -91,7 +91,9 @@ class WindowChannel(Channel):
         self.windows.update({port: known.get(port) or self._window(port) for port in ports})
         self._targets.update(dict.fromkeys(ports, NOWHERE) | {outlet.port: outlet.entry for outlet in outlets})
         self.port_entries = [self._way(port) for port in self.windows]
-        return fan_out(self.port_entries)
+        entry, windows = fan_out(self.port_entries), self.windows.values()
+        # No port takes an item that another one refuses, since its producer then has it again, or sets it aside.
+        return self._checked(entry) if len({(one.timed_by, one.before) for one in windows}) > 1 else entry
 
     def bound_back(self) -> Callable[[], None]:
         """Return a function that restores the windows of disconnected ports."""
@@ -173,6 +175,28 @@ class WindowChannel(Channel):
         if not (0 <= size < inf and 0 <= slide < inf) or (size and slide > size and not seconds):
             raise MeshError(f"{place}: size {size} and slide {slide} do not fit; both are positive, slide <= count")
         return PortWindow(sizes, size, slide, time_reader(time) if seconds else None)
+
+    def _checked(self, entry: Entry, *, probing: bool = True) -> Entry:
+        """Return the same entry, which refuses what the window of any port refuses."""
+
+        def checked(push: Callable[[Any], None], items: Callable[[Any], Sequence[Any]]) -> Callable[[Any], None]:
+            def check_and_push(payload: Any) -> None:
+                found = items(payload)
+                for one in self.windows.values():
+                    one.check(found)
+                push(payload)
+
+            return check_and_push
+
+        methods: dict[str, Callable[[], Any]] = {
+            "push": lambda: checked(entry.push, lambda item: (item,)),
+            "push_batch": lambda: checked(entry.push_batch, to_items),
+        }
+        if probing:
+            methods["probe"] = lambda: self._checked(entry.probe, probing=False)
+        made = LateEntry(entry.control, methods)
+        made.behind = (entry,)
+        return made
 
     def _way(self, port: str, *, probing: bool = False) -> Entry:
         all_windows, targets, taken = self.windows, self._targets, self._taken

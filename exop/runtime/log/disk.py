@@ -104,13 +104,19 @@ class DiskLog(EventLog):
         """The position that `settle` has stored last, possibly in another process."""
         return settled(self.folder, self._files)
 
-    def append(self, payload: Any) -> int:
+    def encoded(self, payload: Any) -> bytes:
+        """Return rows in the form in which the log stores them, or raise `NotStorable`, or `MeshError` if too large."""
+        body = b"" if isinstance(payload, CONTROL) else encode(payload, levels=LEVELS)
+        if len(body) > LARGEST:
+            size = f"{weight(payload)} rows and {len(body)} bytes"
+            raise MeshError(f"a batch of {size} is too large for a log; append it in parts")
+        return body
+
+    def append(self, payload: Any, body: bytes | None = None) -> int:
         """Add a list, a record batch, or a control item; return the offset of the next row."""
         mark = isinstance(payload, CONTROL)
         rows = 0 if mark else weight(payload)
-        body = b"" if mark else encode(payload, levels=LEVELS)
-        if len(body) > LARGEST:
-            raise MeshError(f"a batch of {rows} rows and {len(body)} bytes is too large for a log; append it in parts")
+        body = self.encoded(payload) if body is None else body
         with self._turn:
             newest = self._segments[-1]
             end, marks = newest.end, newest.marks

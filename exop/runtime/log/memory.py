@@ -91,9 +91,13 @@ class EventLog(ABC):
     def position(self) -> Position:
         """The position of the next event."""
 
+    def encoded(self, payload: Any) -> bytes | None:
+        """Return rows in the form of a log on disk, for `append`, or raise; `None` for a log in memory."""
+        return None
+
     @abstractmethod
-    def append(self, payload: Any) -> int:
-        """Add a list, a record batch, or a control item; return the offset of the next row."""
+    def append(self, payload: Any, body: bytes | None = None) -> int:
+        """Add a list, a record batch, or a control item (*body*: `encoded`); return the offset of the next row."""
 
     @abstractmethod
     def events(self, start: int | Position, end: int | Position) -> list[Any]:
@@ -133,7 +137,7 @@ class MemoryLog(EventLog):
         with self._lock:
             return Position(self._end, self._marks)
 
-    def append(self, payload: Any) -> int:
+    def append(self, payload: Any, body: bytes | None = None) -> int:
         """Add a list, a record batch, or a control item; return the offset of the next row."""
         with self._lock:
             if not isinstance(payload, list) and isinstance(payload, CONTROL):

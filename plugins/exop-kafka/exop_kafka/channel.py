@@ -123,10 +123,12 @@ class KafkaChannel(LoggingChannel):
         items = to_items(batch)
         before, number = self._begun
         number = number if before is batch else 0
+        records = [*map(self._record, items)]  # all first, since a batch with an item that is refused is not written
         tries = 0
-        while number < len(items):
+        while number < len(records):
+            value, key, more = records[number]
             try:
-                self._write(items[number])
+                self._writer.send(value, key, **more)
             except BufferError as problem:
                 tries += 1
                 self._writer.serve()
@@ -139,7 +141,8 @@ class KafkaChannel(LoggingChannel):
                 number, tries = number + 1, 0
         self._begun, self.trouble = (None, 0), None
 
-    def _write(self, item: Any) -> None:
+    def _record(self, item: Any) -> tuple[bytes, bytes | None, dict[str, int]]:
+        """Return the value and the key of the record of an item, and its partition if the channel chooses it."""
         key = self._key(item)
         more = {} if self._number is None else {"partition": partition_of(key, self._number)}
-        self._writer.send(self._writer.encoded(item), self._writer.key(key), **more)
+        return self._writer.encoded(item), self._writer.key(key), more

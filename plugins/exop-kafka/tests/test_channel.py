@@ -119,6 +119,16 @@ def test_a_full_client_takes_nothing_twice(cluster, opened):
     assert cluster.records("single", 1) == [[(None, one.encode()) for one in ("first", *batch)]]
 
 
+def test_a_batch_with_an_item_that_is_no_record_is_not_written(cluster, opened):
+    """Its items come again one by one."""
+    channel, entry, _ = opened(topic="single")
+    with pytest.raises(ExopError, match="cannot be written"):
+        entry.push_batch(["1", "2", object()])
+    entry.push("1")
+    channel.sync()
+    assert cluster.records("single", 1) == [[(None, b"1")]]
+
+
 def test_an_application_waits_for_the_brokers(cluster):
     """Its source waits at the channel, the status says why, and then everything goes on."""
     seen: list[int] = []

@@ -315,10 +315,10 @@ def test_who_pushes_waits_for_a_disk_that_is_full(disk, monkeypatch):
     full.set()
     append = channel._disk.append
 
-    def failing(batch):
+    def failing(*given):
         if full.is_set():
             raise StateError("the log could not be written: No space left on device")
-        return append(batch)
+        return append(*given)
 
     monkeypatch.setattr(channel._disk, "append", failing)
 

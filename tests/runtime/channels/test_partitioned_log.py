@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from exop import EndOfStream, Punctuation
-from exop.errors import MeshError, StateError
+from exop.errors import MeshError, NotStorable, StateError
 from exop.model.meshes.partitions import partition_of
 from exop.runtime.channels.partitioned_log import PartitionedLogChannel
 from exop.runtime.log.disk import DiskLog
@@ -79,11 +79,11 @@ def test_a_full_disk_stores_no_row_twice(tmp_path, monkeypatch):
     channel = opened(tmp_path, partitions=4)
     entry, append, calls = joined(channel, Log()), DiskLog.append, []
 
-    def failing(self, payload, **more):
+    def failing(self, payload, *more):
         calls.append(payload)
         if len(calls) == 3:
             raise StateError("full")
-        return append(self, payload, **more)
+        return append(self, payload, *more)
 
     monkeypatch.setattr(DiskLog, "append", failing)
     batch = [{"key": key} for key in range(100)]
@@ -91,6 +91,26 @@ def test_a_full_disk_stores_no_row_twice(tmp_path, monkeypatch):
         channel._keep(batch)
     entry.push_batch(batch)
     assert sorted(row["key"] for rows in parts(channel) for row in rows) == [*range(100)]
+    channel.close()
+
+
+@pytest.mark.parametrize("recovers", [False, True])
+def test_a_batch_with_a_row_that_cannot_be_stored_is_refused_by_all_partitions(tmp_path, recovers):
+    """Its rows come again one by one: no partition has stored any, also after a recovery."""
+    rows = [{"key": key} for key in range(20)]
+    channel = opened(tmp_path)
+    if recovers:
+        held = channel.capture()
+        joined(channel, Log()).push_batch(rows)
+        channel.close()
+        channel = opened(tmp_path)
+        channel.restore(held)
+    entry = joined(channel, Log())
+    with pytest.raises(NotStorable):
+        entry.push_batch([*rows, {"key": 3, "value": object()}])
+    for row in rows:
+        entry.push(row)
+    assert sorted(row["key"] for rows in parts(channel) for row in rows) == [*range(20)]
     channel.close()
 
 

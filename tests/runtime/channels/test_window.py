@@ -177,6 +177,26 @@ def test_an_item_that_is_refused_leaves_no_trace(time):
     assert log.seen == [[At(1)], [At(11)], EndOfStream()]
 
 
+@pytest.mark.parametrize("other", [{"time": "u"}, {"seconds": None, "count": 2}])
+def test_an_item_that_one_port_refuses_is_taken_by_none(other):
+    """Its sender has it again, or sets it aside: also of a batch, no port has taken any item, in whatever order."""
+    ports = {"b.item": other, "c.item": {"time": "u"}}
+    one, two, three = Log(), Log(), Log()
+    channel = WindowChannel("w", seconds=10, time="t", ports=ports)
+    outlets = [Outlet("a.item", one.entry), Outlet("b.item", two.entry), Outlet("c.item", three.entry)]
+    entry = channel.entry(outlets)
+    assert entry.probe.probe is entry.probe
+    for way in (entry, entry.probe):
+        with pytest.raises(LookupError, match="no field 'u'"):
+            way.push({"t": 1})
+        with pytest.raises(LookupError, match="no field 'u'"):
+            way.push_batch([{"t": 1, "u": 1}, {"t": 1}])
+        assert channel.metrics()["taken"] == 0
+    entry.push_batch([{"t": 1, "u": 1}, {"t": 2, "u": 2}])
+    entry.control(EndOfStream())
+    assert [log.seen[0] for log in (one, two, three)] == [[{"t": 1, "u": 1}, {"t": 2, "u": 2}]] * 3
+
+
 def test_a_stream_that_is_said_to_be_complete_ends_like_any_other():
     """`Punctuation(inf)`: all windows are due, and the end has nothing to add."""
     channel = WindowChannel("w", seconds=10, time="t")
