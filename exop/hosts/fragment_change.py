@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from exop.errors import PlanError
+from exop.errors import ExopError, PlanError
 from exop.hosts.fragment import Fragments, Known, Work, lost_fragment
 from exop.hosts.moves.transfer import Transfer
 from exop.hosts.protocol.messages import Did, Do, Restart
@@ -19,7 +19,6 @@ from exop.model.meshes.nodes import NOTHING
 from exop.runtime.conditional_updates import AppliedUpdate
 from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.source import SourceDriver
-from exop.runtime.durable.durability import CHECKPOINT_ERRORS
 from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.history import CALLER
 from exop.runtime.supervision.interpreter import uncollected
@@ -256,7 +255,7 @@ class FragmentChange(Participant):
                 self._pairs.keep(change)
                 self._pairs.close()
         if self._taker is not None and self._checkpoint is not None:
-            with suppress(*CHECKPOINT_ERRORS):  # the log and the status show it; a restart has it from the vote
+            with suppress(ExopError):  # the log and the status show it; a restart has it from the vote
                 self._taker.write(self._checkpoint)
 
     def _learned(self, deployment: Deployment | None) -> Known:

@@ -246,10 +246,6 @@ class LogChannel(LoggingChannel):
             self._disk.settle(self._captured, self._given_up)
             self._disk.trim(self._given_up)
 
-    def encoded(self, payload: Any) -> bytes | None:
-        """Return a payload in the form in which it is stored, for `_keep`, or raise what refuses it."""
-        return self._log.encoded(payload)
-
     def _keep(self, payload: Any, body: bytes | None = None) -> None:
         recovery = self._recovery
         if recovery is None:

@@ -146,7 +146,7 @@ class PartitionedLogChannel(LoggingChannel):
         before, done = self._begun
         done = done if before is payload else 0
         # All are encoded first, since no partition stores its part of a batch of which another one is refused.
-        parts = [(part, one, part.encoded(one)) for part, one in self._shared_out(payload)]
+        parts = [(part, one, part._log.encoded(one)) for part, one in self._shared_out(payload)]
         for number, found in enumerate(parts[done:], done):
             self._begun = payload, number
             LogChannel._keep(*found)

@@ -211,7 +211,12 @@ class Checkpointer:
     def _noted(self, *, failed: bool = True) -> Iterator[None]:
         """Record an error of the block, and block the input of a slet that has exceeded the time limit of a call."""
         try:
-            yield
+            try:
+                yield
+            except ExopError:
+                raise
+            except RAISED as error:  # of a channel of a plugin, or a lack of memory or threads
+                raise self._refused(error_text(error), "it is tried again with the next one") from error
         except ExopError as problem:
             self.figures.failed += failed
             self._note(str(problem))

@@ -7,16 +7,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from exop.errors import CheckpointError, ComponentFailed, NotStorable, StateError
+from exop.errors import ExopError
 from exop.runtime.deployment import Deployment
 from exop.runtime.pause import PATIENCE
 
 if TYPE_CHECKING:
     from exop.runtime.durable.checkpointer import Checkpointer, Hold
     from exop.runtime.durable.store import Store
-
-#: The errors of a checkpoint that fails: the checkpointer records them, and the status shows them.
-CHECKPOINT_ERRORS = (CheckpointError, ComponentFailed, NotStorable, StateError)
 
 
 class Durability:
@@ -33,7 +30,7 @@ class Durability:
         """Take the first checkpoint, when everything is open and no item moves yet."""
         self.tell(deployment)
         if (taker := self.taker(deployment)) is not None:
-            with suppress(*CHECKPOINT_ERRORS):
+            with suppress(ExopError):
                 taker.begin()
 
     def tell(self, deployment: Deployment) -> None:
@@ -92,7 +89,7 @@ class Durability:
     @staticmethod
     def _take(taker: Checkpointer | None, seconds: float = PATIENCE, *, last: bool = False) -> bool:
         """Take a checkpoint, if there is a checkpointer; `False` if that fails, which the log and the status show."""
-        with suppress(*CHECKPOINT_ERRORS):
+        with suppress(ExopError):
             if taker is not None:
                 taker.take(seconds, last=last)
             return True

@@ -28,6 +28,7 @@ from exop import (
 )
 from exop.errors import CheckpointError, ExopError, MeshError, NotStorable, StateError, UnknownName
 from exop.hooks import Plugins
+from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.durable.checkpointer import Checkpointer
 from exop.runtime.durable.store import Store
 from exop.stock.slets import WriteLines, show
@@ -576,6 +577,26 @@ def test_a_sink_that_raises_when_a_checkpoint_is_prepared(tmp_path, world):
         assert running.status("line")["state"] == "running"
         world.broken = False
         running.checkpoint("line")
+
+
+def test_checkpoints_go_on_behind_an_error_that_nobody_foresaw(tmp_path, world, monkeypatch):
+    """It is shown, and none is missed later; a change that was made meanwhile is made."""
+
+    def sync(channel: QueueChannel) -> None:
+        if world.broken:
+            raise ConnectionError("the broker is away")
+
+    monkeypatch.setattr(QueueChannel, "sync", sync)
+    with platform(tmp_path) as running:
+        running.apply(line(fragile, every=0.01).build())
+        figures = running._applications.checkpointer("line").figures
+        world.broken = True
+        eventually(lambda: figures.failed > 1)
+        assert figures.trouble is not None
+        assert "ConnectionError: the broker is away; the application runs on; it is tried again" in figures.trouble
+        assert running.apply(running.mesh("line").suspend("fragile")).revision == 2
+        world.broken = False
+        eventually(lambda: figures.trouble is None)
 
 
 def test_a_full_disk(tmp_path, world):

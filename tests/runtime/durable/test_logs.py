@@ -235,7 +235,7 @@ def test_a_checkpoint_is_taken_while_the_stream_waits_for_a_full_disk(tmp_path, 
         feed.append([0, 1])
         eventually(lambda: kept(running).end == 2)
 
-        def full(_: Any) -> int:
+        def full(*_: Any) -> int:
             raise StateError("No space left on device")
 
         monkeypatch.setattr(kept(running)._disk, "append", full)
