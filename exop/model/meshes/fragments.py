@@ -159,8 +159,7 @@ class Placement:
         if not here:
             return False  # all items come from one other host, numbered
         node = here[0]
-        inputs = [*node.inputs().items()]
-        if not inputs:
+        if not (inputs := [*node.inputs().items()]):
             return not node.repeats()  # a source
         port, before = inputs[0]
         if len(inputs) > 1 or node.name in passed or node.slet.ports[port].pulled:
@@ -172,7 +171,7 @@ class Placement:
         """The channels to which punctuations come from all producers, and the windows by time, which send their own."""
         mesh = self.mesh
         feeds = {name: [self._awaited(*end) for end in mesh.producers(name)] for name in mesh.channels}
-        return frozenset(punctuated(feeds, {name for name, channel in mesh.channels.items() if _by_time(channel)}))
+        return frozenset(punctuated(feeds, {name for name, channel in mesh.channels.items() if time_field(channel)}))
 
     def _awaited(self, node: Node, port: str) -> list[str] | None:
         inputs = [(to, node.slet.ports[one].pulled, self.reads(node, one)) for one, to in node.inputs().items()]
@@ -212,11 +211,15 @@ def punctuated(feeds: Mapping[str, Collection[list[str] | None]], found: set[str
     return found
 
 
-def _by_time(channel: ChannelSpec) -> bool:
-    """Whether a window closes by the times of its items, now or after a pending update."""
-    given = [channel.settings, *(update.settings for update in channel.pending)]
-    sizes = [*given, *(own for one in given for own in (one.get("ports") or {}).values())]
-    return channel.kind == WINDOW and any(one.get("seconds") is not None for one in sizes)
+def time_field(channel: ChannelSpec) -> str | None:
+    """Return the field with the time of an item if a window is by time, now or after a pending update."""
+    settings: dict[str, Any] = {}
+    for given in (channel.settings, *(update.settings for update in channel.pending)) if channel.kind == WINDOW else ():
+        settings |= given
+        for sizes in (settings, *(settings.get("ports") or {}).values()):
+            if sizes.get("seconds"):
+                return str(sizes.get("time", settings.get("time")))
+    return None
 
 
 def fragments(

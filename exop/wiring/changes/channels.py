@@ -12,7 +12,7 @@ from exop.logs import logger
 from exop.model.meshes.checks import check, check_durable, parts
 from exop.model.meshes.diff import Difference
 from exop.model.meshes.entries import touched
-from exop.model.meshes.fragments import REMOTE, awaited, comes, punctuated
+from exop.model.meshes.fragments import REMOTE, awaited, comes, punctuated, time_field
 from exop.model.meshes.mesh import Mesh
 from exop.runtime.channels.base import Channel, channel_settings
 from exop.runtime.channels.queue import Buffered
@@ -136,14 +136,7 @@ def lacking(graph: WiringGraph) -> Iterator[str]:
 
 def _timed(channel: WindowChannel) -> str | None:
     """Return the field that holds the time of an item, if windows are by time, or will be after a pending update."""
-    settings, found = dict(channel.asked.settings), timed_by(channel)
-    for update in channel.asked.pending:
-        settings |= update.settings
-        given = (settings, *(settings.get("ports") or {}).values())
-        found = found or next(
-            (sizes.get("time", settings.get("time")) for sizes in given if sizes.get("seconds")), None
-        )
-    return found
+    return timed_by(channel) or time_field(channel.asked)
 
 
 def _lack(channel: WindowChannel, producers: Iterable[str]) -> str:
