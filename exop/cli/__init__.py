@@ -29,8 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             return run_command_line(given)
         plugins = discovered()
-        offers = [(plugin, offer) for plugin, offer in plugins.ask("register_commands") if offer]
-        if not offers:
+        if not (offers := [(plugin, offer) for plugin, offer in plugins.ask("register_commands") if offer]):
             return show_overview({})
         from exop.cli.entry import add_plugin_commands, make_app
 
@@ -48,8 +47,7 @@ def open_closed_streams() -> None:
     A character that a stream cannot encode is printed as an escape.
     """
     for name, mode in _STREAMS:
-        stream = getattr(sys, name)
-        if stream is not None:
+        if (stream := getattr(sys, name)) is not None:
             if mode == "w" and isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")
             continue

@@ -82,8 +82,7 @@ def report_error(error: BaseException, *, debug: bool = False) -> int:
         print_stderr(traceback_of(error).rstrip())
     elif isinstance(error, (ExopError, OSError)):
         say(f"exop: {error}")
-        more = further(error)
-        if more:
+        if more := further(error):
             say(f"  {more}")
     else:
         say(f"exop: a defect, please report it: {error_text(error)}")
@@ -93,8 +92,7 @@ def report_error(error: BaseException, *, debug: bool = False) -> int:
 
 def further(error: BaseException) -> str:
     """The second line: the notes of the error, or the place in the user's code where it or its cause was raised."""
-    notes = [note.splitlines()[0] for note in notes_of(error) if note]
-    if notes:
+    if notes := [note.splitlines()[0] for note in notes_of(error) if note]:
         return "; ".join(notes)
     cause = error.__cause__
     if isinstance(error, errors.MeshError) and cause is None:

@@ -44,8 +44,7 @@ class Plugins:
     def discover(self) -> None:
         """Load every installed distribution that has an entry point in the group `exop`."""
         for entry in entry_points(group=GROUP):
-            known = self._entries.get(entry.name)
-            if known is None:
+            if (known := self._entries.get(entry.name)) is None:
                 self._entries[entry.name] = entry
                 try:
                     if not self._manager.has_plugin(entry.name):
@@ -136,12 +135,10 @@ class Plugins:
             PluginError: one does not; the error names the known hooks, or parameters, and the most similar one.
         """
         for attribute in dir(plugin):
-            options = self._manager.parse_hookimpl_opts(plugin, attribute)
-            if options is None:
+            if (options := self._manager.parse_hookimpl_opts(plugin, attribute)) is None:
                 continue
             hook = options["specname"] or attribute
-            spec = getattr(getattr(specs, hook, None), f"{specs.PROJECT}_spec", None)
-            if spec is None:
+            if getattr(getattr(specs, hook, None), f"{specs.PROJECT}_spec", None) is None:
                 raise PluginError(
                     plugin=name, problem=f"there is no hook {hook!r}; {suggest(hook, specs.names(), 'hook')}"
                 )

@@ -338,8 +338,7 @@ class _Parser:
             self.fail(self.at, f"a filter nests at most {DEEPEST} deep")
         if self._take(_OPEN) is None:
             self.expect("`(`")
-        sign = self._take(_CONNECTIVE)
-        if sign is None:
+        if (sign := self._take(_CONNECTIVE)) is None:
             read = self._comparison()
         elif sign[0] == "!":
             read = Not(self.condition(depth + 1))

@@ -62,8 +62,7 @@ class Delivery:
     def queue(self, listener: Receiver, event: Any) -> None:
         """Queue one event; the caller holds the registry's lock, which determines the order."""
         with self._news:
-            left = self._left.get(listener)
-            if left is not None:
+            if (left := self._left.get(listener)) is not None:
                 left.behind.append(event)
                 return
             self._waiting.append((listener, event))

@@ -100,8 +100,7 @@ class ServiceIndex:
 
     def pop(self, service_id: int) -> ServiceReference | None:
         """Remove a service; return its last snapshot, or `None` if the service is not registered."""
-        reference = self._references.pop(service_id, None)
-        if reference is not None:
+        if (reference := self._references.pop(service_id, None)) is not None:
             self._withdraw(reference.properties.items(), reference.order)
         return reference
 
@@ -161,8 +160,7 @@ class ServiceIndex:
     def _post(self, properties: Iterable[tuple[str, Value]], order: int) -> None:
         by_name = self._postings
         for name, value in properties:
-            postings = by_name.get(name)
-            if postings is None:
+            if (postings := by_name.get(name)) is None:
                 postings = by_name[name] = {}
             for key in (value,) if type(value) is str or type(value) is int else keys_of(value):
                 posting = postings.setdefault(key, order)

@@ -117,8 +117,7 @@ class ServiceTracker(Subscription):
     @property
     def references(self) -> tuple[ServiceReference, ...]:
         """The services that match now, ordered by ranking, then by age."""
-        found = self._sorted
-        if found is None:
+        if (found := self._sorted) is None:
             with self._lock:
                 found = self._sorted = tuple(sorted(self._present.values(), key=_order))
         return found
@@ -152,8 +151,7 @@ class ServiceTracker(Subscription):
 
     def deliver(self, event: ServiceEvent) -> None:
         """Call the callback of an event, also after the tracker was closed: each `added` is followed by `removed`."""
-        callback = self._callbacks[event.change]
-        if callback is not None:
+        if (callback := self._callbacks[event.change]) is not None:
             callback(event.service)
 
 
@@ -176,8 +174,7 @@ class SubscriptionIndex:
         """
         subscription.number = self._next
         self._next += 1
-        terms = subscription.filter.terms
-        if not terms:
+        if not (terms := subscription.filter.terms):
             self._unconditional[subscription] = None
             return
         subscription.place = min(reversed(terms), key=self._count)

@@ -144,8 +144,7 @@ class ServiceRegistry:
 
     def _unregister(self, service_id: int) -> bool:
         with self._lock:
-            reference = self._services.pop(service_id)
-            if reference is not None:
+            if (reference := self._services.pop(service_id)) is not None:
                 self._subscriptions.announce(reference, None, self._delivery.queue)
         return reference is not None
 

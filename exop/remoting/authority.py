@@ -105,8 +105,7 @@ def revoke(authority: Path, name: str, *, now: datetime | None = None) -> list[s
         IdentityError: no certificate of the name is valid.
     """
     at = now or datetime.now(UTC)
-    serials = [one["serial"] for one in _valid(authority, name, at)]
-    if not serials:
+    if not (serials := [one["serial"] for one in _valid(authority, name, at)]):
         names = ", ".join(sorted({one["name"] for one in _valid(authority, None, at)})) or "none"
         raise problem_at(authority, f"no certificate of {name!r} is valid", f"names with a valid one: {names}")
     before = read_revoked(authority / REVOKED, read_certificate(authority / CA))

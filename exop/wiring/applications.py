@@ -165,8 +165,7 @@ class Applications:
 
     def open_fragment(self, mesh: Mesh) -> Deployment:
         """Deploy an application without nodes, into which a plan over several hosts places those of this platform."""
-        known = self.deployed.get(mesh.name)
-        if known is not None:
+        if (known := self.deployed.get(mesh.name)) is not None:
             self.undeploy(known)
         self.checkpoints.stop(mesh.name)
         self.fragments.add(mesh.name)

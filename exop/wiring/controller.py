@@ -211,8 +211,7 @@ def _executions(deployment: Deployment, part: Replanning, changed: WiringGraph) 
 def _check_types(graph: WiringGraph, channels: Iterable[str]) -> None:
     for name in channels:
         for producer, consumer in product(graph.producers.get(name, ()), graph.consumers.get(name, ())):
-            reason = join_mismatch(type(graph.channels[name]), producer.port.type, consumer.port)
-            if reason:
+            if reason := join_mismatch(type(graph.channels[name]), producer.port.type, consumer.port):
                 raise WiringError(f"{producer.name} cannot feed {consumer.name} through {name!r}: {reason}")
 
 

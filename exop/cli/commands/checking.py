@@ -129,8 +129,7 @@ def analysed(mesh: Mesh) -> list[str]:
     found = []
     with ExitStack() as afterwards:
         for name, node in mesh.nodes.items():
-            check = getattr(node.slet.factory, "deep_check", None)
-            if check is None:
+            if (check := getattr(node.slet.factory, "deep_check", None)) is None:
                 continue
             if sys.stderr.isatty():  # starting an engine takes a while
                 print_stderr(f"{name}: {node.slet.identity} analyses its query …")
@@ -179,8 +178,7 @@ def _python() -> Finding:
 
 def _packages() -> Iterator[Finding]:
     needed = {name: _version(name) for name in NEEDED}
-    lacking = [name for name, found in needed.items() if found is None]
-    if lacking:
+    if lacking := [name for name, found in needed.items() if found is None]:
         yield Finding("packages", f"{', '.join(lacking)} not installed", "broken", f"pip install {' '.join(lacking)}")
     else:
         yield Finding("packages", ", ".join(f"{name} {found}" for name, found in needed.items()))

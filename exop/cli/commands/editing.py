@@ -193,8 +193,7 @@ def resume(node: str, /, *, where: Where = Where(), json: Json = False) -> int:
         if before["state"] == "active":
             return _done(place, "it is not suspended: nothing to do", json=json)
         found.platform.resume(found.application, found.node)
-        again = _failed_again(found, before)
-        if again is not None:
+        if (again := _failed_again(found, before)) is not None:
             problem = f"{again}; fix the slet (exop replace, exop configure) or the cause first"
             raise Failure(ComponentFailed(node=place, phase="retrying its item", problem=problem))
         return _done(place, "resumed", json=json)

@@ -185,8 +185,7 @@ class Keeper:
         self.supervisor.send("STOPPING=1")
         for name in self.platform.applications():
             deployment = self.platform.deployment(name)
-            held = [f"{name}.{node}" for node, one in deployment.components.items() if one.held]
-            if held:
+            if held := [f"{name}.{node}" for node, one in deployment.components.items() if one.held]:
                 kept = deployment.mesh.durable is not None and self.platform.state is not None
                 self._log.warning("stops with suspended nodes", application=name, nodes=held, kept=kept)
 

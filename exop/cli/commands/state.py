@@ -133,8 +133,7 @@ def _unused(directory: Path) -> ExitStack:
     held = ExitStack()
     path = directory / "lock"
     if path.exists():
-        lock = DISK.lock(path)
-        if lock is None:
+        if (lock := DISK.lock(path)) is None:
             holder = path.read_text().strip() or "unknown"
             raise StateError(
                 f"the state directory {directory} is in use by the platform with process id {holder}; ask the platform "

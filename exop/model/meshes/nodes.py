@@ -251,8 +251,7 @@ class Ends:
     def after(self, nodes: Mapping[str, Node], before: Mapping[str, Node | None]) -> Ends:
         """Update the ports after an edit of *nodes*; *before* are the former nodes in the edited places."""
         changed = [(name, old, nodes.get(name)) for name, old in before.items()]
-        changed = [(name, old, new) for name, old, new in changed if _ports(old) != _ports(new)]
-        if not changed:
+        if not (changed := [(name, old, new) for name, old, new in changed if _ports(old) != _ports(new)]):
             return self
         moved = any(old is not None and new is not None for _, old, new in changed)
         place = dict(zip(nodes, count(), strict=False)) if moved else {}  # new nodes are behind the others

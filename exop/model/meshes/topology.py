@@ -142,8 +142,7 @@ def _node(name: str, table: Mapping[str, Any], catalog: Mapping[str, SletSpec]) 
             ports.pop(port)
             ports |= {f"{port}.{member}": to for member, to in channel.items()}
     _check(place, table, _NODE)
-    identity = table.get("slet")
-    if identity is None:
+    if (identity := table.get("slet")) is None:
         raise MeshError(f'{place} names no slet; write slet = "plugin:name"')
     spec = entry(f"{place}: the platform", "slet", catalog, identity)
     given = {**table.get("settings", {}), **dict.fromkeys(table.get("unset", ()))}

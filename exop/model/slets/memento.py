@@ -118,8 +118,7 @@ def check_fields(fields: Mapping[str, Any], kind: type[Memento], place: str) -> 
             problem = f"{kind.__qualname__} has no field {name!r}; it has {', '.join(known) or 'none'}"
             cure = "give the memento a `@classmethod def upgrade(cls, old)`, or use the code that wrote it"
             raise refused(place, problem, cure)
-        where = value_mismatch(value, known[name].type, name)
-        if where is not None:
+        if (where := value_mismatch(value, known[name].type, name)) is not None:
             cure = "correct it, or give the memento a higher version and a `@classmethod def upgrade(cls, old)`"
             raise refused(place, where, cure)
 

@@ -69,8 +69,7 @@ def from_json(fields: Mapping[str, Any], kind: type[Memento], place: str) -> Mem
         values = reader.fields(fields, type_of(kind), "")
     except RecursionError:
         raise refused(place, str(TooDeep()), _CURE) from None
-    deep = deep_place(values)
-    if deep is not None:
+    if (deep := deep_place(values)) is not None:
         raise refused(place, f"{TooDeep()}, at {deep}", _CURE)
     made: Memento = filled(kind, values)
     return made

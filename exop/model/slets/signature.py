@@ -162,8 +162,7 @@ def _check_positional(found: _Found, parameter: inspect.Parameter) -> None:
 
 def _check_iterated(name: str, inputs: list[PortSpec], result: Result) -> None:
     """Check that an iterated slet is a source, or pulls all its inputs."""
-    pushed = [port.name for port in inputs if not port.pulled]
-    if pushed:
+    if pushed := [port.name for port in inputs if not port.pulled]:
         problem = f"it is iterated, and items are pushed into {', '.join(pushed)}: two threads would run it"
         raise wrong(name, problem, "pull them too (fields typed InputPort[T]), or drop __iter__")
     if result not in ("many", "none"):

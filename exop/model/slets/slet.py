@@ -118,8 +118,7 @@ class Slet:
         drives = bool(care.pop("own_driver", False))
         _check_care(cls.__qualname__, care)
         as_dataclass(cls, "slet", eq=False, repr=False)
-        spec = read_class(cls, own_driver=drives)
-        if spec is not None:
+        if (spec := read_class(cls, own_driver=drives)) is not None:
             spec = replace(spec, name=name or spec.name, **care)
         cls.__slet__ = spec
 

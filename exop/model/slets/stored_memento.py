@@ -158,8 +158,7 @@ def export_memento(memento: Memento, place: str, form: Form | None = None) -> tu
     """
     if form == "msgpack":
         return "msgpack", dump_memento(memento, place)
-    deep = deep_place(fields_of(memento))
-    if deep is not None:
+    if (deep := deep_place(fields_of(memento))) is not None:
         problem = f"it is nested more than {DEPTH} levels deep, or refers to itself"
         cure = "remove the reference to itself, and keep a chain as a list"
         raise NotStorable(value=f"the value at {deep}", problem=problem, cure=cure, place=place)

@@ -216,8 +216,7 @@ def find_column_mismatch(source: Type, target: Type) -> Mismatch | None:
             continue
         given, expected = (member, columns) if rows is source else (columns, member)
         for wanted in expected.fields.values():
-            found = _column_mismatch(given.fields, wanted, rows is target)
-            if found is not None:
+            if (found := _column_mismatch(given.fields, wanted, rows is target)) is not None:
                 return found
     return None
 
@@ -239,8 +238,7 @@ def _schema_mismatch(source: Type, target: Type) -> Mismatch | None:
     for name, one in wanted.items():
         if name not in given or given[name].written != one.written:
             return Mismatch(given[name].type if name in given else None, one.type, name, "column", given)
-    extra = next((name for name in given if name not in wanted), None)
-    if extra is not None:
+    if (extra := next((name for name in given if name not in wanted), None)) is not None:
         return Mismatch(given[extra].type, None, extra, "column")
     if list(given) != list(wanted):
         return Mismatch(source, target, ", ".join(given), "order")

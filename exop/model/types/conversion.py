@@ -243,8 +243,7 @@ _BY_KIND: Final[dict[str, Callable[[Any, Type], Any]]] = {
 
 def to_toml_value(place: str, value: Any) -> Any:
     """Convert *value* to types of TOML, from which `convert` restores it."""
-    deep = deep_place(value)
-    if deep is not None:
+    if (deep := deep_place(value)) is not None:
         raise MeshError(
             f"{place} is nested more than {DEPTH} levels deep, or refers to itself, at {deep}; make it flatter"
         )

@@ -67,8 +67,7 @@ def filled_tuple(kind: Any, fields: Mapping[str, Any]) -> Any:
 
 
 def _check_known(kind: Any, fields: Iterable[str], known: Collection[str]) -> None:
-    unknown = [str(name) for name in fields if name not in known]
-    if unknown:
+    if unknown := [str(name) for name in fields if name not in known]:
         problem = f"{kind.__qualname__} has no field {', '.join(unknown)}"[:300] + f"; it has {', '.join(known)}"
         cure = "use the code that wrote it"
         raise StoredStateError(what=f"a value of {kind.__qualname__}", problem=problem, cure=cure)
@@ -152,8 +151,7 @@ class Mover:
         kind = type(value)
         if kind in PLAIN:
             return value
-        known = self._made.get(id(value))
-        if known is None:
+        if (known := self._made.get(id(value))) is None:
             # A reference to the old value prevents the reuse of its id.
             known = self._made[id(value)] = value, self._moved(value, kind)
         return known[1]
@@ -198,8 +196,7 @@ class Mover:
         return value
 
     def _class(self, kind: type) -> Any:
-        found = self._find(kind)
-        if found is None:
+        if (found := self._find(kind)) is None:
             raise NoVersion(f"the new version has no {kind.__module__.split('.', 2)[-1]}.{kind.__qualname__}")
         return found
 
@@ -251,8 +248,7 @@ _LONGEST: Final = 500
 
 def name_of(kind: Any) -> str:
     """Return the name `module:Qualified.Name` by which another process finds a class or function."""
-    known = _names.get(kind)
-    if known is not None:
+    if (known := _names.get(kind)) is not None:
         return known
     module, qualified = kind.__module__, kind.__qualname__
     if module == "__main__":

@@ -169,8 +169,7 @@ _packers: Final[list[Any]] = []
 def _extended(value: Any) -> list[Any]:
     """Convert a value that msgpack cannot represent to a marked list; the same packer encodes its parts."""
     kind = type(value)
-    writer = WRITERS.get(kind)
-    if writer is not None:
+    if (writer := WRITERS.get(kind)) is not None:
         tag, content = writer
         return [_MARKED[tag], *content(value)]
     if isinstance(value, enum.Enum):
@@ -183,8 +182,7 @@ def _extended(value: Any) -> list[Any]:
         return [_MARKED[Tag.NAMEDTUPLE], name_of(kind), *flat(dict(zip(kind._fields, value, strict=True)))]
     if isinstance(value, PurePath):
         return [_MARKED[Tag.PATH], str(value)]
-    column = columns.write(value)
-    if column is not None:
+    if (column := columns.write(value)) is not None:
         return [_MARKED[Tag[column[0]]], *column[1]]
     problem = "its type is none of those that can be stored"
     cure = "use plain values, collections, dataclasses, NumPy arrays or Arrow tables"

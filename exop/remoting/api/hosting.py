@@ -59,8 +59,7 @@ def where_it_runs(method: F) -> F:
 
     @wraps(method)
     def carry_out(self: Hosting, application: str, node: str, *args: Any, **given: Any) -> Any:
-        there = self._hosts.elsewhere(application, node)
-        if there is None:
+        if (there := self._hosts.elsewhere(application, node)) is None:
             return method(self, application, node, *args, **given)
         return getattr(there, method.__name__)(application, node, *args, **given)
 

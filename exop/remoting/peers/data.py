@@ -289,8 +289,7 @@ class DataConnection:
     def _write(self, buffers: list[Buffer]) -> None:
         begun = self._clock()
         while buffers:
-            sent = self._stream.send(buffers[:_BUFFERS])
-            if sent:
+            if sent := self._stream.send(buffers[:_BUFFERS]):
                 begun = self._clock()
             elif self._clock() - begun > self._limits.frame_time:
                 raise TooLate(f"the peer has read nothing for {self._limits.frame_time:g} s")
@@ -378,8 +377,7 @@ class DataConnection:
     def _partial_of(
         self, kind: int, number: int, about: tuple[int, int, int], total: int, offset: int, size: int
     ) -> _Partial:
-        partial = self._partial.get((kind, number))
-        if partial is None:
+        if (partial := self._partial.get((kind, number))) is None:
             if offset or total > self._limits.body or (self._held and self._held + total > self._limits.body):
                 raise FrameRefused(f"a body of {total} bytes from byte {offset}, beside {self._held} bytes of others")
             self._link.begins(kind, number)

@@ -283,8 +283,7 @@ class PeerLink:
 
     def data(self, number: int, first: int, events: int, form: int, body: Buffer) -> None:
         """Give events to their inbox; called by the data connection."""
-        end = self._bound[number]
-        if end is None:
+        if (end := self._bound[number]) is None:
             return
         try:
             end.receiver.received(Frame(first, events, form, (body,)))
@@ -369,8 +368,7 @@ class PeerLink:
 
     def _unbind(self, offer: frames.Attach) -> frames.ReceiverEnd | None:
         """End the use of a number; return the inbox that used it. Under the lock."""
-        end = self._bound.get(offer.number)
-        if end is not None:
+        if (end := self._bound.get(offer.number)) is not None:
             self._bound[offer.number] = end.number = None
             end.traffic.state = "waiting"
         return end

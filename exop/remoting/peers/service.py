@@ -284,8 +284,7 @@ class RemotingService:
     def _changed(self, link: PeerLink) -> None:
         """Show in the registry that a peer can be reached, or is lost."""
         with self._lock:
-            registration = self._registered.pop(link.peer, None)
-            if registration is not None:
+            if (registration := self._registered.pop(link.peer, None)) is not None:
                 registration.unregister()
             if link.connected and not self._closing.is_set():
                 properties = {names.KIND: "peer", names.NAME: link.peer, names.HOST: link.peer}

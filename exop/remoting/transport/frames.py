@@ -151,8 +151,7 @@ class DeadlineStream(SocketStream):  # type: ignore[misc]
         data = memoryview(bytearray(count))
         filled = 0
         while filled < count:
-            received = self._within(deadline, self.sock.recv_into, data[filled:])
-            if not received:
+            if not (received := self._within(deadline, self.sock.recv_into, data[filled:])):
                 raise EOFError("the peer has closed the connection")
             filled += received
         return data

@@ -179,8 +179,7 @@ class Connections:
         patience = self._limits.patience
         deadline = time.monotonic() + 2 * patience
         while len(connections := self._all()) >= self._limits.connections:
-            idle = [one for one in connections if one.is_idle(patience)]
-            if idle:
+            if idle := [one for one in connections if one.is_idle(patience)]:
                 silent = [one for one in idle if one.activity.phase == "greeting"]
                 longest = min(silent or idle, key=lambda one: one.activity.since)
                 longest.hang_up()

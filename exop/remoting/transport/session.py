@@ -191,8 +191,7 @@ class Sessions:
         return FAULT, encode_error(failure, self._limits.fault)
 
     def _run(self, name: str, payload: bytes) -> bytes:
-        operation = self._operations.get(name)
-        if operation is None:
+        if (operation := self._operations.get(name)) is None:
             raise UnknownOperation(operation=name, known=sorted(self._operations))
         if operation.role is not None:
             role = self._roles(PEER.get() or Peer())

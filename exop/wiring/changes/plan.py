@@ -247,8 +247,7 @@ class Plan:
 def make_plan(before: Mesh, after: Mesh) -> Plan:
     """Compare two meshes of one application and return the plan that leads from one to the other."""
     changes = difference(before, after)
-    others = ", ".join(old.name for old, new in changes.channels_changed if old.kind != new.kind)
-    if others:
+    if others := ", ".join(old.name for old, new in changes.channels_changed if old.kind != new.kind):
         raise PlanError(f"{others} cannot change their kind while they run; add a new channel and rewire to it")
     if (before.durable is None) != (after.durable is None):  # an engine is tied to checkpoints when it is opened
         running = [name for name, node in before.nodes.items() if node.slet.tie and after.nodes.get(name) == node]
@@ -324,8 +323,7 @@ def _adjusted(old: Node, new: Node) -> str:
     """Describe what else differs: the settings that count as set, the types of the inputs, or the policy."""
     if old.given != new.given:
         return "what is set"
-    other = [port for port in {**old.taken, **new.taken} if old.taken.get(port) != new.taken.get(port)]
-    if other:
+    if other := [port for port in {**old.taken, **new.taken} if old.taken.get(port) != new.taken.get(port)]:
         return ", ".join(f"{port} takes {new.taken.get(port, 'anything')}" for port in other)
     return f"on_error={new.policy}, timeout={new.patience or 'none'}, dead_letters={new.letters}"
 

@@ -234,8 +234,7 @@ def read_graph(ports: Iterable[ServiceReference], channels: Iterable[ServiceRefe
     by_id: dict[object, Channel] = {reference.properties[INSTANCE]: reference.service for reference in channels}
     connected: dict[str, tuple[Component, dict[str, str]]] = {}
     for reference in sorted(ports, key=lambda one: one.id):
-        channel = by_id.get(reference.properties.get(CONNECTED_TO))
-        if channel is not None:
+        if (channel := by_id.get(reference.properties.get(CONNECTED_TO))) is not None:
             live: LivePort = reference.service
             connected.setdefault(live.component.id, (live.component, {}))[1][live.spec.name] = channel.name
     return WiringGraph().patched({one[0].node.name: one for one in connected.values()}, by_id.values())

@@ -112,8 +112,7 @@ class Shadows:
 
     def abandon(self, application: str, reason: str) -> bool:
         """Abort the trials of an application, and wait until that is done; return whether there were any."""
-        trials = self._trials.get(application)
-        if trials is not None:
+        if (trials := self._trials.get(application)) is not None:
             trials.abort(reason, ABORTING)
         return trials is not None
 
