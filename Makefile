@@ -6,10 +6,13 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
+# Otherwise each of the many processes of the tests would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # The long campaigns of seeded cases; each of them has a short form in the tests.
 CAMPAIGNS := $(basename $(notdir $(wildcard $(addprefix bench/,damage.py event_time.py interrupts.py exceptions.py mementos.py))))
 RUNS      ?= 1000
-RECORDS   := .campaigns
+RECORDS   := .campaigns/$(shell git rev-parse --short HEAD 2>/dev/null)
 
 .PHONY: help demo demo-hosts demo-engines test test-all lint types bench docs pages clean
 
@@ -69,7 +72,7 @@ pages: $(READY)  ## the generated parts of the reference, from the code
 	$(BIN)/python -m tests.docs.pages
 
 clean:           ## remove what was made here
-	rm -rf $(VENV) $(RECORDS) demo docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .campaigns demo docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(READY): pyproject.toml plugins/exop-duckdb/pyproject.toml plugins/exop-kafka/pyproject.toml plugins/exop-spark/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

@@ -45,6 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not chosen.json:
         print(table(results, goals), end="\n\n")
     print(as_json(question, results))
+    asked, measured = {one.name.partition("/")[0] for one in results}, {one.name for one in results}
+    if left := [name for name in goals if name.partition("/")[0] in asked and name not in measured]:
+        print(f"not measured (other options, or no such case): {', '.join(left)}", file=sys.stderr)
     missed = [result.name for result in results if result.name in goals and not goals[result.name].met(result)]
     return 1 if chosen.check and missed else 0
 

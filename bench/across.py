@@ -139,7 +139,7 @@ class Position(Memento):
 def seconds(position: Position) -> Iterator[Annotated[pa.RecordBatch, ROWS] | Punctuation | None]:
     """Emit second after second without end, at a pace at which no engine falls far behind."""
     while not World.over:
-        World.pause.wait(0.003)
+        World.pause.wait(0.01)
         position.time += 1
         yield from second(World.seed, position.time)
 

@@ -57,6 +57,7 @@ def moved(chance: random.Random) -> str:
             run.live(chance.uniform(*MOMENTS), point, running=True)
         run.live()
         found = differences(run.output(), _wanted())
+        assert run.kills, f"no kill at {points}"
         assert found == 0, f"{found} lines differ after kills at {points}"
         return f"exact after {run.kills} kills"
 

@@ -91,14 +91,15 @@ def _outcome(case: Case, seed: int, number: int) -> Outcome:
 
 
 def _recorded(record: Path | None) -> dict[int, Outcome]:
-    """The outcomes in *record*; a last line that was cut off by a kill is dropped, and its case runs again."""
+    """The outcomes in *record*; a case that failed runs again, and one whose line was cut off by a kill."""
     if record is None or not record.exists():
         return {}
     lines = record.read_text().splitlines(keepends=True)
     whole = [line for line in lines if line.endswith("\n")]
     if len(whole) < len(lines):
         record.write_text("".join(whole))
-    return {one.case: one for one in (Outcome(**json.loads(line)) for line in whole)}
+    found = (Outcome(**json.loads(line)) for line in whole)
+    return {one.case: one for one in found if one.failure is None}
 
 
 @contextmanager

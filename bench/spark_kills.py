@@ -61,7 +61,7 @@ def killed(chance: random.Random) -> str:
             strike = partial(_strike, victim, chance, struck)
             alive = run.live(moments[victim], running=True, before=strike)
             if not (alive and struck):
-                return f"no {victim} to kill"
+                raise RuntimeError(f"no {victim} to kill")
         run.live()
         found = differences(run.output(), _wanted())
         story = ", ".join(f"{victim} at {moments[victim]:.3f} s" for victim in victims)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -79,7 +80,16 @@ def measure(
         platform.wait("swap")
         sent = platform.deployment("swap").components["rows"].state
         assert isinstance(sent, Sent)
-    yield Result(f"{name}/wrong", abs(sent.batches * (rate // 50) - sum(stream.counts.values())), "items")
+    yield Result(f"{name}/wrong", _wrong(stream, sent.batches), "items")
+
+
+def _wrong(stream: Stream, batches: int) -> int:
+    """Compare the count of each window and key."""
+    wanted = Counter[tuple[int, int]]()
+    for one in range(1, batches + 1):
+        for row in range(stream.rate // 50):
+            wanted[(one // 50 // 10 + 1) * 10, row % 5] += 1
+    return sum(abs(wanted[key] - stream.counts.get(key, 0)) for key in wanted.keys() | stream.counts.keys())
 
 
 def _series(name: str, platform: Platform, stream: Stream, swaps: int, around: float) -> Iterator[Result]:

@@ -25,8 +25,8 @@ LONGEST = (
     "tests/hosts/",
     "plugins/exop-kafka",
 )
-#: This one ends the Spark of the other tests.
-LAST = "tests/recovery/test_spark_kills"
+#: This one kills its own Spark.
+KILLS = "tests/recovery/test_spark_kills"
 
 # A suite that runs in the background ignores Ctrl-C, and its children would: what they do with it is tested.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -37,13 +37,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_xdist_make_scheduler(config, log):
     """Keep the tests of a file in one process, and all of Spark's, so that its Java process is started once.
 
-    The tests of a cluster start processes of their own.
+    The tests of a cluster and of kills start Java processes of their own.
     """
     from xdist.scheduler import LoadFileScheduling
 
     class ByFile(LoadFileScheduling):
         def _split_scope(self, nodeid):
-            shared = "spark" in nodeid and "/cluster/" not in nodeid
+            shared = "spark" in nodeid and "/cluster/" not in nodeid and not nodeid.startswith(KILLS)
             return "spark" if shared else nodeid.partition("::")[0]
 
     return ByFile(config, log)
@@ -53,10 +53,16 @@ def pytest_collection_modifyitems(items):
     """Put the tests that take longest first: the processes end at the same time, and none waits for another one."""
 
     def place(item):
-        longest = next((at for at, part in enumerate(LONGEST) if part in item.nodeid), len(LONGEST))
-        return item.nodeid.startswith(LAST), longest
+        if item.nodeid.startswith(KILLS):  # not while the cluster starts
+            return LONGEST.index("tests/bench/")
+        return next((at for at, part in enumerate(LONGEST) if part in item.nodeid), len(LONGEST))
 
     items.sort(key=place)
+    for item in items:
+        if "spark" in item.nodeid and not item.get_closest_marker(
+            "timeout"
+        ):  # it may share two processors with three others
+            item.add_marker(pytest.mark.timeout(900))
 
 
 @pytest.fixture

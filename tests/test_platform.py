@@ -190,7 +190,7 @@ def test_platforms_live_side_by_side():
         assert one.registry is not other.registry
         assert one.plugins is not other.plugins
         eventually(lambda: seen == {"one": [1], "other": [1]})
-        one.remove("same")
+        one.remove("same", timeout=0.1)  # its source is blocked
         assert other.applications() == ["same"]
         gate.open()
         assert other.wait("same", PATIENCE)

@@ -49,6 +49,9 @@ def read_archive(data: bytes, name: str) -> Archive:
         _refuse(name, f"it has {len(data)} bytes, the bound is {LARGEST_ARCHIVE}")
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            at = len(data) - len(archive.comment) - 12  # the number of entries, which the zip module does not look at
+            if len(archive.infolist()) != int.from_bytes(data[at : at + 2], "little"):
+                raise zipfile.BadZipFile("entries are missing")
             files = _read(name, archive)
     except ArchiveRefused:
         raise

@@ -12,7 +12,7 @@ from exop.hooks import Plugins
 from exop.model.meshes.mesh import Mesh, Node
 from exop.model.slets.slet import spec_of
 from exop.runtime.supervision.budget import UserCall
-from tests.change.tools import chain, endless, grows, plain, plain_too
+from tests.change.tools import chain, grows, plain, plain_too, steady
 from tests.rig import PATIENCE, eventually
 
 #: So long a change waits for an item that hangs, in seconds; and for a listener.
@@ -141,7 +141,7 @@ class Offered:
     @hookimpl
     def register_slets() -> list[Any]:
         """All of them."""
-        return [endless, plain, plain_too, write, Bad, BadToo]
+        return [steady, plain, plain_too, write, Bad, BadToo]
 
 
 def running(state: Path) -> Platform:
@@ -149,7 +149,7 @@ def running(state: Path) -> Platform:
     plugins = Plugins()
     plugins.register("outcomes", Offered())
     platform = Platform(state=state, control=False, plugins=plugins).start()
-    app = chain("app", endless, Bad, plain, write)
+    app = chain("app", steady, Bad, plain, write)
     app.durable(every=3600)
     SEEN.clear()
     platform.apply(app.build())

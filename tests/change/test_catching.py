@@ -12,7 +12,7 @@ from exop.errors import ComponentFailed, PlanError, StaleMesh
 from exop.hosts.protocol.together import change_together
 from exop.remoting.api.wire_types import Planned
 from exop.wiring.changes.plan import Plan
-from tests.change.tools import chain, end, endless, grows, in_thread, whole, writing
+from tests.change.tools import chain, end, grows, in_thread, steady, whole, writing
 from tests.rig import PATIENCE, eventually
 
 #: So long a change waits for an upgrade that hangs, in seconds.
@@ -91,7 +91,7 @@ def platform(seen):
     """A platform on which the application runs; the upgrade waits as soon as the successor is tied to the old one."""
     UPGRADE.__init__()
     with Platform() as platform:
-        platform.apply(chain("app", endless, old, writing(seen)).build())
+        platform.apply(chain("app", steady, old, writing(seen)).build())
         component = platform.deployment("app").components["b"]
         UPGRADE.beside = lambda: component.taps != ()
         grows(seen, 10)
@@ -254,7 +254,7 @@ def test_the_plan_states_that_the_successor_catches_up(platform):
 
 def test_the_plan_states_the_stall_that_needs_consent(platform):
     """Where a successor cannot catch up, the plan tells how long the stream would stop, why, and how to allow it."""
-    platform.apply(chain("sink", endless, noting).build())
+    platform.apply(chain("sink", steady, noting).build())
     text = str(slow(platform, noting_too, "sink"))
     assert "warning: the change stops the stream for about" in text
     assert "noting_too acts on something outside of the mesh" in text
@@ -281,7 +281,7 @@ def test_a_successor_on_trial_makes_its_state_while_the_stream_runs(platform, se
 
 def test_a_trial_with_diverted_settings_needs_consent_for_what_takes_over(platform):
     """The one that takes over is another one than the one on trial, and gets its state in the cut."""
-    platform.apply(chain("sink", endless, noting).build())
+    platform.apply(chain("sink", steady, noting).build())
     plan, shadow = slow(platform, noting_too, "sink"), Shadow(items=10, divert={"place": "there"})
     assert "the one on trial does not take over" in str(plan.proven(shadow))
     with pytest.raises(PlanError, match=r"stops the stream for about .*diverted.*--allow-stall"):
@@ -294,7 +294,7 @@ def test_a_trial_with_diverted_settings_needs_consent_for_what_takes_over(platfo
 def test_successors_of_several_applications_catch_up_before_one_cut(platform, seen):
     """No call of `upgrade` is in the cut of any of them."""
     others: list[int] = []
-    platform.apply(chain("other", endless, old, writing(others)).build())
+    platform.apply(chain("other", steady, old, writing(others)).build())
     plans = [slow(platform), slow(platform, application="other")]
     with in_thread(lambda: change_together(platform._applications, plans)):
         assert UPGRADE.waits.wait(PATIENCE)
@@ -311,7 +311,7 @@ def test_successors_of_several_applications_catch_up_before_one_cut(platform, se
 
 def test_a_stall_in_one_of_several_applications_needs_consent(platform, seen):
     """None of them is changed without it."""
-    platform.apply(chain("sink", endless, noting).build())
+    platform.apply(chain("sink", steady, noting).build())
     plans = [slow(platform), slow(platform, noting_too, "sink")]
     with pytest.raises(PlanError, match=r"stops the stream for about .*--allow-stall"):
         change_together(platform._applications, plans)

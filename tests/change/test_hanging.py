@@ -14,7 +14,7 @@ from exop import Application, Memento, OutputPort, Platform, Slet, hookimpl, inp
 from exop.errors import CheckpointError, ComponentFailed, PlanError
 from exop.hooks import Plugins
 from exop.wiring.controller import WiringController
-from tests.change.tools import chain, changed, endless, grows, in_thread, plain, plain_too, whole, writing
+from tests.change.tools import chain, changed, grows, in_thread, plain, plain_too, steady, whole, writing
 from tests.rig import PATIENCE, eventually
 
 #: So long a change, or a removal, waits for a slet that hangs, in seconds.
@@ -52,7 +52,7 @@ def test_a_slet_that_hangs_while_it_opens_or_is_made_fails_its_change_and_no_oth
     """It is given up when its time is over; meanwhile others are made, and should it open later, it is closed."""
     seen: list[int] = []
     with hanging() as gate, Platform() as platform:
-        platform.apply(chain("app", endless, plain, plain, writing(seen)).build())
+        platform.apply(chain("app", steady, plain, plain, writing(seen)).build())
         late = slow(gate, at)
         plan = platform.plan(platform.mesh("app").replace("b", late))
 
@@ -78,7 +78,7 @@ def test_a_slet_that_hangs_while_it_opens_or_is_made_fails_its_change_and_no_oth
 def test_an_application_with_a_slet_that_hangs_does_not_start(at, phase):
     """It is given up when its time is over, and nothing of it is left; others are started meanwhile."""
     with hanging() as gate, Platform() as platform:
-        app = chain("app", endless, slow(gate, at)).build()
+        app = chain("app", steady, slow(gate, at)).build()
 
         def apply() -> str:
             with pytest.raises(ComponentFailed) as failed:
@@ -86,7 +86,7 @@ def test_an_application_with_a_slet_that_hangs_does_not_start(at, phase):
             return str(failed.value)
 
         with in_thread(apply) as failed:
-            platform.apply(chain("other", endless, plain).build())
+            platform.apply(chain("other", steady, plain).build())
         assert f"b failed while {phase}: it has not returned" in failed.result()
         assert platform.applications() == ["other"]
         assert not platform.registry.find("Slet", "(application=app)")
@@ -97,7 +97,7 @@ def test_a_slet_that_hangs_while_it_closes_is_closed_all_the_same(end, monkeypat
     """The change stands, the application is gone, the platform is closed: within the time-out."""
     seen: list[int] = []
     with hanging() as gate, Platform() as platform:
-        platform.apply(chain("app", endless, slow(gate, "__exit__"), plain, writing(seen)).build())
+        platform.apply(chain("app", steady, slow(gate, "__exit__"), plain, writing(seen)).build())
         grows(seen, 10)
         if end == "replace":
             with in_thread(
@@ -145,7 +145,7 @@ def test_an_engine_that_stops_late_goes_on():
         component = platform.deployment("app").components["a"]
         try:
             with pytest.raises(PlanError, match="has not quiesced"):
-                platform.plan(platform.mesh("app").replace("a", endless, lose_state=True)).apply(timeout=SHORT)
+                platform.plan(platform.mesh("app").replace("a", steady, lose_state=True)).apply(timeout=SHORT)
             assert component.instance.told == ["proceed"]
         finally:
             GATE.set()
@@ -179,7 +179,7 @@ def test_an_engine_is_not_replaced_with_the_memento_of_before():
     GATE.clear()
     seen: list[int] = []
     app = Application("app")
-    app.add("sink", writing(seen), x=app.add("double", Late, number=app.add("source", endless)))
+    app.add("sink", writing(seen), x=app.add("double", Late, number=app.add("source", steady)))
     with Platform() as platform:
         mesh = platform.apply(app.build())
         try:
@@ -251,7 +251,7 @@ class Offered:
     @hookimpl
     def register_slets() -> list[Any]:
         """The slets of the durable applications of this page."""
-        return [endless, plain, plain_too, Patient, HangsInCommit, HangsInPrepare]
+        return [steady, plain, plain_too, Patient, HangsInCommit, HangsInPrepare]
 
 
 def durable(folder: Path) -> Platform:
@@ -276,7 +276,7 @@ def test_a_sink_that_hangs_in_a_checkpoint_is_suspended_until_it_is_replaced(sin
     monkeypatch.setattr("exop.runtime.durable.checkpointer.COMMITTING", SHORT)
     monkeypatch.setattr("exop.runtime.durable.checkpointer.PATIENCE", SHORT)
     GATE.set()
-    app = chain("app", endless, plain, sink)
+    app = chain("app", steady, plain, sink)
     app.durable(every=3600)
     with durable(tmp_path / "state") as platform:
         try:
@@ -367,7 +367,7 @@ def test_an_upgrade_that_hangs_fails_its_change_and_the_old_slet_runs_on(call, u
     HANGING.add(call)
     seen: list[int] = []
     with Platform() as platform:
-        platform.apply(chain("app", endless, adding, writing(seen)).build())
+        platform.apply(chain("app", steady, adding, writing(seen)).build())
         grows(seen, 10)
         with pytest.raises(ComponentFailed, match="b failed while taking over the state: it has not returned"):
             upgraded(platform, timeout=3 * SHORT)

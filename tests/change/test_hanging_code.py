@@ -16,7 +16,7 @@ from exop.wiring.shadow.follower import Follower
 from tests.change.test_hanging import GATE, HANGING, SHORT, HangsInCommit, Old, Patient, adding, upgraded, upgrading
 from tests.change.test_shadow_engines import Engine, Other, rows
 from tests.change.test_shadow_engines import writing as writing_rows
-from tests.change.tools import chain, changed, endless, grows, in_thread, plain, plain_too, whole, writing
+from tests.change.tools import chain, changed, grows, in_thread, plain, plain_too, steady, whole, writing
 from tests.rig import PATIENCE, eventually
 
 __all__ = ["upgrading"]
@@ -58,7 +58,7 @@ def test_an_attribute_that_hangs_when_it_is_set_fails_its_change(slow, upgrading
     seen: list[int] = []
     SLOW.clear()
     with Platform() as platform:
-        platform.apply(chain("app", endless, Tuned, writing(seen)).build())
+        platform.apply(chain("app", steady, Tuned, writing(seen)).build())
         component = platform.deployment("app").components["b"]
         mesh = platform.mesh("app").replace("b", TunedToo)
         if slow == "step":
@@ -105,7 +105,7 @@ def test_a_state_whose_copy_hangs_cannot_be_kept(upgrading):
     """The predecessor that is to run on needs a copy: the change is refused after its time-out."""
     seen: list[int] = []
     with Platform() as platform:
-        platform.apply(chain("app", endless, uncopied, writing(seen)).build())
+        platform.apply(chain("app", steady, uncopied, writing(seen)).build())
         grows(seen, 10)
         with pytest.raises(ComponentFailed, match="b failed while taking the memento: it has not returned"):
             platform.plan(platform.mesh("app").replace("b", uncopied_too)).apply(timeout=SHORT, keep=60)
@@ -120,7 +120,7 @@ def test_an_upgrade_that_hangs_before_a_proof_gives_that_up(upgrading, monkeypat
     HANGING.add(1)
     seen: list[int] = []
     with Platform() as platform:
-        platform.apply(chain("app", endless, adding, writing(seen)).build())
+        platform.apply(chain("app", steady, adding, writing(seen)).build())
         with pytest.raises(ComponentFailed, match="b failed while taking over the state: it has not returned"):
             upgraded(platform, timeout=SHORT, shadow=Shadow(items=20))
         grows(seen, 10)
@@ -189,7 +189,7 @@ def test_an_item_whose_copy_hangs_ends_the_trial(upgrading):
     """The stream goes on without the copy after a second, and the call is shown."""
     seen: list[int] = []
     with Platform() as platform:
-        platform.apply(chain("app", endless, boxing, unboxing, writing(seen)).build())
+        platform.apply(chain("app", steady, boxing, unboxing, writing(seen)).build())
         grows(seen, 10)
         with pytest.raises(ShadowFailed, match="an item cannot be copied .*copying an item: it has not returned"):
             platform.plan(platform.mesh("app").replace("c", unboxing_too)).apply(shadow=Shadow(items=20))
@@ -204,7 +204,7 @@ def test_an_item_whose_copy_hangs_ends_the_trial(upgrading):
 def test_a_memento_of_a_sink_that_hangs_when_it_is_compared_ends_the_trial(upgrading):
     """The last comparison, in the cut, has the time-out of the change; the old sink goes on."""
     with Platform() as platform:
-        platform.apply(chain("app", endless, unequal).build())
+        platform.apply(chain("app", steady, unequal).build())
         component = platform.deployment("app").components["b"]
         plan = platform.plan(platform.mesh("app").replace("b", unequal_too))
         with pytest.raises(ComponentFailed, match="b failed while being compared: it has not returned"):
@@ -253,6 +253,7 @@ def behind(x: int) -> int:
     driver = current_driver()
     if BACK.is_set() and isinstance(driver, Follower):
         if threading.current_thread() is driver._thread:
+            eventually(lambda: driver.calls)  # the item in which it hangs
             eventually(lambda: driver.attention)
         else:
             GATE.wait(PATIENCE)
@@ -264,7 +265,7 @@ def test_an_item_that_hangs_in_a_follower_while_it_takes_over_fails_that(upgradi
     BACK.clear()
     seen: list[int] = []
     with Platform() as platform:
-        platform.apply(chain("app", endless, behind, writing(seen)).build())
+        platform.apply(chain("app", steady, behind, writing(seen)).build())
         platform.plan(platform.mesh("app").replace("b", plain)).apply(keep=60)
         grows(seen, 10)
         BACK.set()
@@ -304,7 +305,7 @@ class Offered:
     @hookimpl
     def register_slets() -> list[Any]:
         """The slets of the durable application."""
-        return [endless, plain, plain_too, Patient, HangsInCommit]
+        return [steady, plain, plain_too, Patient, HangsInCommit]
 
     @staticmethod
     @hookimpl
@@ -325,7 +326,7 @@ def with_unconfirmed(platform: Platform, app: Application) -> str:
 def test_a_channel_that_cannot_commit_keeps_nobody_from_waiting_for_the_sinks(tmp_path, monkeypatch):
     """A sink commits one checkpoint at a time, within the limit, and its error is told."""
     GATE.set()
-    app = chain("app", endless, plain, HangsInCommit)
+    app = chain("app", steady, plain, HangsInCommit)
     app.durable(every=3600)
     plugins = Plugins()
     plugins.register("hanging", Offered())
@@ -342,7 +343,7 @@ def test_a_channel_that_hangs_in_a_checkpoint_does_not_stop_the_application(tmp_
     """A checkpoint is not written, or written and not committed; its error names the channel; changes are made."""
     monkeypatch.setattr("exop.runtime.durable.checkpointer.PATIENCE", SHORT)
     GATE.set()
-    app = chain("app", endless, plain, Patient)
+    app = chain("app", steady, plain, Patient)
     app.durable(every=3600)
     plugins = Plugins()
     plugins.register("hanging", Offered())

@@ -433,7 +433,7 @@ def marking(x: int) -> Iterator[int | Punctuation]:
     yield Punctuation(x)
 
 
-@pytest.mark.parametrize("shadow", [Shadow(seconds=0.1), Shadow(items=20, seconds=0.1)])
+@pytest.mark.parametrize("shadow", [Shadow(seconds=0.5), Shadow(items=20, seconds=0.5)])
 @pytest.mark.parametrize("silent", [dropping, marking])
 def test_nothing_was_compared(platform, shadow, silent):
     """Two that put out no item are not equal: the successor is refused with the cure, unless that is allowed."""

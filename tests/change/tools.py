@@ -99,6 +99,20 @@ def endless(position: Position) -> Iterator[int]:
         yield position.number
 
 
+#: Never set: a pause that ends no earlier.
+PACE = threading.Event()
+
+
+@slet
+def steady(position: Position) -> Iterator[int]:
+    """As `endless`, with pauses: for tests that wait for a deadline."""
+    while True:
+        position.number += 1
+        yield position.number
+        if position.number % 50 == 0:
+            PACE.wait(0.0005)
+
+
 @slet
 def plain(x: int) -> int:
     """Pass on."""

@@ -210,7 +210,7 @@ def test_a_certificate_without_a_name(home):
 def test_callers_without_a_certificate_are_recorded(home):
     """Plain TCP, garbage and silence on the TLS port are refused, and counted in one entry; no thread is left."""
     port = int(home.server.uris[0].rpartition(":")[2])
-    threads = threading.active_count()
+    threads = set(threading.enumerate())
     for data in (b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 100, b""):
         with socket.create_connection(("127.0.0.1", port), 60.0) as raw:
             raw.sendall(data)
@@ -221,7 +221,7 @@ def test_callers_without_a_certificate_are_recorded(home):
                     pass
     wait_until(lambda: sum(one[1] for one in home.recorded()) == 3)
     assert [one[0] for one in home.recorded()] == ["connect"]
-    wait_until(lambda: threading.active_count() <= threads)
+    wait_until(lambda: set(threading.enumerate()) <= threads)
 
 
 def test_paths_that_lead_out_of_a_bundle_sent_by_a_peer(home, tmp_path):

@@ -100,7 +100,8 @@ def test_batches_do_not_matter(seed):
     expected = [described(*event) for event in one_by_one(reports)]
     rng = np.random.default_rng(seed)
     random_cuts = sorted(rng.integers(0, len(reports) + 1, 20).tolist())
-    for cuts in ([], [len(reports) // 2], random_cuts, range(1, len(reports))):
+    singly = [range(1, len(reports))] if seed == SEEDS[0] else []
+    for cuts in ([], [len(reports) // 2], random_cuts, *singly):
         assert events_of(reports, cuts) == expected
 
 

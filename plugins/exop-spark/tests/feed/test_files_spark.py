@@ -124,12 +124,12 @@ def test_rows_between_two_queries_stay_in_files_and_each_counts_once_after_a_kil
     shutil.move(kept / "stage", stage)
     with platform_at(kept / "state") as platform:
         assert not platform.failed_to_restart
-        platform.apply(platform.mesh("files").configure("counts", trigger=0.01), timeout=60)
+        platform.apply(platform.mesh("files").configure("counts", trigger=0.01), timeout=240)
         World.limit = 5
         parts = platform.deployment("files").components
         eventually(lambda: len(parts["note"].state.found) == 30)
         World.over = True
-        assert platform.wait("files", 60)
+        assert platform.wait("files", 240)
         counted, looked = (sorted(parts[name].state.found) for name in ("note", "look"))
     keys = (0, 1, 2, 4, 5, 6)
     assert counted == [(until, key, 10) for until in range(10, 51, 10) for key in keys]

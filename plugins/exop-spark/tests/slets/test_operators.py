@@ -134,12 +134,12 @@ def test_an_operator_is_replaced_while_the_windows_are_open():
         for pipeline, limit in ((PIPELINE, 25), (PIPELINE.replaced("twice", twice_here), 47)):
             mesh = app(pipeline).build()
             running = platform.applications()
-            platform.apply(mesh.at(platform.mesh("a").revision) if running else mesh, timeout=60)
+            platform.apply(mesh.at(platform.mesh("a").revision) if running else mesh, timeout=240)
             assert [name for name in pipeline.nodes() if name not in platform.deployment("a").components] == []
             LIMIT[0] = limit
             eventually(lambda: len(SEEN) == LIMIT[0] // 10 - 1)  # that of the first seconds is too small
         OVER.set()
-        assert platform.wait("a", 60)
+        assert platform.wait("a", 240)
     wanted: dict[int, int] = {}
     for time in range(1, LIMIT[0] + 1):
         wanted[time // 10 * 10 + 10] = wanted.get(time // 10 * 10 + 10, 0) + 2 * time

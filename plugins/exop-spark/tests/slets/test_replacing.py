@@ -37,7 +37,7 @@ class World:
         self.seen: list[Any] = []
         self.news = threading.Condition()
 
-    def wait_for(self, condition, timeout=60.0):
+    def wait_for(self, condition, timeout=240.0):
         """Wait until something has come."""
         with self.news:
             assert self.news.wait_for(condition, timeout), self.seen[-5:]
@@ -68,6 +68,7 @@ def seconds(position: Position) -> Iterator[Rows | Punctuation | None]:
             times = pa.array([position.time] * 2, pa.int32())
             yield pa.RecordBatch.from_arrays([times, pa.array([position.time, 1], pa.int32())], schema=ROWS)
             yield Punctuation(position.time)
+            threading.Event().wait(0.001)
         else:
             threading.Event().wait(0.002)
             yield None
@@ -139,7 +140,7 @@ def test_by_a_native_twin_and_back_while_the_stream_runs():
         WORLD.wait_for(lambda: len(WORLD.seen) > before + 20)
         WORLD.limit = platform.deployment("a").components["seconds"].state.time
         WORLD.over = True
-        assert platform.wait("a", 60)
+        assert platform.wait("a", 240)
     assert WORLD.seen == doubled(len(WORLD.seen) // 2)
 
 
@@ -155,12 +156,12 @@ def test_windows_go_on_in_a_query_with_another_setting_and_another_text(monkeypa
         WORLD.wait_for(lambda: len(WORLD.seen) == 1)
         plan = platform.plan(mesh.configure("query", trigger=0.01))
         assert "sums is taken over by sums (tried on a copy as of micro-batch" in str(plan)
-        mesh = plan.apply(timeout=60)
+        mesh = plan.apply(timeout=240)
         WORLD.limit = 10**9
         WORLD.wait_for(lambda: len(WORLD.seen) > 3)
-        mesh = platform.apply(mesh.configure("query", query=later, warm_up=1), timeout=60)
+        mesh = platform.apply(mesh.configure("query", query=later, warm_up=1), timeout=240)
         WORLD.limit, WORLD.over = 0, True
-        assert platform.wait("a", 60)
+        assert platform.wait("a", 240)
         through = platform.deployment("a").components["seconds"].state.time
     assert followed == [True, True]
     assert not warmed
@@ -186,7 +187,7 @@ def test_a_state_of_another_schema_is_refused_in_the_plan():
         assert slet is platform.deployment("a").components["query"].instance
         WORLD.limit = 33
         WORLD.over = True
-        assert platform.wait("a", 60)
+        assert platform.wait("a", 240)
     assert sorted(WORLD.seen) == summed(33)
 
 
@@ -201,9 +202,9 @@ def test_groups_without_event_time_are_not_lost():
         with pytest.raises(MementoError, match="its engine keeps it, and the platform cannot read it there"):
             platform.plan(mesh.replace("query", native))
         platform.plan(mesh.replace("query", native, lose_state=True))
-        platform.apply(mesh.configure("query", trigger=0.01), timeout=60)
+        platform.apply(mesh.configure("query", trigger=0.01), timeout=240)
         WORLD.limit, WORLD.over = 25, True
-        assert platform.wait("a", 60)
+        assert platform.wait("a", 240)
     assert dict(WORLD.seen) == {0: 12, 1: 38}
 
 
@@ -226,10 +227,10 @@ def test_windows_are_computed_again_from_the_log_where_the_state_does_not_cross(
         more = {**settings, "values": {"value": "sum(value)", "most": "max(value)"}, "warm_up": 0}
         for (kind, own), limit in (((sums, {}), 33), (other, 47), ((aggregate, more), 56)):
             WORLD.wait_for(lambda: len(WORLD.seen) == WORLD.limit // 10)
-            mesh = platform.apply(mesh.replace("query", kind, rebuild="log", **own), timeout=60)
+            mesh = platform.apply(mesh.replace("query", kind, rebuild="log", **own), timeout=240)
             WORLD.limit = limit
         WORLD.over = True
-        assert platform.wait("a", 60)
+        assert platform.wait("a", 240)
     assert sorted(WORLD.seen) == summed(56)
 
 
@@ -242,7 +243,7 @@ def test_what_a_failed_query_has_not_put_out_goes_to_its_successor():
         mesh = platform.apply(app(failing).build())
         component = platform.deployment("a").components["query"]
         with platform.deployment("a").progress:
-            assert platform.deployment("a").progress.wait_for(lambda: component.status is State.FAILED, 60)
+            assert platform.deployment("a").progress.wait_for(lambda: component.status is State.FAILED, 240)
         platform.apply(mesh.replace("query", native))
-        assert platform.wait("a", 60)
+        assert platform.wait("a", 240)
     assert WORLD.seen == doubled(8)

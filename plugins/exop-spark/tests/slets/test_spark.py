@@ -438,7 +438,7 @@ def test_it_runs_in_an_application_next_to_other_slets():
     app.add("seen", see, item=squares)
     with Platform() as platform:
         platform.apply(app.build())
-        platform.wait("squares", 60)
+        platform.wait("squares", 240)
         assert platform.status("squares")["nodes"]["squares"]["metrics"]["own"]["input_rows"] == 5
     assert SEEN == [1, 4, 9, 16, 25]
 
@@ -454,5 +454,5 @@ def test_a_query_reads_two_inputs_that_its_settings_name():
     app.add("seen", see, item=app.add("pairs", "spark:sql", **sources, **settings))
     with Platform() as platform:
         platform.apply(app.build())
-        platform.wait("pairs", 60)
+        platform.wait("pairs", 240)
     assert sorted(SEEN) == [11, 22, 33]
