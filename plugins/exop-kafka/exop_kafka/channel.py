@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 
 from exop.errors import MeshError, StateError
 from exop.model.meshes.partitions import partition_of
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: The number of attempts to pass a record to a client without room; after that, the pusher waits at its safe point.
 TRIES: Final = 100
+#: Seconds for which a pusher lets a checkpoint collect its acknowledgements; under steady load they would never be all.
+HELD: Final = 1.0
 
 
 class KafkaChannel(LoggingChannel):
@@ -25,11 +27,14 @@ class KafkaChannel(LoggingChannel):
     With `by`, the partitions of the topic are those of the channel: `partitions` must be their number, and the members
     of a group and the readers of the topic see the same split. Consumers in the mesh receive the items themselves;
     other applications read the topic, and engines by `native`.
+
+    Extended interface: `written()`, `readable()`, `rows(since)`.
     """
 
     kind: ClassVar[str] = "kafka"
     entered: ClassVar[bool] = True
     stores_control: ClassVar[bool] = False
+    reading: ClassVar[frozenset[str]] = frozenset({"oldest", "readable", "rows", "written"})
 
     def __init__(
         self,
@@ -52,8 +57,8 @@ class KafkaChannel(LoggingChannel):
         self._topic, self._brokers, self._client, self._patience = topic, brokers, client or {}, patience
         self._key, self._number, self._start = key_reader(by), partitions, start
         self._range: TopicRange | None = None
-        self._lock = threading.Lock()
-        self._begun: tuple[Any, int] = (None, 0)
+        self._lock, self._delivering = threading.Lock(), threading.Lock()
+        self._begun = _NONE
 
     def open(self) -> None:
         """Open the client, and compare the partitions of the topic with those of the channel."""
@@ -86,7 +91,7 @@ class KafkaChannel(LoggingChannel):
 
     def written(self) -> dict[str, int]:
         """Wait until all items are acknowledged, and return the offsets after the last record of each partition."""
-        self._writer.deliver(self._patience)
+        self.sync()
         return self._read().ends()
 
     def readable(self) -> dict[str, int]:
@@ -108,7 +113,8 @@ class KafkaChannel(LoggingChannel):
 
     def sync(self) -> None:
         """Wait until the records that the checkpoint counts are acknowledged, while the stream runs."""
-        self._writer.deliver(self._patience)
+        with self._delivering:
+            self._writer.deliver(self._patience)
 
     def metrics(self) -> dict[str, int | float | str]:
         """Return the number of records, and of those without an acknowledgement."""
@@ -119,30 +125,43 @@ class KafkaChannel(LoggingChannel):
         return {**found, "waiting": waiting} if waiting else found
 
     def _keep(self, batch: Any) -> None:
-        """Write a batch; if the client has no room, the next call with this batch continues after the written items."""
-        items = to_items(batch)
-        before, number = self._begun
-        number = number if before is batch else 0
-        records = [*map(self._record, items)]  # all first, since a batch with an item that is refused is not written
-        tries = 0
-        while number < len(records):
-            value, key, more = records[number]
-            try:
-                self._writer.send(value, key, **more)
-            except BufferError as problem:
-                tries += 1
-                self._writer.serve()
-                waiting = self._writer.link.waiting
-                if waiting or tries > TRIES:
-                    self._begun = batch, number
-                    raise StateError(f"{self.name}: {waiting or problem}") from None
-                self._writer.wait()
-            else:
-                number, tries = number + 1, 0
-        self._begun, self.trouble = (None, 0), None
+        """Write a batch, or nothing of it if an item cannot be encoded.
 
-    def _record(self, item: Any) -> tuple[bytes, bytes | None, dict[str, int]]:
-        """Return the value and the key of the record of an item, and its partition if the channel chooses it."""
+        If a record is not taken, the next call with this batch continues with that record.
+        """
+        if self._delivering.locked() and self._delivering.acquire(timeout=HELD):
+            self._delivering.release()
+        before, records, number = self._begun
+        if before is not batch:
+            records, number = [self._record(item) for item in to_items(batch)], 0
+        send, tries = self._writer.send, 0
+        try:
+            while number < len(records):
+                try:
+                    send(*records[number])
+                except BufferError as problem:
+                    tries += 1
+                    self._writer.serve()
+                    waiting = self._writer.link.waiting
+                    if waiting or tries > TRIES:
+                        raise StateError(f"{self.name}: {waiting or problem}") from None
+                    self._writer.wait()
+                else:
+                    number, tries = number + 1, 0
+        except BaseException:
+            self._begun = batch, records, number
+            raise
+        self._begun, self.trouble = _NONE, None
+
+    def _record(self, item: Any) -> _Record:
+        writer = self._writer
+        if self._number is None:
+            return writer.encoded(item), None
         key = self._key(item)
-        more = {} if self._number is None else {"partition": partition_of(key, self._number)}
-        return self._writer.encoded(item), self._writer.key(key), more
+        return writer.encoded(item), writer.key(key), partition_of(key, self._number)
+
+
+#: The value and the key of a record, and its partition.
+_Record: TypeAlias = tuple[bytes, None] | tuple[bytes, bytes | None, int]
+#: The batch that is not written completely, its records, and the number of those that are written.
+_NONE: Final[tuple[Any, list[_Record], int]] = (None, [], 0)

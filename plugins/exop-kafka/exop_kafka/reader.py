@@ -89,7 +89,7 @@ class Reader:
         """Begin to read at the *known* offsets, to which those of other partitions are added.
 
         A partition that the topic has got since then is read from its oldest record on. Return the partitions, or
-        `None` if no broker answers.
+        `None` if no broker answers. While one of a new partition does not, the others are read until the next look.
         """
         self._owned = self._owned if self._owned is not None else self._find_owned()
         if self._owned is None:
@@ -100,6 +100,7 @@ class Reader:
             if partition not in known or not self._slet.follow:
                 ends = self.link.ends(self._consumer, partition, ANSWER)
                 if ends is None:
+                    self._owned = self._assigned or self._owned
                     return None
                 begin[partition] = ends[newest]
         known |= {partition: offset for partition, offset in begin.items() if partition not in known}

@@ -48,7 +48,7 @@ class Writer:
         }
         self._producer: Producer = link.opened(Producer, link.options(own, client))
         self._client = client
-        self._produce = self._producer.produce
+        self._produce, self._refused, self._topic = self._producer.produce, self._delivered, link.topic
 
     @property
     def unacknowledged(self) -> int:
@@ -66,8 +66,8 @@ class Writer:
         finally:
             consumer.close()
 
-    def send(self, value: bytes | None, key: bytes | None, **more: Any) -> None:
-        """Pass one record to the client, which has room for it.
+    def send(self, value: bytes | None, key: bytes | None, partition: int = -1, **more: Any) -> None:
+        """Pass one record to the client, which has room for it; without a *partition*, the key determines it.
 
         Raises:
             BufferError: the client holds as many records as it may; try again later.
@@ -77,8 +77,8 @@ class Writer:
             self._again()
         try:
             # A failed message has no time and no headers any more.
-            failed = partial(self._delivered, **more) if more else self._delivered
-            self._produce(self.link.topic, value, key, on_delivery=failed, **more)
+            failed = partial(self._delivered, **more) if more else self._refused
+            self._produce(self._topic, value, key, partition, on_delivery=failed, **more)
         except KafkaException as problem:
             raise self.link.explained(problem.args[0], f"{len(value or b'')} bytes") from None
         self.records += 1

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from threading import Thread
 
 import pytest
 from exop_kafka import KafkaChannel
+from exop_kafka.errors import RecordRefused
 
 from exop import Application, EndOfStream, Platform, Punctuation
 from exop.errors import ExopError, MeshError, StateError
 from exop.model.meshes.partitions import partition_of
 from exop.plugin import Entry, Outlet
-from tests.rig import collector, eventually
+from exop.runtime.channels.reader import changes_content, interface
+from tests.rig import PATIENCE, collector, eventually
 
 
 @dataclass
@@ -127,6 +130,54 @@ def test_a_batch_with_an_item_that_is_no_record_is_not_written(cluster, opened):
     entry.push("1")
     channel.sync()
     assert cluster.records("single", 1) == [[(None, b"1")]]
+
+
+def test_a_batch_continues_behind_what_was_written(cluster, opened, monkeypatch):
+    """After a refusal in its midst, too: nothing is written twice when the failed slet continues."""
+    channel, entry, passed = opened(topic="single")
+    batch, send, sent = ["first", "second", "third"], channel._writer.send, []
+
+    def refusing(*record):
+        sent.append(record)
+        if len(sent) == 2:
+            raise channel._writer.link.error(RecordRefused, "too large", "send less")
+        send(*record)
+
+    monkeypatch.setattr(channel._writer, "send", refusing)
+    with pytest.raises(RecordRefused, match="too large"):
+        entry.push_batch(batch)
+    entry.push_batch(batch)
+    channel.sync()
+    assert passed == batch
+    assert cluster.records("single", 1) == [[(None, one.encode()) for one in batch]]
+
+
+@pytest.mark.parametrize("ask", ["sync", "written"])
+def test_pushers_let_a_checkpoint_collect_its_acknowledgements(cluster, opened, monkeypatch, ask):
+    """Under steady load there would always be a record without one; what is pushed meanwhile is written afterwards."""
+    monkeypatch.setattr("exop_kafka.channel.HELD", PATIENCE)
+    channel, entry, passed = opened(topic="single")
+    pusher, deliver, records = Thread(target=entry.push, args=["later"]), channel._writer.deliver, []
+
+    def delivered(patience):
+        pusher.start()
+        pusher.join(0.05)
+        records.append(channel._writer.records)
+        deliver(patience)
+
+    entry.push("first")
+    monkeypatch.setattr(channel._writer, "deliver", delivered)
+    getattr(channel, ask)()
+    pusher.join()
+    deliver(PATIENCE)
+    assert records == [1]
+    assert passed == ["first", "later"]
+    assert cluster.records("single", 1) == [[(None, b"first"), (None, b"later")]]
+
+
+def test_a_peer_with_the_right_to_read_may_read():
+    """All that the channel adds; as for a partitioned log."""
+    assert not [method for method in interface(KafkaChannel) if changes_content(KafkaChannel, method)]
 
 
 def test_an_application_waits_for_the_brokers(cluster):

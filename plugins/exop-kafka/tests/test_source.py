@@ -125,6 +125,26 @@ def test_partitions_that_are_added_are_read_from_their_beginning(cluster, growin
             assert [one.value for one in next(batch for batch in source if batch)] == [b"early"]
 
 
+def test_a_partition_without_a_leader_does_not_hold_the_others(cluster, growing, monkeypatch):
+    """It is asked for once; the others are read, and it is read from its beginning after the next look."""
+    asked = []
+    with opened(ReadKafka, topic="numbers", brokers=cluster.brokers, client=SOON) as source:
+        records, seen = iter(source), []
+        assert next(records) is None
+        growing[0] = 4
+        cluster.fill("numbers", 3, [b"early"])
+        with monkeypatch.context() as patch:
+            patch.setattr(reader, "REFRESH", 60.0)
+            patch.setattr(Link, "ends", lambda _, client, partition, timeout: asked.append(partition))
+            for _ in range(2):
+                cluster.fill("numbers", 0, [b"first"])
+                eventually(lambda: seen.extend(next(records) or ()) or seen)
+                assert (asked, seen.pop().partition) == ([2], 0)
+        source._reader._refresh_at = 0.0
+        eventually(lambda: seen.extend(next(records) or ()) or seen)
+        assert [(one.partition, one.value) for one in seen] == [(3, b"early")]
+
+
 def test_a_look_for_partitions_that_fails_takes_no_record(cluster):
     """Otherwise the record would be lost: it is neither emitted nor read again."""
     cluster.fill("single", 0, [b"%d" % n for n in range(20)])
