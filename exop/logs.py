@@ -142,8 +142,7 @@ def _with_traceback(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:
 
 def _as_data(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:
     """Store the exception of an event under `exception` as data: class, message and traceback."""
-    error = _raised(event.pop("exc_info", None))
-    if error is None:
+    if (error := _raised(event.pop("exc_info", None))) is None:
         return event
     facts = {"exc_type": class_of(error), "exc_value": message(error), "traceback": traceback_of(error)}
     return {**event, "exception": [facts]}

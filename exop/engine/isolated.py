@@ -216,8 +216,7 @@ class IsolatedEngine(Engine):
 
     def _kill(self, reason: str) -> None:
         self._reason = reason
-        process = self._process
-        if process is not None and process.poll() is None:
+        if (process := self._process) is not None and process.poll() is None:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
 

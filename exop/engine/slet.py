@@ -79,8 +79,7 @@ class EngineSlet(Slet):
         return self
 
     def __exit__(self, *exc: object) -> None:
-        engine = self.__dict__.pop("engine", None)
-        if engine is not None:
+        if (engine := self.__dict__.pop("engine", None)) is not None:
             engine.close()
 
     def __setattr__(self, name: str, value: Any) -> None:

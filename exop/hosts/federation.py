@@ -109,8 +109,7 @@ class Federation:
 
         *here* returns the status of what runs on this platform.
         """
-        found = self._home.spanning(application)
-        if found is None:
+        if (found := self._home.spanning(application)) is None:
             known, doubt = self.here.known.get(application), self.in_doubt(application)
             more = {} if known is None else {"home": known.home}
             if doubt is not None:
@@ -123,8 +122,7 @@ class Federation:
 
     def metrics(self, application: str, here: Callable[[str], dict[str, Any]], *, quantiles: bool) -> dict[str, Any]:
         """Return the metrics of the nodes and channels of an application, on all its hosts."""
-        found = self._home.spanning(application)
-        if found is None:
+        if (found := self._home.spanning(application)) is None:
             return here(application)
         hosts = self._home.answers(found, application, here, "metrics", quantiles=quantiles)
         return found.metrics(hosts)
@@ -161,8 +159,7 @@ class Federation:
 
     def wait(self, application: str, timeout: float | None = None) -> bool:
         """Wait until an application has finished, as `Applications.wait`."""
-        found = self._home.spanning(application)
-        if found is None:
+        if (found := self._home.spanning(application)) is None:
             return self._local.wait(application, timeout)
 
         def over() -> bool:
@@ -191,8 +188,7 @@ class Federation:
 
     def resume(self, application: str, node: str) -> None:
         """Resume a suspended or failed node, on any host."""
-        found = self._home.spanning(application)
-        if found is not None and found.mesh.node(node).suspended:
+        if (found := self._home.spanning(application)) is not None and found.mesh.node(node).suspended:
             self.apply(found.mesh.resume(node))
         elif (there := self.elsewhere(application, node)) is not None:
             there.resume(application, node)
@@ -224,8 +220,7 @@ class Federation:
 
     def resolve(self, application: str, *, commit: bool) -> None:
         """Settle a plan in doubt as an operator decides, as `Platform.resolve`."""
-        plan = self.in_doubt(application)
-        if plan is None:
+        if (plan := self.in_doubt(application)) is None:
             raise PlanError(f"no plan of {application!r} is in doubt on the platform {self.name!r}")
         self.exchange.resolve(application, plan, commit=commit)
 
@@ -235,8 +230,7 @@ class Federation:
         Raises:
             UnknownName: it runs none of this name.
         """
-        known = self.here.known.get(application)
-        if known is None:
+        if (known := self.here.known.get(application)) is None:
             place = f"the platform {self.name!r}"
             raise UnknownName(place=place, kind="fragment", name=application, known=self.here.known)
         channels = self._local.get(application).mesh.channels.values()
@@ -271,8 +265,7 @@ class Federation:
         A host that cannot be reached removes its fragment when it is reached again.
         """
         self._check_home(application)
-        found = self._home.spanning(application)
-        if found is None:
+        if (found := self._home.spanning(application)) is None:
             return self._local.remove(application, timeout)
         until = time.monotonic() + timeout
         with held(found.turn):
@@ -287,8 +280,7 @@ class Federation:
 
     def _check_home(self, application: str) -> None:
         """Raise `PlanError` if another platform leads the application."""
-        known = self.here.known.get(application)
-        if known is not None and known.home != self.name:
+        if (known := self.here.known.get(application)) is not None and known.home != self.name:
             raise PlanError(
                 f"{application} spans several hosts, and is changed at its home, the platform {known.home!r}; this "
                 f"platform ({self.name!r}) runs a fragment of it; give the command to the home, by --on"
@@ -368,8 +360,7 @@ class Federation:
                 work = partial(self._remove_for, application, notice)
                 threading.Thread(target=work, name=f"exop remove {application}", daemon=True).start()
             case messages.Finish():
-                deployment = self._local.deployed.get(application)
-                if deployment is not None:
+                if (deployment := self._local.deployed.get(application)) is not None:
                     deployment.is_fragment = False
                     deployment.check_finished()
                     deployment.notify_waiting()
@@ -378,8 +369,7 @@ class Federation:
 
     def _heard(self, application: str, report: messages.Report) -> None:
         """Process the report of a host; the application has finished when all fragments have ended."""
-        found = self.homes.get(application)
-        if found is None:
+        if (found := self.homes.get(application)) is None:
             return
         with self._news:
             if report.plan == found.changing.get(report.sender):

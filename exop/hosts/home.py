@@ -156,15 +156,13 @@ class Home:
                 raise UnknownName(place=f"{application} on {self.name}", kind="outbox", name=outbox, known=known)
             lost_one.accept_loss()
             return [outbox]
-        found = self.spanning(application)
-        if found is None:
+        if (found := self.spanning(application)) is None:
             raise PlanError(
                 f"{self.name!r} is not the home of an application {application!r} that spans hosts; `exop ps` shows "
                 f"the home; a connector has a name of its own, {application}.OUTBOX"
             )
         with held(found.turn), self._applications.history.recorded(application, "accept"):
-            lost = [host for host in found.hosts if self._has_lost(host, application)]
-            if lost:
+            if lost := [host for host in found.hosts if self._has_lost(host, application)]:
                 self._make(found, make_plan(found.mesh, found.mesh), lost)
             accepted, until = list[str](), time.monotonic() + CONNECTING
             for one in Placement(found.mesh, self.name, self._catalog.kinds).connectors.values():
@@ -218,8 +216,7 @@ class Home:
 
     def roll_back(self, application: str, node: str) -> Mesh:
         """Let the predecessor of a node, which was kept, take over again."""
-        found = self.spanning(application)
-        if found is None:
+        if (found := self.spanning(application)) is None:
             return self._applications.changes.rollback(application, node, self._applications.plan)
         with held(found.turn):
             now = found.mesh.node(node)

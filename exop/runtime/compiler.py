@@ -274,8 +274,7 @@ def _instrumented(component: Component, timed: Entry) -> Entry:
 
     def measured(method: Literal["push", "uncounted", "push_batch"]) -> Push:
         def push(payload: Any) -> None:
-            driver = current_driver()
-            if driver is not None and driver.origin:
+            if (driver := current_driver()) is not None and driver.origin:
                 latencies.append(time.perf_counter() - driver.origin)
             getattr(timed, method)(payload)
 

@@ -257,8 +257,7 @@ class Component(Lifecycle):
         self.expect()
         self.trouble.dead = predecessor.trouble.dead
         for name, port in self.pulled.items():
-            before = predecessor.pulled.get(name)
-            if before is not None:
+            if (before := predecessor.pulled.get(name)) is not None:
                 port.succeed(before)
 
     def adopt(self, state: Memento | None) -> None:

@@ -131,8 +131,7 @@ class Lifecycle(Owner):
     def on(self, event: Event) -> None:
         """Apply a life-cycle event; `LifecycleError` if the state does not allow it."""
         with self._turn:
-            state = TRANSITIONS.get((self.status, event))
-            if state is None:
+            if (state := TRANSITIONS.get((self.status, event))) is None:
                 raise refused(self.name, self.status, event)
             self.become(state)
 

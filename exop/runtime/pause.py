@@ -86,8 +86,7 @@ class Pause:
 
     def begin(self) -> Self:
         """Wait until the application has no other pause; `PlanError` if one of its slets, which would wait, calls."""
-        driver = current_driver()
-        if driver is not None and driver in self.deployment.drivers():
+        if (driver := current_driver()) is not None and driver in self.deployment.drivers():
             problem = f"a slet of {self.deployment.name!r} cannot change its own application"
             raise self._refused(problem, "do it from another thread")
         acquire(self.deployment.parking)

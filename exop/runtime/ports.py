@@ -280,8 +280,7 @@ class PulledInput(InputPort[Any]):
 
     def _safe_point(self) -> None:
         """Park or stop, since the slet has processed the items that it took."""
-        driver = self.driver
-        if driver is None:
+        if (driver := self.driver) is None:
             return
         driver.busy = True
         if driver.closed or driver.halting or driver.retired or driver.restarting or driver.filled:

@@ -75,8 +75,7 @@ class Pairs:
                 check_standby(deployment.components[node])
         for node, source in self.work.transfer.arriving.items():
             if node == back:
-                twin = self.here.twins.get((name, node))
-                if twin is None:
+                if (twin := self.here.twins.get((name, node))) is None:
                     raise no_standby(name, node)
                 twin.after = self.plan.after.node(node)
                 self._ready[node] = twin

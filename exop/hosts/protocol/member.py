@@ -93,8 +93,7 @@ class Member:
     @property
     def due(self) -> float | None:
         """The time of the next `timeout`; `None` if the member waits for nothing."""
-        part = self._part
-        if part is None:
+        if (part := self._part) is None:
             return None
         times = [part.deadline] * self._may_give_up(part) + [part.ask_at] * (part.done or part.unrecorded is not None)
         return min(times, default=None)
@@ -140,8 +139,7 @@ class Member:
 
     def timeout(self, now: float) -> list[Action]:
         """Abort at the deadline, before the yes; ask for the outcome if no message has come for a while."""
-        part = self._part
-        if part is None:
+        if (part := self._part) is None:
             return []
         if now >= part.deadline and self._may_give_up(part):
             return self._give_up(part, f"{part.step} has taken too long")
@@ -198,8 +196,7 @@ class Member:
         given_up, reason = self._given_up
         if message.plan == given_up or isinstance(message, Proceed):
             return reason if message.plan == given_up else "it was restarted meanwhile"
-        old = [name for name, epoch in message.epochs.items() if epoch < self.epochs[name]]
-        if old:
+        if old := [name for name, epoch in message.epochs.items() if epoch < self.epochs[name]]:
             names = ", ".join(old)
             return (
                 f"{names}: another plan was committed since this one was made; if the home has lost its state, `exop "

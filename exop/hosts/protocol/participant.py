@@ -84,8 +84,7 @@ class Participant(threading.Thread):
 
     def _do(self, do: Do, turn: ExitStack) -> Any:
         """Do one step; return the data that a cut hands over."""
-        change = self.change
-        if change is None:
+        if (change := self.change) is None:
             return None
         match do.step:
             case "prepare":

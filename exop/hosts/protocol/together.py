@@ -44,8 +44,7 @@ def change_together(applications: Applications, plans: Sequence[Plan]) -> list[M
     problems: list[BaseException | None] = []
     with changes.followed(plans) as runs, changes.turns_of(*names, runs=runs), changing(*names):
         found = [changes.change(one, runs.get(one.after.name)) for one in plans]
-        made = [change for change in found if change is not None]
-        if made:
+        if made := [change for change in found if change is not None]:
             problems += _Together(made, applications).carry_out()
         problems += [changes.made(change) for change in made]
         meshes = [applications.get(name).mesh for name in names]

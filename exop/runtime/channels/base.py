@@ -394,8 +394,7 @@ class ControlMerge:
     def _next(self, expected: set[str], ended: set[str]) -> list[Punctuation | EndOfStream]:
         if self._done or not expected:
             return []
-        still = expected - ended
-        if not still:
+        if not (still := expected - ended):
             return [EndOfStream()]
         lowest = min(self._times.get(name, LOWEST) for name in self._awaited(still))
         if lowest <= self._sent:
@@ -412,7 +411,6 @@ _SETTINGS: Final[WeakKeyDictionary[type[Channel], dict[str, Setting]]] = WeakKey
 
 def channel_settings(kind: type[Channel], spec: ChannelSpec) -> dict[str, Any]:
     """Return the settings of a channel, complete and converted; the kind may still refuse their combination."""
-    known = _SETTINGS.get(kind)
-    if known is None:
+    if (known := _SETTINGS.get(kind)) is None:
         known = _SETTINGS[kind] = read_settings(kind)
     return configured(f"the channel {spec.name!r} ({spec.kind})", known, spec.settings)

@@ -59,10 +59,8 @@ def item_event(item: Any, at: float = 0.0) -> Event:
         NotStorable: the item, or a part of it, is of a class that has no form as bytes.
     """
     kind = type(item)
-    head = _KINDS.get(kind)
-    if head is None:
-        row = _row(cast(Hashable, kind))
-        if row is not None:
+    if (head := _KINDS.get(kind)) is None:
+        if (row := _row(cast(Hashable, kind))) is not None:
             head, values = row
             return Event(1, ITEMS, head, encode(values(item)), at)
         return Event(1, ITEMS, TABLES if kind is dict and _is_flat(item) else GENERAL, encode(item), at)
@@ -207,8 +205,7 @@ class BodyReader:
             return found
         size = _LONG.unpack_from(data)[0]
         described = bytes(data[4 : 4 + size])
-        schema = self._schemas.get(described)
-        if schema is None:
+        if (schema := self._schemas.get(described)) is None:
             schema = columns.read_schema(described)
             self._schemas = {described: schema}
         return columns.read_message(data[4 + size :], schema)

@@ -94,8 +94,7 @@ class Outbox(Connector):
 
     def reconfigure(self, settings: Mapping[str, Any], *, close: bool) -> Callable[[], None]:
         """Take other limits; with another epoch, begin anew without events: these are delivered in another way."""
-        anew = settings["epoch"] != self.epoch
-        if anew and self._disk is not None and self._disk.events:
+        if (anew := settings["epoch"] != self.epoch) and self._disk is not None and self._disk.events:
             raise PlanError(
                 f"{self.name!r} has {self._disk.events} items on disk for {self.peer}, and the change delivers them in "
                 f"another way; make it when {self.peer} has received them"

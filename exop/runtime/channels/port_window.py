@@ -169,8 +169,7 @@ class PortWindow:
 
     def add(self, item: Any) -> Iterator[Window[Any]]:
         """Add one item when the result is iterated, and yield the windows that it completes, the oldest first."""
-        before = self.before
-        if before is not None and before._over and self.skip <= 0 and not self.closed:
+        if (before := self.before) is not None and before._over and self.skip <= 0 and not self.closed:
             self.late, self.before = self.all_late(), None
         if self.before is not None or self.closed:
             self.check((item,))
@@ -290,8 +289,7 @@ class PortWindow:
 
     def _enters(self, item: Any) -> bool:
         """Whether an item also belongs to windows of these sizes; its time is read as for the former sizes."""
-        before = self.before
-        if before is not None and self.skip > 0:
+        if (before := self.before) is not None and self.skip > 0:
             self.skip -= 1
             return False
         if before is None or before.time is None or before.panes.last is None:

@@ -158,8 +158,7 @@ class Buffered(Channel):
         self._wake_worker()
 
     def _wake_worker(self) -> None:
-        worker = self.worker
-        if worker is not None and worker.sleeping:
+        if (worker := self.worker) is not None and worker.sleeping:
             worker.wake()
 
     def _let_in(self) -> None:
@@ -220,8 +219,7 @@ class QueueChannel(Buffered):
             push(Packet("push", item, *_moments()))
 
         def push_batch(batch: Any, moments: tuple[float, float] = (0.0, 0.0)) -> None:
-            size = weight(batch)
-            if not size:
+            if not (size := weight(batch)):
                 return
             if entries and len(entries) + self._extra + size > capacity:
                 self._wait_for_room(size)
@@ -305,8 +303,7 @@ class QueueChannel(Buffered):
         Raises:
             IndexError: no entry waits, or the items wait for further ones.
         """
-        entries = self.entries
-        if entries and self.holds():
+        if (entries := self.entries) and self.holds():
             raise IndexError
         self._held_since = 0.0
         batch, moments = list[Any](), (0.0, 0.0)

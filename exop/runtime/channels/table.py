@@ -139,8 +139,7 @@ class TableChannel(LatchChannel):
     def find(self, **equal: Any) -> list[Any]:
         """Return the rows whose fields equal the given values; use an index if one of the fields has one."""
         with self._lock:
-            indexed = next((field for field in equal if field in self._index), None)
-            if indexed is None:
+            if (indexed := next((field for field in equal if field in self._index), None)) is None:
                 rows = list(self._kept.values())
             else:
                 rows = [self._kept[key] for key in self._index[indexed].get(equal[indexed], ())]
@@ -154,8 +153,7 @@ class TableChannel(LatchChannel):
     def delete(self, key: Any) -> bool:
         """Delete the row with *key*; `False` if there is none."""
         with self._lock:
-            row = self._kept.pop(key, None)
-            if row is None:
+            if (row := self._kept.pop(key, None)) is None:
                 return False
             self._unindex(key, row)
             self._gone["deleted"] += 1
@@ -178,8 +176,7 @@ class TableChannel(LatchChannel):
             hash((key, *(value for _, value in fields)))
         with self._lock:
             for item, key, fields in read:
-                before = self._kept.get(key)
-                if before is not None:
+                if (before := self._kept.get(key)) is not None:
                     self._unindex(key, before)
                     self._gone["overwritten"] += 1
                 self._kept[key] = item

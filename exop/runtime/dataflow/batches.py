@@ -113,8 +113,7 @@ _SHARED: dict[int, Shared] = {}
 
 def _shared(batch: Any, form: Any, convert: Callable[[], Any]) -> Any:
     """Return the batch in another form, which is made once for all consumers of a shared batch."""
-    shared = _SHARED.get(id(batch))
-    if shared is None:
+    if (shared := _SHARED.get(id(batch))) is None:
         return convert()
     if form not in shared.found:
         shared.found[form] = convert()
@@ -171,7 +170,6 @@ def as_row(item: Any) -> dict[str, Any]:
     """Return an item as a dictionary of its fields; raise `TypeError` if it has none."""
     if isinstance(item, dict):
         return item
-    fields = type_of(type(item)).fields
-    if not fields:
+    if not (fields := type_of(type(item)).fields):
         raise TypeError(f"{type(item).__name__} has no fields")
     return {name: getattr(item, name) for name in fields}

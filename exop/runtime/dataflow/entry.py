@@ -113,8 +113,7 @@ class LateEntry(Entry):
 
     def __getattr__(self, name: str) -> Any:
         """Compile a method; no other attribute is missing."""
-        make = self._late.get(name)
-        if make is None and name != "uncounted":
+        if (make := self._late.get(name)) is None and name != "uncounted":
             raise AttributeError(name=name, obj=self)
         made = make() if make is not None else self.push
         if isinstance(made, Entry):
@@ -247,8 +246,7 @@ class InFlight:
 
     def give_back(self, current: Mapping[str, Entry]) -> None:
         """Correct the count for an item that has entered and will enter a second time."""
-        tally = current.get(self.entry.endpoint, self.entry).tally
-        if tally is not None:
+        if (tally := current.get(self.entry.endpoint, self.entry).tally) is not None:
             tally.give_back(count_items(self.method, self.payload))
 
 

@@ -336,8 +336,7 @@ class Driver:
         try:
             while True:
                 self._park()
-                inlet = self.inlets.first(self)
-                if inlet is None:
+                if (inlet := self.inlets.first(self)) is None:
                     break
                 item = inlet.items[0]
                 if item.wait is not None and not item.wait.ready():

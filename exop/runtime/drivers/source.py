@@ -218,8 +218,7 @@ class SourceDriver(ThreadDriver):
             try:
                 self._drain(iterator)
             finally:
-                close = getattr(iterator, "close", None)
-                if close is not None:
+                if (close := getattr(iterator, "close", None)) is not None:
                     close()
         except Halted:  # raised where a slet pulls
             if self.halting or self.retired:

@@ -120,8 +120,7 @@ class Pool:
     @contextmanager
     def away(self, worker: Worker) -> Iterator[None]:
         """Let another thread run workers while *worker* waits, in its own thread, inside a call."""
-        thread = worker.thread
-        if thread is None:
+        if (thread := worker.thread) is None:
             yield
             return
         with self._lock:
@@ -397,8 +396,7 @@ class Worker(ThreadDriver):
             if (self.ending or self.retired) and self.empty and self._leave():
                 self._quit()
                 return False
-            moved = sum(self._drain(queue) for queue in self.queues)
-            if not moved:
+            if not (moved := sum(self._drain(queue) for queue in self.queues)):
                 return self._busy_again()
             taken += moved
         return True

@@ -247,8 +247,7 @@ def inspect(directory: Path) -> Inspected | None:
 
 def accept(directory: Path) -> Generation:
     """Accept the database as the newest state, without regard to the generation file; return its generation."""
-    found = contents_of(directory / FILE)
-    if found is None:
+    if (found := contents_of(directory / FILE)) is None:
         raise _lost(directory / FILE, "it is missing or empty: there is nothing to accept")
     with closing(GenerationFile(directory)) as noted:
         noted.write(found.generation)
@@ -326,8 +325,7 @@ def build(directory: Path) -> Generation:
 def seal(database: sqlite3.Connection, noted: GenerationFile, *applications: str) -> Generation:
     """Prepare the running transaction for its commit: write digests and number, also to the generation file."""
     for application in applications:
-        digest = _digest_of(database, _ROWS_OF_APPLICATION, application)
-        if digest:
+        if digest := _digest_of(database, _ROWS_OF_APPLICATION, application):
             database.execute("INSERT OR REPLACE INTO digests VALUES (?, ?)", (application, digest))
         else:
             database.execute("DELETE FROM digests WHERE application = ?", (application,))

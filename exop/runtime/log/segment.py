@@ -234,8 +234,7 @@ class Segment:
         self._overhang = False
         self._index: list[tuple[int, int]] = []  # the first row and the position of a frame in each STRIDE
         file = self._opened()
-        opening = _frame_at(file.read(0, HEADER), 0, 0)
-        if opening:
+        if opening := _frame_at(file.read(0, HEADER), 0, 0):
             opening = _frame_at(file.read(0, opening if isinstance(opening, int) else opening.end), 0, 0)
         if isinstance(opening, int) or opening.kind != OPENING:
             raise self.damaged("its header is not that of a segment")
@@ -352,8 +351,7 @@ class Segment:
     def find_end(self, counted: Position | None) -> None:
         """Find the end, and truncate a torn tail (see `check_tail`)."""
         self.scan()
-        rest = self.check_tail(counted)
-        if rest:
+        if rest := self.check_tail(counted):
             self.take_back()
             facts = {"log": str(self.path.parent), "bytes": len(rest), "at": self.size, "offset": self.end}
             logger("exop.log").warning("a torn write at the end of a log was removed", **facts)

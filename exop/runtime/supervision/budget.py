@@ -215,8 +215,7 @@ class UserCalls:
         interruptible: bool = False,
     ) -> T:
         """Call *work* and return its result; inside a call for the same application, the limit of that call applies."""
-        around = current_call()
-        if around is not None and around.component.application == component.application:
+        if (around := current_call()) is not None and around.component.application == component.application:
             if around.abandoned:
                 problem = "the call around it was given up before"
                 raise ComponentFailed(node=component.title, phase=phase, problem=problem)

@@ -136,8 +136,7 @@ def port_placeholder(component: Component, port: PortSpec) -> Entry:
 
 def _back_off(component: Component, port: PortSpec, item: Any, seconds: float) -> None:
     """Wait before the next retry; at the safe point if the driver has to park."""
-    driver = current_driver()
-    if driver is None:
+    if (driver := current_driver()) is None:
         return
     driver.wait_for(lambda: driver.closed, timeout=seconds)
     if driver.closed:
@@ -375,8 +374,7 @@ def retry_dead_letters(deployment: Deployment, node: str) -> int:
 
 def kept_item(component: Component) -> FailedItem | None:
     """Return the item on which a component is suspended, with the memento, which does not change during suspension."""
-    kept = component.trouble.kept
-    if kept is None:
+    if (kept := component.trouble.kept) is None:
         return None
     return _failed_item(component, "kept", kept, _memento(component))
 

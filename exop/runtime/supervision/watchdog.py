@@ -277,8 +277,7 @@ def _find(
     found: FrameType | None = None
     meant: list[Component] = []
     for frame, _ in walk_stack(innermost):
-        called = CALLS.get(frame.f_code.co_filename, {}).get(frame.f_lineno)
-        if called is not None:
+        if (called := CALLS.get(frame.f_code.co_filename, {}).get(frame.f_lineno)) is not None:
             node, _ = node_at(frame.f_globals[called].endpoint, by_name)
             if node in by_name:
                 return by_name[node], found or frame

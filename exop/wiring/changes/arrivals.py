@@ -130,8 +130,7 @@ def adopt_foreign(component: Component, node: Node, memento: bytes, place: str, 
 
     It may name only the classes that the slet declares. For *place* and *parts* see `load_memento`, also for errors.
     """
-    kind = node.slet.memento
-    if kind is not None and memento and not node.lose_state and node.memento is None:
+    if (kind := node.slet.memento) is not None and memento and not node.lose_state and node.memento is None:
         component.adopt(load_memento(memento, kind, place, declared=declared_by(kind), parts=parts))
 
 

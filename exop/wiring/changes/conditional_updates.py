@@ -33,8 +33,7 @@ def caught_up(mesh: Mesh, since: int, deployment: Deployment) -> tuple[Mesh, Mes
     if updates is None:
         raise stale
     for one in updates:
-        place = getattr(mesh, one.section).get(one.name)
-        if place is None:
+        if (place := getattr(mesh, one.section).get(one.name)) is None:
             continue
         if one.update in place.pending:
             mesh = one.to_mesh(mesh)

@@ -100,8 +100,7 @@ class Drain:
         for component in self.old:  # what a port has taken is not in the queue any more
             vertex = before.nodes.get(component.node.name)
             for edge in (edge for _, edge in (vertex.inputs if vertex is not None else ()) if edge.port.pulled):
-                queue = component.pulled[edge.port.name].queue
-                if queue is not None and not _has_port(after, edge):
+                if (queue := component.pulled[edge.port.name].queue) is not None and not _has_port(after, edge):
                     yield queue, [edge]
 
     def _drain(self, worker: Driver, queues: list[tuple[Buffered, list[Edge]]]) -> None:
@@ -425,11 +424,9 @@ class _Contents:
         exchange(move)
 
     def _leads_to_them(self, endpoint: str) -> bool:
-        target = ids.port_of_endpoint(endpoint)
-        if not target:
+        if not (target := ids.port_of_endpoint(endpoint)):
             return ids.channel_of_endpoint(endpoint) in self._channels
         name, port = node_at(target, self.mesh.nodes)
-        node = self.mesh.nodes.get(name)
-        if node is not None and port in node.outputs():
+        if (node := self.mesh.nodes.get(name)) is not None and port in node.outputs():
             return node.outputs()[port] in self._channels
         return name in self.nodes

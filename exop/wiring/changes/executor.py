@@ -102,8 +102,7 @@ class Changes:
 
     def _slow(self, plan: Plan) -> list[str]:
         """Return the nodes whose successors have to catch up beside the old slets; raise `PlanError` for a stall."""
-        running = self._running.deployed.get(plan.after.name)
-        if running is None:
+        if (running := self._running.deployed.get(plan.after.name)) is None:
             return []
         if plan.moves and not plan.stall:
             check_pause(plan.moves, running.components, plan.pause)
@@ -176,8 +175,7 @@ class Changes:
 
         *others* are followers of leaders on other hosts.
         """
-        running = self._running.deployed.get(plan.after.name)
-        if running is None:
+        if (running := self._running.deployed.get(plan.after.name)) is None:
             raise _removed(plan.after.name)
         plan = renewed(plan, running)
         if running.finished.is_set():

@@ -154,8 +154,7 @@ class Trial(Follower):
         """Compare what is left; refuse if it is not equal, too slow, or unproven."""
         if self.shadow is not None:
             self._compare(last=True)
-        problem = self.obstacle() or self._slow() or self._unproven()
-        if problem is not None:
+        if (problem := self.obstacle() or self._slow() or self._unproven()) is not None:
             raise self.failed(problem)
 
     def _compare(self, *, last: bool = False) -> None:
@@ -282,8 +281,7 @@ class Trials:
         """Close the successors that have not taken over; failures of that are noted on *error*."""
         try:
             for trial in self.trials:
-                problem = trial.leave(self.deployment, self.wiring)
-                if problem and error is not None:
+                if (problem := trial.leave(self.deployment, self.wiring)) and error is not None:
                     add_note(error, f"and when the successor was closed: {problem}")
         finally:
             self.over.set()
