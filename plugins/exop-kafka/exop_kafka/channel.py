@@ -127,13 +127,17 @@ class KafkaChannel(LoggingChannel):
     def _keep(self, batch: Any) -> None:
         """Write a batch, or nothing of it if an item cannot be encoded.
 
-        If a record is not taken, the next call with this batch continues with that record.
+        If a record is not taken, the next call with this batch continues with that record. If the batch comes again as
+        single items, those that were written are not written again.
         """
         if self._delivering.locked() and self._delivering.acquire(timeout=HELD):
             self._delivering.release()
-        before, records, number = self._begun
+        (before, records, number), left = self._begun, _NONE
         if before is not batch:
-            records, number = [self._record(item) for item in to_items(batch)], 0
+            written, records, number = records[:number], [self._record(item) for item in to_items(batch)], 0
+            if written and records == written[: len(records)]:
+                number = len(records)
+                left = None, written[number:], len(written) - number
         send, tries = self._writer.send, 0
         try:
             while number < len(records):
@@ -151,7 +155,7 @@ class KafkaChannel(LoggingChannel):
         except BaseException:
             self._begun = batch, records, number
             raise
-        self._begun, self.trouble = _NONE, None
+        self._begun, self.trouble = left, None
 
     def _record(self, item: Any) -> _Record:
         writer = self._writer

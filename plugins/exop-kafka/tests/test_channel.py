@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Thread
 
@@ -150,6 +151,21 @@ def test_a_batch_continues_behind_what_was_written(cluster, opened, monkeypatch)
     channel.sync()
     assert passed == batch
     assert cluster.records("single", 1) == [[(None, one.encode()) for one in batch]]
+
+
+def test_the_items_before_one_that_is_too_large_are_written_once(cluster, opened):
+    """The platform passes the items of a refused batch one by one."""
+    channel, entry, passed = opened(topic="single")
+    items = ["0", "1", "x" * 1_100_000, "3", "0"]
+    with pytest.raises(RecordRefused, match="too large"):
+        entry.push_batch(items)
+    for item in items:
+        with suppress(RecordRefused):
+            entry.push(item)
+    channel.sync()
+    del items[2]
+    assert passed == items
+    assert cluster.records("single", 1) == [[(None, one.encode()) for one in items]]
 
 
 @pytest.mark.parametrize("ask", ["sync", "written"])
