@@ -46,7 +46,7 @@ class Deployment:
 
     Attributes:
         components: The components by node; `place` replaces the whole dictionary.
-        leaving: The channels that a change removes, between its cut and its commit: other hosts may read them.
+        leaving: The channels that a change removes, from its staging to its commit: other hosts may only read them.
         inserted: The queues that the wiring has inserted between drivers, by id; `reasons` has the reason for each.
         entries: The compiled entry at each endpoint.
         merges: Merges the control items of several producers of a channel.

@@ -12,7 +12,7 @@ from exop.model.meshes.mesh import Mesh
 from exop.remoting.transport.limits import MIB
 from exop.remoting.transport.operation import LONG, PEER, operation
 from exop.runtime.channels.reader import answer, changes_content
-from exop.runtime.dataflow.entry import NOWHERE
+from exop.runtime.dataflow.entry import Entry
 
 if TYPE_CHECKING:
     from exop.wiring.applications import Applications
@@ -144,11 +144,19 @@ class Hosting:
         deployment = self._applications.get(application)
         if found is None:
             raise UnknownName(place=application, kind="channel", name=channel, known=deployment.channels)
-        if access == "write" and found in deployment.leaving:
-            raise PlanError(f"a change of {application} removes or moves the channel {channel!r}; try again")
+
+        def into() -> Entry:
+            """Return the entry into the channel, unless what it took would be lost."""
+            entry, there = deployment.entries.get(f"channel {channel}"), deployment.channels.get(channel)
+            if entry is None or there is not found or found in deployment.leaving:
+                raise PlanError(f"a change of {application} removes or moves the channel {channel!r}; try again")
+            return entry
+
+        if access == "write":
+            into()
         ends = (*deployment.mesh.producers(channel), *deployment.mesh.consumers(channel))
         types = [node.slet.ports[port].type for node, port in ends]
-        return answer(found, deployment.entries.get(f"channel {channel}", NOWHERE), types, method, arguments)
+        return answer(found, into, types, method, arguments)
 
     @operation(role="operate", patience=LONG, long=True)
     def accept_loss(self, application: str, channel: str = "") -> list[str]:

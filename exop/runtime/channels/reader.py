@@ -67,12 +67,14 @@ def changes_content(kind: type[Channel], method: str) -> bool:
     return method != QUERY and method not in kind.reading and not interface(kind).get(method)
 
 
-def answer(channel: Channel, entry: Entry, types: Iterable[PortType], method: str, arguments: bytes) -> bytes:
+def answer(
+    channel: Channel, into: Callable[[], Entry], types: Iterable[PortType], method: str, arguments: bytes
+) -> bytes:
     """Call a method of a channel for a peer; return the result as bytes.
 
     Args:
         channel: The channel.
-        entry: The entry into the channel.
+        into: Returns the entry into the channel, or raises `PlanError` while a change removes the channel.
         types: The types of the ports at the channel, which declare the classes of arguments.
         method: The name of a method in the `interface` of the kind.
         arguments: The positional and the named arguments, encoded by `RemoteChannel`.
@@ -94,7 +96,7 @@ def answer(channel: Channel, entry: Entry, types: Iterable[PortType], method: st
         if known[method]:
             return _written(getattr(channel, method))
         if method == PUSH:
-            _push(channel, entry, *given)
+            _push(channel, into, *given)
             return _written(None)
         return _written(_query(channel, *given) if method == QUERY else getattr(channel, method)(*given, **named))
     except ExopError:
@@ -114,11 +116,11 @@ def _query(channel: Channel, predicate: str, most: int | None = None) -> list[An
     return found if most is None else found[:most]
 
 
-def _push(channel: Channel, entry: Entry, items: list[Any]) -> None:
+def _push(channel: Channel, into: Callable[[], Entry], items: list[Any]) -> None:
     """Push items, or refuse all of them if there is no room."""
     if isinstance(channel, Buffered) and channel.depth and channel.depth + len(items) > channel.capacity:
         raise ChannelFull(channel=channel.name, capacity=channel.capacity)
-    entry.push_batch(items)
+    into().push_batch(items)
 
 
 def _written(value: Any) -> bytes:

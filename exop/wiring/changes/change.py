@@ -170,6 +170,9 @@ class Change:
         if self.parks_all:
             drivers |= dict.fromkeys(self.deployment.drivers())
         pause.drivers = sorted(drivers, key=lambda driver: driver.rank)
+        self._undo.append(partial(setattr, self.deployment, "leaving", []))
+        gone = self.plan.changes.channels_removed  # peers write nothing more into them
+        self.deployment.leaving = [self.deployment.channels[spec.name] for spec in gone]
         open_late = partial(self._successors.open_late, pause)
         Drain(pause, self._old, region, open_late, self._undo, self.handed_over).stage()
 

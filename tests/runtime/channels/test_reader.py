@@ -51,7 +51,9 @@ def table():
 def remote(channel, item=Car):
     """The channel as another platform uses it."""
     entry = joined(channel, Log()) if isinstance(channel, QueueChannel) else Log().entry
-    return RemoteChannel(lambda method, arguments: answer(channel, entry, [PortType(item)], method, arguments), item)
+    return RemoteChannel(
+        lambda method, arguments: answer(channel, lambda: entry, [PortType(item)], method, arguments), item
+    )
 
 
 class Emptied(TableChannel):
@@ -113,7 +115,7 @@ def test_a_table_is_read_by_its_own_methods():
 def test_other_methods_and_attributes_are_not_called(method):
     """The answer names the methods that there are."""
     with pytest.raises(UnknownName, match="known: delete, find, get, items, query, scan"):
-        answer(table(), Log().entry, [], method, b"\x92\x90\x80")
+        answer(table(), lambda: Log().entry, [], method, b"\x92\x90\x80")
 
 
 def test_no_code_crosses():
@@ -176,7 +178,7 @@ def reader(channel, cache=False):
         if not peer["reached"]:
             raise PeerUnreachable(address=peer_name, problem="lost")
         assert (operation, given["application"], given["channel"]) == ("call_channel", "app", "cars")
-        return answer(channel, Log().entry, [PortType(Car)], given["method"], given["arguments"])
+        return answer(channel, lambda: Log().entry, [PortType(Car)], given["method"], given["arguments"])
 
     made.call_peer, made.application, made.kinds = call, "app", {kind.kind: kind for kind in BUILT_IN}
     made.asked = ChannelSpec(made.name, "reader", type=PortType(Car))
