@@ -177,7 +177,7 @@ class Checkpointer:
             begin = time.perf_counter()
             figures.written_bytes = self._checkpoints.write(snapshot)
             self._number += 1
-            figures.write_ms = _milliseconds(begin)
+            figures.write_ms = round((time.perf_counter() - begin) * 1e3, 3)
             figures.taken += 1
             figures.bytes = sum(map(len, snapshot.parts.values()))
         with self._noted(failed=False):
@@ -264,7 +264,7 @@ class Checkpointer:
             self._check_drivers(drivers)
             begin = time.perf_counter()
             snapshot = self._prepared(number)
-            self.figures.pause_ms = _milliseconds(begin)
+            self.figures.pause_ms = round((time.perf_counter() - begin) * 1e3, 3)
             failpoint("checkpoint-captured")
             for driver in drivers if last else ():
                 driver.halt()
@@ -304,7 +304,7 @@ class Checkpointer:
         for journal in self._journals().values():
             journal.sync()
         for channel in self._kept("sync"):
-            self._run(channel, _PHASES["sync"], channel.sync)
+            self._user().run(self._owners[channel.name], _PHASES["sync"], channel.sync, PATIENCE)
 
     def _commit(self, number: int) -> Commits:
         """Start to commit a checkpoint; the calls of channels are over at the end, since a change may remove them."""
@@ -342,10 +342,6 @@ class Checkpointer:
     def _journals(self) -> dict[str, DiskJournal]:
         components = self._deployment.components.items()
         return {name: one.tie for name, one in components if isinstance(one.tie, DiskJournal)}
-
-    def _run(self, channel: Channel, phase: str, work: Callable[[], None]) -> None:
-        """Call code of a channel under a time limit, like that of a slet."""
-        self._user().run(self._owners[channel.name], phase, work, PATIENCE)
 
     def _user(self) -> UserCalls:
         components = self._deployment.components.values()
@@ -387,7 +383,3 @@ class Checkpointer:
 
     def _refused(self, problem: str, cure: str) -> CheckpointError:
         return CheckpointError(application=self._deployment.name, problem=problem, cure=cure)
-
-
-def _milliseconds(begin: float) -> float:
-    return round((time.perf_counter() - begin) * 1e3, 3)

@@ -187,7 +187,6 @@ class DiskJournal(EngineJournal):
         self._outputs = dict(outputs)
         self._driver = driver
         self._disks: dict[str, DiskLog] = {}  # of each input port, and of the output
-        self._forced: dict[str, int] = {}  # the end of each log when it was forced to disk
         self._skipped = self._base = 0
         self._started = self._closed = self._sending = False
 
@@ -281,8 +280,7 @@ class DiskJournal(EngineJournal):
             named = [(names[id(port)], payload) for port, payload in rows] or [("", None)]
             entries = [(*row, header if place == 0 else None) for place, row in enumerate(named)]
             for port in batch.inputs.keys() & self._disks.keys():
-                if batch.inputs[port] > self._forced.get(port, 0):
-                    self._force(port)
+                self._disks[port].sync()
             self._disks[_OUTPUT].append(entries)
             failpoint("engine-commit-before")
             self.committed = after
@@ -313,8 +311,8 @@ class DiskJournal(EngineJournal):
 
     def sync(self) -> None:
         """Force the logs to disk, for a checkpoint."""
-        for port in self._disks:
-            self._force(port)
+        for log in self._disks.values():
+            log.sync()
 
     def trim_output(self, held: Mapping[str, Any]) -> None:
         """Drop the output that was sent before a committed checkpoint, and settle the input that has arrived by then.
@@ -346,11 +344,6 @@ class DiskJournal(EngineJournal):
             return
         except Exception as error:  # noqa: BLE001 (an error downstream counts as a failure of this slet)
             next(iter(self._outputs.values())).fail(error)
-
-    def _force(self, port: str) -> None:
-        end = self._disks[port].end
-        self._disks[port].sync()
-        self._forced[port] = end
 
     def _check_end(self, what: str, end: int, known: int) -> None:
         if end < known:

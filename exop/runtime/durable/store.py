@@ -225,7 +225,7 @@ class Store:
 
     def note(self, mesh: Mesh) -> StateError | None:
         """Store the changes of a running application; on failure, return the problem and retry later."""
-        with self._writing:
+        with self._writing:  # a newer mesh is noted before or after
             self._unwritten[mesh.name] = mesh
             try:
                 self.catch_up()
@@ -235,9 +235,8 @@ class Store:
 
     def catch_up(self) -> None:
         """Write the changes that could not be written earlier. Raises `StateError` if this fails again."""
-        with self._writing:  # a newer mesh is noted before or after
-            for mesh in list(self._unwritten.values()):
-                self.update(mesh)
+        for mesh in list(self._unwritten.values()):
+            self.update(mesh)
 
     def set_active(self, application: str, *, active: bool) -> None:
         """Store whether the next start of a platform restarts an application."""

@@ -65,6 +65,7 @@ class DiskLog(EventLog):
         self._turn = threading.RLock()
         self._syncing = threading.RLock()
         self._broken: str | None = None
+        self._version, self._synced = 1, 0  # of the content, which a killed process may not have forced to the disk
         self._segments: list[Segment] = []
         with self._doing("opened"):
             names = files.names(folder)
@@ -182,12 +183,15 @@ class DiskLog(EventLog):
             return
         with self._turn:
             self._check_whole()
-            newest = self._segments[-1]
+            newest, version = self._segments[-1], self._version
+            if version == self._synced:
+                return
             self._syncing.acquire()  # with the lock held, so that the file is not closed meanwhile
         try:
             # After a failure, the operating system may count pages in memory as written.
             with self._doing("forced to the disk", broken=True):
                 newest.sync()  # without the lock, so that appending threads do not wait for the disk
+            self._synced = version
         finally:
             self._syncing.release()
 
@@ -255,7 +259,7 @@ class DiskLog(EventLog):
         self.retain()
 
     def _write(self, data: bytes, end: int, marks: int, now: float) -> None:
-        newest, bounds = self._segments[-1], self._retention
+        newest, bounds, self._version = self._segments[-1], self._retention, self._version + 1
         aged = bounds.seconds is not None and now - newest.born >= bounds.seconds
         # A control item is in the segment of the row before it, so that no two segments begin with the same row.
         if end > newest.end > newest.base and (newest.size + len(data) > bounds.segment or aged):
@@ -283,6 +287,7 @@ class DiskLog(EventLog):
 
     def _cut(self, place: Position, holder: Segment, position: int, rest: bytes) -> None:
         """Remove the segments after *holder*, and replace the bytes of *holder* from *position* on by *rest*."""
+        self._version += 1
         while self._segments[-1] is not holder:  # from the end, so that a crash leaves no gap
             with self._syncing:
                 self._segments[-1].remove()
