@@ -26,17 +26,16 @@ from exop.runtime.deployment import Deployment
 from exop.runtime.supervision.interpreter import check_lock, restore_switch_interval, shorten_switch_interval
 from exop.safe_repr import RAISED, error_text
 from exop.status import application_metrics, application_status
-from exop.wiring import Applications, WiringController
+from exop.wiring import Applications, Plan, WiringController
 
 if TYPE_CHECKING:
     from exop.bundle.bundles import Bundles
     from exop.remoting import ControlServer, Operation
     from exop.remoting.peers.service import RemotingService
     from exop.runtime.durable.store import Store, StoredApplication
-    from exop.wiring.changes.plan import Plan
 
 
-class Platform(Management["Plan"]):
+class Platform(Management[Plan]):
     """One running instance of ExoP, embedded in this process.
 
         with Platform(state="state/") as platform:
@@ -327,9 +326,6 @@ class Platform(Management["Plan"]):
     def _gather(self) -> None:
         self.catalog.gather()
         self.components.kinds = self.catalog.kinds
-
-    def _planned(self, mesh: Mesh) -> Plan:
-        return self._hosts.plan(mesh)
 
     def _check_running(self) -> None:
         if not self._running:

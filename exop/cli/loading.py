@@ -26,7 +26,7 @@ from exop.model.meshes.mesh import Mesh
 from exop.model.slets.signature import read_settings
 from exop.model.slets.spec import SletSpec, configured, parse
 from exop.model.values.depth import read_toml
-from exop.runtime.catalog import Catalog, in_use
+from exop.runtime.catalog import Catalog, in_use, known_slets
 from exop.safe_repr import RAISED, error_text
 
 Builder = Callable[..., Any]
@@ -92,9 +92,7 @@ def known_plugins(folders: Iterable[Path] = ()) -> Catalog:
     plugins.discover()
     for folder in folders:
         plugins.load_folder(folder)
-    catalog = Catalog(plugins)
-    catalog.gather()
-    return catalog
+    return known_slets(plugins)
 
 
 def find_target(given: str, catalog: Catalog, running: Iterable[str] | None = None) -> Target:

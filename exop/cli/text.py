@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
+from exop.model.slets.spec import is_number
 from exop.safe_repr import clean, json_text, message
 
 #: A cell without any other character is a number.
@@ -69,10 +70,5 @@ def paused(milliseconds: float | None) -> str:
 def pairs(figures: dict[str, Any]) -> str:
     """Format metrics by name on one line."""
     return "  ".join(
-        f"{name} {number(value) if is_figure(value) else clean(str(value))}" for name, value in figures.items()
+        f"{name} {number(value) if is_number(value) else clean(str(value))}" for name, value in figures.items()
     )
-
-
-def is_figure(value: object) -> bool:
-    """Whether *value* is a number, and not a Boolean."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

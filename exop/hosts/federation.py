@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 from exop.errors import ComponentFailed, PeerRefused, PeerUnreachable, PlanError, StaleMesh, StateError, UnknownName
 from exop.hosts.fragment import Fragments, Known
 from exop.hosts.fragment_change import FragmentChange, RestoredChange
-from exop.hosts.home import Home, Survivor, adoption
+from exop.hosts.home import Home, Spanning, Survivor, adoption, no_status
 from exop.hosts.protocol import messages
 from exop.hosts.protocol.exchange import Exchange
 from exop.hosts.protocol.participant import Participant
-from exop.hosts.spanning import Spanning, no_status
 from exop.hosts.supply import Archives, platform_of
 from exop.model.meshes.mesh import Mesh
 from exop.model.meshes.nodes import HERE

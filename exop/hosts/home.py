@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 from exop.errors import ExopError, PlanError, RemotingError, StaleMesh, UnknownName
@@ -15,17 +15,18 @@ from exop.hosts.fragment import Fragments, Work, lost_fragment
 from exop.hosts.moves.transfer import Moves, Transfer, check_trying
 from exop.hosts.plan_notes import cycles_over_hosts, notes_by_host, outline
 from exop.hosts.protocol.exchange import Exchange
-from exop.hosts.protocol.messages import Ended, Fragment, Refuse
-from exop.hosts.spanning import Spanning
+from exop.hosts.protocol.messages import Ended, Fragment, Refuse, Report
 from exop.hosts.supply import Archives, Lacking, Supply, notes_of
 from exop.logs import logger
 from exop.model.meshes.checks import check, resolved
 from exop.model.meshes.diff import difference, without_marks
 from exop.model.meshes.fragments import Connector, Placement, epochs, fragments
-from exop.model.meshes.mesh import Mesh
+from exop.model.meshes.mesh import Mesh, Node
 from exop.model.meshes.nodes import HERE
 from exop.runtime.channels.outbox import Outbox
+from exop.runtime.deployment import Deployment
 from exop.runtime.supervision.interrupts import check_interrupt, held, woken
+from exop.status import application_status
 from exop.wiring.changes.plan import PAUSE, Plan, make_plan
 from exop.wiring.shadow.shadows import no_standby
 
@@ -35,6 +36,76 @@ PREPARE: Final = 60.0
 CONNECTING: Final = 3.0
 #: Seconds to wait for the status of a fragment.
 PATIENCE: Final = 2.0
+_SECTIONS: Final = ("nodes", "channels", "inserted")
+_SOUND: Final = ("running", "finished")
+
+
+@dataclass
+class Spanning:
+    """An application of which this platform is the home.
+
+    Attributes:
+        mesh: The whole mesh; without nodes before the first commit.
+        connectors: The epochs of its connectors, by key.
+        hosts: The hosts that run a fragment, each with the last plan that concerned it.
+        leaving: The hosts that have not confirmed its removal.
+        reports: The last report of each host on its last plan.
+        changing: The hosts that have not carried out the last plan.
+        pauses: The seconds for which the last plan has paused the drivers of each host; unknown after a restart.
+        kept: The nodes whose predecessors run on since the last change of each, as they were before it.
+        turn: Held while the application is changed.
+    """
+
+    mesh: Mesh
+    connectors: dict[str, int] = field(default_factory=dict)
+    hosts: dict[str, str] = field(default_factory=dict)
+    leaving: set[str] = field(default_factory=set)
+    reports: dict[str, Report] = field(default_factory=dict)
+    changing: dict[str, str] = field(default_factory=dict)
+    finished: bool = False
+    pauses: dict[str, float] = field(default_factory=dict)
+    kept: dict[str, Node] = field(default_factory=dict)
+    turn: threading.RLock = field(default_factory=threading.RLock)
+
+    def paused_ms(self) -> float | None:
+        """Return the milliseconds for which the last change has stopped the stream: the longest pause of a host."""
+        return round(max(self.pauses.values()) * 1e3, 3) if self.pauses else None
+
+    def stored(self) -> dict[str, Any]:
+        """Return it as it is stored."""
+        topology, leaving = self.mesh.to_toml(), [*self.leaving]
+        found = {"topology": topology, "revision": self.mesh.revision, "connectors": self.connectors}
+        return found | {"hosts": self.hosts, "leaving": leaving}
+
+    def all_ended(self) -> bool:
+        """Whether all fragments have ended."""
+        return all((one := self.reports.get(host)) is not None and one.ended for host in self.hosts)
+
+    def problem(self) -> Mapping[str, str]:
+        """Return the facts of the first error because of which the application does not end."""
+        return next((one.problem for one in self.reports.values() if one.problem), {})
+
+    def status(self, hosts: Mapping[str, dict[str, Any]], home: str) -> dict[str, Any]:
+        """Return the status of the application: that of the fragment at the *home*, and those of all *hosts*."""
+        found = {**no_status(self.mesh.name), **hosts.get(home, {}), "revision": self.mesh.revision}
+        paused = self.paused_ms()
+        found["last_change"] = None if paused is None else {"revision": self.mesh.revision, "paused_ms": paused}
+        for name in ("shadow", "proof", "kept"):
+            if all_of_them := {node: one for part in hosts.values() for node, one in part.get(name, {}).items()}:
+                found[name] = all_of_them
+        return found | {"state": self._state(hosts), "hosts": dict(hosts)}
+
+    def metrics(self, hosts: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+        """Return the metrics of all nodes and channels, and those of each of the *hosts*."""
+        answered = [one for one in hosts.values() if "nodes" in one]
+        whole = {name: {key: value for one in answered for key, value in one[name].items()} for name in _SECTIONS}
+        facts = {"revision": self.mesh.revision, "state": self._state(hosts), "hosts": dict(hosts)}
+        return {**(answered or [{}])[0], **whole, **facts}
+
+    def _state(self, hosts: Mapping[str, dict[str, Any]]) -> str:
+        """Return the state of the application: that of the first host that does not run soundly, if any."""
+        states = ["finished"] if self.finished else sorted((one["state"] for one in hosts.values()), key=_SOUND.count)
+        return next((state for state in states if state != "finished"), states[0])
 
 
 @dataclass(frozen=True)
@@ -315,6 +386,13 @@ class Home:
                 except KeyboardInterrupt:
                     self._exchange.receive(application, Refuse(plan, self.name, "it was interrupted"))
         return outcome.result()
+
+
+def no_status(application: str) -> dict[str, Any]:
+    """Return the status of an application of which nothing runs here."""
+    found = application_status(Deployment(Mesh(application)))
+    found.pop("opening", None)
+    return found
 
 
 def differing(old: Mapping[str, Mesh], new: Mapping[str, Mesh]) -> list[str]:

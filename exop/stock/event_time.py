@@ -194,7 +194,9 @@ class Join(Slet, name="join"):
             for setting, name in (*(("by", name) for name in by), ("time", time)):
                 carried.check_field("", setting, name)
         spec = spec_of(cls)
-        result = _result((*by, time), tuple((side, _item(carried)) for side, carried in sides.items()))
+        # Rows of columns are dictionaries when the slet receives them.
+        items = {side: dict if carried.form == "columns" else carried.item for side, carried in sides.items()}
+        result = _result((*by, time), tuple(items.items()))
         return spec.with_outputs({OUT: replace(spec.ports[OUT].type, item=result if sides else dict)})
 
     def __enter__(self) -> Self:
@@ -271,11 +273,6 @@ class Join(Slet, name="join"):
 
 def _fields(by: str | list[str]) -> tuple[str, ...]:
     return (by,) if isinstance(by, str) else tuple(by)
-
-
-def _item(carried: PortType) -> Any:
-    """Return the type of the items of a side as the slet receives them: rows of columns are dictionaries."""
-    return dict if carried.form == "columns" else carried.item
 
 
 def _result(fields: tuple[str, ...], sides: tuple[tuple[str, Any], ...]) -> Any:

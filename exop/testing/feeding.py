@@ -326,7 +326,8 @@ def replay(
         if spec.iterated:
             results = leaving(spec, call(None)() or ())
         else:
-            port = _port(failed, spec)
+            ports = {port.name: port for port in spec.inputs if not port.pulled}
+            port = entry(f"the slet {spec.name}", "input port", ports, failed.port)
             found = call(port)(entering(port, failed.item))
             results = leaving(spec, found if spec.results[port.name] == "many" else [found])
         pushed = outputs_of(instance, spec) if spec.is_class else {}
@@ -334,11 +335,6 @@ def replay(
     if OUT in outputs:
         outputs[OUT] += results
     return outputs if outputs.keys() - {OUT} else outputs.get(OUT, [])
-
-
-def _port(failed: FailedItem, spec: SletSpec) -> PortSpec:
-    ports = {port.name: port for port in spec.inputs if not port.pulled}
-    return entry(f"the slet {spec.name}", "input port", ports, failed.port)
 
 
 def _original(failed: FailedItem) -> SletSpec:

@@ -38,13 +38,7 @@ OPTIONAL: Final = {
 
 
 def check(
-    app: str,
-    /,
-    *parameters: str,
-    deep: bool = False,
-    params: Params = (),
-    load: Load = (),
-    json: Json = False,
+    app: str, /, *parameters: str, deep: bool = False, params: Params = (), load: Load = (), json: Json = False
 ) -> int:
     """Build an application, and check its slets, types, wiring and plugins without running it.
 

@@ -14,9 +14,10 @@ from exop.cli.options import Json, Where
 from exop.cli.peers import find_application, the_platform
 from exop.cli.report import DONE, FAILED, Stopping, say
 from exop.cli.status_text import state_text
-from exop.cli.text import answer, is_figure, print_json
+from exop.cli.text import answer, print_json
 from exop.cli.view import RUN, Live, Rates, Section, Sort, page, plain, tables
 from exop.errors import BuilderError, CallTimeout, ExopError, PeerUnreachable, RemotingError, UnknownName
+from exop.model.slets.spec import is_number
 
 if TYPE_CHECKING:
     from exop.remoting.api.remote_platform import RemotePlatform
@@ -313,7 +314,7 @@ def _samples(name: str, status: Mapping[str, Any]) -> Iterator[_Sample]:
     for channel, facts in (*status["channels"].items(), *status["inserted"].items()):
         there = here | {"channel": channel, "kind": facts["kind"]}
         for key, value in facts.items():
-            if is_figure(value):
+            if is_number(value):
                 family = f"channel_{re.sub('[^a-zA-Z0-9_]', '_', key)}"
                 yield family, "gauge", "A figure of a channel, named by its kind.", there, value
 
@@ -341,5 +342,5 @@ def _of_node(here: dict[str, str], facts: Mapping[str, Any]) -> Iterator[_Sample
         for name, value in facts[key].items():
             yield family, "summary", words, here | {"quantile": _QUANTILES[name]}, value / 1e3
     for name, value in facts.get("own", {}).items():
-        if is_figure(value):
+        if is_number(value):
             yield "own", "gauge", "A figure that the slet reports of itself.", here | {"figure": name}, value

@@ -13,16 +13,7 @@ from typing import Any, Final
 
 from exop.errors import MeshError
 from exop.model.meshes.mesh import Mesh
-from exop.model.meshes.nodes import (
-    HERE,
-    INBOX,
-    NOTHING,
-    OUTBOX,
-    READER,
-    ChannelSpec,
-    KindLike,
-    Node,
-)
+from exop.model.meshes.nodes import HERE, INBOX, NOTHING, OUTBOX, READER, ChannelSpec, KindLike, Node
 from exop.model.slets.described import read_type, type_text
 from exop.model.slets.ports import WINDOW, PortType
 from exop.model.slets.relay import RELAY
@@ -223,10 +214,7 @@ def time_field(channel: ChannelSpec) -> str | None:
 
 
 def fragments(
-    mesh: Mesh,
-    home: str,
-    connectors: Mapping[str, int] = NOTHING,
-    kinds: Mapping[str, type[KindLike]] = NOTHING,
+    mesh: Mesh, home: str, connectors: Mapping[str, int] = NOTHING, kinds: Mapping[str, type[KindLike]] = NOTHING
 ) -> dict[str, Mesh]:
     """Split a mesh into one mesh per host; hosts that have nothing of it are left out.
 

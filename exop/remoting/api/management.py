@@ -62,8 +62,7 @@ class Management(Hosting, Generic[AnyPlan]):
         raise NotImplementedError
 
     def _planned(self, mesh: Mesh) -> AnyPlan:
-        """Return the plan for a change to *mesh*."""
-        raise NotImplementedError
+        return cast("AnyPlan", self._hosts.plan(mesh))
 
     @operation(role="observe")
     def status(self, application: str | None = None) -> dict[str, Any]:

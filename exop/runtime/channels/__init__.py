@@ -11,14 +11,6 @@ from exop.runtime.channels.table import LatchChannel, TableChannel
 from exop.runtime.channels.window import WindowChannel
 
 #: The kinds that the stock plugin registers.
-BUILT_IN = (
-    DirectChannel,
-    QueueChannel,
-    WindowChannel,
-    LatchChannel,
-    TableChannel,
-    LogChannel,
-    PartitionedLogChannel,
-)
+BUILT_IN = (DirectChannel, QueueChannel, WindowChannel, LatchChannel, TableChannel, LogChannel, PartitionedLogChannel)
 #: The kinds by which ports reach channels on other hosts, which the platform adds to a mesh.
 REMOTE = (Outbox, Inbox, Reader)

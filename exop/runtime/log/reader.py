@@ -11,17 +11,7 @@ from typing import Any, Self
 from exop.errors import MeshError, StateError
 from exop.model.items import CONTROL
 from exop.runtime.log.memory import Position, flat
-from exop.runtime.log.segment import (
-    MARK,
-    SUFFIX,
-    Files,
-    Frame,
-    Segment,
-    check_start,
-    contents,
-    segment_names,
-    settled,
-)
+from exop.runtime.log.segment import MARK, SUFFIX, Files, Frame, Segment, check_start, contents, segment_names, settled
 
 
 class LogReader:
