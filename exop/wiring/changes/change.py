@@ -319,6 +319,7 @@ class Change:
     def _go_on(self) -> None:
         """Commit: assign the items that wait to their drivers, and release the old slets; nothing can fail here."""
         self.phase = Phase.COMMITTED
+        self.deployment.mesh = self.target  # first: a defect below must not store the old mesh
         self._undo_cut.clear()
         self._undo.clear()
         self.deployment.inlets.drop(self.leaves)
@@ -326,7 +327,7 @@ class Change:
         self._complete({*self.pause.drivers, *began})
         self._forward_unsent()
         self.deployment.inlets.post_in_order(self.wiring.current(self.deployment).depth, self._from_other_hosts())
-        self.deployment.mesh, self.deployment.leaving = self.target, []
+        self.deployment.leaving = []
 
     def _from_other_hosts(self) -> list[InFlight]:
         """The items to post that have come from other hosts."""

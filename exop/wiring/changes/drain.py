@@ -182,10 +182,13 @@ def check_ends(region: Region) -> None:
     before, after = region.before.graph, region.after.graph
     for name in region.channels:
         known = {edge.name for _, edge in before.edges((name,))}
-        ended = [edge for edge in after.consumers.get(name, ()) if edge.component.status is State.ENDED]
+        sent = {one.component.status for one in before.producers.get(name, ())} == {State.ENDED}
         going = [one for one in after.producers.get(name, ()) if one.component.status is not State.ENDED]
-        for producer, edge in product(going, ended):
-            if edge.name not in known or producer.name not in known:
+        for producer, edge in product(going, after.consumers.get(name, ())):
+            new, stays = producer.name not in known, edge.name in known
+            over = edge.component.status is State.ENDED and (new or not stays)
+            # A port that comes from another channel begins another stream, unless its slet has ended.
+            if over or (new and stays and (sent or edge.port.name in edge.component.ended)):
                 raise PlanError(
                     f"the stream has ended at {edge.name}: {producer.name} cannot be connected to it any more; "
                     f"connect it to another node"

@@ -7,17 +7,31 @@ from typing import Any
 
 import pytest
 
-from exop import Memento, Platform, Slet, hookimpl, input_port, slet
+from exop import Application, Memento, Platform, Slet, hookimpl, input_port, slet
 from exop.errors import PlanError
 from exop.hooks import Plugins
-from exop.model.meshes.mesh import Mesh
+from exop.model.meshes.mesh import Mesh, Node
+from exop.model.slets.slet import spec_of
 from exop.runtime.deployment import Deployment
 from exop.wiring.changes.change import Change, Phase
 from exop.wiring.changes.drain import Drain
 from exop.wiring.changes.successors import Successors
 from exop.wiring.controller import WiringController
-from tests.change.tools import chain, changed, end, endless, grows, in_thread, summing, summing_too, whole, writing
-from tests.rig import Gate, eventually, threads_leave
+from tests.change.tools import (
+    Tap,
+    chain,
+    changed,
+    count_to,
+    end,
+    endless,
+    grows,
+    in_thread,
+    summing,
+    summing_too,
+    whole,
+    writing,
+)
+from tests.rig import PATIENCE, Gate, Two, eventually, threads_leave
 
 #: The steps before the decision, in their order.
 STEPS = ("prepare", "stage", "cut")
@@ -265,3 +279,43 @@ def test_a_change_waits_for_the_checkpoint_that_is_being_taken(tmp_path):
                 assert not change.done()
                 gate.open()
         assert platform.mesh("app").revision == 2
+
+
+def test_a_defect_behind_the_commit_does_not_store_the_old_mesh(running, monkeypatch):
+    """The new mesh runs from the commit on, whatever fails while the old slets are let go."""
+
+    def failing(_: Change) -> None:
+        raise MemoryError("a defect")
+
+    monkeypatch.setattr(Change, "_forward_unsent", failing)
+    change = brought(running.change(), 2)
+    with pytest.raises(MemoryError, match="a defect"):
+        change.make()
+    assert change.made
+    assert running.deployment.mesh == change.target
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_no_producer_is_added_to_a_port_whose_stream_has_ended(platform, waits):
+    """Its items would come behind the end, also if the end was sent and still waits in front of the port."""
+    left, right, seen = Tap(), Tap(), list[Any]()
+    app = Application("app")
+    app.add("l", left.source(), out=app.channel("q", kind="queue"))
+    app.add("two", Two, left="q", right=app.add("r", right.source()))
+    app.add("sink", writing(seen), x=app.output("two", "out"))
+    platform.apply(app.build())
+    if waits:
+        changed(platform, "app", lambda mesh: mesh.suspend("two"))
+    left.let(2)
+    left.shut()
+    components = platform.deployment("app").components
+    eventually(lambda: components["l"].status == "ended" and (waits or "left" in components["two"].ended))
+    late = Node("late", spec_of(count_to), {}, {"out": "q"})
+    with pytest.raises(PlanError, match=r"the stream has ended at two\.left: late\.out cannot be connected"):
+        changed(platform, "app", lambda mesh: mesh.add(late))
+    if waits:
+        changed(platform, "app", lambda mesh: mesh.resume("two"))
+    right.shut()
+    assert platform.wait("app", PATIENCE)
+    assert seen == [1, 2]
+    assert platform.remove("app")
