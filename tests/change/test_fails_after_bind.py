@@ -5,11 +5,17 @@ from typing import Any
 
 import pytest
 
-from exop import Application, Slet, input_port
+from exop import Application, Slet, input_port, slet
 from exop.model.meshes.mesh import ChannelSpec, Node
 from exop.model.slets.slet import spec_of
 from tests.change.tools import Tap, count_to, finish, refused_after_bind, whole, writing
 from tests.rig import Two, eventually
+
+
+@slet
+def shifting(x: int, *, by: int = 0) -> int:
+    """Add a setting."""
+    return x + by
 
 
 @pytest.fixture
@@ -94,3 +100,23 @@ def test_a_slet_whose_successor_was_to_have_other_ports_still_ends_with_its_own(
     assert components["two"].status == "active"
     right.shut()
     finish(platform, "app")
+
+
+def test_a_slet_that_waits_for_a_resume_still_does(platform, refused):
+    """The change would have let it go on; the change back holds it again, and lets no item in."""
+    seen: list[int] = []
+    tap = Tap()
+    app = Application("app")
+    app.add("b", shifting, x=app.add("a", tap.source()))
+    app.add("c", writing(seen), x=app.output("b", "out"))
+    platform.apply(app.build())
+    b = platform.deployment("app").components["b"]
+    platform.wiring.rebind(platform.deployment("app"), lambda: b.fail_until_resumed(OSError("a flush")), nodes=["b"])
+    refused(lambda mesh: mesh.configure("b", by=1))
+    assert (b.status, b.stuck, b.shut) == ("failed", True, True)
+    tap.let(2)
+    eventually(lambda: platform.deployment("app").inlets.at("b.x"))
+    platform.resume("app", "b")
+    tap.shut()
+    finish(platform, "app")
+    whole(seen, 2)

@@ -78,10 +78,10 @@ def pending_again(before: Mesh, after: Mesh) -> Mesh:
 def remembered(component: Component) -> Undo:
     """Return an undo that restores the settings, state and trouble that a component has now."""
     node, status, error, trouble = component.node, component.status, component.error, component.trouble
-    kept = trouble.kept
+    kept, stuck, waiting = trouble.kept, component.stuck, component.waiting
 
     def bring_back() -> None:
-        component.error, trouble.kept = error, kept
+        component.error, trouble.kept, component.stuck, component.waiting = error, kept, stuck, waiting
         component.become(status)
         if node is not component.node:
             component.configure(node)
