@@ -37,6 +37,8 @@ LEAVING = 10.0
 OPENERS = 8
 #: Seconds for which closing one slet may delay closing the slets downstream.
 HOLDING = 0.5
+#: The number of replaced slets whose errors remain in the status: the newest ones.
+REPLACED = 100
 #: The least number of seconds that slets have to close, even when the time for stopping has passed.
 LEAST = 0.2
 
@@ -233,6 +235,8 @@ class Deployment:
         if metrics.errors:
             facts = {"node": component.node.name, "slet": component.spec.identity, "last_error": metrics.last_error}
             self.replaced[component.id] = {**facts, "errors": metrics.errors, "skipped": metrics.skipped}
+            if len(self.replaced) > REPLACED:
+                del self.replaced[next(iter(self.replaced))]
 
     def changed(self, component: Component) -> None:
         """Handle the new state of a component: the application, or a cycle, may have ended."""

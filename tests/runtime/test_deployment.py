@@ -11,7 +11,7 @@ from exop import Application, EndOfStream, Mesh, Platform, Slet, input_port, sle
 from exop.errors import ComponentFailed, MeshError, PlanError
 from exop.runtime.channels import queue as module
 from exop.runtime.channels.log import LogChannel
-from exop.runtime.deployment import Deployment
+from exop.runtime.deployment import REPLACED, Deployment
 from exop.runtime.drivers.worker import POOL
 from exop.runtime.lifecycle import State
 from exop.runtime.supervision import failure_policy as failure
@@ -425,3 +425,14 @@ def test_an_application_has_finished_when_a_channel_without_consumers_has_stored
     gate.open()
     assert deployment.wait(PATIENCE)
     assert sorted(stored) == sorted([*range(20)] * 3)
+
+
+def test_the_errors_of_the_newest_replaced_slets_remain(rig):
+    """Not of all: an application may run, and be repaired, for years."""
+    deployment = rig.run(line(numbers=(count_up, {"to": 1}), sink=Takes))
+    one = deployment.components["sink"]
+    for number in range(REPLACED + 2):
+        one.id = f"{number}"
+        one.metrics.errors = 1
+        deployment.let_go(one)
+    assert list(deployment.replaced) == [f"{number}" for number in range(2, REPLACED + 2)]

@@ -240,6 +240,10 @@ class QueueChannel(Buffered):
         entry.probe = leading(push_probe, lambda batch: push_batch(batch, _moments()))
         return entry
 
+    def close(self) -> None:
+        """Let the next place no longer count from this one, which would keep the queue in memory."""
+        self.flow.lead_into(None)
+
     def _store(self, method: Method, payload: Any) -> None:
         self._put(self.entries.extend, [(method if method in ("push", "push_batch") else "control", payload)])
 

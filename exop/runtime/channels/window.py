@@ -91,9 +91,7 @@ class WindowChannel(Channel):
         self.windows.update({port: known.get(port) or self._window(port) for port in ports})
         self._targets.update(dict.fromkeys(ports, NOWHERE) | {outlet.port: outlet.entry for outlet in outlets})
         self.port_entries = [self._way(port) for port in self.windows]
-        entry, windows = fan_out(self.port_entries), self.windows.values()
-        # No port takes an item that another one refuses, since its producer then has it again, or sets it aside.
-        return self._checked(entry) if len({(one.timed_by, one.before) for one in windows}) > 1 else entry
+        return fan_out(self.port_entries)
 
     def bound_back(self) -> Callable[[], None]:
         """Return a function that restores the windows of disconnected ports."""
@@ -176,30 +174,10 @@ class WindowChannel(Channel):
             raise MeshError(f"{place}: size {size} and slide {slide} do not fit; both are positive, slide <= count")
         return PortWindow(sizes, size, slide, time_reader(time) if seconds else None)
 
-    def _checked(self, entry: Entry, *, probing: bool = True) -> Entry:
-        """Return the same entry, which refuses what the window of any port refuses."""
-
-        def checked(push: Callable[[Any], None], items: Callable[[Any], Sequence[Any]]) -> Callable[[Any], None]:
-            def check_and_push(payload: Any) -> None:
-                found = items(payload)
-                for one in self.windows.values():
-                    one.check(found)
-                push(payload)
-
-            return check_and_push
-
-        methods: dict[str, Callable[[], Any]] = {
-            "push": lambda: checked(entry.push, lambda item: (item,)),
-            "push_batch": lambda: checked(entry.push_batch, to_items),
-        }
-        if probing:
-            methods["probe"] = lambda: self._checked(entry.probe, probing=False)
-        made = LateEntry(entry.control, methods)
-        made.behind = (entry,)
-        return made
-
     def _way(self, port: str, *, probing: bool = False) -> Entry:
         all_windows, targets, taken = self.windows, self._targets, self._taken
+        # No port takes an item that another one refuses, since its producer then has it again, or sets it aside.
+        all_check = len({(one.timed_by, one.before) for one in all_windows.values()}) > 1
 
         def into() -> Entry:  # read each time, since in-flight items may return after the port was bound anew
             return targets[port].probe if probing else targets[port]
@@ -209,9 +187,16 @@ class WindowChannel(Channel):
             taken[port] += 1
             _deliver(into(), due)
 
+        def check(items: Sequence[Any]) -> None:
+            for one in all_windows.values() if all_check else (all_windows[port],):
+                one.check(items)
+
+        def check_and_push(item: Any) -> None:
+            check((item,))
+            push(item)
+
         def push_batch(batch: Any) -> None:
-            items = to_items(batch)
-            all_windows[port].check(items)
+            check(items := to_items(batch))
             in_turn(entry, items)
 
         def control(mark: Punctuation | EndOfStream) -> None:
@@ -224,7 +209,7 @@ class WindowChannel(Channel):
                 raise
             _deliver(into(), [mark], "control")
 
-        entry = Entry(push, push_batch, control)
+        entry = Entry(check_and_push if all_check else push, push_batch, control)
         if not probing:
             entry.probe = self._way(port, probing=True)
             entry.name_endpoint(f"window {self.name} | {port}")

@@ -11,6 +11,7 @@ from exop.runtime.channels.base import Outlet
 from exop.runtime.channels.partitioned import Partitioning, route
 from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.dataflow.entry import Packet
+from exop.runtime.dataflow.metrics import Tally
 from exop.runtime.drivers.worker import Worker
 from tests.rig import PATIENCE, eventually, threads_leave
 from tests.runtime.rig import Log, driven, finished, joined
@@ -339,3 +340,18 @@ def test_a_group_that_shares_a_queue_gets_batches(workers):
     workers(queue)
     eventually(lambda: sum(len(log.seen) for log in logs.values()) == 50)
     assert [log.calls for log in logs.values()] == [["push_batch"], ["push_batch"]]
+
+
+def test_a_queue_that_is_closed_leaves_its_count_and_goes(workers):
+    """The port behind it counts on from there, and does not keep the queue in memory."""
+    queue, log, tally = QueueChannel("q", capacity=3), Log(), Tally()
+    log.entry.tally = tally
+    entry = joined(queue, log)
+    workers(queue)
+    entry.push_batch([1, 2])
+    entry.push(3)
+    eventually(lambda: queue.taken == 3)
+    before = tally.read_entered({})
+    queue.close()
+    assert (tally.sources, tally.read_entered({})) == ((), before)
+    assert before == 1  # the port counts batches itself
