@@ -257,8 +257,9 @@ class Lifecycle(Owner):
 
     def settle(self, seconds: float) -> None:
         """Wait up to *seconds* for the slet to commit a checkpoint; after that, abandon the commit."""
-        if self.committing is not None and not self.committing.wait(seconds):
-            self.committing.abandon()
+        call = self.committing  # a checkpoint that ends sets it to `None` meanwhile
+        if call is not None and not call.wait(seconds):
+            call.abandon()
 
     def stopping(self, *, then_proceed: bool = False) -> Callable[[], None]:
         """Return a call that makes an engine emit the results of all its input; any thread may make this call.

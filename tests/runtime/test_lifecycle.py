@@ -302,3 +302,22 @@ def test_metrics_that_raise_are_reported_and_a_slet_without_them_starts_no_threa
     before = asking()
     assert [of(one).own_figures() for one in (Silent, collector([]))] == [{}, {}]
     assert asking() == before
+
+
+@pytest.mark.parametrize("in_time", [False, True])
+def test_a_commit_that_ends_while_a_change_waits_for_it_is_not_asked_again(in_time):
+    """A checkpoint that ends forgets the call in its own thread."""
+    component = Component("app.b", "app", Node("b", spec_of(plain)), lambda _: None)
+    abandoned: list[bool] = []
+
+    class Ending:
+        def wait(self, seconds: float) -> bool:
+            component.committing = None
+            return in_time
+
+        def abandon(self) -> None:
+            abandoned.append(True)
+
+    component.committing = Ending()
+    component.settle(1.0)
+    assert abandoned == [] if in_time else [True]
