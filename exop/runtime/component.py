@@ -48,6 +48,7 @@ class Component(Lifecycle):
         waiting: Other drivers, which wait until the component is resumed: those of channels that refuse its items.
         aside: The output port for dead letters, if the node connects this port to a channel.
         ended: The input ports whose stream has ended.
+        ended_outputs: The output ports by which an engine has sent the end of the stream.
         over: The slet had ended before the checkpoint from which the component was restored.
         taps: Listen to the component's items, each around the one before; consulted when entries are compiled.
         trigger: Compiles an entry and inserts a trigger of the pending conditional updates before it. Called with the
@@ -66,7 +67,7 @@ class Component(Lifecycle):
     waiting: Sequence[Driver] = ()
     buffered: Sequence[BufferedOutput] = ()
     aside: BufferedOutput | None = None
-    _ended_ports: frozenset[str] = frozenset()
+    ended_outputs: frozenset[str] = frozenset()
 
     def __init__(
         self,
@@ -254,6 +255,8 @@ class Component(Lifecycle):
         self.adopt(state)
         self.metrics.succeed(predecessor.metrics)
         self.merge, self.ended = predecessor.merge, predecessor.ended
+        if predecessor.ended_outputs:
+            self.ended_outputs = predecessor.ended_outputs
         self.expect()
         self.trouble.dead = predecessor.trouble.dead
         for name, port in self.pulled.items():
@@ -390,8 +393,8 @@ class Component(Lifecycle):
 
     def _port_ended(self, port: str) -> None:
         """Record that an output port has ended; if all have, the slet has ended."""
-        self._ended_ports |= {port}
-        if self._ended_ports >= {spec.name for spec in self.spec.outputs} and self.allows(Event.END):
+        self.ended_outputs |= {port}
+        if self.ended_outputs >= {spec.name for spec in self.spec.outputs} and self.allows(Event.END):
             self.on(Event.END)
 
     def _pulled_mark(self, port: str, mark: Punctuation | EndOfStream) -> None:

@@ -4,8 +4,13 @@ import functools
 
 import pytest
 
-from exop import Memento, slet
-from exop.runtime.component import atomic, bind_function
+from exop import Memento, OutputPort, Slet, slet
+from exop.model.meshes.mesh import Node
+from exop.model.slets.slet import spec_of
+from exop.runtime.component import Component, atomic, bind_function
+from exop.runtime.dataflow.metrics import capture_metrics
+from exop.runtime.durable.snapshot import capture_node, restore_node
+from exop.runtime.lifecycle import State
 
 
 class Sum(Memento):
@@ -118,3 +123,25 @@ def test_an_atomic_call_that_fails_leaves_the_memento_as_it_was(lazy):
     with pytest.raises(ValueError, match="-1"):
         careful(-1)
     assert state.total == 5
+
+
+class Engine(Slet, own_driver=True):
+    """An engine with two outputs."""
+
+    one: OutputPort[int]
+    other: OutputPort[int]
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_an_engine_whose_predecessor_has_ended_one_output_ends_with_the_other(restored):
+    """It goes on where that one was: replaced, or restored from a checkpoint."""
+    before, after = (Component(f"app.{name}", "app", Node("e", spec_of(Engine)), lambda _: None) for name in "ab")
+    before._port_ended("one")
+    if restored:
+        merge = {"merge": before.merge.capture(), "figures": capture_metrics({"e": before.metrics})["e"]}
+        restore_node(after, {**capture_node(before), **merge})
+    else:
+        after.succeed(before, None)
+    after.status = State.ACTIVE
+    after._port_ended("other")
+    assert after.status is State.ENDED

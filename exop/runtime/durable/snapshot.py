@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, TypeAlias
 
-from exop.errors import CheckpointError, StoredStateError
+from exop.errors import CheckpointError, NotStorable, StoredStateError
 from exop.model.items import Window
 from exop.model.slets.stored_memento import dump_memento, load_memento
 from exop.model.values.depth import AROUND, DEPTH
@@ -27,6 +28,7 @@ from exop.runtime.durable.failpoints import failpoint
 from exop.runtime.lifecycle import State
 from exop.runtime.ports import BufferedOutput
 from exop.runtime.supervision.budget import Owner, current_call
+from exop.runtime.supervision.failure_state import DeadLetters
 
 #: The phase of a call that captures mementos.
 CAPTURING: Final = "taking the memento"
@@ -102,8 +104,19 @@ def capture(
                 components.get(name) if kind == "node" else owners.get(name.removeprefix("-> ").partition(" -> ")[0])
             )
             call.component = owner or call.component
-        parts[kind, name] = encode(state, levels=DEPTH + AROUND, place=f"{kind} {name}: what waits there")
+        parts[kind, name] = _encoded(kind, name, state)
     return Snapshot(application, revision, topology, dict(deployment.reasons), parts)
+
+
+def _encoded(kind: str, name: str, state: Any) -> bytes:
+    """Return a part as bytes; of dead letters, which nothing can repair, without the items that cannot be stored."""
+    encoded = partial(encode, levels=DEPTH + AROUND, place=f"{kind} {name}: what waits there")
+    try:
+        return encoded(state)
+    except NotStorable:
+        if kind != "node" or "dead" not in state:
+            raise
+        return encoded({**state, "dead": DeadLetters.storable(state["dead"])})
 
 
 def capture_node(component: Component) -> dict[str, Any]:
@@ -117,6 +130,8 @@ def capture_node(component: Component) -> dict[str, Any]:
     }
     if component.trouble.dead or component.trouble.dead.dropped:
         held["dead"] = component.trouble.dead.capture()
+    if component.ended_outputs:
+        held["ended_outputs"] = sorted(component.ended_outputs)
     if isinstance(component.driver, SourceDriver):
         held["hand"] = component.driver.yielded
     if isinstance(component.tie, DiskJournal):
@@ -210,6 +225,7 @@ def restore_node(component: Component, held: Mapping[str, Any]) -> None:
     component.over = held["over"]
     component.merge.restore(held["merge"])
     component.ended.update(held["ended"])
+    component.ended_outputs = frozenset(held.get("ended_outputs", ()))
     if "dead" in held:
         component.trouble.dead.restore(held["dead"])
     component.metrics.restore(held["figures"])

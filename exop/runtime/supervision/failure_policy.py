@@ -25,7 +25,7 @@ from exop.runtime.deployment import Deployment
 from exop.runtime.drivers.base import Driver, Halted, current_driver
 from exop.runtime.lifecycle import Event, State
 from exop.runtime.pause import Pause
-from exop.runtime.supervision.failure_state import NONE, FailedItem, KeptItem
+from exop.runtime.supervision.failure_state import NONE, FailedItem, KeptItem, NotStored
 from exop.safe_repr import add_note, error_text, safe_repr, traceback_of, without_own_frames
 
 #: The number of retries, and the seconds before the first one; the delay doubles with each further retry.
@@ -328,7 +328,7 @@ def _to_owners(deployment: Deployment, component: Component, work: InFlight, por
 
 
 def retry_dead_letters(deployment: Deployment, node: str) -> int:
-    """Retry all dead letters of a node in order, and return their number; the policy applies again.
+    """Retry all dead letters of a node in order, and return their number; those that a restart has lost stay.
 
     The node's driver pushes them after the in-flight items, at its next safe point.
     """
@@ -347,7 +347,8 @@ def retry_dead_letters(deployment: Deployment, node: str) -> int:
                 f"the stream of {deployment.name}.{node} has ended, so that no output can leave; export its "
                 f"{len(dead)} dead letters by `exop item export`, or run the application again"
             )
-        letters, work, pulled = list(dead), list[InFlight](), component.pulled.keys()
+        letters = [one for one in dead if not isinstance(one.item, NotStored)]
+        work, pulled = list[InFlight](), component.pulled.keys()
         for letter in letters:
             lost = (
                 {letter.port} - (component.node.ports.keys() - pulled) if letter.port else letter.item.keys() - pulled
@@ -368,7 +369,7 @@ def retry_dead_letters(deployment: Deployment, node: str) -> int:
         for letter in letters:  # those for a slet that pulls: its next pull returns them
             for name, items in letter.item.items() if not letter.port else ():
                 component.pulled[name].taken.extend(items)
-        dead.clear()
+        dead[:] = [one for one in dead if isinstance(one.item, NotStored)]
     return len(letters)
 
 

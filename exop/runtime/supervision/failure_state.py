@@ -119,6 +119,13 @@ class FailedItem:
         return f"{self.application}.{self.node}"
 
 
+@dataclass(frozen=True)
+class NotStored:
+    """Represents, after a restart, the item of a dead letter that could not be stored; *shown* is its text."""
+
+    shown: str
+
+
 @dataclass
 class KeptItem:
     """The item on which a slet is suspended, with the error; for a slet that pulls, its last items by port."""
@@ -152,6 +159,19 @@ class DeadLetters(list[FailedItem]):
     def capture(self) -> dict[str, Any]:
         """Return all dead letters as plain data, for `restore`."""
         return {"letters": [one.as_data() for one in list(self)], "dropped": self.dropped}
+
+    @staticmethod
+    def storable(held: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the result of `capture` with a `NotStored` in place of each item that cannot be stored."""
+        from exop.model.values.encoding import encode
+
+        letters = [dict(one) for one in held["letters"]]
+        for one in letters:
+            try:
+                encode(one["item"])
+            except NotStorable:
+                one["item"] = NotStored(safe_repr(one["item"]))
+        return {**held, "letters": letters}
 
     def restore(self, held: Mapping[str, Any]) -> None:
         """Restore the dead letters from the data of `capture`."""

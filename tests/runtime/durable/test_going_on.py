@@ -31,6 +31,7 @@ from exop.hooks import Plugins
 from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.durable.checkpointer import Checkpointer
 from exop.runtime.durable.store import Store
+from exop.runtime.supervision.failure_state import NotStored
 from exop.stock.slets import WriteLines, show
 from tests.rig import eventually
 
@@ -341,6 +342,24 @@ def test_dead_letters_are_kept(tmp_path, world):
         (letter,) = running.deployment("line").components["fragile"].trouble.dead
         assert (letter.port, letter.item) == ("item", 5)
         assert "ValueError: five" in letter.error
+
+
+def test_a_dead_letter_that_cannot_be_stored_stays_as_a_text(tmp_path, world):
+    """It holds up no checkpoint; before the restart it is the item itself, and afterwards it is not tried again."""
+    world.odd, world.broken = object(), True
+    with platform(tmp_path) as running:
+        running.apply(line(odd_ones, shifted, on_error="dead-letter").build())
+        eventually(lambda: len(seen(running)) == 9)
+        running.checkpoint("line")
+        (letter,) = running.dead_letters("line", "shifted")
+        assert letter.item is world.odd
+        _crash(running)
+    with platform(tmp_path) as running:
+        (letter,) = running.dead_letters("line", "shifted")
+        assert (letter.item, letter.port) == (NotStored(repr(world.odd)), "item")
+        assert "TypeError" in letter.error
+        assert running.retry_dead_letters("line", "shifted") == 0
+        assert running.dead_letters("line", "shifted") == [letter]
 
 
 def test_what_a_pulling_slet_has_taken_is_kept(tmp_path, world):
