@@ -37,7 +37,9 @@ class Step:
 class Following:
     """The batches that a predecessor computes, which its successor computes at the same time, on a copy of the state.
 
-    When they meet, both have computed the same batch at the same watermark: the same windows have closed in both.
+    When they meet, both have computed the same batch at the same watermark: the same windows have closed in both. While
+    it is behind, the successor computes several batches as one, at an older watermark, if the engine allows for it; if
+    its predecessor drops late rows meanwhile, which may be kept in this way, they do not meet.
 
     The lock of the successor's trigger guards everything here.
 
@@ -59,7 +61,7 @@ class Following:
         self._last = Step(-1, {})
         self._watermark: float | None = None
         self._leader, self._problem = "", ""
-        self._skipped = self._polls = self._is_near = self._meets = self._over = False
+        self._skipped = self._polls = self._is_near = self._meets = self._over = self._merged = False
 
     # For the predecessor.
 
@@ -127,7 +129,7 @@ class Following:
         if not leader._sending.acquire(timeout=_BRIEF):  # what is behind it takes nothing
             return None
         try:
-            known = leader._progress.batch
+            known, self._late = leader._progress.batch, self._late_rows()
             self._last = Step(known, {port: feed.done for port, feed in self._leaders.items()})
             for feed in self._leaders.values():
                 feed.lead(self)
@@ -168,7 +170,7 @@ class Following:
             self._is_near = True
             self._lock.notify_all()
             self._await(lambda: not self._steps and self._is_equal)
-            return not self._done and not self._steps and self._is_equal
+            return not self._done and not self._steps and self._is_equal and self._is_timely
 
     def take_over(self) -> bool:
         """Let the successor continue behind the last batch of its predecessor, which sends no more.
@@ -185,7 +187,8 @@ class Following:
             if self._meets:
                 self._lock.wait_for(lambda: self._done or (self._rests and self._last.batch >= last.batch), _PATIENCE)
                 ends = {port: leader.done for port, leader in self._leaders.items()}
-                if self._last.batch != last.batch or self._last.ends != ends or not self._is_equal:
+                equal = self._last.batch == last.batch and self._last.ends == ends
+                if not (equal and self._is_equal and self._is_timely):
                     self.give_up("it has not come to the state of its predecessor")
         successor._check()
         if not self._meets:
@@ -229,6 +232,15 @@ class Following:
         known = self._last.batch in self._sent and self._sent[self._last.batch] == self._watermark
         return known and not self._skipped
 
+    @property
+    def _is_timely(self) -> bool:
+        """Whether no batch that was computed at an older watermark has kept rows that the predecessor has dropped."""
+        return not self._merged or self._late_rows() == self._late
+
+    def _late_rows(self) -> Any:
+        engine = self._predecessor.engine
+        return engine.metrics().get("late_rows") if engine is not None else None
+
     def _await(self, ready: Callable[[], bool]) -> None:
         """Wait until *ready()*, as long as there are batches to compute."""
         until = time.monotonic() + _PATIENCE
@@ -249,7 +261,8 @@ class Following:
     def _choose(self, timeout: float) -> None:
         """Choose the next batch.
 
-        A successor that is behind computes all that is planned as one batch, which begins with one of the predecessor.
+        A successor that is behind computes all that is planned as one batch, which begins with one of the predecessor,
+        if its engine `merges`.
         One that has caught up computes each batch as it is: with the same watermark, it closes the same windows.
         """
         if self._now is not None:  # the engine has asked twice: it had nothing to compute, not even windows to close
@@ -262,8 +275,9 @@ class Following:
             lambda: self._done or len(self._steps) > (0 if self._is_near else known), _IDLE if known else timeout
         )
         if self._steps and not self._done:
-            while len(self._steps) > 1 and not self._is_near:
+            while len(self._steps) > 1 and not self._is_near and self._engine.merges:
                 self._steps.popleft()
+                self._merged = True
             self._now, self._polls = self._steps.popleft(), False
 
 

@@ -37,7 +37,12 @@ class PullEngine(ABC):
     After a crash, the engine continues after the last batch that it has committed. A batch that was emitted but not
     committed is computed again under the same number, and its results are dropped. `Feed.latest` returns the same end
     for this batch.
+
+    Attributes:
+        merges: Whether several batches may be computed as one, at the watermark of the first one, if no row is late.
     """
+
+    merges: bool = True
 
     @abstractmethod
     def compile(self, query: Any, feeds: Mapping[str, Feed]) -> None:
@@ -82,7 +87,7 @@ class PullEngine(ABC):
         raise NotImplementedError(f"{type(self).__name__} has no pack()")
 
     def metrics(self) -> dict[str, int | float | str]:
-        """Return metrics of the engine."""
+        """Return metrics of the engine; with event times and `copy`, also `late_rows`, the number of dropped rows."""
         return {}
 
 

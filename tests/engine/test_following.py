@@ -384,12 +384,18 @@ def beside(*ports: str) -> tuple[Any, dict[str, Feed], following.Following]:
     """A predecessor that has sent batch 3, its feeds, and what its successor follows."""
     before, after = (BatchTrigger() for _ in range(2))
     feeds = {port: Feed(port, ROWS, before) for port in ports}
+    engine = SimpleNamespace(merges=True, late=0, metrics=lambda: {"late_rows": engine.late})
     old = SimpleNamespace(
-        _trigger=before, feeds=feeds, _sending=threading.Lock(), _progress=QueryProgress(3), follower=None
+        _trigger=before,
+        feeds=feeds,
+        _sending=threading.Lock(),
+        _progress=QueryProgress(3),
+        follower=None,
+        engine=engine,
     )
     new = SimpleNamespace(_trigger=after, feeds={port: Feed(port, ROWS, after) for port in ports})
     before.release()
-    found = following.Following(cast("PullSlet", new), cast("PullEngine", None), cast("PullSlet", old))
+    found = following.Following(cast("PullSlet", new), cast("PullEngine", engine), cast("PullSlet", old))
     assert found.lead() == 3
     found.begin(3)
     return old, feeds, found
@@ -430,18 +436,42 @@ def test_a_batch_without_rows_is_known_when_it_is_sent():
     assert found._is_equal
 
 
-def test_a_successor_that_is_behind_computes_several_batches_as_one():
-    """One that has come near computes each batch as it is."""
+def behind(*, merges: bool) -> tuple[Any, following.Following]:
+    """A predecessor that has sent three more batches."""
     old, feeds, found = beside("a")
+    old.engine.merges = merges
     for batch in range(4, 7):
         feeds["a"].push(rows(5))
         feeds["a"].latest(5 * (batch - 4), None, 0)
         feeds["a"].put_out()
         old._progress = QueryProgress(batch)
         found.note(batch, None)
-    assert found.next("a", 0, 0) == 15
+    return old, found
+
+
+@pytest.mark.parametrize(("merges", "end", "batch"), [(True, 15, 6), (False, 5, 4)])
+def test_a_successor_that_is_behind_computes_several_batches_as_one(merges: bool, end: int, batch: int):
+    """Unless its state depends on the watermark of each. One that has come near computes each batch as it is."""
+    _, found = behind(merges=merges)
+    assert found.next("a", 0, 0) == end
     assert found._now is not None
-    assert found._now.batch == 6
+    assert found._now.batch == batch
+
+
+@pytest.mark.parametrize("merges", [True, False])
+def test_a_successor_that_may_have_kept_late_rows_does_not_take_over(monkeypatch: pytest.MonkeyPatch, merges: bool):
+    """At the older watermark of a batch in place of several ones, fewer rows are late than in the predecessor."""
+    monkeypatch.setattr(following, "_IDLE", 0.01)
+    monkeypatch.setattr(following, "_QUIET", 0.01)
+    old, found = behind(merges=merges)
+    old.engine.late += 1
+    found._is_near = not merges
+    while (at := found._last.ends["a"]) < 15:
+        assert found.next("a", at, 0) > at
+        found.put_out(found._now.batch, None)
+    with found._lock:
+        found._polls = True
+    assert found.come_near() is not merges
 
 
 def test_a_predecessor_that_has_nothing_left_to_compute_is_not_waited_for(monkeypatch):

@@ -94,6 +94,7 @@ class Run(PullEngine):
             self._frame = self._patiently(lambda: self._checked(session, query))
             self._engine.check_streams(session, self._frame, self.plan.mode)
             self._stateful = self._engine.keeps_state(self._frame)
+            self.merges = self._engine.merges(self._frame)
         except Exception as error:
             raise self._explained(error, QueryRefused) from error
 

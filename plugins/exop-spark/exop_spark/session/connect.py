@@ -105,6 +105,10 @@ class ConnectSpark(Spark):
         """Return `False`: the plan is at the server, and the checkpoint shows state after the first micro-batch."""
         return False
 
+    def merges(self, frame: DataFrame) -> bool:
+        """Return `False`: the plan is at the server."""
+        return False
+
     def folder(self, uri: str) -> Folder:
         """Return the folder at a URI of this machine.
 

@@ -7,7 +7,7 @@ import os
 import tempfile
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 #: The beginnings of the names of the operators that keep state, in a logical plan.
 _STATEFUL: Final = ("Aggregate", "Distinct", "Deduplicate", "GlobalLimit", "FlatMapGroups", "TransformWithState")
+#: Those whose state depends on the watermark of each batch also if no row is late.
+_BY_BATCH: Final = ("DeduplicateWithinWatermark", "FlatMapGroups", "TransformWithState")
 
 
 class Spark:
@@ -136,7 +138,11 @@ class Spark:
 
     def keeps_state(self, frame: DataFrame) -> bool:
         """Return whether a query keeps state between two micro-batches."""
-        return _keeps_state(frame._jdf.queryExecution().analyzed())
+        return _has(frame._jdf.queryExecution().analyzed(), _keeps_state)
+
+    def merges(self, frame: DataFrame) -> bool:
+        """Return whether several micro-batches without late rows may be computed as one."""
+        return not _has(frame._jdf.queryExecution().analyzed(), lambda one: one.nodeName().startswith(_BY_BATCH))
 
     def checkpoint(self, place: str = "") -> Folder:
         """Return a new folder for the checkpoint of a query, in *place* or, if it is empty, in memory.
@@ -200,13 +206,20 @@ class Spark:
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
-def _keeps_state(plan: Any) -> bool:
-    """Return whether a node of a logical plan, or one below it, keeps state; a join does if both sides are streams."""
+def _has(plan: Any, holds: Callable[[Any], bool]) -> bool:
+    """Return whether this holds for a node of a logical plan, or one below it."""
+    return holds(plan) or any(_has(one, holds) for one in _below(plan))
+
+
+def _below(plan: Any) -> list[Any]:
     parts = plan.children()
-    below = [parts.apply(number) for number in range(parts.size())]
-    joins = plan.nodeName().startswith("Join") and all(one.isStreaming() for one in below)
-    own = plan.isStreaming() and plan.nodeName().startswith(_STATEFUL)
-    return joins or own or any(map(_keeps_state, below))
+    return [parts.apply(number) for number in range(parts.size())]
+
+
+def _keeps_state(plan: Any) -> bool:
+    """Return whether a node of a logical plan keeps state; a join does if both sides are streams."""
+    joins = plan.nodeName().startswith("Join") and all(one.isStreaming() for one in _below(plan))
+    return joins or (plan.isStreaming() and plan.nodeName().startswith(_STATEFUL))
 
 
 class Lease:
