@@ -69,7 +69,7 @@ class PullEngine(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Stop the query between two batches, and release all resources. The feeds return at once."""
+        """Stop the query, perhaps amid a batch, and release all resources. The feeds return at once."""
 
     def settle(self) -> None:
         """Return when all emitted batches are committed, and no batch follows from the rows in the feeds."""

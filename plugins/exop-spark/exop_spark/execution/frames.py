@@ -41,7 +41,7 @@ def input_frame(session: SparkSession, engine: Spark, feed: Feed, key: str, *, d
         frame = frame.where(expr(f"{ROW} >= unix_micros({time.alias}) * 0"))
         # For the same reason each column contains the event time: conditions of the query are pushed no further.
         there = f"unix_micros({time.alias}) >= {_LEAST}L"
-        columns = [expr(f"if({there}, {_quoted(name)}, NULL)").alias(name) for name in feed.schema.names]
+        columns = [expr(f"if({there}, {quoted(name)}, NULL)").alias(name) for name in feed.schema.names]
         frame = frame.select(*columns, time.alias)
     return frame if numbered else frame.drop(ROW)
 
@@ -52,7 +52,7 @@ def timestamp(time: EventTime) -> str:
     Joins and `dropDuplicates` on Spark drop rows at the watermark, too, although only earlier ones are late. The
     watermark is in whole milliseconds, therefore a row at a whole millisecond is given a timestamp behind it.
     """
-    name = _quoted(time.column)
+    name = quoted(time.column)
     if isinstance(time, WindowTime):
         return f"CASE WHEN {ROW} < 0 THEN {moment(time.number(name))} ELSE timestamp_millis(0) END"
     exact = f"CAST({name} * {MICROSECONDS[time.unit]}L AS BIGINT)"
@@ -91,5 +91,6 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """Return a name as SQL text."""
     return "`" + name.replace("`", "``") + "`"

@@ -18,6 +18,7 @@ from ..execution.run import FOLDER, Run
 from ..feed.native import NativeFeed
 from ..plan import Plan
 from ..session.engine import lease
+from ..session.scratch import Scratch
 from ..storage.carried import copy_of_live
 from ..storage.folders import remove_folder
 
@@ -44,7 +45,9 @@ def dry_run(predecessor: SparkSlet, successor: SparkSlet) -> str:
     if not isinstance(run, Run) or run.directory is None or not run.active:
         return "not tried on a copy: the old query does not run"
     begin = time.monotonic()
-    place = run._engine.checkpoint(run.plan.checkpoints)
+    own = predecessor.tie.directory if not run.plan.checkpoints else None  # a state on disk may be too large for memory
+    scratch = Scratch(own) if own is not None else None
+    place = run._engine.checkpoint(run.plan.checkpoints) if scratch is None else scratch.path
     try:
         batch = copy_of_live(run.directory, place / FOLDER)
         if batch is None:
@@ -54,6 +57,8 @@ def dry_run(predecessor: SparkSlet, successor: SparkSlet) -> str:
         raise StateRefused(batch=batch, condition=error.condition, detail=error.detail.rstrip(".")) from error
     finally:
         remove_folder(place)
+        if scratch is not None:
+            scratch.close()
     took = (time.monotonic() - begin) * 1000
     return f"tried on a copy as of micro-batch {batch}: Spark can go on with it; {took:.0f} ms"
 

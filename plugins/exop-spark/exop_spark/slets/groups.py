@@ -24,6 +24,7 @@ from exop.engine.pull import PullEngine, Punctuate
 from exop.engine.pull_slet import PullSlet
 from exop.errors import EngineError, SettingError, StoredStateError
 
+from ..execution.frames import quoted
 from ..execution.run import Run
 from ..execution.window_time import OFFSET, WindowTime, moment
 from ..plan import Input
@@ -341,26 +342,26 @@ def _query(of: Aggregation, time: WindowTime | None) -> Callable[..., Any]:
 
         noted = ["after BIGINT", "number BIGINT", *(f"a{n} {_sql(one.type)}" for n, one in enumerate(of.accumulators))]
         frame = rows.withColumn("_p", expr(f"from_json({_NOTE}, '{', '.join(noted)}')"))
-        keys = [col(_quoted(name)) for name in of.keys]
+        keys = [col(quoted(name)) for name in of.keys]
         number = "0L"
         if time is not None:
             steps = f"CASE WHEN _p.number IS NULL THEN sequence(1, {of.windows}) ELSE array(1) END"
             frame = frame.withColumn("_step", expr(f"explode({steps})" if of.windows > 1 else "1"))
-            frame = frame.withColumn("_n", expr(f"coalesce(_p.number, {time.number(_quoted(of.time))} + _step)"))
+            frame = frame.withColumn("_n", expr(f"coalesce(_p.number, {time.number(quoted(of.time))} + _step)"))
             # Spark closes groups by a column that is marked as the event time; the rows do not move its watermark.
             ended = expr(moment("_n")).alias("_ended", metadata={"spark.watermarkDelayMs": 0})
             frame = frame.where("_p.after IS NULL OR _n > _p.after").select(ended, "*")
             keys, number = [col("_ended"), *keys], f"unix_millis(_ended) - {OFFSET}L"
         sums = [expr(_accumulated(one, n)).alias(one.name) for n, one in enumerate(of.accumulators)]
         grouped = frame.groupBy(*keys).agg(*sums)
-        return grouped.select(expr(number).alias(WINDOW), *(col(_quoted(name)) for name in of.state.names[1:]))
+        return grouped.select(expr(number).alias(WINDOW), *(col(quoted(name)) for name in of.state.names[1:]))
 
     return aggregate
 
 
 def _accumulated(one: Accumulator, n: int) -> str:
     """Return the expression that adds, or compares, the values of rows, and the accumulators of groups."""
-    value = _quoted(one.column)
+    value = quoted(one.column)
     if one.kind == "n":
         value = "1L" if one.name == ROWS else f"IF({value} IS NULL, 0L, 1L)"
     return f"{one.merge}(IF({_NOTE} IS NULL OR _p.number IS NULL, CAST({value} AS {_sql(one.type)}), _p.a{n}))"
@@ -380,7 +381,7 @@ def read_groups(run: Run, batch: int, of: Aggregation, session: SparkSession | N
     frame = session.read.format("statestore").option("batchId", batch).load(run.directory.as_uri())
     number = f"unix_millis(key._ended) - {OFFSET}L" if of.window else "0L"
     frame = frame.selectExpr("key", f"CAST(value AS STRUCT<{values}>) AS value", f"{number} AS _n")
-    chosen = ["_n", *(f"key.{_quoted(name)}" for name in keys[-len(of.keys) :] if of.keys)]
+    chosen = ["_n", *(f"key.{quoted(name)}" for name in keys[-len(of.keys) :] if of.keys)]
     chosen += [f"value.a{n}" for n in range(len(of.accumulators))]
     table = frame.selectExpr(*chosen).toArrow()
     return table.rename_columns(of.state.names).cast(of.state)
@@ -390,7 +391,3 @@ def _sql(kind: pa.DataType) -> str:
     from pyspark.sql.pandas.types import from_arrow_type
 
     return str(from_arrow_type(kind).simpleString())
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

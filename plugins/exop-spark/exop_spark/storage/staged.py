@@ -55,23 +55,15 @@ class Stage:
         return found
 
     def settle(self, batch: int, *, sent: bool) -> None:
-        """Make a micro-batch visible that was sent, and forget one that was not."""
-        (self._publish if sent else self._withdraw)(batch)
-
-    def _publish(self, batch: int) -> None:
-        """Make a micro-batch visible that was put out, and remove the files of other attempts."""
+        """Make a micro-batch visible that was sent, forget one that was not, and remove the files of other attempts."""
         pending = f"{self._place}/{batch}.{_PENDING}"
         if self._system.get_file_info(pending).type is fs.FileType.File:
-            self._system.move(pending, f"{self._place}/{batch}.{_VISIBLE}")
+            if sent:
+                self._system.move(pending, f"{self._place}/{batch}.{_VISIBLE}")
+            else:
+                self._system.delete_file(pending)
         for number in (batch - 1, batch):
             self._sweep(number)
-
-    def _withdraw(self, batch: int) -> None:
-        """Forget a micro-batch that the platform has not put out."""
-        pending = f"{self._place}/{batch}.{_PENDING}"
-        if self._system.get_file_info(pending).type is fs.FileType.File:
-            self._system.delete_file(pending)
-            self._sweep(batch)
 
     def _receipts(self, batch: int, kind: str) -> list[Receipt] | None:
         path = f"{self._place}/{batch}.{kind}"

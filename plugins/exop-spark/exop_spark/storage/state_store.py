@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from exop.errors import PlanError
+from ..errors import SparkError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,12 +33,12 @@ def set_up(session: SparkSession, slet: str, key_groups: int, checkpoint: Folder
     memory of the Java process, which is faster for a small state.
 
     Raises:
-        PlanError: *key_groups* differs from the number in the checkpoint.
+        SparkError: *key_groups* differs from the number in the checkpoint.
     """
     kept = fixed(checkpoint)
     groups = int(kept.get(_GROUPS, 0)) or key_groups or (1 if local else ON_A_CLUSTER)
     if key_groups not in (0, groups):
-        raise PlanError(
+        raise SparkError(
             f"{slet}: its state is in {groups} key groups, which were fixed when it first started, and key_groups is "
             f"{key_groups}; set key_groups={groups}, or replace it with lose_state=True"
         )

@@ -130,3 +130,15 @@ def test_the_place_of_a_checkpoint_is_noted_whole_or_not_at_all(tmp_path, monkey
             run._folder(tmp_path)
     assert not (tmp_path / module.NOTE).exists()
     assert run._folder(tmp_path) == run._folder(tmp_path) == "file:///shared/one"
+
+
+def test_another_number_of_key_groups_is_not_told_as_an_error_of_the_query(tmp_path):
+    """The error names the fixed number alone."""
+    offsets = tmp_path / "spark" / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / "0").write_text('v1\n{"conf": {"spark.sql.shuffle.partitions": "4"}}\n{}')
+    plan = Plan("sums", "SELECT 1", {}, pa.schema([]), key_groups=2)
+    run = Run(plan, SimpleNamespace(engine=SimpleNamespace(master="local[2]", alive=True)))
+    run._session = object()
+    with pytest.raises(SparkError, match=r"\Asums: its state is in 4 key groups"):
+        run.start(lambda *_: True, tmp_path)

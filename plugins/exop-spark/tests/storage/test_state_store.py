@@ -4,9 +4,8 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from exop_spark.errors import SparkError
 from exop_spark.storage.state_store import ON_A_CLUSTER, fixed, set_up
-
-from exop.errors import PlanError
 
 GROUPS = "spark.sql.shuffle.partitions"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -52,5 +51,5 @@ def test_another_number_of_key_groups_is_refused_and_named(tmp_path):
     """Spark would ignore it."""
     place = started(tmp_path, **{GROUPS: "4", PROVIDER: "org.apache.RocksDBStateStoreProvider"})
     assert fixed(place)[GROUPS] == "4"
-    with pytest.raises(PlanError, match=r"counts: its state is in 4 key groups.*set key_groups=4"):
+    with pytest.raises(SparkError, match=r"counts: its state is in 4 key groups.*set key_groups=4"):
         set_up(Session(), "counts", 2, place, local=True)

@@ -1,0 +1,34 @@
+"""A query that is tried on a copy of a state, without Spark."""
+
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+from exop_spark.execution.run import Run
+from exop_spark.plan import Plan
+from exop_spark.slets import dry_run as module
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_the_copy_of_a_state_on_disk_is_on_disk(tmp_path, monkeypatch, durable):
+    """It may be too large for the memory, in which the states of other queries are. It is removed in any case."""
+    disk, memory = tmp_path / "disk", tmp_path / "memory"
+    (disk / "spark" / "commits").mkdir(parents=True)
+    (disk / "spark" / "commits" / "3").touch()
+    memory.mkdir()
+    plan = Plan("sums", "SELECT 1", {}, pa.schema([]))
+    run = Run(plan, SimpleNamespace(engine=SimpleNamespace(checkpoint=lambda _: memory)))
+    run.directory = disk / "spark"
+    monkeypatch.setattr(Run, "active", True)
+    places = []
+
+    def attempt(plan, master, place, tie):
+        assert (place / "spark" / "commits" / "3").exists()
+        places.append(place)
+
+    monkeypatch.setattr(module, "_attempt", attempt)
+    old = SimpleNamespace(engine=run, tie=SimpleNamespace(directory=disk if durable else None))
+    new = SimpleNamespace(plan=lambda: plan, master="local")
+    assert "as of micro-batch 3" in module.dry_run(old, new)
+    assert [disk in places[0].parents, places == [memory]] == [durable, not durable]
+    assert not places[0].exists()
