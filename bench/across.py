@@ -20,7 +20,7 @@ from bench.cases import carry_out
 from bench.harness import Result
 from exop import Application, EndOfStream, Memento, Platform, Punctuation
 from exop.model.slets.slet import slet
-from exop.stock.aggregate import Aggregate
+from exop.stock.slets import Aggregate
 
 ROWS: Final = pa.schema([("time", pa.int64()), ("road", pa.int32()), ("spd", pa.int32()), ("name", pa.string())])
 SETTINGS: Final[dict[str, Any]] = {

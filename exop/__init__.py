@@ -46,34 +46,9 @@ _MODULES = {
     "exop.runtime.channels.base": ("Channel",),
 }
 
-__all__ = [
-    "Application",
-    "Batch",
-    "Channel",
-    "ChannelSpec",
-    "Committed",
-    "DeadLetter",
-    "EndOfStream",
-    "ExopError",
-    "InputPort",
-    "InputPorts",
-    "Keyed",
-    "Memento",
-    "Mesh",
-    "Node",
-    "OutputPort",
-    "OutputPorts",
-    "Platform",
-    "Punctuation",
-    "ServiceRegistry",
-    "Shadow",
-    "Slet",
-    "Tie",
-    "connect",
-    "hookimpl",
-    "input_port",
-    "slet",
-]
+__all__ = ["Application", "Batch", "Channel", "ChannelSpec", "Committed", "DeadLetter", "EndOfStream", "ExopError"]
+__all__ += ["InputPort", "InputPorts", "Keyed", "Memento", "Mesh", "Node", "OutputPort", "OutputPorts", "Platform"]
+__all__ += ["Punctuation", "ServiceRegistry", "Shadow", "Slet", "Tie", "connect", "hookimpl", "input_port", "slet"]
 
 
 def __getattr__(name: str) -> Any:

@@ -8,18 +8,5 @@ from exop.runtime.channels.base import Channel, Outlet
 from exop.runtime.dataflow.batches import to_items
 from exop.runtime.dataflow.entry import Entry, fan_out, in_turn
 
-__all__ = [
-    "Channel",
-    "Entry",
-    "Outlet",
-    "Plugins",
-    "PortSpec",
-    "PortType",
-    "Setting",
-    "SletSpec",
-    "fan_out",
-    "hookimpl",
-    "in_turn",
-    "spec_of",
-    "to_items",
-]
+__all__ = ["Channel", "Entry", "Outlet", "Plugins", "PortSpec", "PortType", "Setting", "SletSpec", "fan_out"]
+__all__ += ["hookimpl", "in_turn", "spec_of", "to_items"]

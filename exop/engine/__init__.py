@@ -20,18 +20,8 @@ if TYPE_CHECKING:
     from exop.engine.pull import Emit, PullEngine, Punctuate
     from exop.engine.pull_slet import PullSlet
 
-__all__ = [
-    "Emit",
-    "Engine",
-    "EngineSlet",
-    "EngineState",
-    "EventTime",
-    "Feed",
-    "PullEngine",
-    "PullSlet",
-    "Punctuate",
-    "Reference",
-]
+__all__ = ["Emit", "Engine", "EngineSlet", "EngineState", "EventTime"]
+__all__ += ["Feed", "PullEngine", "PullSlet", "Punctuate", "Reference"]
 _HOMES = {"EventTime": "event_time", "Feed": "feed", "PullSlet": "pull_slet"}
 
 

@@ -20,7 +20,7 @@ from exop.engine.groups import Groups
 from exop.errors import MementoError, QueryError, SettingError
 from exop.hooks import Plugins
 from exop.model.slets.stored_memento import dump_memento, load_memento
-from exop.stock.aggregate import Aggregate
+from exop.stock.slets import Aggregate
 from exop.testing import feed
 from exop.testing import open as open_slet
 

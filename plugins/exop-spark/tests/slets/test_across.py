@@ -11,7 +11,7 @@ from exop import Application, Platform
 from exop.engine import EngineState
 from exop.errors import MementoError, StoredStateError
 from exop.hooks import Plugins
-from exop.stock.aggregate import Aggregate
+from exop.stock.slets import Aggregate
 from exop.testing import open as open_slet
 
 OTHER = "duckdb" if find_spec("exop_duckdb") and find_spec("sqlglot") else "stock"

@@ -15,7 +15,7 @@ from exop.engine.pull_slet import PullSlet
 from exop.errors import QueryError
 from exop.runtime.drivers.source import EngineDriver
 from exop.runtime.durable.engine_journal import DiskJournal, EngineFolders
-from exop.stock.aggregate import Aggregate
+from exop.stock.slets import Aggregate
 from exop.testing import open as open_slet
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]

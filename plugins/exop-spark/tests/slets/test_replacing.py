@@ -15,7 +15,7 @@ from exop import Application, Memento, Platform, Punctuation, slet
 from exop.engine.following import Following
 from exop.errors import ComponentFailed, MementoError
 from exop.runtime.lifecycle import State
-from exop.stock.aggregate import Aggregate
+from exop.stock.slets import Aggregate
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
