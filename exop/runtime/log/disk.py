@@ -16,7 +16,7 @@ from exop.logs import logger
 from exop.model.items import CONTROL, Punctuation
 from exop.model.values.encoding import encode
 from exop.runtime.dataflow.batches import cut, to_items, weight
-from exop.runtime.log.memory import EventLog, Position, Retention, check_range, flat
+from exop.runtime.log.memory import Position, Retention, check_range, flat
 from exop.runtime.log.segment import (
     COMMITTED,
     DISK,
@@ -39,7 +39,7 @@ from exop.runtime.log.segment import (
 _CURE: Final = "make its disk usable, and restart the platform, which opens it again"
 
 
-class DiskLog(EventLog):
+class DiskLog:
     """A log in a folder, which survives the process.
 
     One process at a time may open it. A torn batch at the end, left by a crash, is removed and logged; damage before
@@ -148,6 +148,10 @@ class DiskLog(EventLog):
                             segment.close()
         # Decoded without the lock, so that appending threads do not wait.
         return contents(found, start.offset, end.offset)
+
+    def read(self, start: int, end: int) -> list[Any]:
+        """Return the rows from *start* up to *end* as slices of their batches."""
+        return [payload for payload in self.events(start, end) if not isinstance(payload, CONTROL)]
 
     def trim(self, offset: int) -> None:
         """Drop the rows before *offset*, as far as they fill whole segments."""

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import threading
 import time
-from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from exop.errors import MeshError
 from exop.model.items import CONTROL, Punctuation
 from exop.runtime.dataflow.batches import cut, to_items, weight
 
+if TYPE_CHECKING:
+    from exop.runtime.log.disk import DiskLog
+
+#: Rows in lists and record batches, and control items, appended at the end, read from any position, trimmed in front.
+EventLog: TypeAlias = "MemoryLog | DiskLog"
 #: When appended rows are forced to the disk: with every append, with every checkpoint (`sync()`), or by the operating
 #: system alone. A crash of the process alone never loses rows.
 Fsync: TypeAlias = Literal["append", "checkpoint", "never"]
@@ -69,50 +73,7 @@ class Position(NamedTuple):
         return place if isinstance(place, Position) else Position(place)
 
 
-class EventLog(ABC):
-    """Events in the order of arrival: rows, in lists and record batches, and control items.
-
-    Payloads are appended at the end, read from any position, and trimmed from the front when they are acknowledged by
-    all readers, or out of retention.
-    """
-
-    @property
-    @abstractmethod
-    def start(self) -> int:
-        """The oldest stored offset."""
-
-    @property
-    def end(self) -> int:
-        """The offset of the next row."""
-        return self.position.offset
-
-    @property
-    @abstractmethod
-    def position(self) -> Position:
-        """The position of the next event."""
-
-    def encoded(self, payload: Any) -> bytes | None:
-        """Return rows in the form of a log on disk, for `append`, or raise; `None` for a log in memory."""
-        return None
-
-    @abstractmethod
-    def append(self, payload: Any, body: bytes | None = None) -> int:
-        """Add a list, a record batch, or a control item (*body*: `encoded`); return the offset of the next row."""
-
-    @abstractmethod
-    def events(self, start: int | Position, end: int | Position) -> list[Any]:
-        """Return the events from *start* up to *end*, rows as slices of their batches."""
-
-    def read(self, start: int, end: int) -> list[Any]:
-        """Return the rows from *start* up to *end* as slices of their batches."""
-        return [payload for payload in self.events(start, end) if not isinstance(payload, CONTROL)]
-
-    @abstractmethod
-    def trim(self, offset: int) -> None:
-        """Drop the events before *offset*, as far as they fill whole batches, or segments."""
-
-
-class MemoryLog(EventLog):
+class MemoryLog:
     """A log in memory; it stores payloads by reference, and control items as long as the preceding row."""
 
     def __init__(self, start: int | Position = 0, retention: Retention | None = None) -> None:
@@ -136,6 +97,15 @@ class MemoryLog(EventLog):
         """The position of the next event."""
         with self._lock:
             return Position(self._end, self._marks)
+
+    @property
+    def end(self) -> int:
+        """The offset of the next row."""
+        return self._end
+
+    def encoded(self, payload: Any) -> None:
+        """Return `None`: only a log on disk has another form of rows for `append`."""
+        return
 
     def append(self, payload: Any, body: bytes | None = None) -> int:
         """Add a list, a record batch, or a control item; return the offset of the next row."""
@@ -170,6 +140,10 @@ class MemoryLog(EventLog):
                 elif (low := max(0, start.offset - at)) < (high := min(weight(payload), end.offset - at)):
                     found.append(cut(payload, low, high))
             return found
+
+    def read(self, start: int, end: int) -> list[Any]:
+        """Return the rows from *start* up to *end* as slices of their batches."""
+        return [payload for payload in self.events(start, end) if not isinstance(payload, CONTROL)]
 
     def exchange(self, replace: Callable[[Any], Any]) -> None:
         """Apply *replace* to every row; record batches remain unchanged."""
