@@ -27,7 +27,7 @@ from exop.runtime.drivers.source import EngineDriver, SourceDriver, ThreadDriver
 from exop.runtime.drivers.worker import Worker
 from exop.runtime.lifecycle import Event, State
 from exop.runtime.supervision.budget import UserCall
-from exop.runtime.supervision.interrupts import GLANCE, check_interrupt, interrupted
+from exop.runtime.supervision.interrupts import GLANCE, interrupted
 from exop.runtime.supervision.watchdog import SAMPLER, Attended, Visibility, Watchdog
 from exop.safe_repr import error_text
 
@@ -151,7 +151,6 @@ class Deployment:
                 if interrupted():  # an opener that has just taken a slet is met by the next turn
                     deque(queue, 0)
                     slow[0].user.abandon(self.name, "opening", "its application was interrupted")
-        check_interrupt()
         for error in failed:
             raise error
 

@@ -47,9 +47,7 @@ class Connector(Buffered):
         self._detach()
         self._detach = lambda: None
 
-    def close(self) -> None:
-        """End the exchange."""
-        self.detach()
+    close = detach
 
     def disconnected(self, reason: str) -> None:
         """Record that the peer cannot be reached, or refuses the connector."""

@@ -168,17 +168,13 @@ class Inlets:
                     inlet.items = deque(replace(one, payload=change(one.payload)) for one in inlet.items)
 
     def drop(self, concerned: Callable[[str], bool], *, marks_only: bool = False) -> list[InFlight]:
-        """Drop the items, or only the control items, before the endpoints *concerned*, whose drivers are parked.
-
-        Return all items that waited there.
-        """
+        """Drop what waits before the endpoints *concerned*, whose drivers are parked, or its marks; return all."""
         found: list[InFlight] = []
         with self._lock:  # other drivers may post
             for endpoint, inlet in list(self._inlets.items()):
                 if isinstance(endpoint, str) and concerned(endpoint):
                     found += inlet.items
-                    kept = (one for one in inlet.items if marks_only and not isinstance(one.payload, CONTROL))
-                    inlet.items = deque(kept)
+                    inlet.items = deque(it for it in inlet.items if marks_only and not isinstance(it.payload, CONTROL))
         return found
 
     def _run_by(self, driver: Driver) -> list[Inlet]:

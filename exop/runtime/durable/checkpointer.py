@@ -323,20 +323,18 @@ class Checkpointer:
         """Wait up to *seconds* until all slets have emitted their output; raise the last error of a call."""
         end = time.monotonic() + seconds
         failed: NotCommitted | None = None
-        try:
-            for owner, call in begun:
-                try:
-                    call.result(max(0.0, end - time.monotonic()))
-                except RAISED as problem:
-                    text = message(problem) or error_text(problem)
-                    failed = NotCommitted(application=self._deployment.name, node=owner.title, problem=text)
-                    failed.__cause__ = problem
-            if failed is not None:
-                raise failed
-        finally:
-            for owner, _ in begun:
+        for owner, call in begun:
+            try:
+                call.result(max(0.0, end - time.monotonic()))
+            except RAISED as problem:
+                text = message(problem) or error_text(problem)
+                failed = NotCommitted(application=self._deployment.name, node=owner.title, problem=text)
+                failed.__cause__ = problem
+            finally:
                 if isinstance(owner, Component):
                     owner.committing = None
+        if failed is not None:
+            raise failed
         failpoint("checkpoint-put-out")
 
     def _journals(self) -> dict[str, DiskJournal]:

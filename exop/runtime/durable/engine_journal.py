@@ -315,10 +315,7 @@ class DiskJournal(EngineJournal):
             log.sync()
 
     def trim_output(self, held: Mapping[str, Any]) -> None:
-        """Drop the output that was sent before a committed checkpoint, and settle the input that has arrived by then.
-
-        No recovery needs that output; input that has arrived later, and is in no batch, is sent again.
-        """
+        """Drop the output that was sent before a committed checkpoint, and settle the input: the rest is sent again."""
         if _OUTPUT in self._disks:
             self._disks[_OUTPUT].trim(held["passed"])
             for port in self._forms:

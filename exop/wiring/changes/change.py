@@ -171,8 +171,7 @@ class Change:
             drivers |= dict.fromkeys(self.deployment.drivers())
         pause.drivers = sorted(drivers, key=lambda driver: driver.rank)
         self._undo.append(partial(setattr, self.deployment, "leaving", []))
-        gone = self.plan.changes.channels_removed  # peers write nothing more into them
-        self.deployment.leaving = [self.deployment.channels[spec.name] for spec in gone]
+        self.deployment.leaving = [self.deployment.channels[one.name] for one in self.plan.changes.channels_removed]
         open_late = partial(self._successors.open_late, pause)
         Drain(pause, self._old, region, open_late, self._undo, self.handed_over).stage()
 
