@@ -28,6 +28,7 @@ from exop.wiring.changes.plan import Plan
 from exop.wiring.shadow.follower import Standby
 
 if TYPE_CHECKING:
+    from exop.hosts.moves.ahead import Ahead
     from exop.hosts.moves.handing import Handing
     from exop.hosts.moves.pairs import Pairs
     from exop.runtime.durable.checkpointer import Checkpointer, Unwritten
@@ -53,6 +54,7 @@ class FragmentChange(Participant):
         self._began = False
         self._over = threading.Event()
         self._work: Work | None = None
+        self._ahead: Ahead | None = None
         self._handing: Handing | None = None
         self._pairs: Pairs | None = None
         self._applied: list[AppliedUpdate] = []
@@ -141,6 +143,8 @@ class FragmentChange(Participant):
         """Plan the change of the fragment; this may begin an empty one."""
         running, name, is_home = self._here.running, self.application, isinstance(work, Work)
         self._work = work = work if isinstance(work, Work) else Work.decoded(work, self._here)
+        if work.transfer != Transfer():
+            self._expect()
         known, home = self._here.known.get(name), self.plan.rpartition("@")[2]
         if known is not None and known.home not in (home, work.former):
             raise PlanError(f"the home of {name} is {known.home!r}, not {home!r}")
@@ -167,22 +171,27 @@ class FragmentChange(Participant):
         plan = plan.bounded(timeout, pause, stall=stall)
         shadow = work.shadow if plan.replacements or work.transfer.departing else None
         plan = replace(plan, shadow=shadow, keep=work.keep)
-        if work.transfer == Transfer():
+        if self._ahead is None:
             self._change(plan, turn, back=back)
             return
-        # Imported lazily: only moves need the encoding.
-        from exop.hosts.moves.ahead import Ahead
         from exop.hosts.moves.handing import Handing
         from exop.hosts.moves.pairs import Pairs
 
-        seconds = plan.patience + (work.shadow.limit if work.shadow is not None else 0.0)
-        ahead = Ahead(self.plan, self._here.links, seconds, self._over)
+        self._ahead.seconds = plan.patience + (work.shadow.limit if work.shadow is not None else 0.0)
         self._pairs = pairs = Pairs(self.plan, plan, self._here, work, self._over)
         pairs.open()
         self._change(plan, turn, pairs)
         if self.change is not None:
-            self._handing = Handing(self._here.name, self.change, work.transfer, ahead, pairs.behind)
+            self._handing = Handing(self._here.name, self.change, work.transfer, self._ahead, pairs.behind)
             self.change.before_cut.append(pairs.settle)
+
+    def _expect(self) -> None:
+        """Accept the parts of states: their hosts may be prepared earlier."""
+        # Imported lazily: only moves need the encoding.
+        from exop.hosts.moves.ahead import Ahead
+
+        self._ahead = Ahead(self.plan, self._here.links, 0.0, self._over)
+        self._ahead.expect()
 
     def _change(self, plan: Plan, turn: ExitStack, pairs: Pairs | None = None, back: Standby | None = None) -> None:
         """Make the change of a plan, after its trials."""
@@ -201,8 +210,8 @@ class FragmentChange(Participant):
 
     def _finish(self, turn: ExitStack, *, made: bool) -> None:
         handing = self._handing
-        if handing is not None:
-            handing.close()
+        if self._ahead is not None:
+            self._ahead.close()
         if not made:
             self._undo(turn)
             return

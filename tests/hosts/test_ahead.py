@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from exop import Memento
-from exop.errors import ConnectionLost, PlanError
+from exop.errors import CallTimeout, ConnectionLost, PlanError
 from exop.hosts.moves.ahead import Ahead, free
 from exop.model.slets.stored_memento import declared_by, dump_memento, load_memento
 from exop.model.values.pieces import LARGE
@@ -56,9 +56,9 @@ class Link:
             raise ConnectionLost(address="b", operation="take_bytes", problem="cut")
         return self.stored.pop(number)
 
-    def drop_bytes(self, first: int, last: int) -> None:
+    def drop_bytes(self, numbers: range) -> None:
         """Drop."""
-        self.stored = {number: data for number, data in self.stored.items() if not first <= number < last}
+        self.stored = {number: data for number, data in self.stored.items() if number not in numbers}
 
 
 def at_once(action: Callable[[], None]) -> None:
@@ -183,7 +183,7 @@ def test_what_was_not_taken_is_dropped_at_the_end():
     """Byte strings of an aborted plan do not stay in memory."""
     here, there = ends(link := Link())
     here.copy("b", "n", Rows(rows=[batch(1)]), at_once)
-    there.close(["a"])
+    there.close()
     assert link.stored == {}
 
 
@@ -208,3 +208,30 @@ def test_many_small_parts_do_not_make_a_message_too_long():
     found = [here.send("b", bytes(LARGE // 4)) for _ in range(8)] + [here.send("b", b"")]
     assert len(link.stored) == 5
     assert [len(there.receive("a", one)) for one in found] == [LARGE // 4] * 8 + [0]
+
+
+def test_a_large_part_may_take_longer_than_the_cut(monkeypatch: pytest.MonkeyPatch):
+    """It is waited for as long as the plan is in progress."""
+    here, there = ends(link := Link())
+    state, takes, late = Rows(rows=[batch(1)]), link.take_bytes, iter(range(3))
+    here.copy("b", "n", state, at_once)
+
+    def take(number: int, timeout: float) -> Any:
+        if next(late, None) is not None:
+            raise CallTimeout(address="a", operation="take_bytes", seconds=timeout)
+        return takes(number, timeout)
+
+    monkeypatch.setattr(link, "take_bytes", take)
+    there.seconds = 0.0
+    assert moved(here, there, state)[1] == state
+
+
+def test_parts_that_are_lost_are_not_taken_for_those_of_another_node():
+    """After a loss, a host takes nothing more ahead from this host."""
+    here, there = ends(link := Link())
+    here.copy("b", "other", Rows(rows=[batch(1)]), at_once)
+    del link.stored[min(link.stored)]
+    there.await_parts("a", "n", Rows)
+    there.await_parts("a", "other", Rows)
+    assert not there.parts["other"]
+    assert len(link.stored) == 1

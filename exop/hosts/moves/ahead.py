@@ -11,7 +11,7 @@ import math
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -93,7 +93,7 @@ class Ahead:
     """The byte strings of one plan between this host and others.
 
     Attributes:
-        seconds: The time for which this host waits for a byte string.
+        seconds: The time for which this host waits for a byte string of the cut.
         inside: The bytes in the present message that did not go beside it; a plan hands over in one.
         over: Set when the plan is aborted: this host waits for nothing more that is sent ahead.
         sent: What other hosts have of the states that move to them, by node.
@@ -101,12 +101,14 @@ class Ahead:
     """
 
     def __init__(self, plan: str, links: Links, seconds: float, over: threading.Event | None = None) -> None:
-        self._first = int(plan[:8], 16) * _PER_PLAN
-        self._sent, self._taken = (defaultdict[str, Iterator[int]](lambda: count(self._first)) for _ in range(2))
+        first = int(plan[:8], 16) * _PER_PLAN
+        self._numbers = range(first, first + _PER_PLAN)
+        self._sent, self._taken = (defaultdict[str, Iterator[int]](lambda: count(first)) for _ in range(2))
         self.inside = 0
         self.links = links
         self.seconds = seconds
         self.over = over or threading.Event()
+        self._lost: set[str] = set()
         self.sent: dict[str, Sent] = {}
         self.parts: defaultdict[str, dict[int, Any]] = defaultdict(dict)
 
@@ -167,23 +169,23 @@ class Ahead:
 
     def await_parts(self, host: str, node: str, kind: type[Memento] | None) -> None:
         """Take the parts of the state of a node, a memento of class *kind*, that a host has sent ahead."""
-        if (link := self._link(host)) is None:
+        if (link := self._link(host)) is None or host in self._lost:
             return
         try:
             while (data := self._take(link, next(self._taken[host]))) != _END:
                 self.add(node, kind, data)
         except ExopError as problem:
+            self._lost.add(host)  # what comes yet might be taken for the parts of another node
             if not self.over.is_set():
                 logger("exop.hosts").warning("a state has not come ahead", host=host, node=node, problem=str(problem))
 
     def _take(self, link: PeerLink, number: int) -> bytes:
-        """Wait for a byte string as long as the plan is in progress: a host that refuses it sends nothing."""
-        until = time.monotonic() + self.seconds
+        """Wait for a byte string as long as the plan is in progress, which has a time limit: parts may be large."""
         while True:
             try:
-                return bytes(link.take_bytes(number, max(0.0, min(_LOOK, until - time.monotonic()))))
+                return bytes(link.take_bytes(number, _LOOK))
             except CallTimeout:
-                if self.over.is_set() or time.monotonic() >= until:
+                if self.over.is_set():
                     raise
 
     def add(self, node: str, kind: type[Memento] | None, data: bytes) -> None:
@@ -210,11 +212,15 @@ class Ahead:
         """Return the bytes that `send` of a host represents by *found*."""
         return bytes(self.links()[host].take_bytes(found, self.seconds)) if isinstance(found, int) else found
 
-    def close(self, hosts: Iterable[str]) -> None:
-        """Drop what has come from these hosts and was not taken, since the plan is over."""
-        for host in hosts:
-            if (link := self._link(host)) is not None:
-                link.drop_bytes(self._first, self._first + _PER_PLAN)
+    def expect(self) -> None:
+        """Accept what hosts send for the plan, until `close`: they need no role here, as for their votes."""
+        for link in [*self.links().values()]:
+            link.expect_bytes(self._numbers)
+
+    def close(self) -> None:
+        """Drop what has come and was not taken, since the plan is over."""
+        for link in [*self.links().values()]:
+            link.drop_bytes(self._numbers)
 
     def _link(self, host: str) -> PeerLink | None:
         return self.links().get(host)

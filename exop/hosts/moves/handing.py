@@ -78,10 +78,6 @@ class Handing:
     def _kind(self, node: str) -> type[Memento] | None:
         return self.change.plan.after.node(node).slet.memento
 
-    def close(self) -> None:
-        """Drop what was not taken over."""
-        self.ahead.close({*self.transfer.arriving.values()})
-
     def release(self) -> None:
         """Free what is no longer used of states: parts that were sent or taken, and the slets that have left."""
         self.ahead.sent.clear()

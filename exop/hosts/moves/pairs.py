@@ -122,7 +122,7 @@ class Pairs:
     def close(self) -> None:
         """End the successors on trial; those that have taken over stay."""
         for twin in self._made.values():
-            twin.place.ahead.close([twin.place.host])
+            twin.place.ahead.close()
             self.here.running.changes.shadows.leave(self.here.running.get(self.plan.after.name), twin)
 
     def _place(self, node: str, host: str) -> Place:

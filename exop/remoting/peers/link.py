@@ -6,6 +6,7 @@ import logging
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, Literal, TypeAlias
@@ -79,6 +80,8 @@ class PeerLink:
         self._bound: dict[int, frames.ReceiverEnd | None] = {}
         self._transfers: set[frames.BytesTransfer] = set()
         self._stored: dict[int, Buffer] = {}
+        self._expected: set[range] = set()
+        self._over: deque[range] = deque(maxlen=100)  # byte strings of these may still come
         self._parts = frames.Parts(limits)
         self._thread = threading.Thread(target=self._run, name=f"exop-data-from-{peer}", daemon=True)
 
@@ -247,10 +250,18 @@ class PeerLink:
                 raise ConnectionLost(address=self.peer, operation="take_bytes", problem=self.reason)
         raise CallTimeout(address=self.peer, operation="take_bytes", seconds=timeout)
 
-    def drop_bytes(self, first: int, last: int) -> None:
-        """Drop the byte strings with numbers from *first* up to *last* that have not been taken."""
+    def expect_bytes(self, numbers: range) -> None:
+        """Accept the byte strings with these numbers, also of a peer without a role, until `drop_bytes`."""
         with self._changed:
-            for number in [one for one in self._stored if first <= one < last]:
+            self._expected.add(numbers)
+
+    def drop_bytes(self, numbers: range) -> None:
+        """Drop the byte strings with these numbers that have not been taken; if they were expected, also later ones."""
+        with self._changed:
+            if numbers in self._expected:
+                self._expected.remove(numbers)
+                self._over.append(numbers)
+            for number in [one for one in self._stored if one in numbers]:
                 del self._stored[number]
 
     def traffic(self) -> list[frames.ConnectorTraffic]:
@@ -277,7 +288,9 @@ class PeerLink:
     def begins(self, kind: int, number: int) -> None:
         """Check that a body may be received; called by the data connection."""
         if kind == BYTES and not self._may("operate", ""):
-            raise FrameRefused(f"bytes: {_NOT_PERMITTED}")
+            with self._changed:
+                if not any(number in numbers for numbers in (*self._expected, *self._over)):
+                    raise FrameRefused(f"bytes: {_NOT_PERMITTED}")
         if kind == DATA and number not in self._bound:
             raise FrameRefused(f"events of the connector {number}, which is not attached")
 
@@ -299,6 +312,8 @@ class PeerLink:
     def stored(self, number: int, body: Buffer) -> None:
         """Store a byte string until it is taken; called by the data connection."""
         with self._changed:
+            if any(number in numbers for numbers in self._over):
+                return
             if sum(map(len, self._stored.values())) + len(body) > self.limits.stored:
                 raise FrameRefused("too many byte strings that have not been taken")
             self._stored[number] = body

@@ -133,6 +133,20 @@ def test_a_host_answers_the_home_without_a_role(hosts):
     hosts.home.remove("lr", PATIENCE)
 
 
+def test_a_host_hands_over_to_the_home_without_a_role(hosts):
+    """The content of a channel comes home in the cut, beside the messages; the link is not cut."""
+    app = Application("lr")
+    app.on("edge").add("numbers", count_up, to=10**9, out=app.channel("reports", "log", host="edge", keep=50_000))
+    hosts.home.apply(app.build())
+    before = hosts.edge.deployment("lr").channels["reports"]
+    eventually(lambda: before.end > 50_000, "the log is full")
+    hosts.home.apply(hosts.home.mesh("lr").move("reports", to="home"))
+    after = hosts.home.deployment("lr").channels["reports"]
+    assert after.end - after.start >= 50_000
+    assert hosts.home.remoting.peers["edge"].reason == ""
+    hosts.home.remove("lr", PATIENCE)
+
+
 def test_a_policy_that_becomes_invalid_is_shown_in_the_status(hosts):
     """The previous rights remain in force, and `exop ps` tells the line of the mistake until it is corrected."""
     good = hosts.home.status()["access"]

@@ -10,9 +10,11 @@ import ssl
 import struct
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from exop.errors import CallTimeout
 from exop.remoting.peers.data_frames import (
     BYTES,
     DATA,
@@ -350,8 +352,8 @@ def test_events_over_tls_in_both_directions_at_once(tmp_path: Path) -> None:
 class Raw:
     """The peer of a link, as the messages that it sends and gets."""
 
-    def __init__(self) -> None:
-        self.link = PeerLink("b", limits=QUICK)
+    def __init__(self, **options: Any) -> None:
+        self.link = PeerLink("b", limits=QUICK, **options)
         self.link.start()
         ours, self.sock = socket.socketpair()
         self.sock.settimeout(PATIENCE)
@@ -402,3 +404,18 @@ def test_an_outbox_is_offered_again_if_the_inbox_was_detached_before_its_first_r
         peer.sock.sendall(pack_message(Refused(1, "no such connector is attached")))
         peer.send(pack_message(Report(1, "x", 0, 0, 1)))
         assert outbox.resumptions
+
+
+def test_a_peer_without_a_role_hands_over_what_is_expected() -> None:
+    """What arrives after the end of a plan is dropped; other byte strings end the connection."""
+    with Raw(may=lambda direction, key: direction != "operate") as peer:
+        peer.link.expect_bytes(range(10, 20))
+        peer.send(part(BYTES, 10, 1, 0, b"a", form=0), part(BYTES, 11, 1, 0, b"b", form=0))
+        assert peer.link.take_bytes(10, PATIENCE) == b"a"
+        peer.link.drop_bytes(range(10, 20))
+        peer.send(part(BYTES, 12, 1, 0, b"c", form=0))
+        for number in (11, 12):
+            with pytest.raises(CallTimeout):
+                peer.link.take_bytes(number, 0.0)
+        with pytest.raises(AssertionError, match="the connection has ended"):
+            peer.send(part(BYTES, 20, 1, 0, b"d", form=0))
