@@ -61,7 +61,7 @@ class Spill:
             for rows in self._log.read(self._next, end)
             for one, form, head, data in rows
         ]
-        return found or list(self._behind)
+        return [*found, *self._behind] if most is None else found or list(self._behind)
 
     def take(self, now: float) -> list[Event]:
         """Take out the next events; raise `StateError` if they cannot be read."""

@@ -113,6 +113,21 @@ def test_an_item_in_flight_waits_in_memory_while_the_disk_is_full(wires, tmp_pat
     sender.close()
 
 
+def test_items_in_memory_are_handed_over_with_those_on_disk(wires, tmp_path):
+    """The disk is full when the connector moves: nothing is left out."""
+    files = BreakingFiles()
+    sender = offline(wires, tmp_path / "spill", files)
+    entry = sender.entry(())
+    for number in range(6):
+        entry.push(number)
+    files.room = 10
+    for number in range(6, 9):
+        sender.store("push", number)
+    first, events = sender.stored()
+    assert (first, sum(event.events for event in events)) == (0, 9)
+    sender.close()
+
+
 def test_events_on_disk_survive_a_restart_of_a_durable_application(wires, tmp_path):
     """The checkpoint counts them; later ones are pushed again by the source, and older ones are dropped after it."""
     sender = offline(wires, tmp_path, durable=True)
