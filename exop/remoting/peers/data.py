@@ -22,7 +22,7 @@ import msgspec
 
 from exop.model.values.columns import allocate
 from exop.remoting.peers import data_frames as frames
-from exop.remoting.peers.data_frames import BYTES, DATA, FLUSHER, HEAD, HEADER, MESSAGE, START, size_of
+from exop.remoting.peers.data_frames import BYTES, DATA, FLUSHER, HEAD, HEADER, MESSAGE, PROGRESS, START, size_of
 from exop.remoting.transport.frames import FrameRefused, TooLate
 from exop.runtime.channels.wire import COLUMNS, CONTROL, Buffer
 from exop.runtime.drivers.base import Signal
@@ -78,7 +78,8 @@ class _TlsSocket:
         """Send a part of the *buffers*; return how many bytes have been sent, 0 after a tick."""
         data = buffers[0] if len(buffers) == 1 else b"".join(buffers)
         rest = memoryview(data).cast("B")
-        while rest and (sent := self._within(select.POLLOUT, 0, self._sock.send, rest)):
+        # OpenSSL tells of progress when it has sent all that it is given.
+        while rest and (sent := self._within(select.POLLOUT, 0, self._sock.send, rest[:PROGRESS])):
             rest = rest[sent:]
         return len(memoryview(data).cast("B")) - len(rest)
 
@@ -201,6 +202,7 @@ class DataConnection:
         self._reason = ""
         self._heard = self._pinged = clock()
         self._begun: float | None = None
+        self._progress = 0
         self._partial: dict[tuple[int, int], _Partial] = {}
         self._held = 0
         # Held from asking for frames until they are in `_buffers`, and while these are sent: the frames of a connector
@@ -431,6 +433,9 @@ class DataConnection:
                 raise EOFError("the peer has closed the connection")
             if count > 0:
                 self._heard = now
+                self._progress += count
+                if self._progress >= PROGRESS and self._begun is not None:
+                    self._progress, self._begun = 0, now
             elif now - self._heard >= limits.silence:
                 raise TooLate(f"nothing has been received for {limits.silence:g} s")
             if self._begun is not None and now - self._begun > limits.frame_time:

@@ -36,6 +36,8 @@ HEADER: Final[Struct] = BoundedChannel.FRAME_HEADER
 FLUSHER: Final[bytes] = BoundedChannel.FLUSHER
 HEAD: Final = Struct("!BQQLBQQ")
 WHOLE: Final = Struct("!LBBQQLBQQ")
+#: Bytes of a frame by which its time begins again: a slow network takes long for a large one.
+PROGRESS: Final = 64 * KIB
 START: Final = HEADER.size + HEAD.size
 
 Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
@@ -55,7 +57,7 @@ class DataLimits:
     connectors: int = 10_000  #: Connectors that the peer may attach at a time.
     numbers: int = 100_000  #: Connectors that may be attached during a connection.
     waiting: int = 20_000  #: Connectors and answers that wait for the sender; a peer that asks for more is cut off.
-    frame_time: float = 8.0  #: Seconds for a frame once begun, in either direction.
+    frame_time: float = 8.0  #: Seconds for a frame once begun, or for the next 64 KiB of it, in either direction.
     ping_time: float = 2.0  #: Seconds between two heartbeats.
     silence: float = 8.0  #: Seconds without a byte of the peer, after which the connection ends.
     first_pause: float = 0.1

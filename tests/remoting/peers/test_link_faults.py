@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from exop.errors import CallTimeout
+from exop.remoting.peers.data import _TlsSocket
 from exop.remoting.peers.data_frames import (
     BYTES,
     DATA,
@@ -31,6 +32,7 @@ from exop.remoting.peers.data_frames import (
 from exop.remoting.peers.link import PeerLink
 from exop.runtime.channels.wire import COLUMNS
 from tests.remoting.peers.ends import PATIENCE, QUICK, Clock, Inbox, Outbox, Pair, dialling
+from tests.rig import eventually
 
 KIB = 1024
 
@@ -320,22 +322,26 @@ def test_a_peer_sends_byte_strings_that_are_not_taken() -> None:
         assert inbox.reasons[0] == "too many byte strings that have not been taken"
 
 
-def test_events_over_tls_in_both_directions_at_once(tmp_path: Path) -> None:
-    """Two threads share the state of a TLS connection; bodies of any size arrive whole in both directions."""
+def secured(folder: Path) -> tuple[ssl.SSLSocket, ssl.SSLSocket]:
+    """Two ends of a TLS connection."""
     authority = pytest.importorskip("exop.remoting.authority")
     identity = pytest.importorskip("exop.remoting.identity")
-    authority.create_authority(tmp_path / "certs")
-    one, other = (identity.Identity(authority.issue(tmp_path / "certs", name)) for name in ("a", "b"))
-    bodies = [os.urandom(size) for size in (1, 20_000, 3_000_000, 10, 700_000)]
+    authority.create_authority(folder / "certs")
+    one, other = (identity.Identity(authority.issue(folder / "certs", name)) for name in ("a", "b"))
     ours, theirs = socket.socketpair()
-    secured: list[ssl.SSLSocket] = []
-    server = threading.Thread(
-        target=lambda: secured.append(other.server_context().wrap_socket(theirs, server_side=True))
-    )
+    found: list[ssl.SSLSocket] = []
+    server = threading.Thread(target=lambda: found.append(other.server_context().wrap_socket(theirs, server_side=True)))
     server.start()
     mine = one.client_context().wrap_socket(ours)
     server.join()
-    a, b = dialling("b", lambda: mine, limits=QUICK), dialling("a", lambda: secured[0], limits=QUICK)
+    return mine, found[0]
+
+
+def test_events_over_tls_in_both_directions_at_once(tmp_path: Path) -> None:
+    """Two threads share the state of a TLS connection; bodies of any size arrive whole in both directions."""
+    bodies = [os.urandom(size) for size in (1, 20_000, 3_000_000, 10, 700_000)]
+    mine, theirs = secured(tmp_path)
+    a, b = dialling("b", lambda: mine, limits=QUICK), dialling("a", lambda: theirs, limits=QUICK)
     pairs = [(Outbox(x, x.peer, form=COLUMNS), Inbox(y, x.peer)) for x, y in ((a, b), (b, a))]
     for link in (a, b):
         link.start()
@@ -419,3 +425,25 @@ def test_a_peer_without_a_role_hands_over_what_is_expected() -> None:
                 peer.link.take_bytes(number, 0.0)
         with pytest.raises(AssertionError, match="the connection has ended"):
             peer.send(part(BYTES, 20, 1, 0, b"d", form=0))
+
+
+def test_tls_tells_what_a_slow_peer_has_taken(tmp_path: Path) -> None:
+    """A part of a large body counts as progress: the connection of a slow network is not given up."""
+    mine, theirs = secured(tmp_path)
+    with mine, theirs:
+        assert _TlsSocket(mine, 0.01).send([bytes(KIB), bytes(4 * KIB * KIB)]) > KIB
+
+
+def test_a_large_frame_takes_as_long_as_the_network_needs() -> None:
+    """The time of a frame begins again with each 64 KiB of it."""
+    clock, body = Clock(), bytes(256 * KIB)
+    with Raw(clock=clock) as peer:
+        inbox = Inbox(peer.link)
+        peer.send(ATTACH)
+        frame = part(DATA, 0, len(body), 0, body)
+        for at in range(0, len(frame), 64 * KIB):
+            clock.now += 5.0
+            peer.sock.sendall(frame[at : at + 64 * KIB])
+            heard = peer.link._connection
+            eventually(lambda heard=heard: heard._begun in (None, clock.now), "progress")
+        inbox.wait(lambda: inbox.bodies == [body])
