@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from exop.errors import MessageTooLarge
+from exop.errors import MessageTooLarge, PeerRefused
 from exop.hosts.protocol.exchange import Exchange
-from exop.hosts.protocol.messages import Fragment, Proceed, Ready, Refuse
-from tests.rig import PATIENCE
+from exop.hosts.protocol.messages import Fragment, Proceed, Ready, Refuse, Report
+from tests.rig import PATIENCE, eventually
 
 TOO_LARGE = MessageTooLarge(what="the request", size=2, limit=1, cure="send less at a time")
 
@@ -73,3 +74,30 @@ def test_a_step_that_is_too_large_aborts_the_plan(owner: Owner, exchange: Exchan
     ended = outcome.result(PATIENCE)
     assert not ended.commit
     assert ended.reasons == {"b": str(TOO_LARGE)}
+
+
+def test_a_failure_of_what_is_due_ends_nothing(owner: Owner, exchange: Exchange):
+    """The thread goes on after a look at the fragments, or a time-out, that fails."""
+    failures = iter([OSError(24, "Too many open files")] * 2)
+    owner.tick = Mock(side_effect=lambda: (_ for _ in ()).throw(found) if (found := next(failures, None)) else None)
+    outcome = exchange.begin("app", "1@a", {"b": Fragment()}, prepare=PATIENCE, hold=PATIENCE)
+    eventually(lambda: owner.tick.call_count > 2, "later looks")
+    exchange.receive("app", Refuse("1@a", "b", "no"))
+    assert outcome.result(PATIENCE).reasons == {"b": "no"}
+
+
+def test_a_message_that_is_refused_again_and_again_is_told_once(
+    owner: Owner, exchange: Exchange, capsys: pytest.CaptureFixture[str]
+):
+    """Reports are repeated each second; another reason is told."""
+    reasons = iter(["one", "one", "one", "other", "other"])
+
+    def refused(message: Any) -> None:
+        if (reason := next(reasons, None)) is not None:
+            raise PeerRefused(reason)
+
+    owner.refused = refused
+    for _ in range(6):
+        exchange.send("b", "app", Report("a"))
+    owner.sent.get(timeout=PATIENCE)
+    assert capsys.readouterr().err.count("a message is refused") == 2

@@ -6,6 +6,7 @@ other threads: neither user code nor a peer that does not answer delays it.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -157,11 +158,10 @@ class Exchange:
 
     def of(self, application: str) -> Machines:
         """Return the machines of an application."""
-        if application not in self.machines:
-            self.machines[application] = Machines(
-                Coordinator(self.name, resend=self.resend), Member(self.name, resend=self.resend)
-            )
-        return self.machines[application]
+        if (found := self.machines.get(application)) is None:
+            made = Machines(Coordinator(self.name, resend=self.resend), Member(self.name, resend=self.resend))
+            found = self.machines.setdefault(application, made)  # another thread may have been faster
+        return found
 
     def send(self, peer: str, application: str, message: messages.Message | messages.Notice) -> None:
         """Send a message, which may be lost."""
@@ -178,6 +178,7 @@ class Exchange:
 
     def _send_all(self, peer: str, queue: Queue[tuple[str, messages.Message | messages.Notice] | None]) -> None:
         """Send the messages of a queue to a peer; one that cannot be sent is lost."""
+        told: dict[str, str] = {}
         while (found := queue.get()) is not None:
             application, message = found
             try:
@@ -185,7 +186,9 @@ class Exchange:
             except (PeerUnreachable, PlatformBusy, UnknownName) as problem:  # a peer may not have dialled yet
                 logger("exop.hosts").debug("a message is lost", peer=peer, problem=str(problem))
             except ExopError as problem:  # sending it again does not help
-                logger("exop.hosts").warning("a message is refused", peer=peer, problem=str(problem))
+                level = logging.DEBUG if told.get(application) == str(problem) else logging.WARNING
+                told[application] = str(problem)
+                logger("exop.hosts").log(level, "a message is refused", peer=peer, problem=str(problem))
                 if isinstance(message, (messages.Propose, messages.Proceed)):
                     self.receive(application, messages.Refuse(message.plan, peer, str(problem)))
                 elif isinstance(message, messages.Ready):  # a commit ignores it
@@ -195,23 +198,26 @@ class Exchange:
         next_tick = time.monotonic()
         while True:
             now = time.monotonic()
-            machines = [(name, machine) for name, one in self.machines.items() for machine in (one.home, one.member)]
+            machines = [(name, machine) for name, one in [*self.machines.items()] for machine in (one.home, one.member)]
             due = min([next_tick, *(machine.due for _, machine in machines if machine.due is not None)])
             try:
-                work = self._mail.get(timeout=max(0.0, due - now))
+                works = [self._mail.get(timeout=max(0.0, due - now))]
             except Empty:
-                for name, machine in machines:
-                    self._act(name, machine, machine.timeout(time.monotonic()))
-            else:
+                works = [partial(self._time_out, name, machine) for name, machine in machines]
+            if time.monotonic() >= next_tick:
+                next_tick = time.monotonic() + TICK
+                works.append(self._owner.tick)
+            for work in works:
                 if work is None:
                     return
                 try:
                     work()
                 except Exception:  # noqa: BLE001 (a defect concerns one application; the others continue)
                     logger("exop.hosts").exception("a message was not processed")
-            if time.monotonic() >= next_tick:
-                next_tick = time.monotonic() + TICK
-                self._owner.tick()
+                    time.sleep(TICK)  # what is due may be due again at once
+
+    def _time_out(self, application: str, machine: Coordinator | Member) -> None:
+        self._act(application, machine, machine.timeout(time.monotonic()))
 
     def _receive(self, application: str, message: messages.Message | messages.Notice) -> None:
         """Pass a message to its machine. A question for the outcome of a plan goes to the home that made the plan."""
