@@ -40,6 +40,8 @@ _RECORD_INTERVAL: Final = 1.0
 _WATCH_INTERVAL: Final = 3.0
 #: Seconds for which the file is not looked at again.
 _INTERVAL: Final = 1.0
+#: Characters of a name from a peer that a record contains.
+_SHOWN: Final = 100
 _FIELDS: Final = ("role", "read", "write")
 _PATTERNS: Final = 'give a list of APPLICATION/CHANNEL, such as ["traffic/*"]'
 
@@ -166,7 +168,9 @@ class AccessControl:
         application, channel, *_ = (*key.split("/"), "", "")
         if self.policy.rights(peer.name).allow(access, application, channel):
             return True
-        self.refused(application, f"{access} {channel}", "the policy does not permit it", str(peer))
+        # A peer may ask for any names: they make no kind of refusals of their own.
+        problem = f"the policy does not permit it for the channel {application[:_SHOWN]}/{channel[:_SHOWN]}"
+        self.refused(application[:_SHOWN], access, problem, str(peer))
         return False
 
     def refused(self, application: str, operation: str, problem: str, caller: str) -> None:
@@ -186,10 +190,17 @@ class AccessControl:
         """
         rights = self._rights()
         while not stopped.wait(_WATCH_INTERVAL):
-            before, rights = rights, self._rights()
-            changed = {name for name, one in rights.items() if name in before and one[1:] != before[name][1:]}
-            hang_up(partial(self._must_go, changed))
-            self._record_pending(list(self._pending))
+            try:
+                before, now = rights, self._rights()
+                changed = {name for name, one in now.items() if name in before and one[1:] != before[name][1:]}
+                hang_up(partial(self._must_go, changed))
+                rights = now
+                with self._lock:
+                    kinds, since = list(self._pending), self._clock() - _RECORD_INTERVAL
+                    self._recorded = {kind: at for kind, at in self._recorded.items() if at > since}
+                self._record_pending(kinds)
+            except Exception:  # noqa: BLE001 (the connections of other peers are still looked at)
+                logger("exop.remoting").exception("the connections of peers could not be checked")
 
     def _rights(self) -> dict[str, Rights]:
         return self.policy.peers if self.policy is not None else {}

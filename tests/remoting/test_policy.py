@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from exop.errors import PolicyError
-from exop.remoting.policy import Policy
+from exop.remoting.identity import PeerCertificate
+from exop.remoting.policy import AccessControl, Policy
+from exop.remoting.transport.sockets import Peer
+from exop.runtime.history import History
 
 POLICY = """
 [peers.home]
@@ -162,3 +167,27 @@ def test_a_file_that_other_users_can_write_is_refused(watched):
     watched.path.chmod(0o666)
     assert watched.policy.rights("stranger").role is None
     assert "other users can write it" in watched.policy.problem
+
+
+def test_names_that_a_peer_makes_up_are_one_kind_of_refusals(tmp_path):
+    """They neither displace other entries of the history nor fill the memory."""
+    watched, history, now = Watched(tmp_path / "policy.toml"), History({"traffic"}), [0.0]
+    access = AccessControl(watched.policy, None, history.refused, lambda: now[0])
+    peer = Peer(name="edge", certificate=PeerCertificate("edge", 1, math.inf), address="address")
+    history.refused("traffic", "connect", "another refusal")
+    for number in range(300):
+        assert not access.may(peer, "read", f"traffic/{number}{'x' * 1000}/a>b")
+        assert not access.may(peer, "read", f"{number}/any/a>b")
+    now[0] = 10.0
+    access.watch(lambda which: 0, Mock(wait=Mock(side_effect=[False, False, True])))
+    assert [one["what"] for one in history.of("traffic")] == ["connect", "read"]
+    assert [one["count"] for one in history.of("traffic")] == [1, 300]
+    assert max(len(one["reason"]) for one in history.of("traffic")) < 300
+    assert len(access._recorded) < 10
+
+
+def test_a_failure_does_not_end_the_watch(tmp_path):
+    """The connections of other peers are looked at again."""
+    access, hang_up = AccessControl(Watched(tmp_path / "policy.toml").policy), Mock(side_effect=[OSError, 0])
+    access.watch(hang_up, Mock(wait=Mock(side_effect=[False, False, True])))
+    assert hang_up.call_count == 2

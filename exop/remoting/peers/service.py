@@ -303,7 +303,7 @@ class RemotingService:
             ended = threading.Event()
             try:
                 self._contacts[link.peer] = self._server.serve_at(link.uri, link.peer, ended=ended.set)
-            except ExopError as problem:
+            except (ExopError, OSError, RuntimeError) as problem:  # a lack of descriptors or threads passes
                 link.failed(problem)
             else:
                 pause = limits.first_pause
@@ -331,8 +331,7 @@ class RemotingService:
     def hang_up(self, which: Callable[[Peer], bool]) -> int:
         """End all connections with some peers; return how many control connections they had opened."""
         for name, peer in list(self._contacts.items()):
-            link = self.peers[name]
-            if link.connected and which(peer):
+            if (link := self.peers.get(name)) is not None and link.connected and which(peer):
                 link.drop(self.access.objection(peer) or "the rights of the peer have changed")
         return self._server.hang_up(which)
 

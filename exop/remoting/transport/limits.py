@@ -168,8 +168,8 @@ class Connections:
 
         connection.thread = threading.Thread(target=run, name="exop-control-peer", daemon=True)
         with self._lock:
+            connection.thread.start()  # raises if too many threads run
             self._open.add(connection)
-        connection.thread.start()
 
     def make_room(self) -> bool:
         """Whether one more fits. To make room, an idle connection is closed, those first that never greeted.

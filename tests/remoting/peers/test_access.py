@@ -85,7 +85,7 @@ def test_a_peer_reads_and_writes_its_channels_and_no_others(hosts):
         outbox.wait(lambda outbox=outbox: "the policy of the platform does not permit it" in outbox.reasons)
     assert [inbox.bodies for inbox in inboxes] == [[], []]
     eventually(lambda: len(refused(hosts.home)) == 2, "both are recorded")
-    assert refused(hosts.home) == {("read secrets", "platform edge"), ("write jams", "platform edge")}
+    assert refused(hosts.home) == {("read", "platform edge"), ("write", "platform edge")}
 
 
 def test_channels_that_a_peer_loses_and_regains(hosts):

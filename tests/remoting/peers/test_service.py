@@ -13,6 +13,7 @@ from exop.errors import AddressUnusable, PeerRefused, PeerUnreachable, UnknownNa
 from exop.remoting.authority import create_authority, issue
 from exop.remoting.peers import service
 from exop.remoting.peers.discovery import Announcement
+from exop.remoting.transport.sockets import Peer
 from exop.stock.slets import count_up
 from tests.remoting.peers.ends import Inbox, Outbox
 from tests.rig import PATIENCE, eventually
@@ -229,3 +230,25 @@ def test_a_platform_closes_while_it_dials_a_peer_that_does_not_answer(authority,
         sock.close()
     dialling.join(PATIENCE)
     assert not dialling.is_alive()
+
+
+def test_a_lack_of_descriptors_passes(authority, monkeypatch):
+    """The link is made when there are some again."""
+    with opened("a", authority, listen="inproc:a") as a, opened("b", authority) as b:
+        serve_at = b.remoting._server.serve_at
+        answers = iter([OSError(24, "Too many open files"), RuntimeError("can't start new thread")])
+
+        def failing(*given: Any, **named: Any) -> Any:
+            if (problem := next(answers, None)) is not None:
+                raise problem
+            return serve_at(*given, **named)
+
+        monkeypatch.setattr(b.remoting._server, "serve_at", failing)
+        assert b.remoting.add("a", a.address).wait_until(connected=True, timeout=PATIENCE)
+
+
+def test_the_rights_of_a_peer_without_a_link_change(authority):
+    """A peer that is connecting has no link yet."""
+    with opened("b", authority) as b:
+        b.remoting._contacts["a"] = Peer(name="a")
+        assert b.remoting.hang_up(lambda peer: True) == 0

@@ -1,12 +1,14 @@
 """A budget is never overdrawn, and who waits for it gets it or learns that the time is over."""
 
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import Mock
 
 import pytest
 
-from exop.remoting.transport.limits import Budget
+from exop.remoting.transport.limits import DEFAULT_LIMITS, Budget, Connections
 
 
 def test_small_is_free() -> None:
@@ -63,3 +65,12 @@ def test_never_overdrawn() -> None:
         list(pool.map(work, [10, 20, 30, 40, 50, 60]))
     assert most <= 100
     assert budget.left == 100
+
+
+def test_a_connection_without_a_thread_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No further thread can be started, and later there is room for as many connections as before."""
+    connections, (ours, theirs) = Connections(DEFAULT_LIMITS), socket.socketpair()
+    monkeypatch.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
+    with ours, theirs, pytest.raises(RuntimeError):
+        connections.start(ours, Mock())
+    assert len(connections) == 0
