@@ -65,6 +65,7 @@ class Federation:
         # Imported lazily: only platforms with a state directory need sqlite3, and only these applications msgspec.
         from exop.hosts.journal import Journal
 
+        self.exchange.durable = True
         self._journal = journal = Journal(self._local.store.database)
         for name, row in journal.applications(home=True).items():
             mesh = Mesh.from_toml(row["topology"], self.here.catalog.slets).at(row["revision"])

@@ -11,7 +11,7 @@ import pytest
 
 from exop.errors import MessageTooLarge, PeerRefused
 from exop.hosts.protocol.exchange import Exchange
-from exop.hosts.protocol.messages import Fragment, Proceed, Ready, Refuse, Report
+from exop.hosts.protocol.messages import Ask, Fragment, Proceed, Ready, Refuse, Report
 from tests.rig import PATIENCE, eventually
 
 TOO_LARGE = MessageTooLarge(what="the request", size=2, limit=1, cure="send less at a time")
@@ -101,3 +101,15 @@ def test_a_message_that_is_refused_again_and_again_is_told_once(
         exchange.send("b", "app", Report("a"))
     owner.sent.get(timeout=PATIENCE)
     assert capsys.readouterr().err.count("a message is refused") == 2
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_home_answers_for_the_plans_that_it_knows(owner: Owner, exchange: Exchange, durable: bool):
+    """Without a state directory, a plan from before a restart may have been committed."""
+    exchange.durable = durable
+    exchange.begin("app", "1@a", {"b": Fragment()}, prepare=PATIENCE, hold=PATIENCE)
+    owner.sent.get(timeout=PATIENCE)
+    for message in (Refuse("1@a", "b", "no"), Ask("0@a", "b"), Ask("1@a", "b")):
+        exchange.receive("app", message)
+    told = [owner.sent.get(timeout=PATIENCE).plan for _ in range(2 + durable)]
+    assert told == ["1@a", *["0@a"] * durable, "1@a"]

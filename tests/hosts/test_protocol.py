@@ -16,6 +16,7 @@ from exop.hosts.protocol.messages import (
     Ended,
     Fragment,
     NotRecorded,
+    Prepared,
     Proceed,
     Propose,
     Ready,
@@ -166,3 +167,25 @@ def test_an_outcome_that_cannot_be_recorded_is_recorded_later():
     undo, no = unsure.receive(NotRecorded("p", "the disk is full"), 0.0)
     assert undo == Do("p", "abort", "change")
     assert to("home", [no]) == [Refuse("p", "m", "the disk is full")]
+
+
+def test_others_than_the_participants_decide_nothing():
+    """A plan in doubt is settled by its home or another member; only its members vote."""
+    member = voted()
+    assert member.receive(Decision("p", "stranger", commit=True), 0.0) == []
+    assert member.in_doubt == "p"
+    assert Record(Settled("p", True, {"n": 4})) in member.receive(Decision("p", "other", commit=True), 0.0)
+    home = Coordinator("home")
+    home.begin("p", {"a": Fragment("x", ("n",))}, 0.0, prepare=9, hold=2)
+    for message in (Refuse("p", "stranger", "no"), Ready("p", "stranger", "prepare", "more")):
+        assert home.receive(message, 0.5) == []
+    assert home.receive(Ready("p", "a", "prepare"), 0.5) == [Send("a", Proceed("p", "home", "hold"))]
+
+
+def test_a_vote_keeps_the_epochs_of_the_plans_before():
+    """Its record replaces theirs: after a restart, and an abort, an older plan is still refused."""
+    member = Member("m")
+    member.recover([Prepared(PROPOSAL), Settled("p", False, {})], 0.0)
+    (refused,) = member.receive(Propose("old", "former", "change", {"n": 2}, (), prepare=60.0, hold=2.0), 0.0)
+    assert isinstance(refused, Send)
+    assert isinstance(refused.message, Refuse)

@@ -115,6 +115,8 @@ class Coordinator:
                 actions.append(Send(message.sender, Decision(message.plan, self.name, commit=False)))
             case NotRecorded() if progress is not None:
                 actions += self._abort(progress, {self.name: message.problem})
+            case Refuse() | Ready() if progress is not None and message.sender not in (self.name, *progress.members):
+                pass
             case Refuse() if progress is not None and progress.phase != "commit":
                 actions += self._abort(progress, {message.sender: message.reason})
             case Ready() if progress is not None and message.step == progress.phase:

@@ -59,6 +59,7 @@ class Exchange:
 
     Attributes:
         held: The applications that are started only when a plan that a restart has interrupted is carried out.
+        durable: Whether a restart knows the plans that this platform, as their home, had committed before.
         resend: Seconds after which the machines repeat a message that was not answered.
     """
 
@@ -66,6 +67,8 @@ class Exchange:
         self.name = name
         self.machines: dict[str, Machines] = {}
         self.held: set[str] = set()
+        self.durable = False
+        self._begun: set[str] = set()
         self.resend = 1.0
         self._owner = owner
         self._mail: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -119,6 +122,7 @@ class Exchange:
 
         def begin() -> None:
             machines = self.of(application)
+            self._begun.add(plan)
             machines.outcomes[plan] = outcome
             actions = machines.home.begin(plan, fragments, time.monotonic(), prepare=prepare, hold=hold)
             self._act(application, machines.home, actions)
@@ -228,6 +232,8 @@ class Exchange:
         to_home = isinstance(message, (messages.Ready, messages.Refuse))
         if isinstance(message, messages.Ask):
             to_home = message.plan.rpartition("@")[2] == self.name
+            if to_home and not self.durable and message.plan not in self._begun:
+                return  # it may have been committed before a restart: other members, or an operator, know
         machine = machines.home if to_home else machines.member
         self._act(application, machine, machine.receive(message, time.monotonic()))
 

@@ -127,7 +127,7 @@ class Member:
                 actions += self._ready(part)
             case Proceed():
                 actions += self._proceed(part, message, now)
-            case Decision():
+            case Decision() if message.sender in (part.proposal.sender, *part.proposal.peers):
                 actions += self._decided(part, message.commit)
             case Did() if message.step == part.step:
                 actions += self._did(part, message, now)
@@ -157,6 +157,7 @@ class Member:
         for entry in journal:
             if isinstance(entry, Prepared):
                 prepared = entry
+                self.epochs |= Counter(entry.proposal.epochs)  # it has replaced the records of former plans
             elif isinstance(entry, Settled):
                 prepared = None
                 self._settle(entry)
