@@ -38,6 +38,7 @@ _RESULTS: Final = {9: "NOT_YET_VALID", 10: "CERTIFICATE_EXPIRED", 23: "CERTIFICA
 )
 #: Days of remaining validity below which the log warns.
 _WARNED_DAYS: Final = 30
+_DAY: Final = 86_400
 
 
 class PeerCertificate(NamedTuple):
@@ -75,7 +76,16 @@ class Identity:
         self._clock = clock
         self._lock = threading.Lock()
         self._refused: tuple[object, ...] = ()
+        self._warned = 0.0
         self._files = self._read(self._stamps())
+        self.warn()
+
+    def warn(self) -> None:
+        """Log, once a day, that the certificate expires soon."""
+        now, own = self._clock(), self._current().own
+        if (left := own.expires - now) < _WARNED_DAYS * _DAY and now >= self._warned + _DAY:
+            self._warned = now
+            logger("exop.remoting").warning("the certificate expires soon", name=own.name, days=int(left / _DAY))
 
     @property
     def name(self) -> str:
@@ -149,8 +159,6 @@ class Identity:
             sides = [self._context(side, path, key) for side in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT)]
         except OSError as error:
             raise problem_at(path, f"it does not fit {key.name}: {error}", "copy the whole folder again") from None
-        if (days := (own.expires - now) / 86_400) < _WARNED_DAYS:
-            logger("exop.remoting").warning("the certificate expires soon", name=own.name, days=int(days))
         return _Files(stamps, own, revoked, *sides)
 
     def _key(self) -> Path:

@@ -195,10 +195,12 @@ class AccessControl:
                 changed = {name for name, one in now.items() if name in before and one[1:] != before[name][1:]}
                 hang_up(partial(self._must_go, changed))
                 rights = now
+                if self.identity is not None:
+                    self.identity.warn()
                 with self._lock:
-                    kinds, since = list(self._pending), self._clock() - _RECORD_INTERVAL
-                    self._recorded = {kind: at for kind, at in self._recorded.items() if at > since}
-                self._record_pending(kinds)
+                    past = self._clock() - _RECORD_INTERVAL
+                    self._recorded = {kind: at for kind, at in self._recorded.items() if at > past}
+                self._record_pending(list(self._pending))
             except Exception:  # noqa: BLE001 (the connections of other peers are still looked at)
                 logger("exop.remoting").exception("the connections of peers could not be checked")
 

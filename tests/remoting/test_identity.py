@@ -194,6 +194,18 @@ def test_a_certificate_that_expires_soon_is_announced_in_the_log(authority, caps
     assert "days=19" in told
 
 
+def test_a_platform_that_runs_for_long_announces_it_once_a_day(authority, capsys):
+    """The files need not change for it."""
+    now = [time.time()]
+    home = Identity(issue(authority, "home", days=40), lambda: now[0])
+    told = []
+    for days in (15, 0, 1):
+        now[0] += days * 86_400
+        home.warn()
+        told.append("expires soon" in capsys.readouterr().err)
+    assert told == [True, False, True]
+
+
 def test_a_renewed_certificate_is_used_without_a_restart(authority):
     """A renewal replaces key and certificate; the old one is valid until it is revoked with its name."""
     home, edge = (Identity(issue(authority, name)) for name in ("home", "edge"))

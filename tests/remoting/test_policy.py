@@ -188,6 +188,8 @@ def test_names_that_a_peer_makes_up_are_one_kind_of_refusals(tmp_path):
 
 def test_a_failure_does_not_end_the_watch(tmp_path):
     """The connections of other peers are looked at again."""
-    access, hang_up = AccessControl(Watched(tmp_path / "policy.toml").policy), Mock(side_effect=[OSError, 0])
+    identity, hang_up = Mock(), Mock(side_effect=[OSError, 0])
+    access = AccessControl(Watched(tmp_path / "policy.toml").policy, identity)
     access.watch(hang_up, Mock(wait=Mock(side_effect=[False, False, True])))
     assert hang_up.call_count == 2
+    identity.warn.assert_called_once()

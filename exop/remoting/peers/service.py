@@ -7,10 +7,11 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Literal
 
-from exop.errors import ExopError, IdentityError, PeerRefused, PeerUnreachable, RemotingError, UnknownName
+from exop.errors import ExopError, IdentityError, PeerRefused, PeerUnreachable, PlatformBusy, RemotingError, UnknownName
 from exop.model import properties as names
 from exop.registry import Registration, ServiceRegistry
 from exop.remoting.api.remote_platform import RemotePlatform
@@ -319,7 +320,8 @@ class RemotingService:
             while not self._closing.wait(_EVERY) and self._reversed.get(peer.name) is client:
                 if self.access.objection(peer):
                     break
-                client.ping()
+                with suppress(PlatformBusy):  # it has answered
+                    client.ping()
         except PeerUnreachable as problem:
             reason = problem.facts.get("problem", problem)
             _log.info("the control connection of the peer %r has ended: %s", link.peer, reason)

@@ -1,18 +1,21 @@
 """The remoting service: platforms that are linked call each other's operations, in both directions."""
 
+import os
 import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from exop import Application, Platform
-from exop.errors import AddressUnusable, PeerRefused, PeerUnreachable, UnknownName
+from exop.errors import AddressUnusable, PeerRefused, PeerUnreachable, PlatformBusy, UnknownName
 from exop.remoting.authority import create_authority, issue
 from exop.remoting.peers import service
 from exop.remoting.peers.discovery import Announcement
+from exop.remoting.peers.link import PeerLink
 from exop.remoting.transport.sockets import Peer
 from exop.stock.slets import count_up
 from tests.remoting.peers.ends import Inbox, Outbox
@@ -252,3 +255,13 @@ def test_the_rights_of_a_peer_without_a_link_change(authority):
     with opened("b", authority) as b:
         b.remoting._contacts["a"] = Peer(name="a")
         assert b.remoting.hang_up(lambda peer: True) == 0
+
+
+def test_a_busy_peer_that_has_dialled_is_not_lost(authority, monkeypatch):
+    """That it is busy is an answer."""
+    monkeypatch.setattr(service, "_EVERY", 0.0)
+    with opened("b", authority) as b:
+        busy, peer = PlatformBusy(operation="ping", problem="it waited"), Peer(name="a", pid=1, uid=os.getuid())
+        client = b.remoting._reversed["a"] = Mock(ping=Mock(side_effect=[busy, None, PeerUnreachable("gone")]))
+        b.remoting._keep(PeerLink("a"), client, peer)
+        assert client.ping.call_count == 3
