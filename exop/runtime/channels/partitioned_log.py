@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -145,18 +145,14 @@ class PartitionedLogChannel(LoggingChannel):
         """Store a payload; when the disk was full, the next call with it goes on at the partition that failed."""
         before, done = self._begun
         done = done if before is payload else 0
+        mark = isinstance(payload, CONTROL)
+        given = ((part, payload) for part in self._parts) if mark else split(payload, self._by, self._owners, self._key)
         # All are encoded first, since no partition stores its part of a batch of which another one is refused.
-        parts = [(part, one, part._log.encoded(one)) for part, one in self._shared_out(payload)]
+        parts = [(part, one, part._log.encoded(one)) for part, one in given]
         for number, found in enumerate(parts[done:], done):
             self._begun = payload, number
             LogChannel._keep(*found)
         self._begun, self.trouble = (None, 0), None
-
-    def _shared_out(self, payload: Any) -> Iterable[tuple[LogChannel, Any]]:
-        """Return the parts of a payload, each time in the same order."""
-        if isinstance(payload, CONTROL):
-            return [(part, payload) for part in self._parts]
-        return split(payload, self._by, self._owners, self._key)
 
 
 #: The prefix of the folders of partitions.

@@ -211,19 +211,16 @@ class Checkpointer:
     def _noted(self, *, failed: bool = True) -> Iterator[None]:
         """Record an error of the block, and block the input of a slet that has exceeded the time limit of a call."""
         try:
-            try:
-                yield
-            except ExopError:
-                raise
-            except RAISED as error:  # of a channel of a plugin, or a lack of memory or threads
-                raise self._refused(error_text(error), "it is tried again with the next one") from error
-        except ExopError as problem:
+            yield
+        except RAISED as error:
+            again = "it is tried again with the next one"
+            problem = error if isinstance(error, ExopError) else self._refused(error_text(error), again)
             self.figures.failed += failed
             self._note(str(problem))
             for call in self._given_up():
                 if call.phase != CAPTURING and isinstance(call.component, Component) and not call.component.stuck:
                     self._hold(self._deployment, call.component, problem)
-            raise
+            raise problem from (error.__cause__ if problem is error else error)
 
     def _note(self, trouble: str | None) -> None:
         """Log a problem when it begins and ends, not for every checkpoint."""

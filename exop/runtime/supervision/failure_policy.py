@@ -330,7 +330,7 @@ def _to_owners(deployment: Deployment, component: Component, work: InFlight, por
 def retry_dead_letters(deployment: Deployment, node: str) -> int:
     """Retry all dead letters of a node in order, and return their number; those that a restart has lost stay.
 
-    The node's driver pushes them after the in-flight items, at its next safe point.
+    The node's driver pushes them after the in-flight items, at its next safe point; the policy applies again.
     """
     deployment.component(node)  # an unknown name is refused before any driver stops
     with deployment.changing, Pause(deployment) as pause:
