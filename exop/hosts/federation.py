@@ -249,11 +249,9 @@ class Federation:
         number, spanning = f"{uuid.uuid4().hex[:12]}@{self.name}", Spanning(Mesh(application))
         target, parts = adoption(self.here, found.home, survivors, number)
 
-        def advance() -> None:  # above the epoch of every host, and above that of the former home
-            epoch = max(one.epoch for one in survivors.values()) + 2
-            self.exchange.of(application).home.epochs[application] = epoch
-
-        self.exchange.do(advance)
+        # Above the epoch of every host, and above that of the former home.
+        epoch, home = max(one.epoch for one in survivors.values()) + 2, self.exchange.of(application).home
+        self.exchange.do(partial(home.epochs.__setitem__, application, epoch))
         self.homes[application] = spanning
         with self._local.history.recorded(application, "adopt", former=found.home, hosts=[*parts]):
             self._home.lead(number, spanning, target, parts, ADOPTING)

@@ -200,9 +200,6 @@ class Home:
                 f"`exop peers`"
             )
 
-    def _split(self, mesh: Mesh, connectors: Mapping[str, int]) -> dict[str, Mesh]:
-        return fragments(mesh, self.name, connectors, self._catalog.kinds)
-
     def _carry_out(self, plan: Plan) -> Mesh:
         """Make a planned change, on all hosts or on none."""
         name = plan.after.name
@@ -302,14 +299,14 @@ class Home:
         The predecessor of the node *back* takes over again.
         """
         name, number = plan.after.name, f"{uuid.uuid4().hex[:12]}@{self.name}"
-        before = plan.before if plan.before.nodes else None
-        old = self._split(before, found.connectors) if before is not None else {}
+        before, kinds = plan.before if plan.before.nodes else None, self._catalog.kinds
+        old = fragments(before, self.name, found.connectors, kinds) if before is not None else {}
         old = {host: one for host, one in old.items() if host not in lost}
         moves = Moves(*self._placed(plan))
         known = epochs(moves.before, moves.after, found.connectors)
         check_trying(plan, moves, self.name)
         known |= dict.fromkeys(moves.renewed, plan.after.revision + 1)
-        new = self._split(plan.after, known)
+        new = fragments(plan.after, self.name, known, kinds)
         hosts = differing(old, new)
         if waiting := found.leaving & {*hosts}:
             raise PlanError(f"{', '.join(sorted(waiting))} has not removed the former {name} yet, or is not reached")

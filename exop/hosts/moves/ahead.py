@@ -114,7 +114,7 @@ class Ahead:
 
     def copy(self, host: str, node: str, state: Memento | None, between: Between) -> None:
         """Send the large parts of a state to a host, which calls `await_parts` for the same nodes in the same order."""
-        if (link := self._link(host)) is None:
+        if (link := self.links().get(host)) is None:
             return
         try:
             try:
@@ -169,7 +169,7 @@ class Ahead:
 
     def await_parts(self, host: str, node: str, kind: type[Memento] | None) -> None:
         """Take the parts of the state of a node, a memento of class *kind*, that a host has sent ahead."""
-        if (link := self._link(host)) is None or host in self._lost:
+        if (link := self.links().get(host)) is None or host in self._lost:
             return
         try:
             while (data := self._take(link, next(self._taken[host]))) != _END:
@@ -200,7 +200,7 @@ class Ahead:
 
     def send(self, host: str, data: bytes) -> Any:
         """Send bytes for the cut of another host; return what represents them in a message, whose length is bounded."""
-        link = self._link(host) if self.inside + len(data) >= LARGE else None
+        link = self.links().get(host) if self.inside + len(data) >= LARGE else None
         if link is None or not data:
             self.inside += len(data)
             return data
@@ -221,9 +221,6 @@ class Ahead:
         """Drop what has come and was not taken, since the plan is over."""
         for link in [*self.links().values()]:
             link.drop_bytes(self._numbers)
-
-    def _link(self, host: str) -> PeerLink | None:
-        return self.links().get(host)
 
 
 def _steps(sent: Sent, state: Memento, between: Between) -> Iterator[None]:

@@ -153,12 +153,8 @@ class Exchange:
 
     def resolve(self, application: str, plan: str, *, commit: bool) -> None:
         """Settle a plan in doubt as an operator decides."""
-
-        def resolve() -> None:
-            member = self.of(application).member
-            self._act(application, member, member.resolve(plan, commit=commit))
-
-        self.do(resolve)
+        member = self.of(application).member
+        self.do(lambda: self._act(application, member, member.resolve(plan, commit=commit)))
 
     def of(self, application: str) -> Machines:
         """Return the machines of an application."""

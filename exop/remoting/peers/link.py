@@ -243,10 +243,11 @@ class PeerLink:
             ConnectionLost: it had not been received when the connection was lost.
         """
         with self._changed:
-            self._changed.wait_for(lambda: number in self._stored or self._connection is None, timeout)
+            on = self._connection
+            self._changed.wait_for(lambda: number in self._stored or not (on and self._connection is on), timeout)
             if number in self._stored:
                 return self._stored.pop(number)
-            if self._connection is None:
+            if self._connection is not on or on is None:
                 raise ConnectionLost(address=self.peer, operation="take_bytes", problem=self.reason)
         raise CallTimeout(address=self.peer, operation="take_bytes", seconds=timeout)
 

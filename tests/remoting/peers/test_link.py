@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import Mock
 
 import pytest
 
@@ -12,6 +14,7 @@ from exop.errors import ConnectionLost
 from exop.remoting.peers.link import PeerLink
 from exop.runtime.channels.wire import COLUMNS
 from tests.remoting.peers.ends import PATIENCE, QUICK, Inbox, Outbox, Pair, dialling
+from tests.rig import eventually
 
 KIB = 1024
 
@@ -230,3 +233,18 @@ def test_a_link_that_is_closed_leaves_no_thread_and_no_socket() -> None:
     with theirs:
         while theirs.recv(1000):
             continue
+
+
+def test_a_byte_string_is_not_waited_for_on_the_next_connection() -> None:
+    """What was lost with a connection does not come: the receiver learns it, however soon the peer is there again."""
+    with Pair() as pair:
+        assert all(link.wait_until(connected=True, timeout=PATIENCE) for link in (pair.a, pair.b))
+        with ThreadPoolExecutor(1) as pool:
+            taken, before = pool.submit(pair.b.take_bytes, 1, PATIENCE), pair.b._connection
+            eventually(lambda: pair.b._changed._waiters, "it waits")
+            with pair.b._changed:
+                pair.b._connection = Mock()
+                pair.b._changed.notify_all()
+            with pytest.raises(ConnectionLost):
+                taken.result(PATIENCE)
+            pair.b._connection = before
