@@ -204,11 +204,8 @@ class Aggregation:
             lengths = f"{_exactly(self.window)} every {_exactly(self.slide)}"
             windows = f"{lengths} of {self.time} {self.columns.field(self.time).type}"
         keys = {name: str(self.columns.field(name).type) for name in self.keys}
-        return {
-            "windows": windows,
-            "keys": keys,
-            "accumulators": {one.name: str(one.type) for one in self.accumulators},
-        }
+        accumulators = {one.name: str(one.type) for one in self.accumulators}
+        return {"windows": windows, "keys": keys, "accumulators": accumulators}
 
     def lacks(self, held: Mapping[str, Any]) -> str | None:
         """Return why this aggregation cannot continue with a state of the layout *held*, or `None`."""
@@ -231,9 +228,8 @@ class Aggregation:
         return carried
 
     def _type(self, function: str, column: str) -> pa.DataType:
-        return (
-            pa.float64() if function == "avg" else self._accumulated("n" if function == "count" else function, column)
-        )
+        kind = "n" if function == "count" else function
+        return pa.float64() if function == "avg" else self._accumulated(kind, column)
 
     def _value(self, groups: pa.Table, function: str, column: str) -> Any:
         if function != "avg":

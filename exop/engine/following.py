@@ -37,9 +37,9 @@ class Step:
 class Following:
     """The batches that a predecessor computes, which its successor computes at the same time, on a copy of the state.
 
-    When they meet, both have computed the same batch at the same watermark: the same windows have closed in both. While
-    it is behind, the successor computes several batches as one, at an older watermark, if the engine allows for it; if
-    its predecessor drops late rows meanwhile, which may be kept in this way, they do not meet.
+    When they meet, both have computed the same batch at the same watermark: the same windows have closed in both. A
+    successor that was behind may have computed several batches as one, at an older watermark, at which fewer rows are
+    late: if its predecessor has dropped late rows meanwhile, they do not meet.
 
     The lock of the successor's trigger guards everything here.
 
@@ -238,8 +238,7 @@ class Following:
         return not self._merged or self._late_rows() == self._late
 
     def _late_rows(self) -> Any:
-        engine = self._predecessor.engine
-        return engine.metrics().get("late_rows") if engine is not None else None
+        return self._predecessor.metrics().get("late_rows")
 
     def _await(self, ready: Callable[[], bool]) -> None:
         """Wait until *ready()*, as long as there are batches to compute."""
@@ -262,8 +261,7 @@ class Following:
         """Choose the next batch.
 
         A successor that is behind computes all that is planned as one batch, which begins with one of the predecessor,
-        if its engine `merges`.
-        One that has caught up computes each batch as it is: with the same watermark, it closes the same windows.
+        if its engine `merges`. One that has caught up computes each batch as it is, at the same watermark.
         """
         if self._now is not None:  # the engine has asked twice: it had nothing to compute, not even windows to close
             if self._now.ends != self._last.ends:

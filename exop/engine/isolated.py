@@ -205,8 +205,7 @@ class IsolatedEngine(Engine):
         if process is None or (size := _resident(process.pid)) <= self._limit:
             self._over = 0.0 if not self._busy else self._over
             return not self._closed
-        taken, limit = size / 2**20, self._limit / 2**20
-        self._reason = f"it took {taken:.0f} MiB of memory, and its `memory_limit` is {limit:.0f} MiB"
+        self._reason = f"it took {size / 2**20:.0f} MiB, and its `memory_limit` is {self._limit / 2**20:.0f} MiB"
         self._over = self._over or time.monotonic()
         if size > 2 * self._limit or time.monotonic() >= self._over + GRACE:
             self._kill(self._reason)

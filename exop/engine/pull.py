@@ -37,11 +37,9 @@ class PullEngine(ABC):
     After a crash, the engine continues after the last batch that it has committed. A batch that was emitted but not
     committed is computed again under the same number, and its results are dropped. `Feed.latest` returns the same end
     for this batch.
-
-    Attributes:
-        merges: Whether several batches may be computed as one, at the watermark of the first one, if no row is late.
     """
 
+    #: Several batches may be computed as one, at the watermark of the first one, if no row is late.
     merges: bool = True
 
     @abstractmethod

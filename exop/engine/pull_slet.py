@@ -8,7 +8,7 @@ import sys
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, cast
 
@@ -123,18 +123,15 @@ class PullSlet(Slet):
         """Return a new engine that has checked the query, with feeds at this progress."""
         self._progress = progress or QueryProgress()
         self._trigger = BatchTrigger(self.trigger, self.boundary or None, self.enough, self.max_rows)
-        engine: PullEngine | None = None
-        try:
-            self.feeds = {port.name: self._feed(port.name, port.type.schema) for port in spec_of(type(self)).inputs}
+        self.feeds = {port.name: self._feed(port.name, port.type.schema) for port in spec_of(type(self)).inputs}
+        with ExitStack() as undo:
+            for feed in self.feeds.values():
+                undo.callback(feed.retire)
             engine = self.make_engine()
+            undo.callback(engine.close)
             with self._reported():
                 engine.compile(self.query, self.feeds)
-        except BaseException:
-            for feed in self._trigger.feeds:
-                feed.retire()
-            if engine is not None:
-                engine.close()
-            raise
+            undo.pop_all()
         return engine
 
     def ready(self) -> None:
@@ -191,8 +188,7 @@ class PullSlet(Slet):
             self._begin_behind(predecessor)
         self.ready()
         # One batch is enough. Its output may wait until this slet is in place, so the query does not come to rest.
-        feeds = self.feeds.values()
-        self._trigger.wait_until(lambda: all(not feed.lag or feed.retired for feed in feeds))
+        self._trigger.wait_until(lambda: all(not feed.lag or feed.retired for feed in self.feeds.values()))
         self._check()
 
     def metrics(self) -> dict[str, int | float | str]:
@@ -316,8 +312,7 @@ class PullSlet(Slet):
         if port not in self._ended:  # otherwise it had ended before a crash, and the order is known
             self._ended.append(port)
             if self.tie.directory is not None:
-                # Imported lazily: only durable applications need the logs on disk.
-                from exop.runtime.log.segment import DISK, replace_file
+                from exop.runtime.log.segment import DISK, replace_file  # only durable applications need it
 
                 replace_file(DISK, self.tie.directory / _ENDED, json.dumps(self._ended).encode())
         last = self._ended.index(port) == len(self.feeds) - 1
@@ -329,10 +324,9 @@ class PullSlet(Slet):
     def _settle(self) -> None:
         """Wait until the results of all rows in the feeds are sent."""
         assert self.engine is not None
-        feeds = self.feeds.values()
         self._trigger.release()  # some engines have finished only after a poll without rows
         try:
-            self._trigger.wait_until(lambda: all(not feed.lag or feed.retired for feed in feeds))
+            self._trigger.wait_until(lambda: all(not feed.lag or feed.retired for feed in self.feeds.values()))
             with self._reported():
                 self.engine.settle()
         finally:
@@ -364,14 +358,13 @@ class PullSlet(Slet):
 
         def watch() -> None:
             try:
-                engine.wait()
-            except Exception as error:  # noqa: BLE001 - whatever an engine raises has ended its query
-                found = self._error(error)
-                found.__cause__ = error.__cause__ if found is error else error
+                with self._reported():
+                    engine.wait()
+            except EngineError as error:
                 if engine is self.engine:
-                    self._failure = found
+                    self._failure = error
                     if not (self._closing or self._halted or self.following):
-                        self._fail(found)
+                        self._fail(error)
             for feed in feeds:
                 feed.retire(self._failure)  # later pushes raise the same error, and keep the item
 

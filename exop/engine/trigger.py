@@ -87,7 +87,7 @@ class BatchTrigger:
         """Wait until the engine has polled for the first time, or the query has ended; return whether this is so."""
         with self.lock:
             return self.lock.wait_for(
-                lambda: self.leader is not None or any(feed.retired for feed in self.feeds), timeout
+                lambda: self.leader is not None or any(one.retired for one in self.feeds), timeout
             )
 
     def wait_until(self, ready: Callable[[], bool]) -> None:

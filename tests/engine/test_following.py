@@ -384,7 +384,7 @@ def beside(*ports: str) -> tuple[Any, dict[str, Feed], following.Following]:
     """A predecessor that has sent batch 3, its feeds, and what its successor follows."""
     before, after = (BatchTrigger() for _ in range(2))
     feeds = {port: Feed(port, ROWS, before) for port in ports}
-    engine = SimpleNamespace(merges=True, late=0, metrics=lambda: {"late_rows": engine.late})
+    engine = SimpleNamespace(merges=True)
     old = SimpleNamespace(
         _trigger=before,
         feeds=feeds,
@@ -393,6 +393,7 @@ def beside(*ports: str) -> tuple[Any, dict[str, Feed], following.Following]:
         follower=None,
         engine=engine,
     )
+    old.late, old.metrics = 0, lambda: {"late_rows": old.late}
     new = SimpleNamespace(_trigger=after, feeds={port: Feed(port, ROWS, after) for port in ports})
     before.release()
     found = following.Following(cast("PullSlet", new), cast("PullEngine", engine), cast("PullSlet", old))
@@ -464,7 +465,7 @@ def test_a_successor_that_may_have_kept_late_rows_does_not_take_over(monkeypatch
     monkeypatch.setattr(following, "_IDLE", 0.01)
     monkeypatch.setattr(following, "_QUIET", 0.01)
     old, found = behind(merges=merges)
-    old.engine.late += 1
+    old.late += 1
     found._is_near = not merges
     while (at := found._last.ends["a"]) < 15:
         assert found.next("a", at, 0) > at

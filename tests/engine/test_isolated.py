@@ -93,7 +93,7 @@ def test_an_engine_that_takes_too_much_memory_is_killed(monkeypatch: pytest.Monk
     monkeypatch.setattr(isolated, "GRACE", 0.1)
     with open_slet(Numbered, query="all", memory_limit=200 * 2**20) as slet:
         assert numbers(slet.rows(["a"])) == [1]
-        with pytest.raises(WorkerLost, match=r"it took \d+ MiB of memory, and its `memory_limit` is 200 MiB"):
+        with pytest.raises(WorkerLost, match=r"it took \d+ MiB, and its `memory_limit` is 200 MiB"):
             slet.rows(["take memory"])
         assert numbers(slet.rows(["b"])) == [2]
 
