@@ -262,7 +262,8 @@ def test_a_query_that_is_idle_is_followed_too():
     WORLD.limit = 25
     with Platform() as platform:
         mesh = platform.apply(app().build())
-        eventually(lambda: len(seen(platform)) == 2)
+        old = platform.deployment("a").components["query"].instance
+        eventually(lambda: old._progress.complete == WORLD.limit)  # it has sent its last batch
         platform.apply(mesh.configure("query", max_rows=1000))
         assert engine(platform).copied
         WORLD.limit = 10**9
