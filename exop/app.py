@@ -308,9 +308,8 @@ def _unfolded(node: str, spec: SletSpec, given: Mapping[str, Any]) -> dict[str, 
     found = dict(given)
     for family in (one for one in spec.families if one.family in given):
         ends = given[family.family]
-        names = (
-            ends if isinstance(ends, Mapping) or (isinstance(ends, Sequence) and family.direction == "out") else None
-        )
+        listed = isinstance(ends, Sequence) and family.direction == "out"
+        names = ends if isinstance(ends, Mapping) or listed else None
         if names is None or not all(isinstance(name, str) and family.of(f"{family.family}.{name}") for name in names):
             names = f", or names, {family.family}=[NAME], for channels of their own" * (family.direction == "out")
             raise MeshError(

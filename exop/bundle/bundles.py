@@ -252,9 +252,8 @@ class Bundles:
             self._context.gather()
             broken = self._context.catalog.plugins.broken.get(one.key)
             if broken is not None:
-                raise BundleError(
-                    bundle=one.key, problem=f"could not be registered: {broken.problem}", cure="correct it"
-                )
+                problem = f"could not be registered: {broken.problem}"
+                raise BundleError(bundle=one.key, problem=problem, cure="correct it")
             one.services = self._context.register(one.manifest, one.code)
             self._remember()
         except BaseException:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal
 
 from exop.bundle.generation import Generation, Wire, load_generation
 from exop.bundle.installed import BundleContext
 from exop.bundle.modules import place_of, unload
 from exop.errors import BundleBroken, StaleMesh
 from exop.model.meshes.mesh import Mesh
+from exop.remoting.identity import file_stamps
 from exop.safe_repr import RAISED
 from exop.wiring import Plan
 
@@ -20,9 +21,8 @@ Build = Callable[[Generation], Mesh]
 #: How often a change is retried when the application is changed concurrently.
 _TRIES: Final = 3
 _SUFFIXES: Final = (".py", ".toml")
+_HIDDEN: Final = (".", "__pycache__")
 _UNSET: Final = object()
-#: Of each file: when it was written, its size, and its inode (editors write a new file and rename it).
-_Files: TypeAlias = dict[str, tuple[int, int, int]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,19 +160,12 @@ class WatchedFolder:
         self._reported = now
         return True
 
-    def _files(self) -> _Files:
+    def _files(self) -> tuple[object, ...]:
         """The files now; those that come and go meanwhile are found by the next poll."""
-        found: _Files = {}
-        for path in sorted(self._folder.rglob("*")):
-            parts = path.relative_to(self._folder).parts
-            if path.suffix not in _SUFFIXES or any(part.startswith(".") or part == "__pycache__" for part in parts):
-                continue
-            try:
-                state = path.stat()
-            except OSError:
-                continue
-            found[str(path)] = state.st_mtime_ns, state.st_size, state.st_ino
-        return found
+        files = (path for path in self._folder.rglob("*") if path.suffix in _SUFFIXES)
+        return file_stamps(
+            path for path in files if not any(part.startswith(_HIDDEN) for part in path.relative_to(self._folder).parts)
+        )
 
 
 def _steps(plan: Plan) -> tuple[str, ...]:

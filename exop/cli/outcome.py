@@ -51,12 +51,9 @@ def show_and_make(plan: RemotePlan, request: Request, bounds: Bounds = Bounds(),
         with _progress(plan) as show:
             changed = plan.carry_out(**bounds.limits(), on_wait=show)
     except KeyboardInterrupt:
-        given_up = plan.planned.proven and plan.platform.abandon_proof(name)
-        on = (
-            "the trial is cancelled, the old slet keeps running"
-            if given_up
-            else "the platform continues with the change"
-        )
+        on = "the platform continues with the change"
+        if plan.planned.proven and plan.platform.abandon_proof(name):
+            on = "the trial is cancelled, the old slet keeps running"
         say(f"exop: {name}: {on}; `exop describe {name}` shows what runs")
         raise
     except ExopError as error:

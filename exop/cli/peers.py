@@ -29,10 +29,8 @@ class Found:
     def check_node(self) -> None:
         """Raise `BuilderError` unless a node is named."""
         if not self.node:
-            name = self.application
-            raise BuilderError(
-                f"{name!r} names an application; write {name}.NODE, as `exop describe {name}` lists them"
-            )
+            app = self.application
+            raise BuilderError(f"{app!r} names an application; write {app}.NODE, as `exop describe {app}` lists them")
 
     def check_whole(self, given: str) -> None:
         """Raise `BuilderError` if a node is named."""
@@ -67,8 +65,7 @@ class Found:
         return {**nodes[name], "beside": beside}
 
 
-@contextmanager
-def the_platform(where: Where) -> Iterator[RemotePlatform]:
+def the_platform(where: Where) -> RemotePlatform:
     """Connect to the platform that *where* selects, or to the only one.
 
     Raises:
@@ -78,13 +75,9 @@ def the_platform(where: Where) -> Iterator[RemotePlatform]:
     from exop.remoting.api.connecting import connect
     from exop.remoting.api.remote_platform import RemotePlatform
 
-    chosen = (
-        connect(where.on, identity=where.identity)
-        if where.state is None
-        else RemotePlatform(control_address(where.state))
-    )
-    with chosen as platform:
-        yield platform
+    if where.state is not None:
+        return RemotePlatform(control_address(where.state))
+    return connect(where.on, identity=where.identity)
 
 
 @contextmanager

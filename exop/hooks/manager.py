@@ -139,20 +139,16 @@ class Plugins:
                 continue
             hook = options["specname"] or attribute
             if getattr(getattr(specs, hook, None), f"{specs.PROJECT}_spec", None) is None:
-                raise PluginError(
-                    plugin=name, problem=f"there is no hook {hook!r}; {suggest(hook, specs.names(), 'hook')}"
-                )
+                problem = f"there is no hook {hook!r}; {suggest(hook, specs.names(), 'hook')}"
+                raise PluginError(plugin=name, problem=problem)
             if options["wrapper"] or options["hookwrapper"]:
-                raise PluginError(
-                    plugin=name, problem=f"{hook} is a hook wrapper, which ExoP does not call; return a result instead"
-                )
+                problem = f"{hook} is a hook wrapper, which ExoP does not call; return a result instead"
+                raise PluginError(plugin=name, problem=problem)
             known = inspect.signature(getattr(specs, hook)).parameters
             for parameter in inspect.signature(getattr(plugin, attribute)).parameters.values():
                 if parameter.default is parameter.empty and parameter.name not in known:
-                    problem = (
-                        f"{hook} has no parameter {parameter.name!r}; {suggest(parameter.name, known, 'parameter')}"
-                    )
-                    raise PluginError(plugin=name, problem=problem)
+                    near = suggest(parameter.name, known, "parameter")
+                    raise PluginError(plugin=name, problem=f"{hook} has no parameter {parameter.name!r}; {near}")
 
     def _trace(self, hook: str, plugin: str, answer: object, begin: float) -> None:
         if self._traced:

@@ -173,9 +173,7 @@ def to_dot(picture: Picture) -> str:
         *_, shape, colour = ROLES[role]
         label = _quoted(f"{title}\n{under}")
         boxes[name] = f'  {ids[name]} [label={label}, shape={shape}, fillcolor="{colour}"]'
-    lines += _framed(
-        picture, boxes, lambda number, host: f"  subgraph cluster_{number} {{ label={_quoted(host)}", "  }"
-    )
+    lines += _framed(picture, boxes, lambda at, host: f"  subgraph cluster_{at} {{ label={_quoted(host)}", "  }")
     for arrow in picture.arrows():
         label = f"label={_quoted(', '.join(arrow.words))}" if arrow.words else ""
         look = "style=dashed" if arrow.queued else "style=bold" if arrow.remote else ""

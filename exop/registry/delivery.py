@@ -146,10 +146,8 @@ class Delivery:
         while True:
             with self._news:
                 call = self._call
-                due = (
-                    PATIENCE if call is None or call is refused else max(0.0, call.since + PATIENCE - time.monotonic())
-                )
-                self._news.wait_for(lambda: self._dispatcher is None, due)
+                due = time.monotonic() if call is None or call is refused else call.since
+                self._news.wait_for(lambda: self._dispatcher is None, max(0.0, due + PATIENCE - time.monotonic()))
                 if self._dispatcher is None:
                     self._watcher = None
                     return

@@ -115,7 +115,7 @@ def revoke(authority: Path, name: str, *, now: datetime | None = None) -> list[s
 
 def certificates(authority: Path, *, now: datetime | None = None) -> list[dict[str, str]]:
     """Return the issued certificates, the oldest first: `name`, `serial`, `since`, `until`, and `state`."""
-    at, revoked = now or datetime.now(UTC), read_revoked(authority / REVOKED, read_certificate(authority / CA))
+    at, void = now or datetime.now(UTC), read_revoked(authority / REVOKED, read_certificate(authority / CA))
     found = [read_certificate(path) for path in (authority / ISSUED).glob("*.pem")]
     return [
         {
@@ -123,11 +123,7 @@ def certificates(authority: Path, *, now: datetime | None = None) -> list[dict[s
             "serial": f"{one.serial_number:x}",
             "since": f"{one.not_valid_before_utc:%F %T%z}",
             "until": f"{one.not_valid_after_utc:%F %T%z}",
-            "state": "revoked"
-            if one.serial_number in revoked
-            else "valid"
-            if one.not_valid_after_utc > at
-            else "expired",
+            "state": "revoked" if one.serial_number in void else "valid" if one.not_valid_after_utc > at else "expired",
         }
         for one in sorted(found, key=lambda one: (one.not_valid_before_utc, one.serial_number))
     ]

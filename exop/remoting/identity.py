@@ -206,5 +206,5 @@ def file_stamps(paths: Iterable[Path]) -> tuple[object, ...]:
     for path in sorted(paths):
         with suppress(OSError):  # there is no such file (any more)
             facts = path.stat()
-            found.append((path.name, facts.st_ino, facts.st_mode, facts.st_size, facts.st_mtime_ns))
+            found.append((str(path), facts.st_ino, facts.st_mode, facts.st_size, facts.st_mtime_ns))
     return tuple(found)

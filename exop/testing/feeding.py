@@ -168,9 +168,7 @@ def _instance(spec: SletSpec, memento: Memento | None, given: dict[str, Any]) ->
         ends = given.get(port.family, ())
         ports[port.name] = GivenInput(port.name, ends[port.member] if port.member else ends)
     members = families(spec, ports)
-    fields = ports | {
-        name: CollectingOutputs(one) if type(one) is OutputPorts else one for name, one in members.items()
-    }
+    fields = ports | {key: CollectingOutputs(one) if type(one) is OutputPorts else one for key, one in members.items()}
     if spec.state:
         fields[spec.state[0]] = memento
     if spec.tie:

@@ -86,9 +86,8 @@ def slets(text: str = "", /, *, where: Where = Where(), load: Load = (), json: J
 
         known = [summary(spec) for spec in known_plugins(load).slets.values()]
     wanted = text.lower()
-    found = sorted(
-        (one for one in known if wanted in f"{one['slet']} {one['doc']}".lower()), key=lambda one: one["slet"]
-    )
+    fitting = [one for one in known if wanted in f"{one['slet']} {one['doc']}".lower()]
+    found = sorted(fitting, key=lambda one: one["slet"])
     none = f"no slet has {text!r} in its name or purpose; `exop slets` lists all" if text else "no plugin offers a slet"
     return answer(found, lambda: "\n".join(map(_slet_lines, found)) or none, json=json)
 
@@ -283,9 +282,8 @@ def builder_facts(name: str, builder: Any) -> dict[str, Any]:
     """Return the facts of an application builder."""
     from exop.model.slets.signature import read_settings
 
-    settings = [
-        {"setting": one.name, "text": str(one), "required": one.required} for one in read_settings(builder).values()
-    ]
+    known = read_settings(builder).values()
+    settings = [{"setting": one.name, "text": str(one), "required": one.required} for one in known]
     return {"builder": name, "doc": inspect.getdoc(builder) or "", "settings": settings}
 
 

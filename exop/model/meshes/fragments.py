@@ -266,11 +266,8 @@ def _halves(placement: Placement, connector: Connector, epoch: int) -> tuple[Cha
     after = {"after_checkpoint": True} if settings["ack"] == "stable" and placement.merges(connector) else {}
     outbox = ChannelSpec(connector.outbox, OUTBOX, {"peer": connector.target, **settings, **after})
     # The consumers of a partitioned channel share its partitions at their host; a relay takes all of them.
-    shared = (
-        {}
-        if connector.inward
-        else {name: one for name, one in channel.settings.items() if name in ("by", "partitions")}
-    )
+    names = () if connector.inward else ("by", "partitions")
+    shared = {name: one for name, one in channel.settings.items() if name in names}
     carried = placement.sent(connector) or PortType()
     carried = _described(replace(carried, punctuation=placement.sends_punctuations(connector)))
     inbox = ChannelSpec(connector.inbox, INBOX, {"peer": connector.source, **settings, **shared}, type=carried)

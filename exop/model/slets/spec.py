@@ -125,11 +125,9 @@ class Absent:
         """The message of this error."""
         plugin = self.identity.rpartition(":")[0]
         bundle, _, version = plugin.partition("@")
-        cure = (
-            f"the bundle {bundle} {version} (`exop bundle install FILE`)"
-            if version
-            else f"the plugin {plugin}, or load it (`--load FOLDER`)"
-        )
+        cure = f"the plugin {plugin}, or load it (`--load FOLDER`)"
+        if version:
+            cure = f"the bundle {bundle} {version} (`exop bundle install FILE`)"
         return f"the code of {self.identity} is not here; install {cure}"
 
 
