@@ -4,7 +4,7 @@ import pytest
 
 from exop.model.meshes.mesh import ChannelSpec
 from exop.registry import Registration, ServiceRegistry
-from exop.remoting.peers.connector_services import ConnectorServices
+from exop.remoting.peers.service import ConnectorServices
 
 
 class Half:
