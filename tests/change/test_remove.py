@@ -29,6 +29,7 @@ def test_what_waits_in_front_of_the_last_reader_is_drained(platform):
     app = Application("app")
     app.add("source", count_to, to=200, out=app.channel("waiting", kind="queue", capacity=500))
     app.add("reader", slow, x="waiting")
+    app.add("numbers", endless)  # the application does not end before the change begins
     platform.apply(app.build())
     eventually(lambda: platform.deployment("app").channels["waiting"].depth >= 199)
     plan = platform.plan(platform.mesh("app").remove("reader"))
