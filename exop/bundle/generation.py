@@ -224,10 +224,7 @@ def _referenced(table: symtable.SymbolTable, *, outermost: bool) -> Iterator[str
 
 
 def _digest(lines: Iterable[str]) -> str:
-    total = sha256()
-    for line in lines:
-        total.update(line.encode() + b"\n")
-    return total.hexdigest()
+    return sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
 
 
 @dataclass(frozen=True)

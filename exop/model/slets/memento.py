@@ -79,9 +79,8 @@ def as_dataclass(cls: type, what: str, **options: bool) -> None:
     """Make a subclass of `Memento` or `Slet` a dataclass with keyword-only fields; it keeps its own docstring."""
     own = vars(cls)
     typed = own.get("__annotations__", {})
-    inherited = {
-        field.name for base in cls.__mro__[1:] if dataclasses.is_dataclass(base) for field in dataclasses.fields(base)
-    }
+    bases = filter(dataclasses.is_dataclass, cls.__mro__[1:])
+    inherited = {field.name for base in bases for field in dataclasses.fields(base)}
     for name in inherited:
         if name in own and name not in typed:
             problem = f"{name} is a field of its base, and a value without a type does not change it"

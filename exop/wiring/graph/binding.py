@@ -226,9 +226,8 @@ class Compiler:
         channel, edges = self.graph.channels[name], self.graph.consumers[name]
         channel.readers([edge.name for edge in edges if edge.port.pulled])
         found = {edge.name: outlet for edge in edges if (outlet := self._outlet(name, edge)) is not None}
-        shares = [
-            {edge.node: found.pop(edge.name).entry for edge in members} for members in self.graph.groups(name).values()
-        ]
+        groups = self.graph.groups(name).values()
+        shares = [{edge.node: found.pop(edge.name).entry for edge in members} for members in groups]
         if shares and channel.partitioning is not None:
             refuse = refusal_handler(channel, ids.channel_endpoint(name), self._producers(name))
             routed = self._name(route(channel.partitioning, shares, refuse), ids.channel_endpoint(name))
