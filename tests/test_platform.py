@@ -298,7 +298,7 @@ def test_a_plugin_folder_is_loaded_again(state, out, tmp_path):
         app = Application("threes")
         app.add("sink", "stock:write_lines", path=out, item=app.add("three", three, second=3))
         platform.apply(app.build())
-    (folder / "__init__.py").write_text(PLUGIN.replace("int = 3", "int = 4"))
+    (folder / "__init__.py").write_text(PLUGIN.replace("int = 3", "int = 14"))
     code = (
         "import sys; from exop import Platform\n"
         f"with Platform(state={str(state)!r}, control=False) as platform:\n"
@@ -306,7 +306,7 @@ def test_a_plugin_folder_is_loaded_again(state, out, tmp_path):
         "    print(platform.mesh('threes').node('three').settings)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.splitlines() == ["['threes'] {}", "{'first': 4, 'second': 3}"]
+    assert done.stdout.splitlines() == ["['threes'] {}", "{'first': 14, 'second': 3}"]
 
 
 def test_a_plugin_folder_that_is_gone_keeps_nobody_from_starting(state, out, tmp_path):

@@ -104,8 +104,8 @@ def test_a_connector_needs_the_right_for_its_channel(controlled, name, access, k
     assert controlled.access.may(platform(name), access, key) is allowed
     if not allowed and access != "operate":
         application, _, rest = key.partition("/")
-        operation = f"{access} {rest.partition('/')[0]}"
-        assert controlled.recorded == [(application, operation, "the policy does not permit it", 1, name)]
+        reason = f"the policy does not permit it for the channel {application}/{rest.partition('/')[0]}"
+        assert controlled.recorded == [(application, access, reason, 1, name)]
 
 
 def test_a_revoked_certificate_ends_an_open_connection(controlled):

@@ -183,12 +183,13 @@ def check_ends(region: Region) -> None:
     for name in region.channels:
         known = {edge.name for _, edge in before.edges((name,))}
         sent = {one.component.status for one in before.producers.get(name, ())} == {State.ENDED}
+        stored = name in after.channels and after.channels[name].pull_mode == "read"  # a latch or table is no stream
         going = [one for one in after.producers.get(name, ()) if one.component.status is not State.ENDED]
         for producer, edge in product(going, after.consumers.get(name, ())):
             new, stays = producer.name not in known, edge.name in known
             over = edge.component.status is State.ENDED and (new or not stays)
             # A port that comes from another channel begins another stream, unless its slet has ended.
-            if over or (new and stays and (sent or edge.port.name in edge.component.ended)):
+            if over or (new and stays and not stored and (sent or edge.port.name in edge.component.ended)):
                 raise PlanError(
                     f"the stream has ended at {edge.name}: {producer.name} cannot be connected to it any more; "
                     f"connect it to another node"
