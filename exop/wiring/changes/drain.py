@@ -20,6 +20,7 @@ from exop.model.slets.ports import node_at
 from exop.model.values.classes import Mover, NoVersion, new_version, package_of
 from exop.model.values.columns import is_columns
 from exop.runtime.channels.queue import Buffered
+from exop.runtime.channels.table import LatchChannel
 from exop.runtime.component import Component
 from exop.runtime.dataflow.entry import NOWHERE, InFlight, count_items, method_for
 from exop.runtime.dataflow.inlets import Inlets
@@ -183,7 +184,7 @@ def check_ends(region: Region) -> None:
     for name in region.channels:
         known = {edge.name for _, edge in before.edges((name,))}
         sent = {one.component.status for one in before.producers.get(name, ())} == {State.ENDED}
-        stored = name in after.channels and after.channels[name].pull_mode == "read"  # a latch or table is no stream
+        stored = isinstance(after.channels.get(name), LatchChannel)  # a table has no end
         going = [one for one in after.producers.get(name, ()) if one.component.status is not State.ENDED]
         for producer, edge in product(going, after.consumers.get(name, ())):
             new, stays = producer.name not in known, edge.name in known
