@@ -213,7 +213,8 @@ def test_weight_and_cut_of_both_forms():
 
 @pytest.fixture
 def conversions(monkeypatch):
-    """Counts conversions."""
+    """Counts conversions, beginning with none that other tests have left."""
+    monkeypatch.setattr(convert, "_SHARED", {})
     made = []
     rows, batch = convert._rows, convert._batch
     monkeypatch.setattr(convert, "_rows", lambda *args: made.append("rows") or rows(*args))
