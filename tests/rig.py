@@ -25,7 +25,7 @@ from exop.wiring.graph.wiring_graph import WiringGraph
 PATIENCE = 60.0
 
 
-def eventually(holds: Callable[[], Any], what: str = "it", seconds: float = 4 * PATIENCE) -> None:
+def eventually(holds: Callable[[], Any], what: str = "it", seconds: float = PATIENCE) -> None:
     """Wait until something holds; fail when it does not in time."""
     deadline = time.monotonic() + seconds
     pause = threading.Event()

@@ -41,6 +41,7 @@ def test_killed_at_random(run):
     """While it starts, reads, writes, takes checkpoints or recovers."""
     assert run.live(failpoint="checkpoint-captured:1")  # on a fast machine, the random ones may come too late
     killed_at_random(run, random.Random(3), most=5)
+    assert run.kills > 1
     assert differing(run.folder) == {}
 
 

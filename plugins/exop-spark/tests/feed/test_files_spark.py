@@ -101,7 +101,7 @@ def test_rows_between_two_queries_stay_in_files_and_each_counts_once_after_a_kil
     with platform_at(state) as platform:
         platform.apply(app.build())
         parts = platform.deployment("files").components
-        eventually(lambda: len(parts["note"].state.found) == 12)
+        eventually(lambda: len(parts["note"].state.found) == 12, seconds=240)
         platform.checkpoint("files")
         figures = parts["counts"].instance.metrics()  # the files, and marks of the watermark: one, or one each
         assert sum(count for name, count in figures.items() if name.startswith("rows read by")) - 120 in (1, 2)
@@ -111,7 +111,7 @@ def test_rows_between_two_queries_stay_in_files_and_each_counts_once_after_a_kil
         def killed(*given: Any) -> bool:
             sent = put_out(*given)
             if not copied.is_set():
-                eventually(lambda: at_rest(first, stage))
+                eventually(lambda: at_rest(first, stage), seconds=240)
                 for folder in (state, stage):
                     shutil.copytree(folder, kept / folder.name, ignore=shutil.ignore_patterns("lock"))
                 copied.set()
@@ -119,7 +119,7 @@ def test_rows_between_two_queries_stay_in_files_and_each_counts_once_after_a_kil
 
         tie.put_out = killed
         World.limit = 4
-        eventually(copied.is_set)
+        eventually(copied.is_set, seconds=240)
     shutil.rmtree(stage)
     shutil.move(kept / "stage", stage)
     with platform_at(kept / "state") as platform:
@@ -127,7 +127,7 @@ def test_rows_between_two_queries_stay_in_files_and_each_counts_once_after_a_kil
         platform.apply(platform.mesh("files").configure("counts", trigger=0.01), timeout=240)
         World.limit = 5
         parts = platform.deployment("files").components
-        eventually(lambda: len(parts["note"].state.found) == 30)
+        eventually(lambda: len(parts["note"].state.found) == 30, seconds=240)
         World.over = True
         assert platform.wait("files", 240)
         counted, looked = (sorted(parts[name].state.found) for name in ("note", "look"))

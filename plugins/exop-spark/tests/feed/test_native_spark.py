@@ -137,7 +137,7 @@ def test_queries_that_read_a_log_themselves_are_replaced_while_it_grows(spark, t
     with Platform(state=tmp_path / "state", control=False, plugins=plugins) as platform:
         mesh = platform.apply(app.build())
         parts = platform.deployment("growing").components
-        eventually(lambda: len(parts["note"].state.found) == 14)
+        eventually(lambda: len(parts["note"].state.found) == 14, seconds=240)
         other = BOTH.replace("count(*)", "CAST(avg(key) AS BIGINT)")
         with pytest.raises(MementoError, match="STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE"):
             platform.plan(mesh.configure("counts", query=other))
