@@ -134,7 +134,7 @@ class Link:
         if not self.waiting:
             return
         try:
-            client.list_topics(self.topic, timeout=0)
+            client.list_topics(timeout=0)  # not of the topic, which brokers may create for a producer
         except KafkaException as problem:
             if problem.args[0].code() != Failure._TIMED_OUT:  # which says that a broker has the request
                 return

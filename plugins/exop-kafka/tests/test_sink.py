@@ -8,6 +8,8 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 from exop_kafka import ReadKafka, Record, WriteKafka
 from exop_kafka.errors import BrokersAway, RecordRefused, TopicMissing
+from exop_kafka.link import ANSWER, Link
+from exop_kafka.writer import Writer
 
 from exop.testing import feed
 from exop.testing import open as opened
@@ -176,3 +178,15 @@ def test_an_idle_sink_notes_that_the_brokers_answer_again(cluster):
         assert "no broker of 127" in sink.metrics()["waiting"]
         cluster.up()
         eventually(lambda: sink.make_visible() or "waiting" not in sink.metrics())
+
+
+def test_a_look_for_brokers_creates_no_topic(cluster):
+    """They may create one at the request of a producer."""
+    writer = Writer(link := Link("x", "absent", cluster.brokers), {})
+    try:
+        link.waiting = "no broker answers"
+        eventually(lambda: writer.serve() or not link.waiting)
+        with pytest.raises(TopicMissing):
+            writer.partitions(ANSWER)
+    finally:
+        writer.close(0)
