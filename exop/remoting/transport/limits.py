@@ -168,7 +168,11 @@ class Connections:
 
         connection.thread = threading.Thread(target=run, name="exop-control-peer", daemon=True)
         with self._lock:
-            connection.thread.start()  # raises if too many threads run
+            try:
+                connection.thread.start()
+            except RuntimeError:  # too many threads run
+                connection.close()
+                raise
             self._open.add(connection)
 
     def make_room(self) -> bool:

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from exop.remoting.transport.limits import DEFAULT_LIMITS, Budget, Connections
+from exop.remoting.transport.limits import DEFAULT_LIMITS, Budget, Connection, Connections
 
 
 def test_small_is_free() -> None:
@@ -70,7 +70,10 @@ def test_never_overdrawn() -> None:
 def test_a_connection_without_a_thread_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """No further thread can be started, and later there is room for as many connections as before."""
     connections, (ours, theirs) = Connections(DEFAULT_LIMITS), socket.socketpair()
+    closed = Mock(wraps=Connection.close)
+    monkeypatch.setattr(Connection, "close", lambda connection: closed(connection))
     monkeypatch.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
     with ours, theirs, pytest.raises(RuntimeError):
         connections.start(ours, Mock())
     assert len(connections) == 0
+    closed.assert_called_once()
