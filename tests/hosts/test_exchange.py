@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from exop.errors import MessageTooLarge, PeerRefused
 from exop.hosts.protocol.exchange import Exchange
-from exop.hosts.protocol.messages import Ask, Fragment, Proceed, Ready, Refuse, Report
+from exop.hosts.protocol.messages import Ask, Do, Finished, Fragment, Proceed, Ready, Record, Refuse, Report
 from tests.rig import PATIENCE, eventually
 
 TOO_LARGE = MessageTooLarge(what="the request", size=2, limit=1, cure="send less at a time")
@@ -113,3 +114,54 @@ def test_a_home_answers_for_the_plans_that_it_knows(owner: Owner, exchange: Exch
         exchange.receive("app", message)
     told = [owner.sent.get(timeout=PATIENCE).plan for _ in range(2 + durable)]
     assert told == ["1@a", *["0@a"] * durable, "1@a"]
+
+
+def test_a_home_that_is_started_again_denies_no_plan(owner: Owner, exchange: Exchange):
+    """Without a state directory, it knows nothing of the plans before."""
+    exchange.begin("app", "1@a", {"b": Fragment()}, prepare=PATIENCE, hold=PATIENCE)
+    owner.sent.get(timeout=PATIENCE)
+    exchange.close()
+    exchange.open()
+    exchange.begin("app", "2@a", {"b": Fragment()}, prepare=PATIENCE, hold=PATIENCE)
+    owner.sent.get(timeout=PATIENCE)
+    for message in (Ask("1@a", "b"), Refuse("2@a", "b", "no")):
+        exchange.receive("app", message)
+    assert owner.sent.get(timeout=PATIENCE).plan == "2@a"
+
+
+def test_a_plan_that_is_finished_is_not_kept(owner: Owner, exchange: Exchange):
+    """Its members have all answered: the memory of a home does not grow with its plans."""
+    owner.record = Mock()
+    exchange.of("app")
+    exchange._begun.add("1@a")
+    exchange._act("app", exchange.of("app").home, [Record(Finished("1@a"))])
+    assert not exchange._begun
+
+
+@pytest.mark.parametrize("name", ["exop a hosts", "exop to b"])
+def test_a_lack_of_threads_passes(owner: Owner, exchange: Exchange, monkeypatch: pytest.MonkeyPatch, name: str):
+    """A later message starts the thread."""
+    start, failures = threading.Thread.start, iter([RuntimeError("can't start new thread")])
+
+    def started(thread: threading.Thread) -> None:
+        if thread.name == name and (failure := next(failures, None)) is not None:
+            raise failure
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", started)
+    with pytest.raises(RuntimeError):
+        exchange.start() if name == "exop a hosts" else exchange.send("b", "app", Report("a"))
+    exchange.do(lambda: exchange.send("b", "app", Report("a")))
+    assert owner.sent.get(timeout=PATIENCE) == Report("a")
+
+
+def test_a_participant_without_a_thread_gets_no_step(owner: Owner, exchange: Exchange):
+    """The next step gets another participant."""
+    made = [Mock(plan="1@a"), Mock(plan="1@a")]
+    made[0].start.side_effect = RuntimeError("can't start new thread")
+    owner.participant = Mock(side_effect=made)
+    machines, do = exchange.of("app"), Do("1@a", "abort")
+    with pytest.raises(RuntimeError):
+        exchange._step("app", machines, do)
+    exchange._step("app", machines, do)
+    made[1].give.assert_called_once_with(do)

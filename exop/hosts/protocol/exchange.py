@@ -85,8 +85,9 @@ class Exchange:
         """Start the thread, unless it runs."""
         with self._starting:
             if self._thread is None and not self._closed:
-                self._thread = threading.Thread(target=self._run, name=f"exop {self.name} hosts", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name=f"exop {self.name} hosts", daemon=True)
+                thread.start()  # raises if too many threads run; a later message tries it again
+                self._thread = thread
 
     def close(self) -> None:
         """End the threads; plans in progress fail."""
@@ -103,6 +104,7 @@ class Exchange:
                 queue.put_nowait(None)
         self._peers.clear()
         self.machines.clear()
+        self._begun.clear()
         self._thread, self._mail = None, SimpleQueue()
 
     def do(self, work: Callable[[], None]) -> None:
@@ -169,8 +171,9 @@ class Exchange:
             self.receive(application, message)
             return
         if peer not in self._peers:
-            queue = self._peers[peer] = Queue(WAITING)
+            queue: Queue[tuple[str, messages.Message | messages.Notice] | None] = Queue(WAITING)
             threading.Thread(target=self._send_all, args=(peer, queue), name=f"exop to {peer}", daemon=True).start()
+            self._peers[peer] = queue  # not earlier: no thread may be left
         try:
             self._peers[peer].put_nowait((application, message))
         except Full:
@@ -251,6 +254,8 @@ class Exchange:
                         problem = messages.NotRecorded(plan, error_text(error))
                         self._act(application, machine, machine.receive(problem, time.monotonic()))
                         return
+                    if isinstance(action.entry, messages.Finished):
+                        self._begun.discard(action.entry.plan)  # no member asks any more
                 case messages.Ended():
                     if (outcome := machines.outcomes.pop(action.plan, None)) is not None:
                         outcome.set_result(action)
@@ -263,6 +268,6 @@ class Exchange:
         participant = machines.participant
         if participant is None or participant.plan != do.plan:
             participant = self._owner.participant(application, do, partial(self.receive, application))
-            machines.participant = participant
             participant.start()
+            machines.participant = participant
         participant.give(do)
