@@ -6,6 +6,8 @@ import weakref
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import field
+from functools import partial
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ import pytest
 
 from exop import Memento
 from exop.errors import CallTimeout, ConnectionLost, PlanError
+from exop.hosts.moves import ahead
 from exop.hosts.moves.ahead import Ahead, free
 from exop.model.slets.stored_memento import declared_by, dump_memento, load_memento
 from exop.model.values.pieces import LARGE
@@ -55,6 +58,10 @@ class Link:
         if number not in self.stored:
             raise ConnectionLost(address="b", operation="take_bytes", problem="cut")
         return self.stored.pop(number)
+
+    def receiving(self, number: int) -> int:
+        """Nothing is incomplete."""
+        return 0
 
     def drop_bytes(self, numbers: range) -> None:
         """Drop."""
@@ -211,7 +218,7 @@ def test_many_small_parts_do_not_make_a_message_too_long():
 
 
 def test_a_large_part_may_take_longer_than_the_cut(monkeypatch: pytest.MonkeyPatch):
-    """It is waited for as long as the plan is in progress."""
+    """It is waited for as long as more of it comes."""
     here, there = ends(link := Link())
     state, takes, late = Rows(rows=[batch(1)]), link.take_bytes, iter(range(3))
     here.copy("b", "n", state, at_once)
@@ -222,8 +229,26 @@ def test_a_large_part_may_take_longer_than_the_cut(monkeypatch: pytest.MonkeyPat
         return takes(number, timeout)
 
     monkeypatch.setattr(link, "take_bytes", take)
+    monkeypatch.setattr(link, "receiving", partial(next, count(1)))
+    monkeypatch.setattr(ahead, "_LONGEST", 0.0)
     there.seconds = 0.0
     assert moved(here, there, state)[1] == state
+
+
+def test_a_part_that_was_lost_before_it_was_awaited_is_not_waited_for(monkeypatch: pytest.MonkeyPatch):
+    """The connection is there again, and tells nothing of the loss: the whole state comes in the cut."""
+    link, looks = Link(), iter(range(100))
+
+    def take(number: int, timeout: float) -> Any:
+        next(looks)
+        raise CallTimeout(address="a", operation="take_bytes", seconds=timeout)
+
+    monkeypatch.setattr(link, "take_bytes", take)
+    monkeypatch.setattr(ahead, "_LONGEST", 0.0)
+    there = Ahead(PLAN, lambda: {"a": link}, 0.0)
+    there.await_parts("a", "n", Rows)
+    assert next(looks) == 1
+    assert "n" not in there.parts
 
 
 def test_parts_that_are_lost_are_not_taken_for_those_of_another_node():

@@ -180,13 +180,18 @@ class Ahead:
                 logger("exop.hosts").warning("a state has not come ahead", host=host, node=node, problem=str(problem))
 
     def _take(self, link: PeerLink, number: int) -> bytes:
-        """Wait for a byte string as long as the plan is in progress, which has a time limit: parts may be large."""
+        """Wait for a byte string of the plan in progress, as long as more of it comes: it may be large, or be lost."""
+        patience, come = max(self.seconds, _LONGEST), 0
+        until = time.monotonic() + patience
         while True:
             try:
                 return bytes(link.take_bytes(number, _LOOK))
             except CallTimeout:
-                if self.over.is_set():
+                there = link.receiving(number)
+                if self.over.is_set() or (there == come and time.monotonic() >= until):
                     raise
+                if there != come:
+                    come, until = there, time.monotonic() + patience
 
     def add(self, node: str, kind: type[Memento] | None, data: bytes) -> None:
         """Keep parts of the state of a node."""

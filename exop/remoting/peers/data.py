@@ -376,6 +376,10 @@ class DataConnection:
         self._filled(kind, number, partial, size)
         return count - len(rest)
 
+    def receiving(self, number: int) -> int:
+        """Return how many bytes of an incomplete byte string have been received."""
+        return 0 if (partial := self._partial.get((BYTES, number))) is None else partial.filled
+
     def _partial_of(
         self, kind: int, number: int, about: tuple[int, int, int], total: int, offset: int, size: int
     ) -> _Partial:

@@ -163,10 +163,8 @@ class PeerLink:
         """End the connection for good; no method of an outbox or inbox is called any more."""
         with self._changed:
             self._closed = True
-            connection = self._connection
             self._changed.notify_all()
-        if connection is not None:
-            connection.close(reason)
+        self.drop(reason)
         if self.client is not None:
             self.client.hang_up()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
@@ -250,6 +248,10 @@ class PeerLink:
             if self._connection is not on or on is None:
                 raise ConnectionLost(address=self.peer, operation="take_bytes", problem=self.reason)
         raise CallTimeout(address=self.peer, operation="take_bytes", seconds=timeout)
+
+    def receiving(self, number: int) -> int:
+        """Return how many bytes of an incomplete byte string have been received."""
+        return 0 if (connection := self._connection) is None else connection.receiving(number)
 
     def expect_bytes(self, numbers: range) -> None:
         """Accept the byte strings with these numbers, also of a peer without a role, until `drop_bytes`."""

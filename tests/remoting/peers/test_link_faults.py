@@ -427,6 +427,16 @@ def test_a_peer_without_a_role_hands_over_what_is_expected() -> None:
             peer.send(part(BYTES, 20, 1, 0, b"d", form=0))
 
 
+def test_a_link_tells_what_has_come_of_a_byte_string() -> None:
+    """A large one may come slowly, which is no reason to give it up."""
+    with Raw() as peer:
+        peer.send(part(BYTES, 10, 4, 0, b"ab", form=0))
+        assert peer.link.receiving(10) == 2
+        peer.send(part(BYTES, 10, 4, 2, b"cd", form=0))
+        assert peer.link.receiving(10) == 0
+        assert peer.link.take_bytes(10, PATIENCE) == b"abcd"
+
+
 def test_tls_tells_what_a_slow_peer_has_taken(tmp_path: Path) -> None:
     """A part of a large body counts as progress: the connection of a slow network is not given up."""
     mine, theirs = secured(tmp_path)
