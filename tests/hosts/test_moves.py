@@ -12,9 +12,9 @@ from exop import Application, OutputPort, Slet, input_port, slet
 from exop.errors import PlanError
 from exop.hosts.moves.handing import Handing
 from exop.runtime.dataflow.entry import InFlight, placeholder
-from tests.change.tools import Sum, endless, grows, plain, summing, suspended, whole
+from tests.change.tools import Sum, Tap, count_to, endless, grows, plain, summing, suspended, whole
 from tests.hosts.moving import APP, Hosts, hosts
-from tests.rig import eventually, parked
+from tests.rig import PATIENCE, eventually, parked
 
 
 def begin(there: Hosts, *slets, **kinds: str) -> None:
@@ -36,6 +36,40 @@ def test_a_node_moves_and_comes_back(node: str, places: str, kinds: dict[str, st
             so_far = there.component("h1", "b").state
         assert so_far.total == so_far.count * (so_far.count + 1) // 2
         whole([*there.seen])
+
+
+class Join(Slet):
+    """Merge two inputs, and end with the later one."""
+
+    out: OutputPort[int]
+
+    @input_port
+    def a(self, x: int) -> None:
+        """One stream."""
+        self.out.push(x)
+
+    @input_port
+    def b(self, x: int) -> None:
+        """The other one."""
+        self.out.push(x)
+
+
+def test_a_source_that_has_ended_moves_and_comes_back():
+    """No item follows its end; the slet behind it runs on with another stream."""
+    tap = Tap()
+    with hosts("h1", "h2", slets=(tap.source(), Join)) as there:
+        app = Application(APP)
+        app.add("short", count_to, to=3, out=app.channel("q", "queue"))
+        app.add("sink", there.sink, x=app.add("join", Join, a="q", b=app.add("long", tap.source())))
+        there.home.apply(app.build())
+        eventually(lambda: there.component("h1", "short").status == "ended")
+        eventually(lambda: len(there.seen) == 3)
+        for host in ("h2", "h1"):
+            there.move(host, "short")
+            tap.let(1)
+        tap.shut()
+        assert there.home.wait(APP, PATIENCE)
+        assert sorted(there.seen) == [1, 1, 2, 2, 3]
 
 
 def test_the_pause_of_a_change_is_that_of_the_host_that_stops_longest():

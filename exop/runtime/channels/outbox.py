@@ -426,12 +426,12 @@ class Outbox(Connector):
             self._disk.sync()
 
     def committed(self) -> None:
-        """Drop the events on disk that no recovery needs; send those that are in the checkpoint."""
-        if self._disk is not None:
-            self._disk.committed()
+        """Send the events that are in the checkpoint; drop those on disk that no recovery needs."""
         self._covered = self._captured
         if self.after_checkpoint:
             self._go_on()
+        if self._disk is not None:  # last: the disk may be full
+            self._disk.committed()
 
     def metrics(self) -> dict[str, int | float | str]:
         """Return, also, the numbers sent and acknowledged, the credit, and the lag in items and seconds."""

@@ -101,8 +101,8 @@ class Spill:
     def committed(self) -> None:
         """Drop the rows that the checkpoint does not need, and settle the others; later ones are pushed again."""
         start, end = self._captured
+        self._log.trim(start)  # first: it makes room on a full disk
         self._log.settle(end, None)
-        self._log.trim(start)
 
     def close(self) -> None:
         """Close the files."""

@@ -275,7 +275,7 @@ class DiskLog:
                 newest.sync()
             except OSError as problem:
                 newest.take_back(*before)
-                self._broken = str(problem.strerror)
+                self._broken = f"{problem.strerror}; {_CURE}"
                 raise
 
     def _roll(self, full: Segment, now: float) -> Segment:
@@ -315,7 +315,7 @@ class DiskLog:
 
     def _check_whole(self) -> None:
         if self._broken is not None:
-            raise StateError(f"the log {self.folder} cannot be used any more: {self._broken}; {_CURE}")
+            raise StateError(f"the log {self.folder} cannot be used any more: {self._broken}")
 
     @contextmanager
     def _doing(self, done: str, *, broken: bool = False) -> Iterator[None]:
@@ -324,7 +324,7 @@ class DiskLog:
             yield
         except OSError as problem:
             if broken:
-                self._broken = str(problem.strerror)
+                self._broken = f"{problem.strerror}; {_CURE}"
             failed = f"the log {self.folder} could not be {done}: {problem.strerror or problem}"
             cure = _CURE if broken else "its content is unchanged; make room there, or make it usable, and try again"
             raise StateError(f"{failed}; {cure}") from problem

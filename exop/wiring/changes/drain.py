@@ -17,6 +17,7 @@ from exop.logs import logger
 from exop.model.items import CONTROL, EndOfStream
 from exop.model.meshes.mesh import Mesh
 from exop.model.slets.ports import node_at
+from exop.model.slets.relay import RELAY
 from exop.model.values.classes import Mover, NoVersion, new_version, package_of
 from exop.model.values.columns import is_columns
 from exop.runtime.channels.queue import Buffered
@@ -189,8 +190,10 @@ def check_ends(region: Region) -> None:
         for producer, edge in product(going, after.consumers.get(name, ())):
             new, stays = producer.name not in known, edge.name in known
             over = edge.component.status is State.ENDED and (new or not stays)
-            # A port that comes from another channel begins another stream, unless its slet has ended.
-            if over or (new and stays and not stored and (sent or edge.port.name in edge.component.ended)):
+            # A port that comes from another channel begins another stream, unless its slet has ended. A relay may stand
+            # for a producer that has ended and moves to another host.
+            begins = new and stays and not stored and producer.component.spec != RELAY
+            if over or (begins and (sent or edge.port.name in edge.component.ended)):
                 raise PlanError(
                     f"the stream has ended at {edge.name}: {producer.name} cannot be connected to it any more; "
                     f"connect it to another node"

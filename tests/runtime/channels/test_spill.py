@@ -3,10 +3,12 @@
 import pytest
 
 from exop import EndOfStream, Punctuation
-from exop.errors import StoredStateError
+from exop.errors import StateError, StoredStateError
 from exop.model.slets.ports import PortType
+from exop.runtime.channels.frame_body import event_of
 from exop.runtime.channels.outbox import Outbox
 from exop.runtime.channels.spill import Spill
+from exop.runtime.log.memory import Retention
 from tests.rig import eventually
 from tests.runtime.channels.test_outbox import delivered
 from tests.runtime.channels.wires import PairedWires, inbox, payloads
@@ -151,6 +153,28 @@ def test_events_on_disk_survive_a_restart_of_a_durable_application(wires, tmp_pa
     entry.push(10)
     drained(wires, there, log, [*range(11)])
     again.close()
+
+
+def test_a_checkpoint_makes_room_on_a_full_disk(wires, tmp_path):
+    """The events that were acknowledged go before anything is written, and those in the checkpoint may be sent."""
+    files = BreakingFiles()
+    sender = offline(wires, tmp_path, files, durable=True)
+    sender.after_checkpoint = True
+    spill = sender._disk
+    spill._log._retention = Retention(segment=200)
+    for number in range(20):
+        spill.append(event_of("push", "x" * 100, number))
+    while spill.events:
+        spill.take(0.0)
+    sender.capture()
+    files.room, before = 0, spill._log.size
+    with pytest.raises(StateError, match="No space left on device"):
+        sender.committed()
+    assert spill._log.size < before / 10
+    assert sender._covered == sender._captured
+    files.room = None
+    sender.committed()
+    sender.close()
 
 
 def test_events_on_disk_of_an_earlier_run_are_not_sent(wires, tmp_path):

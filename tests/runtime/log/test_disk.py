@@ -326,6 +326,14 @@ def test_a_disk_that_does_not_say_that_it_is_done_is_not_relied_upon():
     assert rows(opened(files)) == [1]
 
 
+def test_a_closed_log_does_not_blame_its_disk():
+    """Nothing is wrong with it."""
+    log = opened(BreakingFiles())
+    log.close()
+    with pytest.raises(StateError, match=r"cannot be used any more: it is closed$"):
+        log.append([1])
+
+
 def test_a_full_segment_that_is_not_on_the_disk_is_not_forgotten():
     """The system reports a failed fsync once: a later one that succeeds says nothing about the rows before."""
     files = BreakingFiles()
