@@ -6,6 +6,7 @@ import os
 import threading
 import uuid
 from abc import ABC, abstractmethod
+from contextlib import closing
 from dataclasses import field
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -23,10 +24,11 @@ NOTES = "exop_lots"
 
 
 class Written(Memento):
-    """The number of bytes that this slet has written to the output file `path`, and to the files `before` it."""
+    """The number of bytes written to the output file `path`, which is the file `real`, and to the files `before` it."""
 
     size: int = 0
     path: str = ""
+    real: str = ""
     before: dict[str, int] = field(default_factory=dict)
 
 
@@ -67,11 +69,16 @@ class WriteLines(Slet, name="write_lines"):
 
     def _place(self) -> None:
         """Truncate the file to the counted bytes, at the first item, when an old slet no longer writes."""
-        written, here = self.written, str(self.path)
-        if written.path not in ("", here):
-            written.before[written.path] = written.size
+        written, path, here = self.written, str(self.path), os.path.realpath(self.path)
+        real = written.real or os.path.realpath(written.path)
+        # An equal `path` is the same file also in a working directory that was moved.
+        if written.path not in ("", path) and real != here:
+            if os.path.exists(real) and os.path.getsize(real) > written.size:
+                os.truncate(real, written.size)  # after a crash: what follows comes again, and goes to the other file
+            written.before = {os.path.realpath(name): size for name, size in written.before.items()}
+            written.before[real] = written.size
             written.size = written.before.pop(here, 0)
-        written.path = here
+        written.path, written.real = path, here
         there = os.fstat(self._file.fileno()).st_size
         if there < written.size:
             raise OSError(f"{self.path} has {there} bytes, and {written.size} were written to it: put it back")
@@ -100,27 +107,32 @@ class Held(Memento):
         number: The number of the last lot. A lot is written atomically and once.
         rows: The rows since the last lot.
         sealed: The rows of the last lot, until they are written.
+        place: The destination of the last lot.
     """
 
     run: str = ""
     number: int = 0
     rows: list[dict[str, Any]] = field(default_factory=list)
     sealed: list[dict[str, Any]] = field(default_factory=list)
+    place: list[str] = field(default_factory=list)
 
 
 class HoldingSink(Slet, ABC):
     """Writes rows in lots, each exactly once: with every checkpoint or, without checkpoints, after every `lot` rows.
 
     A lot is part of the memento until the lot is written. After a crash, the memento contains the lot of the last
-    checkpoint; the number of the lot shows whether the lot has been written.
+    checkpoint; the number of the lot shows whether the lot has been written. When the destination changes, rows that
+    are not written yet go to the new one.
     """
 
     reopens: ClassVar[bool] = True
     held: Held
     lot: int = 1000
+    path: Path
 
     def __enter__(self) -> Self:
-        self._turn = threading.Lock()
+        self._turn = threading.RLock()
+        self._place = [os.path.realpath(self.path)]
         self._written_here = False
         return self
 
@@ -134,12 +146,12 @@ class HoldingSink(Slet, ABC):
         """Write a lot with its number, atomically."""
 
     @abstractmethod
-    def last_lot(self, run: str) -> int:
-        """Return the number of the last written lot of a stream; 0 if no lot is written."""
+    def last_lot(self, run: str, place: list[str]) -> int:
+        """Return the number of the last written lot of a stream at a destination; 0 if no lot is written."""
 
-    def is_written(self, run: str, number: int) -> bool:
-        """Whether a lot is written."""
-        return self.last_lot(run) >= number
+    def is_written(self, run: str, number: int, place: list[str]) -> bool:
+        """Whether a lot is written to a destination."""
+        return self.last_lot(run, place) >= number
 
     def check_place(self, place: object) -> None:
         """Refuse a checkpoint that is older than the rows at *place*. Call this method at the end of `__enter__`.
@@ -147,13 +159,15 @@ class HoldingSink(Slet, ABC):
         Raises:
             StoredStateError: *place* contains a lot of a later checkpoint, whose rows would be written twice.
         """
-        out = self.last_lot(self.held.run) if self.held.run else 0
+        out = self.last_lot(self.held.run, self._place) if self.held.run else 0
         if out > self.held.number:
             raise StoredStateError(
                 what=f"the checkpoint with the lot {self.held.number} of the rows for {place}",
                 problem=f"the lot {out} is there already, so the checkpoint is not the newest",
                 cure=f"restore the state directory and {place} from copies of the same time, or remove the application",
             )
+        for row in ([] if self._is_out() else [*self.held.sealed]) + [*self.held.rows]:
+            self.check(row)
 
     def check(self, row: dict[str, Any]) -> dict[str, Any]:
         """Return the row to write, or raise an error if the row could not be written."""
@@ -185,8 +199,9 @@ class HoldingSink(Slet, ABC):
         """Make the rows so far the lot of this checkpoint."""
         held = self.held
         with self._turn:
-            if held.sealed and self.is_written(held.run, held.number):
+            if self._is_out():
                 held.sealed = []  # it was written before the crash
+            held.place = self._place
             # With the first checkpoint, before the first row: a recovery from it recognizes later lots as its own.
             held.run = held.run or uuid.uuid4().hex
             if held.rows:
@@ -197,10 +212,16 @@ class HoldingSink(Slet, ABC):
         """Write the lot of the committed checkpoint."""
         held = self.held
         with self._turn:
-            if held.sealed:
-                if not self.is_written(held.run, held.number):
+            # The lot of another destination becomes part of the next lot, unless it is written there.
+            if held.sealed and held.place in ([], self._place):
+                if not self.is_written(held.run, held.number, self._place):
                     self.write_lot(held.run, held.number, held.sealed)
                 held.sealed = []
+
+    def _is_out(self) -> bool:
+        """Whether the last lot is written, here or at the destination before a change."""
+        run, number, places = self.held.run, self.held.number, (self.held.place, self._place)
+        return bool(self.held.sealed) and any(self.is_written(run, number, place) for place in places if place)
 
     def _write_all(self) -> None:
         number = self.held.number + 1
@@ -220,7 +241,6 @@ class WriteParquet(HoldingSink, name="write_parquet"):
         lot: The number of rows in a file if no checkpoints are taken.
     """
 
-    path: Path
     lot: int = 100_000
 
     def __enter__(self) -> Self:
@@ -238,7 +258,7 @@ class WriteParquet(HoldingSink, name="write_parquet"):
 
     def write_lot(self, run: str, number: int, rows: list[dict[str, Any]]) -> None:
         """Write the file under a temporary name, and rename the file when it is on disk."""
-        place = self._place(run, number)
+        place = self._file(run, number, self._place)
         unfinished = place.with_name(f".{place.name}.unfinished")
         self._parquet.write_table(self._table.from_pylist(rows), unfinished)
         for path in (unfinished, self.path):
@@ -250,17 +270,17 @@ class WriteParquet(HoldingSink, name="write_parquet"):
             if path is unfinished:
                 os.replace(unfinished, place)
 
-    def last_lot(self, run: str) -> int:
+    def last_lot(self, run: str, place: list[str]) -> int:
         """Return the number of the last file."""
-        names = (path.stem.partition("-")[2] for path in self.path.glob(f"{run[:8]}-*.parquet"))
+        names = (path.stem.partition("-")[2] for path in Path(place[0]).glob(f"{run[:8]}-*.parquet"))
         return max((int(number) for number in names if number.isdecimal()), default=0)
 
-    def is_written(self, run: str, number: int) -> bool:
+    def is_written(self, run: str, number: int, place: list[str]) -> bool:
         """Whether the file exists."""
-        return self._place(run, number).exists()
+        return self._file(run, number, place).exists()
 
-    def _place(self, run: str, number: int) -> Path:
-        return self.path / f"{run[:8]}-{number:08d}.parquet"
+    def _file(self, run: str, number: int, place: list[str]) -> Path:
+        return Path(place[0]) / f"{run[:8]}-{number:08d}.parquet"
 
 
 class WriteSqlite(HoldingSink, name="write_sqlite"):
@@ -276,7 +296,6 @@ class WriteSqlite(HoldingSink, name="write_sqlite"):
         lot: The number of rows in a transaction if no checkpoints are taken.
     """
 
-    path: Path
     table: str = "items"
 
     def __enter__(self) -> Self:
@@ -284,6 +303,7 @@ class WriteSqlite(HoldingSink, name="write_sqlite"):
         import sqlite3
 
         super().__enter__()
+        self._place.append(self.table)
         self._database = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None)
         try:
             self._columns = self._columns_of(self.table)
@@ -315,6 +335,7 @@ class WriteSqlite(HoldingSink, name="write_sqlite"):
 
     def write_lot(self, run: str, number: int, rows: list[dict[str, Any]]) -> None:
         """Insert the rows and the number of the lot in one transaction."""
+        self.check(rows[0])  # held rows may be the first ones of another table
         execute = self._database.execute
         execute("BEGIN IMMEDIATE")
         try:
@@ -330,13 +351,17 @@ class WriteSqlite(HoldingSink, name="write_sqlite"):
                 execute("ROLLBACK")
             raise
 
-    def last_lot(self, run: str) -> int:
+    def last_lot(self, run: str, place: list[str]) -> int:
         """Return the number of the last inserted lot."""
-        if not self._columns_of(NOTES):
+        path, table = place
+        if not os.path.exists(path):
             return 0
-        query = f"SELECT number FROM {NOTES} WHERE sink = ? AND run = ?"
-        found = self._database.execute(query, (self.table, run)).fetchone()
-        return int(found[0]) if found is not None else 0
+        with closing(type(self._database)(path)) as base:
+            if not base.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (NOTES,)).fetchone():
+                return 0
+            query = f"SELECT number FROM {NOTES} WHERE sink = ? AND run = ?"
+            found = base.execute(query, (table, run)).fetchone()
+            return int(found[0]) if found is not None else 0
 
     def _columns_of(self, table: str) -> list[str]:
         return [row[1] for row in self._database.execute(f"PRAGMA table_info({_quoted(table)})")]

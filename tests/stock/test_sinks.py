@@ -224,3 +224,60 @@ def test_a_durable_application_puts_everything_out_by_its_end(rig, tmp_path):
         platform.apply(app.build())
         assert platform.wait("rows", PATIENCE)
         assert rig.out() == list(range(100))
+
+
+def moved(rig, sink, to, **settings):
+    """Another sink takes over the memento with another destination."""
+    rig.path = to
+    return rig.open(sink.held, **settings)
+
+
+@pytest.mark.parametrize("dies", [None, "before", "after"])
+def test_the_rows_of_a_checkpoint_are_out_once_if_the_destination_changes(rig, tmp_path, dies):
+    """Those that are written stay there, those that are held go to the new destination: without a further row."""
+    first, second = rig.path, tmp_path / "second"
+    with rig.open() as sink:
+        sink.checkpointed = True
+        sink.item(0)
+        kept = checkpoint(sink, 1, dies=dies)
+        sink.item(1)
+    if dies is None:
+        kept = sink.held
+    with rig.open(kept) as again:
+        again.checkpointed = True
+    with moved(rig, again, second) as sink:
+        sink.checkpointed = True
+        sink.commit_checkpoint(1)  # of the old slet: it is not known whether it is written
+        checkpoint(sink, 2)
+        out = rig.out()
+    rig.path = first
+    assert rig.out() + out == ([0, 1] if dies is None else [0])
+    assert out == {None: [1], "before": [0], "after": []}[dies]
+
+
+def test_rows_of_a_checkpoint_return_to_the_first_destination_once(rig, tmp_path):
+    """A lot is asked for where it was written, whichever destination that was."""
+    first, second = rig.path, tmp_path / "second"
+    with rig.open() as sink:
+        sink.checkpointed = True
+        checkpoint(sink, 1)
+        sink.item(0)
+    with moved(rig, sink, second) as sink:
+        sink.checkpointed = True
+        sink.held = checkpoint(sink, 2)
+    with moved(rig, sink, first) as sink:
+        sink.checkpointed = True
+        sink.item(1)
+        checkpoint(sink, 3)
+        assert rig.out() == [1]
+    rig.path = second
+    assert rig.out() == [0]
+
+
+def test_a_table_that_cannot_hold_the_held_rows_is_refused(tmp_path):
+    """When it is opened, and not with every checkpoint from then on."""
+    with sqlite3.connect(tmp_path / "out") as database:
+        database.execute("CREATE TABLE other (something)")
+    for held in (Held(rows=[{"value": 1}]), Held(run="r", number=1, sealed=[{"value": 1}])):
+        with pytest.raises(ValueError, match="the table other of .* has no column value; it has something"):
+            opened(WriteSqlite, path=tmp_path / "out", table="other", held=held).__enter__()

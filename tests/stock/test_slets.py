@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import redirect_stdout
 from io import BytesIO, TextIOWrapper
+from pathlib import Path
 
 import pytest
 
@@ -109,6 +110,38 @@ def test_lines_go_on_where_the_memento_ends(tmp_path):
         pytest.raises(OSError, match="put it back"),
     ):
         writer.item("c")
+
+
+def test_another_spelling_of_a_path_is_the_same_file(tmp_path, monkeypatch):
+    """Also a link, and also in a memento of an earlier release, which has the path as it was given."""
+    monkeypatch.chdir(tmp_path)
+    Path("link").symlink_to("out")
+    written = Written()
+    for number, path in enumerate(["out", tmp_path / "out", "link", "./out"]):
+        with WriteLines(path=Path(path), written=written) as writer:
+            writer.item(number)
+        written.real = "" if number % 2 else written.real
+    assert Path("out").read_text() == "0\n1\n2\n3\n"
+
+
+def test_a_relative_path_is_the_same_file_in_a_folder_that_was_moved(tmp_path, monkeypatch):
+    """What the memento counts is not cut off."""
+    written = Written()
+    for name in ("old", "new"):
+        (tmp_path / "old").rename(tmp_path / name) if name == "new" else (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        with WriteLines(path=Path("out"), written=written) as writer:
+            writer.item(name)
+    assert Path("out").read_text() == "old\nnew\n"
+
+
+def test_lines_that_come_again_after_a_change_of_the_path_are_in_one_file(tmp_path):
+    """The first file keeps what the memento counts: a crash repeats what came after it."""
+    (tmp_path / "first").write_text("a\nb\n")
+    written = Written(size=2, path=str(tmp_path / "first"))
+    with WriteLines(path=tmp_path / "second", written=written) as writer:
+        writer.item("b")
+    assert [(tmp_path / name).read_text() for name in ("first", "second")] == ["a\n", "b\n"]
 
 
 def test_an_empty_stream_leaves_an_empty_file(tmp_path):
