@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -77,7 +78,7 @@ class Platform(Management[Plan]):
         peers: Mapping[str, str] | None = None,
         announce: bool = False,
     ) -> None:
-        self.name = name or os.uname().nodename
+        self.name = name or re.sub(r"[^\w.-]", "-", os.uname().nodename) or "host"
         check_name("a host", self.name)
         self.registry = ServiceRegistry()
         self.catalog = Catalog(plugins or Plugins())

@@ -3,12 +3,14 @@
 import gc
 import json
 import math
+import os
 import subprocess
 import sys
 import threading
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -431,3 +433,11 @@ def test_waiting_for_no_time():
                 platform.wait("app", timeout)
         assert platform.wait("app")
         assert platform.wait("app", -1.0)
+
+
+def test_a_host_without_a_usable_name_gets_one(monkeypatch):
+    """The kernel may have `(none)`; only a given name is refused."""
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename="(none)"))
+    assert Platform(control=False).name == "-none-"
+    with pytest.raises(MeshError, match="is no name for a host"):
+        Platform(control=False, name="(none)")

@@ -49,7 +49,7 @@ def read_archive(data: bytes, name: str) -> Archive:
         _refuse(name, f"it has {len(data)} bytes, the bound is {LARGEST_ARCHIVE}")
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            at = len(data) - len(archive.comment) - 12  # the number of entries, which the zip module does not look at
+            at = data.rindex(b"PK\5\6") + 10  # the number of entries, which the zip module does not look at
             if len(archive.infolist()) != int.from_bytes(data[at : at + 2], "little"):
                 raise zipfile.BadZipFile("entries are missing")
             files = _read(name, archive)

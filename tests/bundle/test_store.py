@@ -124,6 +124,11 @@ def test_damaged_archives_are_refused(data: bytes):
     assert "damaged" in refused(data)
 
 
+def test_bytes_behind_the_archive_are_no_damage():
+    """The zip module accepts them as well."""
+    assert read_archive(zipped(GOOD) + b"\n\n", "a") == read_archive(zipped(GOOD), "a")
+
+
 def test_a_file_without_a_name_is_refused():
     """The zip module itself fails at one: it looks at the last letter."""
     buffer = io.BytesIO(zipped(GOOD))

@@ -40,6 +40,8 @@ class Memento:
         try:
             super().__init_subclass__(**options)
         except TypeError as error:
+            if not options:  # raised by the code of a base class
+                raise
             problem = f"the class has no keyword {', '.join(options)}"
             raise SletError(slet=cls.__qualname__, what="memento", problem=problem, cure="use version") from error
         if version is not None:

@@ -111,6 +111,8 @@ class Slet:
         try:
             super().__init_subclass__(**more)
         except TypeError as error:
+            if not more:  # raised by the code of a base class
+                raise
             problem = f"the class has no keyword {', '.join(more)}"
             raise wrong(cls.__qualname__, problem, f"use name, own_driver, {', '.join(_CARE)}") from error
         care = {**cls.__slet_options__, **{key: value for key, value in given.items() if value is not None}}

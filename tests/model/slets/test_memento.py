@@ -84,3 +84,14 @@ def test_what_could_be_lost_is_refused(text, message):
         exec(f"class Wrong{text}", dict(globals()))
     assert message in str(caught.value)
     assert caught.value.what == "memento"
+
+
+def test_an_error_of_a_class_beside_it_is_that_error():
+    """It is not taken for a wrong keyword."""
+
+    class Beside:
+        def __init_subclass__(cls) -> None:
+            raise TypeError("not today")
+
+    with pytest.raises(TypeError, match="not today"):
+        type("Wrong", (Memento, Beside), {})

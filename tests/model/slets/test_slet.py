@@ -326,3 +326,14 @@ def test_a_path_setting_is_a_field():
             """Take."""
 
     assert spec_of(Writer).configured("w", {"path": "x"}) == {"path": Path("x")}
+
+
+def test_an_error_of_a_class_beside_it_is_that_error():
+    """It is not taken for a wrong keyword."""
+
+    class Beside:
+        def __init_subclass__(cls) -> None:
+            raise TypeError("not today")
+
+    with pytest.raises(TypeError, match="not today"):
+        type("Wrong", (Slet, Beside), {})
