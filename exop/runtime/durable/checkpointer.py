@@ -51,7 +51,7 @@ _COMMITTING: Final = "committing a checkpoint"
 
 Hold: TypeAlias = Callable[[Deployment, Component, Exception], None]
 #: The calls that commit a checkpoint, each with its owner.
-Commits: TypeAlias = list[tuple[Owner, UserCall[None]]]
+Commits: TypeAlias = list[tuple[Owner, UserCall[Any]]]
 
 
 @dataclasses.dataclass
@@ -181,13 +181,10 @@ class Checkpointer:
             figures.taken += 1
             figures.bytes = sum(map(len, snapshot.parts.values()))
         with self._noted(failed=False):
-            journals = self._journals()
-            for name, held in engine_positions(snapshot).items() if journals else ():
-                journals[name].trim_output(held)
             for folder in taken.retired:  # only the previous checkpoint refers to it
                 shutil.rmtree(folder, ignore_errors=True)
                 deployment.retired.remove(folder)
-            return self._commit(taken.number)
+            return self._commit(taken)
 
     @contextmanager
     def reserved(self, patience: float = PATIENCE) -> Iterator[None]:
@@ -303,15 +300,22 @@ class Checkpointer:
         for channel in self._kept("sync"):
             self._user().run(self._owners[channel.name], _PHASES["sync"], channel.sync, PATIENCE)
 
-    def _commit(self, number: int) -> Commits:
-        """Start to commit a checkpoint; the calls of channels are over at the end, since a change may remove them."""
+    def _commit(self, taken: Unwritten) -> Commits:
+        """Start to commit a checkpoint; the calls of channels are over at the end, since a change may remove them.
+
+        So are those of journals; an error of one withholds the checkpoint from no other.
+        """
         begun: Commits = []
         for component, hook in self._hooks("commit_checkpoint"):
-            component.committing = component.user.begin(component, _COMMITTING, partial(hook, number))
+            component.committing = component.user.begin(component, _COMMITTING, partial(hook, taken.number))
             begun.append((component, component.committing))
-        for channel in self._kept("committed"):
-            owner = self._owners[channel.name]
-            begun.append((owner, call := self._user().begin(owner, _COMMITTING, channel.committed)))
+        last: list[tuple[Owner, Callable[[], object]]] = []
+        last += [(self._owners[channel.name], channel.committed) for channel in self._kept("committed")]
+        journals, components = self._journals(), self._deployment.components
+        for name, held in engine_positions(taken.snapshot).items() if journals else ():
+            last.append((components[name], partial(journals[name].trim_output, held)))
+        for owner, work in last:
+            begun.append((owner, call := self._user().begin(owner, _COMMITTING, work)))
             if not call.wait(PATIENCE):
                 call.abandon()
         return begun

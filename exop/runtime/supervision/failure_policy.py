@@ -348,6 +348,11 @@ def retry_dead_letters(deployment: Deployment, node: str) -> int:
                 f"{len(dead)} dead letters by `exop item export`, or run the application again"
             )
         letters = [one for one in dead if not isinstance(one.item, NotStored)]
+        if not letters:
+            raise PlanError(
+                f"a restart has lost the items of all {len(dead)} dead letters of {deployment.name}.{node}, which "
+                f"could not be stored; list them by `exop item list`, and push the items again from their source"
+            )
         work, pulled = list[InFlight](), component.pulled.keys()
         for letter in letters:
             lost = (

@@ -63,6 +63,9 @@ class FailedItem:
         # Imported lazily: only writing needs msgpack.
         from exop.model.values.encoding import encode
 
+        if isinstance(self.item, NotStored):
+            cure = f"use the traceback of `exop item list {self.place}`"
+            raise NotStorable(value=self.item.shown, problem="a restart has lost it", cure=cure, place=self.place)
         found = self.as_data()
         found["settings"] = encode(found["settings"])
         found["item"] = encode(found["item"], place=f"the item of {self.place}")

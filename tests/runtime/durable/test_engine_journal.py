@@ -6,19 +6,31 @@ import os
 from collections.abc import Iterator
 from dataclasses import field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from bench.durable_app.engine import Doubled, Summed
-from exop import Application, Committed, EndOfStream, Memento, Platform, Punctuation, hookimpl, slet
-from exop.errors import StoredStateError
+from exop import (
+    Application,
+    Committed,
+    EndOfStream,
+    Memento,
+    Platform,
+    Punctuation,
+    Slet,
+    hookimpl,
+    input_port,
+    slet,
+)
+from exop.errors import NotCommitted, StateError, StoredStateError
 from exop.hooks import Plugins
 from exop.runtime.drivers.source import EngineDriver
 from exop.runtime.durable.engine_journal import MOST, DiskJournal, EngineFolders, EngineJournal
 from exop.runtime.log.segment import File
 from exop.testing import feed
 from exop.testing.feeding import CollectingOutput
+from tests.change.tools import endless
 from tests.rig import PATIENCE
 
 
@@ -292,6 +304,20 @@ def collect(item: Any, seen: Seen) -> None:
     seen.items.append(item)
 
 
+class Committing(Slet):
+    """A sink that emits with checkpoints."""
+
+    numbers: ClassVar[list[int]] = []
+
+    @input_port
+    def item(self, item: Any) -> None:
+        """Take one."""
+
+    def commit_checkpoint(self, number: int) -> None:
+        """Record the number."""
+        self.numbers.append(number)
+
+
 class Offers:
     """The slets, as a plugin."""
 
@@ -299,7 +325,7 @@ class Offers:
     @hookimpl
     def register_slets() -> list[Any]:
         """All of them."""
-        return [numbers, collect, Summed]
+        return [numbers, endless, collect, Committing, Summed]
 
 
 @pytest.fixture
@@ -321,3 +347,22 @@ def test_the_folders_of_an_application_go_with_it(tmp_path, plugins):
         assert (tmp_path / "engines" / "a" / "sum" / "1" / "engine" / "committed").exists()
         platform.remove("a")
         assert not (tmp_path / "engines" / "a").exists()
+
+
+def test_a_journal_that_cannot_be_written_withholds_no_checkpoint_from_a_sink(tmp_path, plugins, monkeypatch):
+    """The checkpoint is written; the sink emits what belongs to it, and the error is told."""
+
+    def full(_: DiskJournal, held: Any) -> None:
+        raise StateError("the disk is full")
+
+    app = Application("a")
+    app.durable(every=1000)
+    app.add("sink", Committing, item=app.add("sum", Summed, number=app.add("numbers", endless)))
+    with Platform(state=tmp_path, control=False, plugins=plugins) as platform:
+        platform.apply(app.build())
+        monkeypatch.setattr(DiskJournal, "trim_output", full)
+        monkeypatch.setattr(Committing, "numbers", [])
+        with pytest.raises(NotCommitted, match="sum could not put out what belongs to it: the disk is full"):
+            platform.checkpoint("a")
+        assert len(Committing.numbers) == 1
+        monkeypatch.undo()

@@ -26,7 +26,7 @@ from exop import (
     slet,
     stock,
 )
-from exop.errors import CheckpointError, ExopError, MeshError, NotStorable, StateError, UnknownName
+from exop.errors import CheckpointError, ExopError, MeshError, NotStorable, PlanError, StateError, UnknownName
 from exop.hooks import Plugins
 from exop.runtime.channels.queue import QueueChannel
 from exop.runtime.durable.checkpointer import Checkpointer
@@ -358,8 +358,11 @@ def test_a_dead_letter_that_cannot_be_stored_stays_as_a_text(tmp_path, world):
         (letter,) = running.dead_letters("line", "shifted")
         assert (letter.item, letter.port) == (NotStored(repr(world.odd)), "item")
         assert "TypeError" in letter.error
-        assert running.retry_dead_letters("line", "shifted") == 0
+        with pytest.raises(PlanError, match=r"a restart has lost the items of all 1 dead letters of line\.shifted"):
+            running.retry_dead_letters("line", "shifted")
         assert running.dead_letters("line", "shifted") == [letter]
+        with pytest.raises(NotStorable, match=r"line\.shifted.*object.*a restart has lost it"):
+            letter.to_bytes()
 
 
 def test_what_a_pulling_slet_has_taken_is_kept(tmp_path, world):
