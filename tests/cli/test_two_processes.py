@@ -77,7 +77,7 @@ def test_wrong_names(served, capsys):
         ("end", "countin"): "did you mean 'counting'?",
         ("end", "counting.half"): "names a node",
         ("resume", "counting"): "counting.NODE",
-        ("services", "(kind=slet)", "--on", "nobody"): "no platform is running",
+        ("services", "(kind=slet)", "--on", "nobody"): "no platform has the name or number nobody; there are",
     }
     capsys.readouterr()
     for arguments, cure in said.items():

@@ -50,18 +50,21 @@ def connect(
         return RemotePlatform(text, identity=identity)
     if target is not None and socket_path(target).is_socket():
         return RemotePlatform(target)
-    wanted = [one for one in find_platforms() if target is None or str(target) in (str(one.pid), one.name)]
+    found = find_platforms()
+    wanted = [one for one in found if target is None or text in (str(one.pid), one.name)]
     running = [one for one in wanted if not one.problem]
     if len(running) == 1:
         return RemotePlatform(running[0].address)
+    names = ", ".join(f"{one.pid} ({one.name})" for one in running or found)
     if running:
-        names = ", ".join(f"{one.pid} ({one.name})" for one in running)
-        raise PeerUnreachable(f"several platforms run: {names}; name one of them (on the command line by --on)")
+        raise PeerUnreachable(f"several platforms run: {names}; name one of them, or its number (by --on)")
     if wanted:  # it does not answer
         raise PeerUnreachable(wanted[0].problem)
     if target is not None and Path(target).is_dir():  # a state directory, of which no platform runs
         return RemotePlatform(target)
     text = "" if target else "no platform is running; start one with `exop run APP` or `exop serve`"
+    if target is not None and found and not Path(target).exists():
+        text = f"no platform has the name or number {target}; there are {names}"
     if rest.isdecimal():
         text = f"no platform has the name {target}; for an address write tls://{target}"
     raise PeerUnreachable(text, address=str(target or "any socket"), problem="no platform is running")

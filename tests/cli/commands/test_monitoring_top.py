@@ -30,7 +30,7 @@ def test_bad_input(line):
         ("--every", "0"): "give one above 0",
         ("--every", "soon"): "soon",
         ("--sort", "size"): "size",
-        ("--on", "nobody"): "no platform is running",
+        ("--on", "nobody"): "no platform has the name or number nobody; there are",
     }.items():
         assert said in answer_of("top", "--once", *arguments, code=2), arguments
 
