@@ -28,10 +28,11 @@ _IDLE, _QUIET = 0.3, 2.0
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A batch of the predecessor: its number, and the offset after it in each feed."""
+    """A batch of the predecessor: its number, the offset after it in each feed, and the number of late rows before."""
 
     batch: int
     ends: Mapping[str, Any]
+    late: Any = None
 
 
 class Following:
@@ -61,7 +62,8 @@ class Following:
         self._last = Step(-1, {})
         self._watermark: float | None = None
         self._leader, self._problem = "", ""
-        self._skipped = self._polls = self._is_near = self._meets = self._over = self._merged = False
+        self._merged: Step | None = None  # the second one of the batches that were computed as one last
+        self._skipped = self._polls = self._is_near = self._meets = self._over = False
 
     # For the predecessor.
 
@@ -129,7 +131,7 @@ class Following:
         if not leader._sending.acquire(timeout=_BRIEF):  # what is behind it takes nothing
             return None
         try:
-            known, self._late = leader._progress.batch, self._late_rows()
+            known = leader._progress.batch
             self._last = Step(known, {port: feed.done for port, feed in self._leaders.items()})
             for feed in self._leaders.values():
                 feed.lead(self)
@@ -234,8 +236,11 @@ class Following:
 
     @property
     def _is_timely(self) -> bool:
-        """Whether no batch that was computed at an older watermark has kept rows that the predecessor has dropped."""
-        return not self._merged or self._late_rows() == self._late
+        """Whether no batch that was computed at an older watermark has kept rows that the predecessor has dropped.
+
+        This is certain only when the predecessor has begun the next batch, or polls for it.
+        """
+        return self._merged is None or self._late_rows() == self._merged.late
 
     def _late_rows(self) -> Any:
         return self._predecessor.metrics().get("late_rows")
@@ -252,7 +257,7 @@ class Following:
         """Add a step, unless it was added when it was planned."""
         before = self._steps[-1] if self._steps else self._now or self._last
         if step.batch > before.batch:
-            self._steps.append(step)
+            self._steps.append(replace(step, late=self._late_rows()))
         elif step.batch == before.batch and step.ends != before.ends:
             self.give_up(f"its predecessor has planned batch {step.batch} up to {before.ends}, not to {step.ends}")
         self._lock.notify_all()
@@ -273,9 +278,13 @@ class Following:
             lambda: self._done or len(self._steps) > (0 if self._is_near else known), _IDLE if known else timeout
         )
         if self._steps and not self._done:
-            while len(self._steps) > 1 and not self._is_near and self._engine.merges:
+            # From here on, both drop the same rows; the count before this batch is that behind the last ones.
+            if self._merged is not None and self._merged.late != self._steps[0].late:
+                self.give_up("it may have kept rows that its predecessor has dropped as late")
+            merges = len(self._steps) > 1 and not self._is_near and self._engine.merges
+            self._merged = self._steps[1] if merges else None
+            while merges and len(self._steps) > 1:
                 self._steps.popleft()
-                self._merged = True
             self._now, self._polls = self._steps.popleft(), False
 
 

@@ -438,17 +438,71 @@ def test_a_batch_without_rows_is_known_when_it_is_sent():
     assert found._is_equal
 
 
-def behind(*, merges: bool) -> tuple[Any, following.Following]:
+def behind(*, merges: bool, late: int = 0) -> tuple[Any, following.Following]:
     """A predecessor that has sent three more batches."""
-    old, feeds, found = beside("a")
+    old, _, found = beside("a")
     old.engine.merges = merges
+    old.late += late  # of batch 3, which is in the copy
     for batch in range(4, 7):
-        feeds["a"].push(rows(5))
-        feeds["a"].latest(5 * (batch - 4), None, 0)
-        feeds["a"].put_out()
-        old._progress = QueryProgress(batch)
-        found.note(batch, None)
+        send(old, found, batch)
     return old, found
+
+
+def send(old: Any, found: following.Following, batch: int) -> None:
+    """Let the predecessor send another batch of five rows."""
+    feed = old.feeds["a"]
+    feed.push(rows(5))
+    feed.latest(5 * (batch - 4), None, 0)
+    feed.put_out()
+    old._progress = QueryProgress(batch)
+    found.note(batch, None)
+
+
+def compute(found: following.Following) -> None:
+    """Let the successor compute the next batch, and poll."""
+    at = found._last.ends["a"]
+    assert found.next("a", at, 0) > at
+    found.put_out(found._now.batch, None)
+    with found._lock:
+        found._polls = True
+
+
+@pytest.fixture
+def brief(monkeypatch):
+    """A predecessor is soon taken for idle."""
+    monkeypatch.setattr(following, "_IDLE", 0.01)
+    monkeypatch.setattr(following, "_QUIET", 0.01)
+
+
+@pytest.mark.usefixtures("brief")
+@pytest.mark.parametrize("late", [0, 1])
+def test_late_rows_that_both_drop_are_no_obstacle(late: int):
+    """Neither those of the copy, reported late, nor those of a batch that the successor has computed as it is."""
+    old, found = behind(merges=True, late=late)
+    compute(found)
+    assert found.computed == 1
+    for batch in (7, 8):
+        send(old, found, batch)
+        old.late += 1
+        if batch == 7:
+            compute(found)
+            assert found.come_near()
+    compute(found)
+    assert found.meet()
+    assert found._is_timely
+
+
+@pytest.mark.usefixtures("brief")
+def test_late_rows_of_batches_computed_as_one_are_found_when_the_next_batch_begins():
+    """The engine of the predecessor reports them at the end of the batch."""
+    old, found = behind(merges=True)
+    compute(found)
+    assert found.come_near()
+    old.late += 1
+    send(old, found, 7)
+    compute(found)
+    assert not found.meet()
+    assert "dropped as late" in found._problem
 
 
 @pytest.mark.parametrize(("merges", "end", "batch"), [(True, 15, 6), (False, 5, 4)])
