@@ -295,7 +295,7 @@ class PullSlet(Slet):
     def _stop(self, engine: PullEngine) -> None:
         for feed in self.feeds.values():
             feed.retire()
-        self._trigger.release()
+        self._trigger.release(lasting=True)
         engine.close()
 
     def _give(self, port: str, payload: Any) -> None:
@@ -324,13 +324,14 @@ class PullSlet(Slet):
     def _settle(self) -> None:
         """Wait until the results of all rows in the feeds are sent."""
         assert self.engine is not None
-        self._trigger.release()  # some engines have finished only after a poll without rows
+        # Some engines have finished only after a poll without rows. A cancelled change does not stop the last drain.
+        released = self._trigger.release(lasting=all(feed.ended for feed in self.feeds.values()))
         try:
             self._trigger.wait_until(lambda: all(not feed.lag or feed.retired for feed in self.feeds.values()))
             with self._reported():
                 self.engine.settle()
         finally:
-            self._trigger.hold()
+            self._trigger.hold(released)
         self._check()
 
     def _check(self) -> None:

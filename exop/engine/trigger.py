@@ -44,7 +44,7 @@ class BatchTrigger:
         self.leader: Feed | None = None
         self._last_start = float("-inf")
         self._poll_again = False
-        self._released = 0
+        self._released: dict[object, bool] = {}
         self._paused = self._polls = False
 
     def crosses(self, before: float | None, after: float) -> bool:
@@ -60,16 +60,17 @@ class BatchTrigger:
         """
         self._poll_again = True
 
-    def release(self) -> None:
-        """Let polls return at once until `hold` is called as often: the stream has ended, or the query is drained."""
+    def release(self, *, lasting: bool = False) -> object:
+        """Let polls return at once until `hold` gets the result, or until `resume`, unless it is *lasting*."""
         with self.lock:
-            self._released += 1
+            self._released[released := object()] = lasting
             self.lock.notify_all()
+            return released
 
-    def hold(self) -> None:
-        """Let polls wait again."""
+    def hold(self, released: object) -> None:
+        """Let polls wait again, unless they are released otherwise."""
         with self.lock:
-            self._released = max(0, self._released - 1)
+            self._released.pop(released, None)
 
     def pause(self) -> None:
         """Let no batch begin; return when the batch in progress is committed, and the engine polls for the next one."""
@@ -80,7 +81,8 @@ class BatchTrigger:
     def resume(self) -> None:
         """Let batches begin again, and polls wait, as before `pause` and `release`, which may be in progress."""
         with self.lock:
-            self._paused, self._released = False, 0
+            self._paused = False
+            self._released = {one: True for one, lasting in self._released.items() if lasting}
             self.lock.notify_all()
 
     def wait_polled(self, timeout: float) -> bool:

@@ -1,8 +1,12 @@
 """When batches begin."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import cast
 
+from exop.engine.pull_slet import PullSlet
 from exop.engine.trigger import BatchTrigger
 
 
@@ -127,13 +131,12 @@ def test_a_released_trigger_does_not_wait():
     """While a query is drained, perhaps twice at once, and when it is closed, polls return at once; then they wait."""
     feed = Rows()
     trigger, clock = trigger_with(feed)
-    trigger.release()
-    trigger.release()
+    first, second = trigger.release(), trigger.release()
     polled(trigger, feed)
-    trigger.hold()
+    trigger.hold(first)
     polled(trigger, feed)
     assert clock.now == 100.0
-    trigger.hold()
+    trigger.hold(second)
     polled(trigger, feed, timeout=1)
     assert clock.now == 101.0
 
@@ -142,15 +145,32 @@ def test_a_cancelled_change_ends_what_it_began():
     """The polls wait again, also if the call that has released them is still waiting, and ends later."""
     feed = Rows()
     trigger, clock = trigger_with(feed)
-    trigger.release()
+    abandoned = trigger.release()
     trigger.resume()
     polled(trigger, feed, timeout=1)
-    trigger.hold()
-    polled(trigger, feed, timeout=1)
-    assert clock.now == 102.0
+    assert clock.now == 101.0
     trigger.release()
+    trigger.hold(abandoned)
     polled(trigger, feed)
-    assert clock.now == 102.0
+    assert clock.now == 101.0
+
+
+def test_a_cancelled_change_does_not_stop_the_drain_at_the_end_of_the_stream():
+    """What comes last is sent at once, not after a poll without rows."""
+    feed = Rows()
+    trigger, clock = trigger_with(feed)
+
+    def settle() -> None:
+        trigger.resume()
+        polled(trigger, feed)
+
+    feeds = {"a": SimpleNamespace(ended=True, lag=0, retired=None)}
+    engine = SimpleNamespace(settle=settle)
+    slet = SimpleNamespace(_trigger=trigger, feeds=feeds, engine=engine, _reported=nullcontext, _check=lambda: None)
+    PullSlet._settle(cast("PullSlet", slet))
+    assert clock.now == 100.0
+    polled(trigger, feed, timeout=1)
+    assert clock.now == 101.0
 
 
 def test_boundaries_lie_at_multiples():
