@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import replace
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
@@ -63,6 +64,14 @@ class GroupsFeed(Feed):
         """Whether the batch that was planned last contains the groups."""
         return self._planned <= self._groups
 
+    @property
+    def late_sent(self) -> int:
+        """How many of `late` are before the offset whose results are sent; the others are given to a successor."""
+        with self._lock:
+            rows = self._log.read(min(self._done, self.offset), self.offset)
+            notes = [note for one in rows for note in one.column(_NOTE).drop_null().to_pylist()]
+            return self.late - sum(json.loads(note).get("late", 0) for note in notes)
+
     def begin_with(self, groups: pa.Table, late: int, begin: InputPosition) -> None:
         """Append the groups that are behind *begin*, at which the stream goes on."""
         self._groups, self.late = groups.num_rows, late
@@ -108,9 +117,10 @@ class GroupsFeed(Feed):
             before = times.astype(np.int64) // of.slide if of.exact else np.floor(times.astype(np.float64) / of.slide)
             late = before + 1 <= complete
             if late.any():
-                self.late += int(np.clip(complete - before, 0, of.windows).sum())
-                note = json.dumps({"after": complete})
-                notes = pa.array([note if one else None for one in late], pa.string())
+                counts = np.clip(complete - before, 0, of.windows).astype(np.int64)
+                self.late += int(counts.sum())
+                made = {n: json.dumps({"after": complete, "late": n}) for n in np.unique(counts[late]).tolist()}
+                notes = pa.array([made.get(n) for n in counts.tolist()], pa.string())
         schema = batch.schema.append(pa.field(_NOTE, pa.string()))
         return pa.RecordBatch.from_arrays([*batch.columns, notes], schema=schema)
 
@@ -173,11 +183,12 @@ class SparkGroups(SparkSlet):
         In a durable application, the checkpoint of the application refers to that of Spark.
         """
         if self._failure is not None and self.state.engine == _OWN and self.tie.directory is None:
-            share = lease(self.master)  # the Java process may have ended, too
-            try:
-                self._capture(share.engine.session())
-            finally:
-                share.release()
+            with ExitStack() as undo:
+                share = lease(self.master)  # the Java process may have ended, too
+                undo.callback(share.release)
+                session = share.engine.session()
+                undo.callback(share.engine.release, session)
+                self._capture(session)
 
     def proceed(self) -> None:
         """Continue: from now on, Spark has the state again."""
@@ -314,7 +325,7 @@ class SparkGroups(SparkSlet):
         ):  # it has taken too long: the successor has begun with the memento as it is
             return
         state.engine, state.version, state.times = FORM, VERSION, {_PORT: time}
-        state.snapshot = of.write(groups, of.complete(time), feed.late)
+        state.snapshot = of.write(groups, of.complete(time), feed.late_sent)
 
 
 def grouping(of: Aggregation) -> type[SparkGroups]:

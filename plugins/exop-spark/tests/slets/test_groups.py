@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from exop_spark.slets import groups, slet
 
-from exop import Tie
+from exop import Punctuation, Tie
 from exop.engine import EngineState
 from exop.engine.aggregate import aggregation_of
 from exop.engine.progress import QueryProgress
@@ -64,7 +64,7 @@ class Engine:
 def opened(monkeypatch):
     """An aggregate that is open, without Spark."""
     Engine.made, Engine.full = 0, False
-    spark = SimpleNamespace(session=lambda: "new")
+    spark = SimpleNamespace(session=lambda: "new", release=Mock())
     for module in (groups, slet):
         monkeypatch.setattr(module, "lease", lambda _: SimpleNamespace(engine=spark, release=lambda: None))
     kind = groups.grouping(OF)
@@ -105,6 +105,24 @@ def test_the_state_of_a_query_that_has_failed_is_read_for_its_successor(opened, 
     opened.tie.directory = tmp_path if durable else None
     opened.flush()
     assert opened.state.engine == ("spark" if durable else "aggregate")
+    assert [one.args for one in opened._share.engine.release.call_args_list] == ([] if durable else [("new",)])
+
+
+def test_late_rows_whose_results_are_not_sent_are_counted_by_the_successor_of_a_failed_query(opened, monkeypatch):
+    """It is given these rows again."""
+    monkeypatch.setattr(groups, "read_groups", lambda *_: OF.state.empty_table())
+    monkeypatch.setattr(groups, "Run", Engine)
+    for one in (ROWS, Punctuation(10), ROWS):
+        opened.take("rows", one)
+    feed = opened.feeds["rows"]
+    feed.latest(0, None, 0)
+    feed.put_out()
+    opened.take("rows", ROWS)
+    assert opened.metrics()["late_rows"] == 4
+    opened._progress = QueryProgress(batch=3)
+    opened.state.engine, opened._failure = "spark", EngineError("divided by zero")
+    opened.flush()
+    assert OF.read(opened.state.snapshot)[2] == 2
 
 
 def test_rows_by_reference_are_read_for_the_aggregate(opened):
