@@ -236,10 +236,7 @@ class Following:
 
     @property
     def _is_timely(self) -> bool:
-        """Whether no batch that was computed at an older watermark has kept rows that the predecessor has dropped.
-
-        This is certain only when the predecessor has begun the next batch, or polls for it.
-        """
+        """Whether no batch of several has kept rows that its predecessor dropped; certain once that one polls."""
         return self._merged is None or self._late_rows() == self._merged.late
 
     def _late_rows(self) -> Any:

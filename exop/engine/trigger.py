@@ -81,8 +81,7 @@ class BatchTrigger:
     def resume(self) -> None:
         """Let batches begin again, and polls wait, as before `pause` and `release`, which may be in progress."""
         with self.lock:
-            self._paused = False
-            self._released = {one: True for one, lasting in self._released.items() if lasting}
+            self._paused, self._released = False, {one: True for one, lasting in self._released.items() if lasting}
             self.lock.notify_all()
 
     def wait_polled(self, timeout: float) -> bool:

@@ -70,7 +70,8 @@ class GroupsFeed(Feed):
         with self._lock:
             rows = self._log.read(min(self._done, self.offset), self.offset)
             notes = [note for one in rows for note in one.column(_NOTE).drop_null().to_pylist()]
-            return self.late - sum(json.loads(note).get("late", 0) for note in notes)
+            unsent: int = sum(json.loads(note).get("late", 0) for note in notes)
+            return self.late - unsent
 
     def begin_with(self, groups: pa.Table, late: int, begin: InputPosition) -> None:
         """Append the groups that are behind *begin*, at which the stream goes on."""
