@@ -1,4 +1,4 @@
-"""Notifications: every entry is told its toll, and the accident ahead if there is one."""
+"""Notifications: each entry gets its toll, and the accident ahead if there is one."""
 
 from collections.abc import Iterator
 from dataclasses import field
@@ -88,7 +88,7 @@ class TollNotification(Slet, name="toll_notification"):
         return due
 
     def _settle(self) -> None:
-        """Tell downstream how far all charges are out, and forget tariffs that nobody will ask for."""
+        """Send a punctuation up to which all charges are sent, and drop the tariffs before it."""
         owed = self.owed
         settled = owed.waiting.settled()
         if settled <= owed.settled:

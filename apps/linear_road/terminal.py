@@ -15,7 +15,7 @@ MISTAKE = 2
 
 
 class Progress:
-    """One line that is written over and over, and removed in the end; silent when nobody looks (a log)."""
+    """A line of progress that is overwritten, and removed at the end; silent unless the output is a terminal."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr

@@ -32,7 +32,7 @@ REACH = FEET_PER_MPH * FASTEST
 
 @dataclass(frozen=True, slots=True)
 class Accident:
-    """Two cars that are told to stop at one place; `minutes`: how long both stand there."""
+    """Two cars that stop at one place; `minutes`: the time for which both stand there."""
 
     second: int
     xway: int

@@ -95,7 +95,7 @@ class Simulation:
 
 
 def _shares(rng: np.random.Generator, ways: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return the share of the cars at each entry; nobody enters at the very end of a way."""
+    """Return the share of the cars at each entry; no car enters at the end of a road."""
     weights = rng.uniform(0.4, 1.6, (ways, SEGMENTS))
     weights[:, -1] = 0
     shares: np.ndarray[tuple[int], np.dtype[np.float64]] = (weights / weights.sum()).ravel()

@@ -32,7 +32,7 @@ class Comparison:
         verdict.unreadable = given.unreadable
 
     def compare(self, expected: Iterable[Answer]) -> None:
-        """Look for every expected answer, then report every given one that nobody expected."""
+        """Look for every expected answer, then report every answer that was not expected."""
         for answer in expected:
             self._judge(answer)
         for key, line, answered in self._given.left():

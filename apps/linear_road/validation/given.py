@@ -71,7 +71,7 @@ class GivenAnswers:
         return chosen
 
     def left(self) -> Iterator[tuple[Key, Given, bool]]:
-        """Yield the answers that nobody took: question, line, and whether the question was answered by another line."""
+        """Yield the answers that remain: question, line, and whether another line has answered the question."""
         for key, lines in self._open.items():
             for line in lines:
                 yield key, line, key in self._taken

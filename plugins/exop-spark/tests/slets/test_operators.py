@@ -100,7 +100,7 @@ def test_adjacent_operators_are_one_query():
 
 
 def test_another_slet_splits_them():
-    """What is in front of it is a query without event time; what is behind begins with a port of its own."""
+    """The operators upstream are a query without event time; those downstream begin with a port of their own."""
     split = PIPELINE.replaced("twice", twice_here)
     assert split.nodes() == ["valid", "twice", "sums"]
     found = queries(split)

@@ -40,7 +40,7 @@ def test_several_key_groups_keep_their_state_in_rocksdb(tmp_path, asked, local, 
 
 
 def test_a_query_that_moves_to_a_cluster_keeps_its_state_as_it_is(tmp_path):
-    """Whoever changes the master alone changes nothing else."""
+    """A change of the master alone changes nothing else."""
     place = started(tmp_path, **{GROUPS: "1", PROVIDER: "org.apache.HDFSBackedStateStoreProvider"})
     session = Session()
     assert set_up(session, "counts", 0, place, local=False) == 1
