@@ -426,13 +426,16 @@ def test_a_log_may_have_more_files_than_a_process_may_have_open(tmp_path):
         for number in range(50):
             log.append([number])
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with (tmp_path / "highest").open("wb") as file:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (file.fileno() + 20, hard))
-        try:
-            with closing(DiskLog(tmp_path / "log")) as log:
-                assert rows(log) == list(range(50))
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    highest = max(int(number) for number in os.listdir("/proc/self/fd"))  # other tests leave gaps below it
+    gaps = [os.dup(0) for _ in range(highest - len(os.listdir("/proc/self/fd")))]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 20, hard))
+    try:
+        with closing(DiskLog(tmp_path / "log")) as log:
+            assert rows(log) == list(range(50))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for number in gaps:
+            os.close(number)
 
 
 def test_a_bound_that_keeps_nothing_is_refused():

@@ -39,6 +39,8 @@ class Daemon:
 
     def alive(self, directory: Path) -> bool:
         """Return whether this process of the cluster in *directory* runs."""
+        # A process that begins another program has no description for a moment.
+        wait_for(lambda: bool(_description(self.pid)) or not Path(f"/proc/{self.pid}").exists(), _POLL)
         return mark(directory, self.role) in _description(self.pid)
 
 
