@@ -14,7 +14,7 @@ CAMPAIGNS := $(basename $(notdir $(wildcard $(addprefix bench/,damage.py event_t
 RUNS      ?= 1000
 RECORDS   := .campaigns/$(shell git rev-parse --short HEAD 2>/dev/null)
 
-.PHONY: help demo demo-hosts demo-engines test test-all lint types bench docs pages clean
+.PHONY: help demo demo-hosts demo-engines test test-edges test-all lint types bench docs pages clean
 
 help:            ## what there is to make
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -29,14 +29,17 @@ demo-engines: $(READY) ## readings from Kafka, aggregated by Spark, DuckDB, Arro
 	$(BIN)/python -m apps.sensors.demo
 
 # Three processes, also on two processors: a third of the time is waiting, for processes, brokers and deadlines.
-test: $(READY)   ## style, types, import rules and all tests, in three processes (8 minutes)
+test: $(READY)   ## style, types, import rules and the tests, in three processes (8 minutes)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -m 'not edges' -n 3 --dist loadfile --no-loadscope-reorder
 
-test-all: test   ## all of that, then long campaigns: any changes in any order, RUNS=1000 cases of each kind of fault (an hour)
+test-edges: $(READY) ## the tests that start servers, or more Java than one Spark session (2 minutes)
+	$(BIN)/python -m pytest -m edges
+
+test-all: test test-edges ## all of that, then long campaigns: any changes in any order, RUNS=1000 cases of each kind of fault (an hour)
 	EXOP_STRESS=300 $(BIN)/python -m pytest -k a_long_campaign tests/change tests/hosts tests/mesh
 	EXOP_CLUSTER=1 $(BIN)/python -m pytest -rs tests/bench/test_spark_cluster.py
 	EXOP_NAMESPACES=1 $(BIN)/python -m pytest -rs tests/hosts/test_namespaces.py

@@ -51,13 +51,7 @@ def pytest_xdist_make_scheduler(config, log):
 
 def pytest_collection_modifyitems(items):
     """Put the tests that take longest first: the processes end at the same time, and none waits for another one."""
-
-    def place(item):
-        if item.nodeid.startswith(KILLS):  # not while the cluster starts
-            return LONGEST.index("tests/bench/")
-        return next((at for at, part in enumerate(LONGEST) if part in item.nodeid), len(LONGEST))
-
-    items.sort(key=place)
+    items.sort(key=lambda item: next((at for at, part in enumerate(LONGEST) if part in item.nodeid), len(LONGEST)))
     for item in items:
         if "spark" in item.nodeid and not item.get_closest_marker(
             "timeout"

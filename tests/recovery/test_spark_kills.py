@@ -18,7 +18,7 @@ from exop import Platform
 from tests.recovery.spark_app import KEYS, NAME, WINDOW, Stream, expected, lines, running
 from tests.rig import eventually
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.edges]
 #: Spark starts within so many seconds, also on a busy machine.
 PATIENCE = 120.0
 

@@ -15,7 +15,7 @@ from exop_spark.cluster.standalone import Cluster, Worker
 from exop_spark.errors import ClusterError, MasterRefused
 from exop_spark.session.engine import lease
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.edges]
 #: Whether the tests that take longer run as well.
 LONG = "EXOP_CLUSTER" in os.environ
 CONNECT = pytest.mark.skipif(find_spec("grpc") is None, reason="needs pip install 'exop-spark[connect]'")
