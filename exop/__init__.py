@@ -6,8 +6,6 @@ The names below are the public API; each is imported when it is first used, so `
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import exop._moved  # noqa: F401 - the old names of modules
-
 if TYPE_CHECKING:
     from exop.app import Application
     from exop.errors import ExopError

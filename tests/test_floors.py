@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import os
 import subprocess
 import sys
@@ -13,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import exop
-from exop._moved import MOVED
 
 ROOT = Path(__file__).parents[1]
 MODULES = sorted((ROOT / "exop").rglob("*.py"))
@@ -190,16 +188,6 @@ def loaded_by(program: str) -> set[str]:
         env=environment,
     )
     return set(ran.stdout.splitlines()[-1].split())
-
-
-def test_modules_that_moved_still_import_under_their_old_names():
-    """For one release; a warning names the module to import from instead."""
-    for name, (home, public) in MOVED.items():
-        with pytest.warns(DeprecationWarning, match=f"{name} has moved: import its public names from {public}"):
-            old = importlib.import_module(name)
-        sys.modules.pop(name)
-        new = importlib.import_module(home)
-        assert {key for key in vars(new) if not key.startswith("__")} <= set(vars(old))
 
 
 def test_import_exop_is_light():

