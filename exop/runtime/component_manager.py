@@ -23,7 +23,7 @@ from exop.runtime.drivers.source import SourceDriver
 from exop.runtime.durable.engine_journal import EngineFolders
 from exop.runtime.lifecycle import Event
 from exop.runtime.supervision.budget import OPENING, Owner, UserCalls
-from exop.runtime.supervision.failure_policy import handle_source_failure
+from exop.runtime.supervision.failure_policy import handle_source_failure, omit
 from exop.safe_repr import RAISED, error_text
 
 SLET, CHANNEL, INPUT_PORT, OUTPUT_PORT = "Slet", "Channel", "InputPort", "OutputPort"
@@ -96,6 +96,8 @@ class ComponentManager:
             raise ComponentFailed(node=node.name, phase="being made", problem=error_text(error)) from error
         if isinstance(component.driver, SourceDriver):
             component.driver.broken = partial(handle_source_failure, component)
+        if component.tie is not None:
+            component.tie.omit = partial(omit, component)
         if component.instance is not None:
             component.instance.checkpointed = durable
         spec = node.slet

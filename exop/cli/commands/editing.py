@@ -67,7 +67,7 @@ def configure(node: str, /, *settings: str, trigger: Trigger = Trigger(), reques
 
     Args:
         node: APP.NODE, or APP.CHANNEL.
-        settings: NAME=VALUE; lists and tables as in a topology file: sizes=[1, 2].
+        settings: NAME=VALUE; lists and tables as in a topology file: sizes=[1, 2]; on_error=POLICY.
     """
     return edit_node(node, as_edit("configure", settings, trigger=trigger), request)
 

@@ -154,7 +154,7 @@ class Mesh(Graph):
         return self.edited(channels={name: replace(there, host=to)})
 
     def configure(self, name: str, /, *, when: str | None = None, close_windows: bool = False, **settings: Any) -> Self:
-        """Change settings of a node, or of a channel of this name.
+        """Change settings of a node, or its policy `on_error`, or settings of a channel of this name.
 
         With a condition *when* (`"report.time >= 3600"`), the settings take effect at the first item for which the
         condition holds, after all updates that are already pending. Without *when*, they take effect immediately, and
@@ -175,7 +175,8 @@ class Mesh(Graph):
         if when is not None:
             update = conditional_update(node, when, settings, self.types_into(node))
             return self.edited({name: replace(node, pending=(*node.pending, update))})
-        return self.fitted(node, replace(node.with_settings(settings), pending=()))
+        policy = settings.pop("on_error", node.on_error)
+        return self.fitted(node, replace(node.with_settings(settings), pending=(), on_error=policy))
 
     def configure_channel(
         self, name: str, /, *, when: str | None = None, close_windows: bool = False, **settings: Any

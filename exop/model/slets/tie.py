@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -75,6 +75,8 @@ class Tie:
             on another host.
         native: The channels that the engine reads by itself, by port: only control items arrive there.
         failure: The error that has ended the engine; a slet without an engine cannot be resumed.
+        omit: Applies the policy of the slet to items that the engine has read at a port by itself, each with its error,
+            after their batch was sent; returns whether the policy omits items. Without items, it only returns this.
     """
 
     directory: Path | None = None
@@ -84,6 +86,7 @@ class Tie:
         self.inherits: Any = None
         self.native: dict[str, NativeChannel] = {}
         self.failure: Exception | None = None
+        self.omit: Callable[[str, Iterable[tuple[Any, Exception]]], bool] = lambda _port, _failed: False
 
     def take(self, port: str, payload: Any) -> Any | None:
         """Record a payload that has arrived at *port*; return the part that was not taken before a crash.

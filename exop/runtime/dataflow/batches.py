@@ -156,14 +156,26 @@ def _batch(items: list[Any], port: PortType) -> Any:
 
     try:
         rows = [as_row(item) for item in items]
-        found = pa.RecordBatch.from_pylist(rows, schema=port.schema)
-        for name, kind in () if port.schema is None else zip(port.schema.names, port.schema.types, strict=True):
-            if pa.types.is_integer(kind) and any(type(row.get(name)) is float for row in rows):
-                pa.array([row.get(name) for row in rows]).cast(kind)  # pyarrow alone would truncate 1.5 to 1 silently
+        if port.schema is None:
+            found = pa.RecordBatch.from_pylist(rows)
+        else:
+            columns = [_column([row[field.name] for row in rows], field) for field in port.schema]
+            found = pa.RecordBatch.from_arrays(columns, schema=port.schema)
+    except KeyError as problem:
+        raise WiringError(f"{_MISMATCH}: an item lacks the field {problem}") from problem
     except (pa.ArrowException, TypeError, OverflowError) as problem:
         raise WiringError(f"{_MISMATCH}: {problem}") from problem
     classes = {type(item) for item in items}
     return declared(found, type_of(classes.pop())) if port.schema is None and len(classes) == 1 else found
+
+
+def _column(values: list[Any], field: Any) -> Any:
+    import pyarrow as pa
+
+    for value in values if pa.types.is_integer(field.type) else ():  # pyarrow alone would cut 1.5 to 1 silently
+        if isinstance(value, float) and not value.is_integer():
+            raise TypeError(f"{value} is not an integer, and the column {field.name!r} is {field.type}")
+    return pa.array(values, field.type)
 
 
 def as_row(item: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ driver after an error outside of any slet.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Literal, NoReturn, TypeAlias
 
 from exop.errors import ComponentFailed, NoSuchItem, NotStorable, PlanError
@@ -31,6 +31,8 @@ from exop.safe_repr import add_note, error_text, safe_repr, traceback_of, withou
 #: The number of retries, and the seconds before the first one; the delay doubles with each further retry.
 TRIES = 3
 BACK_OFF = 0.1
+#: The policies that continue without the item.
+OMITTING: Final = ("skip", "dead-letter")
 #: A memento of more bytes is not stored with every dead letter.
 LARGEST: Final = 65536
 #: The note on a memento next to a failed item.
@@ -56,7 +58,14 @@ def _left_out(
     elif policy == "dead-letter":
         for item in items:
             set_aside(component, port, item, error)
-    return policy in ("skip", "dead-letter")
+    return policy in OMITTING
+
+
+def omit(component: Component, port: str, failed: Iterable[tuple[Any, Exception]]) -> bool:
+    """Apply the policy to items that an engine has read by itself at *port*; return whether the policy omits items."""
+    for item, error in failed:
+        _left_out(component, error, f"in the slet {component.node.name!r}, port {port!r}", port, [item], 1)
+    return component.node.policy in OMITTING
 
 
 def _send_letters(component: Component, unwound: Unwind | None = None) -> None:

@@ -290,8 +290,9 @@ def _steps(old: Node, new: Node) -> list[Step]:
         text = same if old.slet == new.slet else f"{old.slet.identity} → {new.slet.identity}"
         return [Step("replace", new.name, text, old, new, state)]
     steps, ports = [], _other_ports(old, new)
-    if ports or dict(old.settings) != dict(new.settings):
-        if ports or getattr(new.slet.factory, "reopens", False):
+    reopens = getattr(new.slet.factory, "reopens", False)
+    if ports or dict(old.settings) != dict(new.settings) or (reopens and old.policy != new.policy):
+        if ports or reopens:  # an engine that has failed begins again
             state = hand_over(old, new)
             return [Step("replace", new.name, f"by itself{ports}", old, new, state)]
         spec = new.slet
@@ -302,7 +303,7 @@ def _steps(old: Node, new: Node) -> list[Step]:
             )
         steps.append(Step("configure", new.name, ", ".join(map(str, setting_changes(old, new))), old, new))
     if old.pending != new.pending:
-        if getattr(new.slet.factory, "reopens", False) and new.pending:
+        if reopens and new.pending:
             raise PlanError(
                 f"{new.name}: {new.slet.name} cannot take settings in place, so not at a point in the stream; "
                 f"configure it without when=, which opens another one beside it"

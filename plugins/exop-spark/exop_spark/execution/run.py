@@ -20,6 +20,7 @@ from exop.errors import EngineError
 
 from ..errors import AGAIN, EngineLost, OutputMismatch, QueryError, QueryFailed, QueryRefused, SparkError
 from ..failure import SLOW, explained, is_suspicious
+from ..feed.native import NativeFeed
 from ..plan import Plan
 from ..storage.carried import COMMITS, OFFSETS, carry, copy_of_live, packed, unpack
 from ..storage.folders import Folder, remove_folder
@@ -301,6 +302,9 @@ class Run(PullEngine):
             moment = self._watermark(milliseconds) if self.plan.by_watermark else None
             self.progress.learn(self._query)  # what is emitted, Spark is to commit without further calls into Java
             sent = self._emit(batch, results, moment)
+            for feed in self._feeds.values() if sent else ():
+                if isinstance(feed, NativeFeed):
+                    feed.apply_policy()
             if self.stage is not None:
                 self.stage.settle(batch, sent=sent)
             markers = sum(feed.markers for feed in self._feeds.values())

@@ -21,6 +21,7 @@ from exop.engine.trigger import BatchTrigger
 from exop.safe_repr import error_text
 
 from ..errors import SparkError
+from .records import Refused, problem_with
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,6 +70,7 @@ class NativeFeed(Feed):
         self._controls: deque[_Control] = deque()
         self._times: deque[tuple[Parts, float]] = deque()
         self._moments: deque[tuple[Parts, float]] = deque()
+        self._omitted: dict[tuple[str, int], Refused] = {}
         self._stop: Parts | None = None
         self._held = False
         self._failure: SparkError | None = None
@@ -164,7 +166,25 @@ class NativeFeed(Feed):
         if self.following is None:
             self._on_commit()
 
+    def omit(self, part: str, records: list[Refused]) -> bool:
+        """Record what a task has found not to be rows; return whether the policy of the slet leaves it out."""
+        with self._lock:
+            # Those of a micro-batch that was sent before, and is computed again, were omitted before.
+            self._omitted |= {(part, one[0]): one for one in records if one[0] >= self._sent_until(part)}
+        return self._tie.omit(self.port, [])
+
     # For the query.
+
+    def apply_policy(self) -> None:
+        """Count or set aside, by the policy of the slet, the omitted records whose micro-batch is sent."""
+        with self._lock:
+            passed = {key: one for key, one in self._omitted.items() if key[1] < self._sent_until(key[0])}
+            self._omitted = {key: one for key, one in self._omitted.items() if key not in passed}
+        topic, failed = (self._channel.native("spark") or {}).get("topic", ""), list[tuple[Any, Exception]]()
+        for (part, offset), one in sorted(passed.items()):
+            item = [{"topic": topic, "partition": int(part), "offset": offset, "value": one[2]}]
+            failed.append((item, SparkError(problem_with(topic, part, one))))
+        self._tie.omit(self.port, failed)
 
     def put_out(self, *, over: bool = False) -> None:
         """Record that the results of all planned rows are sent; with *over*, the end of the stream, too."""
@@ -179,6 +199,7 @@ class NativeFeed(Feed):
         """Continue after *position*: the results before it are sent."""
         with self._lock:
             self._next = self._sent = _offset(position)
+            self._omitted = {key: one for key, one in self._omitted.items() if key[1] >= self._sent_until(key[0])}
             self._delivered = position.complete
 
     def reached(self) -> InputPosition:
@@ -256,6 +277,9 @@ class NativeFeed(Feed):
         """Return the position at which the query begins; `None` for a successor until its predecessor has stopped."""
         return self._tie.committed.positions.get(self.port)
 
+    def _sent_until(self, part: str) -> int:
+        return int(self._sent["at"].get(part, 0)) if self._sent else 0
+
     @property
     def _at(self) -> Parts | None:
         """The offsets after the present micro-batch."""
@@ -322,9 +346,10 @@ def register(session: SparkSession) -> str:
     """Register the data source for native channels in *session*; return the name of the format."""
     from pyspark import cloudpickle
 
-    from . import native_source
+    from . import native_source, records
 
-    cloudpickle.register_pickle_by_value(native_source)  # type: ignore[no-untyped-call]
+    for module in (native_source, records):
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     session.dataSource.register(native_source.NativeSource)
     return native_source.NativeSource.name()
 

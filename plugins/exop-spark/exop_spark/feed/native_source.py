@@ -1,19 +1,22 @@
 """The Python data source by which Spark's tasks read a native channel: a log on a shared disk, or a Kafka topic.
 
-Pickled by value together with `source` and `wire`. A task that reads a log needs ExoP in its Python, one that reads a
-topic confluent-kafka; neither gets rows from the platform.
+Pickled by value together with `records`, `source` and `wire`. A task that reads a log needs ExoP in its Python, one
+that reads a topic confluent-kafka and msgspec; neither gets rows from the platform.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, cast
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
 
+from . import wire
+from .records import CURE, Record, Refused, decoder, problem_with
 from .source import BATCH_ROWS, POLL_SECONDS, FeedPartition, FeedReader, numbered, plain
 
 #: Seconds without a record after which a task that reads a topic fails.
@@ -82,10 +85,20 @@ class NativeReader(FeedReader):
             yield numbered(pa.RecordBatch.from_pydict(values, schema=plain(schema)), schema, -1)
             return
         one = cast("Slice", partition)
-        rows = read_log(one, plain(schema)) if one.reference["format"] == "log" else read_topic(one, plain(schema))
+        if one.reference["format"] == "log":
+            rows = read_log(one, plain(schema))
+        else:
+            rows = read_topic(one, plain(schema), lambda refused: self._omit(one, refused))
         for batch in _together(rows):
             yield numbered(batch, schema, 0)
         self._report(one)
+
+    def _omit(self, part: Slice, refused: list[Refused]) -> bool:
+        """Tell the platform which records are not rows; return whether the policy of the slet omits them."""
+        with self._connected() as connection:
+            wire.ask(connection, self._request("omit", part))
+            answer, _ = wire.ask(connection, {}, msgspec.msgpack.encode(refused))
+        return bool(answer["omitted"])
 
     def commit(self, end: dict[str, Any]) -> None:
         """Tell the platform what Spark has committed."""
@@ -134,15 +147,19 @@ def read_log(ticket: Slice, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
                 yield _as_columns(whole, schema)
 
 
-def read_topic(ticket: Slice, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_topic(
+    ticket: Slice, schema: pa.Schema, omit: Callable[[list[Refused]], bool] = lambda _: False
+) -> Iterator[pa.RecordBatch]:
     """Read a range of a partition of a Kafka topic, whose values are JSON objects; records without a value are no rows.
 
+    *omit* gets the records that are something else, and returns whether they are left out.
+
     Raises:
-        ValueError: the broker does not answer, or refuses; or a value is something else.
+        ValueError: the broker does not answer, or refuses; or a record is something else, and not left out.
     """
     from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-    reference = ticket.reference
+    reference, decoded = ticket.reference, decoder(schema)
     fixed = {"bootstrap.servers": reference["brokers"], "group.id": "exop", "enable.auto.commit": False}
     consumer = Consumer(
         {**reference.get("client", {}), **fixed, "auto.offset.reset": "error", "enable.partition.eof": True}
@@ -157,7 +174,7 @@ def read_topic(ticket: Slice, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
                 place = f"{reference['topic']!r}, partition {ticket.partition}, from offset {at} on"
                 cure = "start the brokers, and change a setting of the slet (`exop configure`)"
                 raise ValueError(f"no record of {place}, came within {TIMEOUT:g} s; {cure}")
-            records, found = [], [first, *consumer.consume(BATCH_ROWS - 1, 0)]
+            records, found = list[Record](), [first, *consumer.consume(BATCH_ROWS - 1, 0)]
             for record in found:
                 problem = record.error()
                 if problem is None:
@@ -168,42 +185,13 @@ def read_topic(ticket: Slice, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
                     at = max(at, record.offset())
                 else:
                     raise ValueError(f"the topic {reference['topic']!r} cannot be read: {problem.str()}")
-            if records:
-                yield _checked(records, schema, ticket)
+            rows, refused = decoded(records)
+            if refused and not omit(refused):
+                problem = problem_with(reference["topic"], ticket.partition, refused[0])
+                raise ValueError(f"{problem}; {CURE}")
+            yield from rows
     finally:
         consumer.close()
-
-
-def _checked(records: list[tuple[int, bytes]], schema: pa.Schema, ticket: Slice) -> pa.RecordBatch:
-    """Return one row for each record, an offset and a value."""
-    try:
-        found = _from_json([value for _, value in records], schema)
-        if found.num_rows == len(records):
-            return found
-    except ValueError:
-        pass  # the loop finds the record
-    rows = []
-    for offset, value in records:
-        try:
-            rows.append(_from_json([value], schema))
-            if rows[-1].num_rows != 1:
-                raise ValueError(f"there are {rows[-1].num_rows} objects")
-        except ValueError as problem:
-            place = f"the topic {ticket.reference['topic']!r}, partition {ticket.partition}, offset {offset}"
-            cure = "correct what writes the topic, or read it by `kafka:read` and a slet that decodes the values"
-            text = f"{place}: the value is not one JSON object with the columns of the input: {problem}; {cure}"
-            raise ValueError(text) from None
-    return pa.concat_batches(rows)
-
-
-def _from_json(values: list[bytes], schema: pa.Schema) -> pa.RecordBatch:
-    from pyarrow import json
-
-    options = json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore", newlines_in_values=True)
-    lines = pa.BufferReader(b"\n".join(values))
-    block = json.ReadOptions(block_size=max(1 << 20, lines.size() + 1))
-    found = json.read_json(lines, parse_options=options, read_options=block).select(schema.names)
-    return pa.concat_batches(found.to_batches())
 
 
 def _as_columns(payload: Any, schema: pa.Schema) -> pa.RecordBatch:

@@ -17,6 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 
 from exop.engine.feed import Feed
@@ -26,6 +27,7 @@ from exop.safe_repr import error_text
 from ..errors import SparkError
 from . import wire
 from .native import NativeFeed
+from .records import Refused
 
 _log = logging.getLogger(__name__)
 
@@ -34,6 +36,8 @@ _AUTHENTICATION: Final = 30.0
 _RETRY: Final = 0.2
 #: The maximum number of connections that have not authenticated yet. They use file descriptors of the platform.
 _UNKNOWN: Final = 64
+#: The maximum size of the records that a task reports at once as omitted; a client of Kafka fetches less.
+_MOST_OMITTED: Final = 256 << 20
 #: Takes a micro-batch: its number, its rows (a table, or a DataFrame in this process), and its watermark in
 #: milliseconds, if that is known.
 Output = Callable[[int, Any, int | None], None]
@@ -148,7 +152,11 @@ class FeedServer:
         greeting, _ = wire.receive(connection, most=0)
         self._forget(connection)
         if "ticket" in greeting:
-            self._answer(connection, self._checked(greeting))
+            request = self._checked(greeting)
+            if request["ask"] == "omit":  # the records follow the ticket
+                wire.send(connection, {})
+                request |= {"records": wire.receive(connection, most=_MOST_OMITTED)[1]}
+            self._answer(connection, request)
             return
         if not _equal(greeting.get("token"), self.token):
             wire.send(connection, {"error": "the token is not that of this platform"})
@@ -183,7 +191,7 @@ class FeedServer:
         if not (isinstance(start, int) and isinstance(end, int)):
             return {"ask": "nothing", "feed": feed}
         valid = _equal(request["ticket"], wire.ticket(self.token, feed, part, start, end))
-        ask = "nothing" if not valid else "count" if request.get("ask") == "count" else "read"
+        ask = "nothing" if not valid else request["ask"] if request.get("ask") in ("count", "omit") else "read"
         bounds = {"partition": part, "start": start, "end": end}
         return {"ask": ask, "feed": feed, **bounds, "by": str(request.get("by"))}
 
@@ -194,7 +202,8 @@ class FeedServer:
             if feed is None:
                 raise SparkError(f"there is no feed {request.get('feed')!r} any more")
             header, payload = _serve(feed, request)
-            self._count(request)
+            if request["ask"] != "omit":
+                self._count(request)
         except Exception as error:  # noqa: BLE001 - Spark ends the query with it
             header, payload = {"error": str(error) if isinstance(error, EngineError) else error_text(error)}, b""
         wire.send(connection, header, payload)
@@ -277,6 +286,9 @@ def _serve(feed: Feed, request: wire.Header) -> tuple[wire.Header, bytes | memor
             return {"reference": feed.plan(end)}, b""
         case {"ask": "read", "start": int(start), "end": int(end)}:
             return {}, memoryview(feed.read(start, end))
+        case {"ask": "omit", "partition": part, "start": int(start), "end": int(end)} if isinstance(feed, NativeFeed):
+            found = msgspec.msgpack.decode(request["records"], type=list[Refused])
+            return {"omitted": feed.omit(part, [one for one in found if start <= one[0] < end])}, b""
         case {"ask": "count"}:  # what the task has read by itself
             return {}, b""
         case {"ask": "parts", "start": int(start), "end": int(end)}:

@@ -89,8 +89,8 @@ def test_the_reader_makes_ranges_of_offsets(monkeypatch, log, tmp_path_factory):
 
 
 def test_a_task_reads_its_range_of_a_topic():
-    """The values are JSON objects; fields that the query does not have are left out, missing ones are empty."""
-    values = [b'{"key":%d,"text":"t%d","more":[1]}' % (n, n) for n in range(9)] + [b'{"key":9}']
+    """The values are JSON objects; fields that the query does not have are left out, and null is empty."""
+    values = [b'{"key":%d,"text":"t%d","more":[1]}' % (n, n) for n in range(9)] + [b'{"key":9,"text":null}']
     with MockCluster({"rows": 2}) as cluster:
         producer = Producer({"bootstrap.servers": cluster.brokers, "linger.ms": 1})
         for value in values:
@@ -125,16 +125,21 @@ def topic():
 
 def test_a_record_is_one_row_however_it_is_written(topic):
     """Over several lines, too; a record without a value, which deletes a key, is none."""
-    ticket = topic([b'{"key":1}', None, b'{\n "key": 2,\n "text": "a\\nb"\n}\n', b' {"key":3}'])
+    whole = b'{\n "key": 2,\n "text": "a\\nb"\n}\n'
+    ticket = topic([b'{"key":1,"text":null}', None, whole, b' {"text":null,"key":3}'])
     found = [row for batch in read_topic(ticket, PLAIN) for row in batch.to_pylist()]
     assert found == [{"key": 1, "text": None}, {"key": 2, "text": "a\nb"}, {"key": 3, "text": None}]
 
 
 @pytest.mark.parametrize(
-    "value", [b"", b" ", b"[]", b"7", b"{", b'{"key":1}{"key":2}', b'{"key":"a"}', b'{"key":1.5}', b"\xff"]
+    "value",
+    [b"", b" ", b"[]", b"7", b"{", b'{"key":1}{"key":2}', b'{"key":"a"}', b'{"key":1.5}', b"\xff", b"null", b"{}"],
 )
 def test_a_value_that_is_not_one_object_is_found(topic, value):
-    """The error has topic, partition and offset: no row is lost, or doubled."""
-    ticket = topic([b'{"key":1}', value, b'{"key":2}'])
+    """The error has topic, partition and offset: no row is lost, or doubled; nor if the policy leaves it out."""
+    ticket, omitted = topic([b'{"key":1,"text":""}', value, b'{"key":2,"text":""}']), []
     with pytest.raises(ValueError, match=r"the topic 't\d+', partition 0, offset 1: the value is not one JSON object"):
         [*read_topic(ticket, PLAIN)]
+    found = read_topic(ticket, PLAIN, lambda refused: omitted.extend(refused) or True)
+    assert [row["key"] for batch in found for row in batch.to_pylist()] == [1, 2]
+    assert [(offset, value) for offset, _, value in omitted] == [(1, value)]
